@@ -1,0 +1,1 @@
+"""The story: order, runs as values, the command line."""

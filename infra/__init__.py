@@ -1,0 +1,1 @@
+"""The outside world: storage, tracking, launching; knows nothing of translation."""

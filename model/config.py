@@ -1,0 +1,117 @@
+"""What is trained and how, as values: the paper's sizes, schedules and search settings.
+
+Frozen dataclasses without any import of torch, so that orchestration can read them; a job receives them as plain
+JSON and rebuilds them with ``from_json``. The symbols are the paper's (Table 3).
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from model.fields import require
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class Model:
+    """The Transformer's shape (§3). Defaults are the paper's base model (Table 3, row base)."""
+
+    layers: int = 6
+    d_model: int = 512
+    d_ff: int = 2048
+    heads: int = 8
+    d_k: int = 64
+    d_v: int = 64
+    p_drop: float = 0.1
+    p_drop_attention: float = 0.0
+    p_drop_relu: float = 0.0
+    norm: Literal["post", "pre"] = "post"
+    positions: Literal["sinusoid", "learned"] = "sinusoid"
+    max_positions: int = 1024
+    tied: bool = True
+    init: Literal["glorot", "normal"] = "glorot"
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v", "max_positions"):
+            require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "a whole number of at least 1")
+        require(self.d_model % 2 == 0, "model.d_model", self.d_model, "an even number (sines and cosines, §3.5)")
+        for name in ("p_drop", "p_drop_attention", "p_drop_relu"):
+            require(0 <= getattr(self, name) < 1, f"model.{name}", getattr(self, name), "0 up to, not including, 1")
+        require(self.norm in ("post", "pre"), "model.norm", self.norm, "post or pre")
+        require(self.positions in ("sinusoid", "learned"), "model.positions", self.positions, "sinusoid or learned")
+        require(self.init in ("glorot", "normal"), "model.init", self.init, "glorot or normal")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the weights are found (§5). Defaults are the paper's base run on WMT14 En-De."""
+
+    updates: int = 100_000
+    batch_tokens: int = 25_000
+    """Budget of an update, per side, in pieces with bos or eos, over all ranks (§5.1)."""
+    label_smoothing: float = 0.1
+    schedule: Literal["paper", "inverse_sqrt", "linear", "constant"] = "paper"
+    """paper: factor * d_model^-0.5 * min(update^-0.5, update * warmup^-1.5) (§5.3); inverse_sqrt, linear, constant
+    rise linearly to ``peak`` over ``warmup`` updates."""
+    warmup: int = 4_000
+    factor: float = 1.0
+    peak: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.98
+    eps: float = 1e-9
+    clip_norm: float = 0.0
+    """Greatest gradient norm; 0 clips nothing, as in the paper."""
+    seed: int = 1
+    precision: Literal["fp32", "bf16"] = "fp32"
+    checkpoint_every: int = 1_500
+    """Updates between two checkpoints; the paper's 10 minutes at 0.4 s an update (§5.2, §6.1)."""
+    keep: int = 5
+    """How many of the last checkpoints stay for averaging."""
+    dev_every: int = 1_500
+
+    def __post_init__(self) -> None:
+        for name in ("updates", "batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
+            require(getattr(self, name) >= 1, f"training.{name}", getattr(self, name), "a whole number of at least 1")
+        require(0 <= self.label_smoothing < 1, "training.label_smoothing", self.label_smoothing, "0 up to, not including, 1")
+        for name in ("beta1", "beta2"):
+            require(0 <= getattr(self, name) < 1, f"training.{name}", getattr(self, name), "0 up to, not including, 1")
+        for name in ("factor", "peak", "eps"):
+            require(getattr(self, name) > 0, f"training.{name}", getattr(self, name), "a number above 0")
+        require(self.clip_norm >= 0, "training.clip_norm", self.clip_norm, "0 (off) or above")
+        schedules = ("paper", "inverse_sqrt", "linear", "constant")
+        require(self.schedule in schedules, "training.schedule", self.schedule, ", ".join(schedules))
+        require(self.precision in ("fp32", "bf16"), "training.precision", self.precision, "fp32 or bf16")
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """How many of the last checkpoints are averaged (§6.1: 5 for base, 20 for big; Table 3 takes 1)."""
+
+    count: int = 5
+
+    def __post_init__(self) -> None:
+        require(self.count >= 1, "averaging.count", self.count, "a whole number of at least 1")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Beam search (§6.1)."""
+
+    beam: int = 4
+    alpha: float = 0.6
+    """Length penalty ((5 + length) / 6) ** alpha."""
+    max_extra: int = 50
+    """Longest output: input length plus this many pieces."""
+
+    def __post_init__(self) -> None:
+        require(self.beam >= 1, "decoding.beam", self.beam, "a whole number of at least 1")
+        require(self.alpha >= 0, "decoding.alpha", self.alpha, "0 or above")
+        require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
+
+
+def from_json(kind: type[Config], values: dict[str, Any]) -> Config:
+    """Rebuild a configuration from a job's JSON; an unknown name is an error that lists the known ones."""
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        require(name in known, f"{kind.__name__} field", name, ", ".join(known))
+    return kind(**values)

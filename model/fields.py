@@ -1,0 +1,28 @@
+"""How the fields of a configuration enter a stage's key, and the checks they share.
+
+A configuration is a frozen dataclass. Its fields are its identity, except for those made here:
+``late`` for a field that was added after artifacts existed, ``unkeyed`` for one that says
+where something is rather than what it is.
+"""
+
+from dataclasses import field
+from typing import Any
+
+LATE = "late"
+UNKEYED = "unkeyed"
+
+
+def late(default: Any) -> Any:
+    """A field that stays out of the key while it holds ``default``, so that older artifacts stay valid."""
+    return field(default=default, metadata={LATE: True})
+
+
+def unkeyed(default: Any) -> Any:
+    """A field that never enters the key (an address: the sum of what lies there is the identity)."""
+    return field(default=default, metadata={UNKEYED: True})
+
+
+def require(holds: bool, name: str, value: object, allowed: str) -> None:
+    """Raise ValueError naming the field, its value and what is allowed, unless ``holds``."""
+    if not holds:
+        raise ValueError(f"{name} is {value!r}, allowed is {allowed}")

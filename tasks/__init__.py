@@ -1,0 +1,1 @@
+"""The rooms: one file per stage, and what makes a function a stage."""
