@@ -1,0 +1,80 @@
+"""Where a run is computed: folders, mirrors, processes, addresses. Nothing here enters a key."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from infra.faults import BadConfiguration
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place to compute. ``Site.named`` gives one of the known places with the environment's settings."""
+
+    root: Path = Path(".repro")
+    """Holds all state (REPRO_ROOT)."""
+    mirrors: tuple[str, ...] = ()
+    """Folders or URLs searched before upstream (REPRO_MIRRORS, separated by spaces)."""
+    tracking_uri: str = ""
+    """MLflow's address (MLFLOW_TRACKING_URI); empty: a SQLite file under ``root``."""
+    launcher: Literal["local"] = "local"
+    ranks: int = 1
+    """Training processes (REPRO_RANKS)."""
+    threads: int = 0
+    """Threads of each process (REPRO_THREADS); 0 shares the machine's cores among the ranks."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    compile: bool = False
+    micro_batch_tokens: int = 0
+    """Most target pieces computed at once on one rank; 0 takes a rank's whole part."""
+    log_seconds: float = 2.0
+    resume_seconds: float = 60.0
+    """Seconds between checkpoints that serve only to go on after a kill."""
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1:
+            raise BadConfiguration(f"site.ranks is {self.ranks}, allowed is a whole number of at least 1")
+        if self.threads < 0:
+            raise BadConfiguration(f"site.threads is {self.threads}, allowed is 0 (shared out) or above")
+
+    @property
+    def tracking(self) -> str:
+        return self.tracking_uri or f"sqlite:///{self.root.absolute() / 'mlflow.db'}"
+
+    @property
+    def threads_each(self) -> int:
+        return self.threads or max(1, _cores() // self.ranks)
+
+    @staticmethod
+    def named(name: str = "local") -> "Site":
+        """One of ``SITES`` as the environment completes it; raises BadConfiguration naming what is known."""
+        if name not in SITES:
+            raise BadConfiguration(f"unknown site {name!r}, known are: {', '.join(SITES)}")
+        site = SITES[name]
+        return replace(
+            site,
+            root=Path(os.environ.get("REPRO_ROOT") or site.root),
+            mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
+            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or site.tracking_uri,
+            ranks=_number("REPRO_RANKS", site.ranks),
+            threads=_number("REPRO_THREADS", site.threads),
+        )
+
+
+SITES = {
+    "local": Site(),
+    "gpu": Site(device="cuda", compile=True),
+}
+
+
+def _number(variable: str, otherwise: int) -> int:
+    value = os.environ.get(variable, "")
+    if not value:
+        return otherwise
+    if not value.isdigit():
+        raise BadConfiguration(f"{variable} is {value!r}, allowed is a whole number")
+    return int(value)

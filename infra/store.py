@@ -1,0 +1,211 @@
+"""Sealed folders on a disk.
+
+An artifact is written beside its place (``<stage>/<key>.partial-<id>``), described by ``manifest.json`` and renamed,
+so that a folder under its own name is whole. A folder without a manifest does not exist. What the files mean, and how
+a key comes about, is not known here.
+"""
+
+import contextlib
+import fnmatch
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+LOGS = ("metrics.jsonl", "exit.json", "job.json", "*.log")
+"""Names of logs: kept and checked, but timings differ from run to run, so they stay out of the content digest."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A sealed folder: ``path()`` is where its files lie, ``facts`` what its stage said of it."""
+
+    stage: str
+    key: str
+    folder: Path
+    content: str = ""
+    """Digest over the sorted paths and sums of its files, logs left out; empty while it has not been made."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def path(self) -> Path:
+        """The local folder that holds the files."""
+        return self.folder
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What ``manifest.json`` says: how the folder was made and what must be in it."""
+
+    stage: str
+    key: str
+    version: int
+    item: str
+    arguments: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    """Content digest of each input artifact when the stage ran, by ``stage/key``."""
+    content: str
+    facts: Mapping[str, Any]
+    files: Mapping[str, Mapping[str, Any]]
+    seconds: float
+    made: Mapping[str, Any]
+    """When, by which commit, with which library versions."""
+
+
+class Store:
+    """The artifacts under one root folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+
+    def folder(self, stage: str, key: str) -> Path:
+        return self.root / stage / key
+
+    def lock_file(self, stage: str, key: str) -> Path:
+        return self.root / "locks" / f"{stage}-{key}.lock"
+
+    def manifest(self, stage: str, key: str) -> Manifest | None:
+        """The manifest, or None where there is no artifact; an unreadable manifest counts as none."""
+        try:
+            return Manifest(**json.loads((self.folder(stage, key) / MANIFEST).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def artifact(self, manifest: Manifest) -> Artifact:
+        folder = self.folder(manifest.stage, manifest.key)
+        return Artifact(manifest.stage, manifest.key, folder, manifest.content, manifest.facts)
+
+    def damage(self, manifest: Manifest, *, always_hash: bool = False) -> str:
+        """What is wrong with the artifact's files in a few words, or "".
+
+        A file whose size, time and inode are those seen when it was last hashed is taken as unchanged.
+        """
+        folder = self.folder(manifest.stage, manifest.key)
+        stamps = self._stamps(manifest.stage, manifest.key)
+        fresh: dict[str, list[int]] = {}
+        for name, expected in manifest.files.items():
+            try:
+                stamp = _stamp(folder / name)
+                if always_hash or stamps.get(name) != stamp:
+                    if stamp[0] != expected["bytes"]:
+                        return f"{name} has {stamp[0]} bytes, not {expected['bytes']}"
+                    if _sha256(folder / name) != expected["sha256"]:
+                        return f"{name} was altered"
+            except OSError as error:
+                return f"{name} cannot be read ({error.strerror})"
+            fresh[name] = stamp
+        if fresh != stamps:
+            self._write_stamps(manifest.stage, manifest.key, fresh)
+        return ""
+
+    def partial(self, stage: str, key: str, *, resume: bool) -> Path:
+        """A folder to write into. The caller holds the key's lock, so what an earlier holder left is stale."""
+        if resume:
+            folder = self.root / stage / f"{key}.partial"
+        else:
+            for stale in (self.root / stage).glob(f"{key}.partial-*"):
+                shutil.rmtree(stale, ignore_errors=True)
+            folder = self.root / stage / f"{key}.partial-{uuid.uuid4().hex[:8]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def discard(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def set_aside(self, stage: str, key: str, mark: str = "bad") -> Path:
+        """Move an artifact out of its place, keeping its bytes for whoever wants to know."""
+        aside = self.root / stage / f"{key}.{mark}-{uuid.uuid4().hex[:8]}"
+        self.folder(stage, key).rename(aside)
+        return aside
+
+    def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
+        """Turn a written folder into the artifact: hash, manifest, rename. ``description`` is the rest of the manifest."""
+        files = {
+            name: {"sha256": _sha256(partial / name), "bytes": (partial / name).stat().st_size}
+            for name in _names(partial)
+        }
+        manifest = Manifest(files=files, content=content_digest(files), **description)
+        _write_durably(partial / MANIFEST, json.dumps(vars(manifest), indent=1, sort_keys=True, ensure_ascii=False))
+        stamps = {name: _stamp(partial / name) for name in files}
+        place = self.folder(manifest.stage, manifest.key)
+        # A forced stage replaces what was there, whole until this moment.
+        replaced = self.set_aside(manifest.stage, manifest.key, "replaced") if place.exists() else None
+        partial.rename(place)
+        _sync_folder(place.parent)
+        self._write_stamps(manifest.stage, manifest.key, stamps)
+        if replaced:
+            shutil.rmtree(replaced, ignore_errors=True)
+        return self.artifact(manifest)
+
+    def _stamp_file(self, stage: str, key: str) -> Path:
+        return self.root / "stamps" / f"{stage}-{key}.json"
+
+    def _stamps(self, stage: str, key: str) -> dict[str, list[int]]:
+        try:
+            stamps = json.loads(self._stamp_file(stage, key).read_text())
+        except (OSError, ValueError):
+            return {}
+        return stamps if isinstance(stamps, dict) else {}
+
+    def _write_stamps(self, stage: str, key: str, stamps: Mapping[str, list[int]]) -> None:
+        # Only a memory aid: without it the next run hashes again.
+        with contextlib.suppress(OSError):
+            self._stamp_file(stage, key).parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._stamp_file(stage, key), json.dumps(stamps))
+
+
+def content_digest(files: Mapping[str, Mapping[str, Any]]) -> str:
+    """Digest of what an artifact holds: sorted names and sums, logs left out."""
+    lines = [f"{files[name]['sha256']}  {name}\n" for name in sorted(files) if not is_log(name)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def is_log(name: str) -> bool:
+    return any(fnmatch.fnmatch(name.rsplit("/", 1)[-1], pattern) for pattern in LOGS)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write beside and rename, so that a reader sees the old text or the new one."""
+    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        beside.write_text(text)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _names(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != MANIFEST:
+            yield path.relative_to(folder).as_posix()
+
+
+def _stamp(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_durably(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

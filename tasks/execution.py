@@ -1,0 +1,303 @@
+"""The two ways to resolve a stage's call: ``Planning`` only looks, ``Running`` makes what is missing.
+
+One decision serves both, and Prefect as well: the manifest. A stage is a hit when its manifest is there, each input
+has the content it had when the stage ran, every file has its sum, and what it did outside still stands.
+"""
+
+import errno
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from infra.faults import Fault, NoSpace
+from infra.launch import Job, Launcher
+from infra.launch.local import LocalLauncher
+from infra.locks import held
+from infra.origin import origin
+from infra.site import Site
+from infra.store import Artifact, Manifest, Store
+from infra.tracking import MetricsTail, Tracker
+from tasks.stage import Call, Surroundings, surroundings
+
+State = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
+
+
+class Enough(Exception):
+    """The last stage asked for is done."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which stages of the story may run, and which must."""
+
+    order: tuple[str, ...]
+    until: str = ""
+    forced: frozenset[str] = frozenset()
+
+    def check(self, call: Call) -> None:
+        """Raise Enough for a stage behind ``until``."""
+        if self.until and self.order.index(call.stage.name) > self.order.index(self.until):
+            raise Enough
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a call is a hit, and in a few words why not."""
+
+    hit: bool
+    why: str = ""
+    manifest: Manifest | None = None
+    damaged: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one stage in one run."""
+
+    stage: str
+    item: str
+    key: str
+    state: State
+    seconds: float = 0.0
+    path: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    why: str = ""
+    form: dict[str, Any] = field(default_factory=dict)
+    """The arguments in canonical form, kept in the run's record so that the next plan can say what changed."""
+
+
+class Display(Protocol):
+    """Where a run shows itself. Every call may be ignored."""
+
+    def begin(self, call: Call, why: str) -> None: ...
+    def progress(self, call: Call, done: float, total: float, text: str) -> None: ...
+    def say(self, text: str) -> None: ...
+    def end(self, row: Row) -> None: ...
+
+
+def judge(store: Store, site: Site, call: Call) -> Verdict:
+    """Is the artifact of ``call`` there, whole, and made from what its inputs hold now?"""
+    manifest = store.manifest(call.stage.name, call.key)
+    if manifest is None:
+        return Verdict(False, "not made yet")
+    for artifact in call.inputs:
+        if manifest.inputs.get(f"{artifact.stage}/{artifact.key}") != artifact.content:
+            return Verdict(False, f"{artifact.stage} has other content than when this was made", manifest)
+    if damage := store.damage(manifest):
+        return Verdict(False, damage, manifest, damaged=True)
+    if not call.stage.standing(store.artifact(manifest), site):
+        return Verdict(False, "what it registered is gone", manifest)
+    return Verdict(True, "", manifest)
+
+
+class Planning:
+    """Looks, makes nothing: rows say hit, miss, or waits (what it depends on must be made first)."""
+
+    def __init__(self, store: Store, site: Site, scope: Scope) -> None:
+        self.store, self.site, self.scope = store, site, scope
+        self.rows: list[Row] = []
+        self._unmade: dict[str, str] = {}
+
+    def resolve(self, call: Call) -> Artifact:
+        self.scope.check(call)
+        waits_for = [self._unmade[a.key] for a in call.inputs if a.key in self._unmade]
+        verdict = judge(self.store, self.site, call)
+        state: State = "hit" if verdict.hit else "miss"
+        why = verdict.why
+        if call.stage.name in self.scope.forced:
+            state, why = "miss", "forced"
+        elif waits_for:
+            same = " and comes out otherwise" if verdict.manifest else ""
+            state, why = "waits", f"runs if {_list(waits_for)} runs{same}"
+        elif verdict.hit:
+            assert verdict.manifest
+            self.rows.append(_row(call, "hit", self.store.artifact(verdict.manifest)))
+            return self.store.artifact(verdict.manifest)
+        self._unmade[call.key] = call.label
+        self.rows.append(_row(call, state, Artifact(call.stage.name, call.key, Path()), why=why))
+        return Artifact(call.stage.name, call.key, self.store.folder(call.stage.name, call.key))
+
+
+Through = Callable[[Call, bool, Callable[[], Artifact]], None]
+"""How the body is called: (call, hit, execute). Prefect's way is in ``tasks.orchestration``; ``directly`` has none."""
+
+
+def directly(call: Call, hit: bool, execute: Callable[[], Artifact]) -> None:  # noqa: ARG001
+    execute()
+
+
+class Running:
+    """Makes what is missing, one stage after the other."""
+
+    def __init__(
+        self,
+        store: Store,
+        site: Site,
+        scope: Scope,
+        display: Display,
+        tracker: Tracker,
+        through: Through = directly,
+        launcher: Launcher | None = None,
+    ) -> None:
+        self.store, self.site, self.scope, self.display = store, site, scope, display
+        self.tracker, self.through = tracker, through
+        self.launcher = launcher or LocalLauncher()
+        self.rows: list[Row] = []
+
+    def resolve(self, call: Call) -> Artifact:
+        self.scope.check(call)
+        forced = call.stage.name in self.scope.forced
+        verdict = judge(self.store, self.site, call)
+        hit = verdict.hit and not forced
+        made: list[Artifact] = []
+        begun = time.monotonic()
+
+        def execute() -> Artifact:
+            artifact, ran = self._execute(call, forced)
+            if ran:
+                made.append(artifact)
+            return artifact
+
+        try:
+            if not hit:
+                self.display.begin(call, "forced" if forced else verdict.why)
+            self.through(call, hit, execute)
+        except BaseException as error:
+            why = f"{error}" if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
+            row = replace(_row(call, "failed", Artifact(call.stage.name, call.key, Path())), why=why)
+            self._close(replace(row, seconds=time.monotonic() - begun))
+            raise
+        manifest = self.store.manifest(call.stage.name, call.key)
+        assert manifest, "a stage that ended well left its manifest"
+        artifact = self.store.artifact(manifest)
+        row = _row(call, "completed" if made else "cached", artifact)
+        self._close(replace(row, seconds=time.monotonic() - begun if made else 0.0))
+        if not made:
+            self.tracker.cached(call.stage.name, call.item, call.key)
+        return artifact
+
+    def _close(self, row: Row) -> None:
+        self.rows.append(row)
+        self.display.end(row)
+
+    def _execute(self, call: Call, forced: bool) -> tuple[Artifact, bool]:
+        """The artifact, and whether it had to be made: under the key's lock, so that one of several runs makes it."""
+
+        def waiting(holder: str) -> None:
+            self.display.say(f"{call.label}: waiting for {holder}, which is making the same")
+
+        name, key = call.stage.name, call.key
+        with _space_faults(self.store.root), held(self.store.lock_file(name, key), waiting) as lock:
+            verdict = judge(self.store, self.site, call)
+            if verdict.hit and not forced:
+                assert verdict.manifest
+                return self.store.artifact(verdict.manifest), False
+            if verdict.damaged:
+                aside = self.store.set_aside(name, key)
+                self.display.say(f"{call.label}: {verdict.why}; moved aside to {aside.name} and made again")
+            out = self.store.partial(name, key, resume=call.stage.resume)
+            if forced and call.stage.resume:
+                self.store.discard(out)
+                out = self.store.partial(name, key, resume=True)
+            run_id = self.tracker.start_stage(name, call.item, key, call.form)
+            try:
+                begun = time.monotonic()
+                context = Surroundings(
+                    site=self.site,
+                    call=call,
+                    run_job=lambda job: self._run_job(call, replace(job, holds=(lock,)), run_id),
+                    progress=lambda done, total, text: self.display.progress(call, done, total, text),
+                    tracker=self.tracker,
+                    run_id=run_id,
+                )
+                with surroundings(context):
+                    facts = call.stage.body(out, **call.arguments)
+                artifact = self.store.seal(
+                    out,
+                    {
+                        "stage": name,
+                        "key": key,
+                        "version": call.stage.version,
+                        "item": call.item,
+                        "arguments": call.form,
+                        "inputs": {f"{a.stage}/{a.key}": a.content for a in call.inputs},
+                        "facts": facts,
+                        "seconds": round(time.monotonic() - begun, 3),
+                        "made": origin(),
+                    },
+                )
+            except BaseException as error:
+                if not call.stage.resume:
+                    self.store.discard(out)
+                stopped = isinstance(error, KeyboardInterrupt | SystemExit)
+                self.tracker.finish_stage(run_id, "KILLED" if stopped else "FAILED", {"failure": f"{error}"})
+                raise
+            self.tracker.finish_stage(run_id, "FINISHED", facts)
+            return artifact, True
+
+    def _run_job(self, call: Call, job: Job, run_id: str) -> None:
+        tail = MetricsTail(job.out / "metrics.jsonl")
+
+        def poll() -> None:
+            rows = tail.read()
+            if rows:
+                self.tracker.log_rows(run_id, rows)
+                last = rows[-1]
+                self.display.progress(call, last.get("done", 0), last.get("total", 0), describe(rows))
+
+        self.launcher.run(job, poll)
+
+
+def describe(rows: Sequence[dict[str, Any]]) -> str:
+    """The newest metrics in words: ``loss 3.21 · dev perplexity 8.4 · 5,210 tokens/s · 3 min left``."""
+    newest: dict[str, Any] = {}
+    for row in rows:
+        newest.update(row)
+    words = []
+    for name, form in (
+        ("loss", "loss {:.3f}"),
+        ("dev_perplexity", "dev perplexity {:.2f}"),
+        ("tokens_per_second", "{:,.0f} tokens/s"),
+        ("sentences_per_second", "{:,.1f} sentences/s"),
+    ):
+        if isinstance(newest.get(name), int | float):
+            words.append(form.format(newest[name]))
+    if isinstance(newest.get("seconds_left"), int | float):
+        words.append(f"{duration(newest['seconds_left'])} left")
+    return " · ".join(words)
+
+
+def duration(seconds: float) -> str:
+    """``48 s``, ``12 min 05 s``, ``3 h 20 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+class _space_faults:
+    """Turns a full disk, wherever it is met, into one sentence."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full:
+            raise NoSpace(f"no space left under {self.root}: free some, or set REPRO_ROOT to another disk") from error
+
+
+def _row(call: Call, state: State, artifact: Artifact, why: str = "") -> Row:
+    path = str(artifact.folder) if state in ("cached", "completed", "hit") else ""
+    return Row(call.stage.name, call.item, call.key, state, 0.0, path, dict(artifact.facts), why, call.form)
+
+
+def _list(labels: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(labels))
