@@ -1,0 +1,344 @@
+"""The words of the embedded English-German corpus, with their forms.
+
+Nouns with gender, genitive, plural and the weak ones; verbs with their present, participle, auxiliary, separable
+prefix and what they take; adjectives with comparatives; numbers written out; tables of endings. It does not know how
+sentences are made: that is ``demo_grammar``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+NOM, ACC, DAT, GEN = range(4)
+
+# English singular and plural, German noun, gender (* : weak noun), genitive, plural, kind.
+# Kinds: P person, A animal, T thing to hold, F furniture, C clothes, O opens and closes, E food, V vehicle.
+NOUNS = """
+man men Mann m Mannes Männer P|woman women Frau f Frau Frauen P|child children Kind n Kindes Kinder P
+boy boys Junge m* Jungen Jungen P|girl girls Mädchen n Mädchens Mädchen P|teacher teachers Lehrer m Lehrers Lehrer P
+doctor doctors Arzt m Arztes Ärzte P|neighbour neighbours Nachbar m* Nachbarn Nachbarn P
+student students Student m* Studenten Studenten P|sister sisters Schwester f Schwester Schwestern P
+brother brothers Bruder m Bruders Brüder P|mother mothers Mutter f Mutter Mütter P
+baker bakers Bäcker m Bäckers Bäcker P|dog dogs Hund m Hundes Hunde A|cat cats Katze f Katze Katzen A
+horse horses Pferd n Pferdes Pferde A|bird birds Vogel m Vogels Vögel A|cow cows Kuh f Kuh Kühe A
+mouse mice Maus f Maus Mäuse A|book books Buch n Buches Bücher T|letter letters Brief m Briefes Briefe T
+picture pictures Bild n Bildes Bilder T|key keys Schlüssel m Schlüssels Schlüssel T|bag bags Tasche f Tasche Taschen T
+newspaper newspapers Zeitung f Zeitung Zeitungen T|bottle bottles Flasche f Flasche Flaschen T
+knife knives Messer n Messers Messer T|lamp lamps Lampe f Lampe Lampen T|table tables Tisch m Tisches Tische F
+chair chairs Stuhl m Stuhls Stühle F|bed beds Bett n Bettes Betten F|door doors Tür f Tür Türen O
+window windows Fenster n Fensters Fenster O|suitcase suitcases Koffer m Koffers Koffer O
+coat coats Mantel m Mantels Mäntel C|hat hats Hut m Hutes Hüte C|shirt shirts Hemd n Hemdes Hemden C
+dress dresses Kleid n Kleides Kleider C|shoe shoes Schuh m Schuhs Schuhe C|jacket jackets Jacke f Jacke Jacken C
+apple apples Apfel m Apfels Äpfel E|egg eggs Ei n Eies Eier E|potato potatoes Kartoffel f Kartoffel Kartoffeln E
+cake cakes Kuchen m Kuchens Kuchen E|car cars Auto n Autos Autos V|bus buses Bus m Busses Busse V
+bicycle bicycles Fahrrad n Fahrrads Fahrräder V|ship ships Schiff n Schiffes Schiffe V|train trains Zug m Zuges Züge V
+"""
+
+# English preposition, German preposition, then as above.
+PLACES = """
+in in garden gardens Garten m Gartens Gärten|in in city cities Stadt f Stadt Städte
+in in school schools Schule f Schule Schulen|in in house houses Haus n Hauses Häuser
+in in forest forests Wald m Waldes Wälder|in in kitchen kitchens Küche f Küche Küchen
+in in village villages Dorf n Dorfes Dörfer|in in hotel hotels Hotel n Hotels Hotels
+in in church churches Kirche f Kirche Kirchen|on auf bridge bridges Brücke f Brücke Brücken
+on auf mountain mountains Berg m Berges Berge|at an river rivers Fluss m Flusses Flüsse
+at an lake lakes See m Sees Seen|at an station stations Bahnhof m Bahnhofs Bahnhöfe
+"""
+
+# The first half of a compound: English, German, kinds of the second half.
+MODIFIERS = """
+kitchen Küchen FTO|school Schul TFCV|garden Garten FTO|winter Winter C|city Stadt V|house Haus O
+children's Kinder CFTV|wooden Holz FO|summer Sommer C|work Arbeits CF|hotel Hotel OF|village Dorf P
+"""
+
+# English, comparative, German, comparative, kinds (* : all, and no comparative where it is -).
+ADJECTIVES = """
+old older alt älter *|big bigger groß größer *|small smaller klein kleiner *|beautiful more_beautiful schön schöner *
+new newer neu neuer TFCOV|red - rot - TFCOVE|blue - blau - TFCOV|green - grün - TFCOVE|white - weiß - TFCOAE
+black - schwarz - TFCOAV|young younger jung jünger PA|friendly friendlier freundlich freundlicher PA
+tired more_tired müde müder PA|clever cleverer klug klüger PA|sad sadder traurig trauriger PA
+rich richer reich reicher P|cheap cheaper billig billiger TFCOEV|heavy heavier schwer schwerer TFCOVA
+clean cleaner sauber sauberer TFCOV|fast faster schnell schneller VA
+"""
+
+# English base, third person, past; German prefix+infinitive, du, er, participle, auxiliary (h, s); object:
+# acc/dat and kinds, prepositions with case and kinds, two (dative person, accusative kinds), none, or to (direction).
+VERBS = """
+buy buys bought kaufen kaufst kauft gekauft h acc TFCEVOA|see sees saw sehen siehst sieht gesehen h acc PATFCOEV
+find finds found finden findest findet gefunden h acc PATFCEV
+sell sells sold verkaufen verkaufst verkauft verkauft h acc TFCEVA
+need needs needed brauchen brauchst braucht gebraucht h acc PTFCEV
+love loves loved lieben liebst liebt geliebt h acc PAECV
+look_for looks_for looked_for suchen suchst sucht gesucht h acc PATCV|eat eats ate essen isst isst gegessen h acc E
+wear wears wore tragen trägst trägt getragen h acc C|paint paints painted malen malst malt gemalt h acc PAFV
+greet greets greeted grüßen grüßt grüßt gegrüßt h acc P|take takes took nehmen nimmst nimmt genommen h acc TCEV
+open opens opened auf+machen machst macht aufgemacht h acc O
+close closes closed zu+machen machst macht zugemacht h acc O|call calls called an+rufen rufst ruft angerufen h acc P
+invite invites invited ein+laden lädst lädt eingeladen h acc P
+pick_up picks_up picked_up ab+holen holst holt abgeholt h acc PTV
+bring_along brings_along brought_along mit+bringen bringst bringt mitgebracht h acc PATE
+put_on puts_on put_on an+ziehen ziehst zieht angezogen h acc C
+watch watches watched an+sehen siehst sieht angesehen h acc PATV
+help helps helped helfen hilfst hilft geholfen h dat PA|thank thanks thanked danken dankst dankt gedankt h dat P
+follow follows followed folgen folgst folgt gefolgt s dat PAV
+listen_to listens_to listened_to zu+hören hörst hört zugehört h dat P
+give gives gave geben gibst gibt gegeben h two TCE|show shows showed zeigen zeigst zeigt gezeigt h two TFCVAO
+send sends sent schicken schickst schickt geschickt h two TC|lend lends lent leihen leihst leiht geliehen h two TCV
+play plays played spielen spielst spielt gespielt h with_mit_dat PA
+wait waits waited warten wartest wartet gewartet h for_auf_acc PV
+dream dreams dreamed träumen träumst träumt geträumt h of_von_dat PAVEC
+think thinks thought denken denkst denkt gedacht h of_an_acc PATV
+sleep sleeps slept schlafen schläfst schläft geschlafen h none -
+work works worked arbeiten arbeitest arbeitet gearbeitet h none -
+laugh laughs laughed lachen lachst lacht gelacht h none -|sing sings sang singen singst singt gesungen h none -
+get_up gets_up got_up auf+stehen stehst steht aufgestanden s none -
+arrive arrives arrived an+kommen kommst kommt angekommen s none -|go goes went gehen gehst geht gegangen s to -
+drive drives drove fahren fährst fährt gefahren s to -
+"""
+
+SAYING = """
+know knows knew wissen weißt weiß gewusst h|say says said sagen sagst sagt gesagt h
+hope hopes hoped hoffen hoffst hofft gehofft h|believe believes believed glauben glaubst glaubt geglaubt h
+forget forgets forgot vergessen vergisst vergisst vergessen h
+"""
+
+# English subject and object form, German by case, person, plural.
+PRONOUNS = """
+I me ich mich mir 1 s|you you du dich dir 2 s|he him er ihn ihm 3 s|she her sie sie ihr 3 s|we us wir uns uns 1 p
+they them sie sie ihnen 3 p
+"""
+FAMILY = ("Mann", "Frau", "Junge", "Mädchen", "Mutter", "Bruder", "Schwester")
+NAMES = ("Anna", "Paul", "Maria", "Peter", "Clara", "Emil", "Lena", "Jakob")
+
+TIMES = {
+    "present": (("today", "heute"), ("now", "jetzt"), ("every day", "jeden Tag"), ("on Monday", "am Montag")),
+    "past": (
+        ("yesterday", "gestern"),
+        ("last week", "letzte Woche"),
+        ("in the morning", "am Morgen"),
+        ("on Sunday", "am Sonntag"),
+    ),
+    "future": (
+        ("tomorrow", "morgen"),
+        ("soon", "bald"),
+        ("next week", "nächste Woche"),
+        ("in the evening", "am Abend"),
+    ),
+}
+OFTEN = (("often", "oft"), ("always", "immer"), ("never", "nie"), ("sometimes", "manchmal"), ("seldom", "selten"))
+# English, German ich, du, er, plural.
+MODALS = (
+    (("can", "can"), ("kann", "kannst", "kann", "können")),
+    (("must", "must"), ("muss", "musst", "muss", "müssen")),
+    (("should", "should"), ("soll", "sollst", "soll", "sollen")),
+    (("want to", "wants to"), ("will", "willst", "will", "wollen")),
+)
+HABEN = ("habe", "hast", "hat", "haben")
+SEIN = ("bin", "bist", "ist", "sind")
+WERDEN = ("werde", "wirst", "wird", "werden")
+WAR = ("war", "warst", "war", "waren")
+JOINTS = (("because", "weil"), ("although", "obwohl"), ("if", "wenn"), ("before", "bevor"), ("while", "während"))
+
+# By case; columns m, f, n, plural. The endings of dieser, of ein, and of adjectives after each and after nothing.
+DER = (("er", "e", "es", "e"), ("en", "e", "es", "e"), ("em", "er", "em", "en"), ("es", "er", "es", "er"))
+EIN = (("", "e", "", "e"), ("en", "e", "", "e"), ("em", "er", "em", "en"), ("es", "er", "es", "er"))
+WEAK = (("e", "e", "e", "en"), ("en", "e", "e", "en"), ("en",) * 4, ("en",) * 4)
+MIXED = (("er", "e", "es", "en"), ("en", "e", "es", "en"), ("en",) * 4, ("en",) * 4)
+STRONG = (*DER[:3], ("en", "er", "en", "er"))
+THE = (
+    ("der", "die", "das", "die"),
+    ("den", "die", "das", "die"),
+    ("dem", "der", "dem", "den"),
+    ("des", "der", "des", "der"),
+)
+EIN_WORDS = {
+    "my": "mein",
+    "your": "dein",
+    "his": "sein",
+    "her": "ihr",
+    "our": "unser",
+    "their": "ihr",
+    "no": "kein",
+    "a": "ein",
+}
+CONTRACTED = {"in dem": "im", "an dem": "am", "von dem": "vom", "in das": "ins", "zu dem": "zum", "zu der": "zur"}
+
+
+def _words(text: str) -> list[str]:
+    return text.split(" ")
+
+
+_ENGLISH_NUMBERS = _words(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen"
+)
+_GERMAN_NUMBERS = _words(
+    "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn "
+    "siebzehn achtzehn neunzehn"
+)
+_ENGLISH_TENS = _words("twenty thirty forty fifty sixty seventy eighty ninety")
+_GERMAN_TENS = _words("zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig")
+
+
+class Draw:
+    """Chance from a seed; only ``Random.random`` is used, the one method whose stream Python promises to keep."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed).random
+
+    def one(self, items: Sequence[Item]) -> Item:
+        """One of ``items``, all equally likely."""
+        return items[int(self._random() * len(items))]
+
+    def chance(self, probability: float) -> bool:
+        """True with this probability."""
+        return self._random() < probability
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A word with its forms; ``parts`` are the two halves of a compound (empty otherwise)."""
+
+    english: str
+    english_plural: str
+    german: str
+    gender: int
+    weak: bool
+    genitive: str
+    plural: str
+    kind: str
+    parts: str = ""
+
+    def form(self, case: int, plural: bool) -> str:
+        """The German form in this case."""
+        if plural:
+            return self.plural + "n" if case == DAT and self.plural[-1] not in "ns" else self.plural
+        if case == GEN or (self.weak and case != NOM):
+            return self.genitive
+        return self.german
+
+
+@dataclass(frozen=True)
+class Adjective:
+    """English and German positive and comparative (empty: none)."""
+
+    english: str
+    english_more: str
+    german: str
+    german_more: str
+    kinds: str
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb; ``present`` is German ich, du, er, plural without ``prefix``, ``infinitive`` is joined."""
+
+    english: tuple[str, str, str]
+    prefix: str
+    infinitive: str
+    present: tuple[str, str, str, str]
+    participle: str
+    perfect: tuple[str, str, str, str]
+    takes: str
+    kinds: str
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A noun phrase: English as subject and as object, German by case, agreement, and what it combines."""
+
+    english: str
+    english_object: str
+    german: tuple[str, ...]
+    person: int = 3
+    plural: bool = False
+    gender: int = 0
+    pronoun: bool = False
+    combined: tuple[str, ...] = ()
+
+    @property
+    def agrees(self) -> int:
+        """Index of the German verb form: ich, du, er or plural."""
+        return 3 if self.plural else self.person - 1
+
+    @property
+    def third(self) -> bool:
+        """Whether the English verb takes -s."""
+        return self.person == 3 and not self.plural
+
+
+def _rows(table: str) -> list[list[str]]:
+    return [row.split(" ") for line in table.strip().split("\n") for row in line.split("|")]
+
+
+def _noun(row: list[str], kind: str) -> Noun:
+    english, english_plural, german, gender, genitive, plural = row
+    return Noun(english, english_plural, german, "mfn".index(gender[0]), gender.endswith("*"), genitive, plural, kind)
+
+
+def _verb(row: list[str]) -> Verb:
+    base, third, past, infinitive, du, er, participle, auxiliary, *takes = row
+    prefix, _, stem = infinitive.rpartition("+")
+    ich = er if er == "weiß" else stem[:-1] if stem.endswith("en") else stem
+    english = (base.replace("_", " "), third.replace("_", " "), past.replace("_", " "))
+    perfect = HABEN if auxiliary == "h" else SEIN
+    frame, kinds = takes or ["none", "-"]
+    return Verb(english, prefix, prefix + stem, (ich, du, er, stem), participle, perfect, frame, kinds)
+
+
+def _compounds(nouns: Sequence[Noun]) -> list[Noun]:
+    made = []
+    for english, german, kinds in _rows(MODIFIERS):
+        for head in nouns:
+            if head.kind in kinds and head.german not in FAMILY:
+                forms = [german + form.lower() for form in (head.german, head.genitive, head.plural)]
+                made.append(
+                    Noun(
+                        f"{english} {head.english}",
+                        f"{english} {head.english_plural}",
+                        forms[0],
+                        head.gender,
+                        head.weak,
+                        forms[1],
+                        forms[2],
+                        head.kind,
+                        f"{english}+{head.english}",
+                    )
+                )
+    return made
+
+
+SIMPLE = [_noun(row[:6], row[6]) for row in _rows(NOUNS)]
+COMPOUNDS = _compounds(SIMPLE)
+PLACE_NOUNS = [(row[0], row[1], _noun(row[2:], "L")) for row in _rows(PLACES)]
+QUALITIES = [
+    Adjective(en, more.replace("_", " ").strip("-"), de, mehr.strip("-"), kinds)
+    for en, more, de, mehr, kinds in (
+        row.split(" ") for line in ADJECTIVES.strip().split("\n") for row in line.split("|")
+    )
+]
+ACTIONS = [_verb(row) for row in _rows(VERBS)]
+SAYINGS = [_verb(row) for row in _rows(SAYING)]
+SPEAKERS = [
+    Phrase(i, me, (ich, mich, mir), int(person), number == "p", 1 if i == "she" else 0, True)
+    for i, me, ich, mich, mir, person, number in _rows(PRONOUNS)
+]
+
+
+def number(n: int) -> tuple[str, str]:
+    """A number from 2 to 99, written out: ``("twenty-one", "einundzwanzig")``."""
+    if n < 20:
+        return _ENGLISH_NUMBERS[n], _GERMAN_NUMBERS[n]
+    tens, ones = divmod(n, 10)
+    english, german = _ENGLISH_TENS[tens - 2], _GERMAN_TENS[tens - 2]
+    return (f"{english}-{_ENGLISH_NUMBERS[ones]}", f"{_GERMAN_NUMBERS[ones]}und{german}") if ones else (english, german)
+
+
+def contracted(preposition: str, phrase: str) -> str:
+    """Preposition and phrase, with im, am, vom, ins, zum and zur where German contracts."""
+    article, _, rest = phrase.partition(" ")
+    short = CONTRACTED.get(f"{preposition} {article}")
+    return f"{short} {rest}" if short else f"{preposition} {phrase}"
