@@ -1,0 +1,64 @@
+"""Models as files: ``model.safetensors`` and ``model.json`` (the Model and its vocabulary sizes)."""
+
+import errno
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from model.config import Model, from_json
+from model.job import BadData
+from model.transformer import Transformer
+
+WEIGHTS, SHAPE = "model.safetensors", "model.json"
+
+
+def save_model(folder: Path, model: Transformer) -> None:
+    """Write weights and shape; the same weights give the same bytes."""
+    save_tensors(folder / WEIGHTS, model.state_dict())
+    save_shape(folder, model)
+
+
+def save_shape(folder: Path, model: Transformer) -> None:
+    """Write ``model.json`` alone."""
+    shape = {"model": asdict(model.config), "source_size": model.source_size, "target_size": model.target_size}
+    (folder / SHAPE).write_text(json.dumps(shape, indent=1, sort_keys=True) + "\n")
+
+
+def load_model(folder: Path, device: torch.device | None = None) -> Transformer:
+    """The model of a folder, in evaluation mode. Raises BadData where the files are not whole or do not fit."""
+    try:
+        shape = json.loads((folder / SHAPE).read_text())
+        config = from_json(Model, shape["model"])
+        model = Transformer(config, int(shape["source_size"]), int(shape["target_size"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadData(f"{folder / SHAPE} describes no model: {error}") from error
+    try:
+        model.load_state_dict(load_tensors(folder / WEIGHTS))
+    except RuntimeError as error:
+        raise BadData(f"{folder / WEIGHTS} does not fit {SHAPE}: {str(error).splitlines()[-1].strip()}") from error
+    return model.to(device or torch.device("cpu")).eval()
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """One safetensors file; the same tensors give the same bytes. Raises OSError as any writing does."""
+    try:
+        save_file({name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}, path)
+    except SafetensorError as error:
+        # The library hides the system's error number in its text.
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from error
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, on the CPU. Raises BadData when it is missing, cut or no such file."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise BadData(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,186 @@
+"""What every job of this package shares: its ``job.json``, its progress as lines, its end as a reason.
+
+    def work(job: Job) -> Facts: ...
+    if __name__ == "__main__":
+        main(work)
+
+A job reads its input folders, writes into ``job.out`` and knows nothing of who started it. Whatever goes wrong
+leaves ``exit.json`` with one of the reasons below and a sentence that a person can act on.
+"""
+
+import errno
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, TextIO
+
+import torch
+
+from model.fields import require
+
+Facts = dict[str, Any]
+Reason = Literal[
+    "done", "preempted", "bad_data", "bad_configuration", "out_of_memory", "no_space", "diverged", "failed"
+]
+
+
+class Ending(Exception):
+    """An end before the end, with its sentence. Subclasses say which of the reasons it is."""
+
+    reason: Reason = "failed"
+
+
+class BadData(Ending):
+    """A shard, a vocabulary, a checkpoint or another input is not what it must be."""
+
+    reason = "bad_data"
+
+
+class BadConfiguration(Ending):
+    """The job asks for something that cannot be."""
+
+    reason = "bad_configuration"
+
+
+class Diverged(Ending):
+    """Loss or gradient stopped being finite."""
+
+    reason = "diverged"
+
+
+class Preempted(Ending):
+    """Asked to end; a checkpoint was left behind."""
+
+    reason = "preempted"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where and how a job computes. Nothing here may change its results beyond rounding."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int = 1
+    compile: bool = False
+    micro_batch_tokens: int = 0
+    """Most target pieces computed at once on one rank; 0 takes a rank's whole part."""
+    log_seconds: float = 2.0
+    resume_seconds: float = 60.0
+    """Seconds between checkpoints that serve only to go on after a kill."""
+
+    def __post_init__(self) -> None:
+        require(self.device in ("auto", "cpu", "cuda"), "site.device", self.device, "auto, cpu or cuda")
+        require(self.threads >= 1, "site.threads", self.threads, "a whole number of at least 1")
+
+    def torch_device(self) -> torch.device:
+        """The device of this rank (LOCAL_RANK under torchrun). Raises BadConfiguration where there is no GPU."""
+        if self.device == "cpu" or (self.device == "auto" and not torch.cuda.is_available()):
+            return torch.device("cpu")
+        if not torch.cuda.is_available():
+            raise BadConfiguration("site.device is 'cuda', but this machine shows no CUDA device")
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One ``job.json``: configurations as plain JSON, input folders by name, the folder to write into."""
+
+    config: Mapping[str, Any]
+    inputs: Mapping[str, Path]
+    out: Path
+    site: Settings = field(default_factory=Settings)
+
+    @staticmethod
+    def read(path: Path) -> "Job":
+        """Read a ``job.json``. Settings of other kinds of job are passed over."""
+        try:
+            job = json.loads(path.read_text())
+            known = {name: job["site"][name] for name in Settings.__dataclass_fields__ if name in job.get("site", {})}
+            inputs = {name: Path(folder) for name, folder in job["inputs"].items()}
+            return Job(job["config"], inputs, Path(job["out"]), Settings(**known))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BadConfiguration(f"{path} is no job: {type(error).__name__} {error}") from error
+
+
+class Metrics:
+    """Progress as lines of ``metrics.jsonl``, for others to follow while it grows."""
+
+    def __init__(self, out: Path) -> None:
+        path = out / "metrics.jsonl"
+        if path.exists():
+            # A kill in mid-line leaves a torn end, which would swallow the next line.
+            whole = path.read_bytes().rfind(b"\n") + 1
+            os.truncate(path, whole)
+        self.file: TextIO = path.open("a")
+
+    def write(self, done: float, total: float, values: Mapping[str, float | str]) -> None:
+        """Append one line; ``done`` of ``total`` is the progress of the whole job."""
+        self.file.write(json.dumps({"time": time.time(), "done": done, "total": total, **values}) + "\n")
+        self.file.flush()
+
+
+class StopSignal:
+    """Whether SIGTERM or SIGINT has come, once or more; the job ends itself at a place of its choosing."""
+
+    def __init__(self) -> None:
+        self.came = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.came = True
+
+
+def main(work: Callable[[Job], Facts]) -> None:
+    """Read the job named on the command line, do ``work``, leave ``exit.json``; the status is 0 only for ``done``."""
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: python -m {sys.modules['__main__'].__spec__.name} job.json")  # type: ignore[union-attr]
+    path = Path(sys.argv[1])
+    out = path.parent
+    try:
+        job = Job.read(path)
+        out = job.out
+        out.mkdir(parents=True, exist_ok=True)
+        torch.set_num_threads(job.site.threads)
+        facts = work(job)
+    except Exception as error:
+        reason, message = why(error)
+        if reason == "failed":
+            traceback.print_exc()
+        print(f"{reason}: {message}", file=sys.stderr, flush=True)
+        leave(out, reason, message, {})
+        sys.exit(1)
+    if os.environ.get("RANK", "0") == "0":
+        leave(out, "done", "", facts)
+
+
+def why(error: Exception) -> tuple[Reason, str]:
+    """The reason and the sentence of a job's end."""
+    text = str(error).strip().splitlines()
+    first = text[0] if text else type(error).__name__
+    if isinstance(error, Ending):
+        return error.reason, str(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "no_space", f"no space left on the device while writing {error.filename or 'into the output folder'}"
+    # The CPU allocator has no error class of its own.
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+        return "out_of_memory", f"a batch did not fit into memory (lower site.micro_batch_tokens): {first}"
+    if isinstance(error, ValueError):
+        return "bad_configuration", first
+    return "failed", f"{type(error).__name__}: {first}"
+
+
+def leave(out: Path, reason: Reason, message: str, facts: Facts) -> None:
+    """Write ``exit.json``. Of several ranks the first to know the reason has the word, not those it took along."""
+    path = out / "exit.json"
+    if reason == "failed" and path.exists():
+        return
+    beside = path.with_suffix(f".{os.getpid()}")
+    beside.write_text(json.dumps({"reason": reason, "message": message, "facts": facts}))
+    beside.replace(path)
