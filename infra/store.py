@@ -124,7 +124,7 @@ class Store:
         return aside
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
-        """Turn a written folder into the artifact: hash, manifest, rename. ``description`` is the rest of the manifest."""
+        """Make a written folder the artifact: hash, manifest, rename. ``description`` is the rest of the manifest."""
         files = {
             name: {"sha256": _sha256(partial / name), "bytes": (partial / name).stat().st_size}
             for name in _names(partial)

@@ -6,11 +6,13 @@ has the content it had when the stage ran, every file has its sum, and what it d
 
 import errno
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from infra.tracking import MetricsTail, Tracker
 
 from infra.faults import Fault, NoSpace
 from infra.launch import Job, Launcher
@@ -19,7 +21,6 @@ from infra.locks import held
 from infra.origin import origin
 from infra.site import Site
 from infra.store import Artifact, Manifest, Store
-from infra.tracking import MetricsTail, Tracker
 from tasks.stage import Call, Surroundings, surroundings
 
 State = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
@@ -280,18 +281,15 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-class _space_faults:
-    """Turns a full disk, wherever it is met, into one sentence."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full:
-            raise NoSpace(f"no space left under {self.root}: free some, or set REPRO_ROOT to another disk") from error
+@contextmanager
+def _space_faults(root: Path) -> Iterator[None]:
+    """Turn a full disk, wherever it is met, into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise NoSpace(f"no space left under {root}: free some, or set REPRO_ROOT to another disk") from error
 
 
 def _row(call: Call, state: State, artifact: Artifact, why: str = "") -> Row:

@@ -5,19 +5,21 @@ comes to that artifact (plan, cache, lock, retry, seal) is the business of the e
 the call. Inside a body ``progress``, ``site``, ``tracker`` and ``run_job`` reach the outside.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol
 
+from infra.tracking import Tracker
+
 from infra.launch import Job
 from infra.site import Site
 from infra.store import Artifact
-from infra.tracking import Tracker
 from tasks.identity import artifacts_in, canonical, key_of
 
 Facts = dict[str, Any]
@@ -59,7 +61,7 @@ class Engine(Protocol):
 
 
 class Stage(Generic[P]):
-    """A function under ``@stage``. ``body`` is the function itself, ``named(item)`` the stage for one of several items."""
+    """A function under ``@stage``: ``body`` is the function, ``named(item)`` the stage for one item of several."""
 
     def __init__(
         self,
@@ -171,16 +173,10 @@ def stage_run() -> str:
     return _surroundings.get().run_id
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """A frozen dataclass as a job's JSON."""
-    assert is_dataclass(config) and not isinstance(config, type)
-    return asdict(config)
-
-
 def run_job(
     module: str, config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, *, distributed: bool = False
 ) -> None:
-    """Run ``python -m module`` over ``out`` by the site's launcher, its metrics followed; raises the Fault it ends with."""
+    """Run ``python -m module`` over ``out`` by the site's launcher; raises the Fault it ends with."""
     place = site()
     ranks = place.ranks if distributed else 1
     threads = place.threads_each if distributed else place.threads_each * place.ranks
@@ -193,3 +189,9 @@ def run_job(
         "resume_seconds": place.resume_seconds,
     }
     _surroundings.get().run_job(Job(module, config, inputs, out, settings, ranks, distributed, threads))
+
+
+def job_facts(out: Path) -> Facts:
+    """What the job that ended in ``out`` said of its work."""
+    facts: Facts = json.loads((out / "exit.json").read_text()).get("facts", {})
+    return facts

@@ -1,0 +1,240 @@
+"""The command line ``repro``. Results go to stdout, everything said along the way to stderr.
+
+Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration, 130 interrupted.
+"""
+
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
+
+from flows.display import score_table, stage_table
+from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan
+from flows.runs import RUNS
+from infra.faults import BadConfiguration, Fault
+from infra.quiet import server_configured, settle
+from infra.site import Site
+
+app = App(
+    name="repro",
+    help="""Reproduce "Attention Is All You Need": one cached, retryable DAG from archives to a registered model.
+
+    Examples:
+
+    repro run demo            the whole story on the embedded corpus
+
+    repro plan multi30k-ende  what a run would do, and why
+
+    repro translate --model demo@candidate < in.txt > out.txt""",
+    help_format="plaintext",
+)
+
+Name = Annotated[str, Parameter(help="a run's name (see `repro runs`), or FILE.py:NAME for one of your own")]
+Until = Annotated[str, Parameter(help="stop after this stage")]
+From = Annotated[str, Parameter(name="--from", help="run this stage and all after it, cached or not")]
+Force = Annotated[list[str] | None, Parameter(help="run this stage, cached or not; may be repeated", negative=())]
+Overrides = Annotated[
+    list[str] | None,
+    Parameter(name="--set", help="one field of the run, as in training.updates=200; may be repeated", negative=()),
+]
+SiteName = Annotated[str, Parameter(help="where to compute: local or gpu")]
+AsJson = Annotated[bool, Parameter(name="--json", help="one JSON object as the last line of stdout", negative=())]
+
+_out = Console(highlight=False)
+
+
+@app.command
+def runs() -> None:
+    """List the runs, one line each.
+
+    Example: repro runs
+    """
+    width = max(len(name) for name in RUNS)
+    for name, value in RUNS.items():
+        print(f"{name:{width}}  {value.about}")
+
+
+@app.command(name="run")
+def run_command(
+    run: Name,
+    *,
+    from_stage: From = "",
+    until: Until = "",
+    force: Force = None,
+    overrides: Overrides = None,
+    site: SiteName = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Run what is missing of a run; stages whose result is there stay cached.
+
+    Examples:
+
+    repro run demo
+
+    repro run demo --from train
+
+    repro run demo --set training.updates=200 --until average
+
+    repro run my_runs.py:TINY --json
+    """
+    request = Request(run, from_stage, until, tuple(force or ()), tuple(overrides or ()), site)
+    settle(Site.named(site).root)
+    outcome = None if server_configured() else nothing_to_do(plan(request))
+    try:
+        outcome = outcome or _through_prefect(request)
+    except StageFailed as failed:
+        if as_json:
+            print(json.dumps(failed.outcome.as_json(), ensure_ascii=False))
+        raise
+    _show(outcome, Site.named(request.site))
+    if as_json:
+        print(json.dumps(outcome.as_json(), ensure_ascii=False))
+
+
+@app.command(name="plan")
+def plan_command(
+    run: Name,
+    *,
+    from_stage: From = "",
+    until: Until = "",
+    force: Force = None,
+    overrides: Overrides = None,
+    site: SiteName = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Say for each stage whether it is there, and what changed since the last run. Runs nothing.
+
+    Example: repro plan demo --set training.updates=200
+    """
+    request = Request(run, from_stage, until, tuple(force or ()), tuple(overrides or ()), site)
+    outcome = plan(request)
+    if as_json:
+        print(json.dumps(outcome.as_json(), ensure_ascii=False))
+    else:
+        _out.print(stage_table(outcome.rows))
+
+
+@app.command
+def translate(
+    *,
+    model: Annotated[str, Parameter(help="NAME@alias or NAME/version")] = "demo@champion",
+    beam: Annotated[int, Parameter(help="hypotheses kept at each step; 1 is greedy")] = 4,
+) -> None:
+    """Translate lines of stdin to stdout with a registered model.
+
+    Example: echo "The old woman sees a dog." | repro translate --model demo@candidate
+    """
+    from infra.registry import local_folder, resolve
+    from model.translator import Translator
+
+    from model.config import Decoding
+
+    site = Site.named()
+    settle(site.root)
+    folder = local_folder(site.tracking, resolve(site.tracking, model))
+    weights, vocabulary = folder / "weights", folder / "vocabulary"
+    translator = Translator.load(weights, vocabulary, device=site.device, threads=site.threads_each)
+    lines = [line.rstrip("\r\n") for line in sys.stdin.buffer.read().decode("utf-8", "replace").split("\n")]
+    if lines and not lines[-1]:
+        lines.pop()
+    for translation in translator.translate(lines, Decoding(beam=beam)):
+        print(translation.text)
+
+
+@app.command
+def models(name: Annotated[str, Parameter(help="one model only")] = "") -> None:
+    """List registered model versions with their scores, protocol and aliases.
+
+    Example: repro models demo
+    """
+    from infra.registry import versions
+
+    site = Site.named()
+    settle(site.root)
+    found = versions(site.tracking, name)
+    if not found:
+        _say("no model is registered yet; `repro run demo` registers one")
+    for version in found:
+        print(version.line())
+
+
+def main() -> None:
+    """Entry point: one clear sentence and the right exit code for whatever goes wrong."""
+    words = [word for word in sys.argv[1:] if word != "--debug"]
+    debug = "--debug" in sys.argv
+    sys.exit(_guarded(lambda: app(words, exit_on_error=False, print_error=False), debug))
+
+
+def _guarded(command: Callable[[], Any], debug: bool) -> int:
+    try:
+        command()
+        return 0
+    except KeyboardInterrupt:
+        _say("interrupted; what was finished is kept, and the same command goes on from there")
+        return 130
+    except BrokenPipeError:
+        return 1
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        if isinstance(error, CycloptsError | BadConfiguration) and not isinstance(error, StageFailed):
+            _say(f"{error}")
+            return 2
+        known = isinstance(error, Fault | StageFailed)
+        _say(f"{error}" if known else f"{type(error).__name__}: {error} (--debug shows where)")
+        return 1
+
+
+def _through_prefect(request: Request) -> Outcome:
+    request.resolve()  # a wrong word is said before a server is started for it
+    from flows.deployment import run_with_prefect
+
+    return run_with_prefect(request)
+
+
+def _show(outcome: Outcome, site: Site) -> None:
+    """The stages, the scores, a few translations, and where to look on."""
+    error = Console(stderr=True, highlight=False)
+    error.print()
+    error.print(stage_table(outcome.rows))
+    if outcome.scores:
+        error.print()
+        error.print(score_table(outcome.scores))
+    for line in [*_samples(outcome), *_where_to_look(outcome, site.root)]:
+        error.print(line, markup=False, soft_wrap=True)
+
+
+def _samples(outcome: Outcome, most: int = 3) -> list[str]:
+    """A few sentences of the last set scored: source, reference, hypothesis."""
+    import polars as pl
+
+    scored = [row for row in outcome.rows if row.stage == "score" and row.path]
+    if not scored:
+        return []
+    table = pl.read_parquet(Path(scored[-1].path) / "sentences.parquet")
+    lines = []
+    for row in table.sample(min(most, len(table)), seed=1).iter_rows(named=True):
+        lines += ["", *(f"  {name:10}  {row[name]}" for name in ("source", "reference", "hypothesis"))]
+    return lines
+
+
+def _where_to_look(outcome: Outcome, root: Path) -> list[str]:
+    home = root.absolute() / "prefect"
+    lines = [
+        "",
+        f"mlflow:  mlflow ui --backend-store-uri sqlite:///{root.absolute()}/mlflow.db   then http://127.0.0.1:5000",
+        f"prefect: PREFECT_HOME={home} prefect server start   then http://127.0.0.1:4200",
+    ]
+    lines += [f"report:  {row.path}/report.html" for row in outcome.rows if row.stage == "report" and row.path]
+    if outcome.model_version:
+        lines.append(f"model:   {outcome.model_version}   (repro translate --model {outcome.model_version})")
+    return lines
+
+
+def _say(text: str) -> None:
+    print(f"repro: {text}", file=sys.stderr)

@@ -1,0 +1,58 @@
+"""The story as a Prefect flow: what ``prefect.yaml`` deploys and what ``repro run`` calls when there is work."""
+
+from typing import Any
+
+from prefect import flow
+from prefect.runtime import flow_run
+
+from flows.display import TerminalDisplay
+from flows.running import Outcome, Request, run
+from infra.site import Site
+from tasks.orchestration import PrefectRunner, publish
+
+NEEDS = {"train": "gpu", "translate": "gpu"}
+
+
+def _name() -> str:
+    asked = flow_run.parameters
+    return f"{asked['run_name']} from {asked['from_stage']}" if asked.get("from_stage") else str(asked["run_name"])
+
+
+@flow(name="reproduce", flow_run_name=_name, log_prints=False)
+def reproduce(
+    run_name: str = "demo",
+    from_stage: str = "",
+    until: str = "",
+    force: list[str] | None = None,
+    overrides: list[str] | None = None,
+    site: str = "local",
+) -> dict[str, Any]:
+    """Reproduce one run: archives to a registered model version, cached stage by stage."""
+    request = Request(run_name, from_stage, until, tuple(force or ()), tuple(overrides or ()), site)
+    runner = PrefectRunner(Site.named(site).root.absolute() / "prefect-records", NEEDS)
+    outcome = run(request, runner, TerminalDisplay(runner.progress))
+    publish("scores", _card(outcome), f"Scores of {outcome.run}")
+    return outcome.as_json()
+
+
+def run_with_prefect(request: Request) -> Outcome:
+    """Run a request as a flow in this process, by the configured server or Prefect's own temporary one."""
+    form = reproduce(
+        request.run, request.from_stage, request.until, list(request.force), list(request.overrides), request.site
+    )
+    return Outcome.from_json(form)
+
+
+def _card(outcome: Outcome) -> str:
+    """The scores and where the model went, as Markdown."""
+    lines = [f"# {outcome.run}", "", f"Model version: **{outcome.model_version or 'none registered'}**", ""]
+    if outcome.scores:
+        names = list(outcome.scores)
+        lines += ["| score | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        numbers = [n for card in outcome.scores.values() for n, v in card.items() if isinstance(v, int | float)]
+        for number in dict.fromkeys(numbers):
+            values = [outcome.scores[name].get(number, "") for name in names]
+            cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
+            lines.append("| " + " | ".join([number, *cells]) + " |")
+    reports = [row.path for row in outcome.rows if row.stage == "report" and row.path]
+    return "\n".join([*lines, "", *(f"Report: `{path}/report.html`" for path in reports)])

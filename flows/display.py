@@ -1,0 +1,108 @@
+"""A run on the terminal: what each stage does while it does it, a table at the end. All of it on stderr."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tasks.execution import Row, duration
+from tasks.stage import Call
+
+PLAIN_SECONDS = 10.0
+"""Between two progress lines where the terminal cannot rewrite one."""
+COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red", "miss": "yellow", "waits": "yellow"}
+
+
+class TerminalDisplay:
+    """Shows a run; ``follow`` is called with every progress as well (Prefect's artifact)."""
+
+    def __init__(self, follow: Callable[[Call, float, float, str], None]) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self.follow = follow
+        self._live = sys.stderr.isatty()
+        self._begun = time.monotonic()
+        self._shown = 0.0
+
+    def begin(self, call: Call, why: str) -> None:
+        self._begun = self._shown = time.monotonic()
+        self._clear()
+        self.console.print(f"[bold]{call.label}[/bold] [dim]{call.key} · {why}[/dim]")
+
+    def progress(self, call: Call, done: float, total: float, text: str) -> None:
+        self.follow(call, done, total, text)
+        now = time.monotonic()
+        if now - self._shown < (0.2 if self._live else PLAIN_SECONDS):
+            return
+        self._shown = now
+        share = f"{100 * done / total:5.1f} %" if total else ""
+        line = (
+            f"  {call.stage.name} {done:,.0f}/{total:,.0f} {share} {text}"
+            if total
+            else f"  {call.stage.name} {done:,.0f} {text}"
+        )
+        if self._live:
+            sys.stderr.write("\r\x1b[2K" + line[: self.console.width - 1])
+            sys.stderr.flush()
+        else:
+            self.console.print(line, markup=False)
+
+    def say(self, text: str) -> None:
+        self._clear()
+        self.console.print(f"  [yellow]{text}[/yellow]")
+
+    def end(self, row: Row) -> None:
+        self._clear()
+        if row.state == "completed":
+            self.console.print(
+                f"  [green]completed[/green] in {duration(row.seconds)}  [dim]{in_words(row.facts)}[/dim]"
+            )
+        elif row.state == "failed":
+            self.console.print("  [red]failed[/red]")
+
+    def _clear(self) -> None:
+        if self._live:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+
+
+def stage_table(rows: Sequence[Row]) -> Table:
+    """Stages with state, seconds and facts; ``why`` where there is one."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("stage", "item", "state"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("facts", overflow="fold")
+    for row in rows:
+        colour = COLOURS[row.state]
+        seconds = duration(row.seconds) if row.seconds else ""
+        table.add_row(row.stage, row.item, f"[{colour}]{row.state}[/{colour}]", seconds, row.why or in_words(row.facts))
+    return table
+
+
+def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The card of each set, one column a set."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("score")
+    for name in scores:
+        table.add_column(name, justify="right")
+    numbers = [name for card in scores.values() for name, value in card.items() if isinstance(value, int | float)]
+    for name in dict.fromkeys(numbers):
+        table.add_row(name, *(_number(card.get(name, "")) for card in scores.values()))
+    return table
+
+
+def in_words(facts: Mapping[str, Any], most: int = 6) -> str:
+    """The first facts on one line: ``pairs 28,996 · rejected 4``."""
+    plain = [(name, value) for name, value in facts.items() if isinstance(value, int | float | str)]
+    return " · ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in plain[:most])
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value) if len(str(value)) <= 60 else str(value)[:57] + "..."

@@ -1,0 +1,50 @@
+"""What was run: one JSON file a run under ``<root>/runs/<name>/``. ``plan`` compares with the last one."""
+
+import getpass
+import json
+import re
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from infra.origin import commit
+from infra.store import write_atomically
+from tasks.execution import Row
+
+
+def write(root: Path, name: str, overrides: Sequence[str], rows: Sequence[Row], outcome: str) -> Path:
+    """Record a run; returns the file."""
+    folder = root / "runs" / _safe(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{time.time_ns() % 1_000_000:06d}.json"
+    stages = [
+        {"stage": r.stage, "item": r.item, "key": r.key, "state": r.state, "seconds": r.seconds, "form": r.form}
+        for r in rows
+    ]
+    record = {
+        "run": name,
+        "overrides": list(overrides),
+        "outcome": outcome,
+        "who": getpass.getuser(),
+        "commit": commit(),
+        "stages": stages,
+    }
+    write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False))
+    return path
+
+
+def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
+    """The arguments of each (stage, item) in the newest readable record of the run; empty where there is none."""
+    for path in sorted((root / "runs" / _safe(name)).glob("*.json"), reverse=True):
+        try:
+            stages = json.loads(path.read_text())["stages"]
+            return {(s["stage"], s["item"]): s["form"] for s in stages}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return {}
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)

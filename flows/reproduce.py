@@ -1,0 +1,52 @@
+"""The whole story on one screen. Called under an engine (``tasks.stage.engine``): planned, or run."""
+
+from tasks.clean import clean
+from tasks.download import download
+from tasks.learn_bpe import learn_bpe
+from tasks.prepare_sets import prepare_sets
+from tasks.register import register
+from tasks.report import report
+from tasks.score import score
+from tasks.shard import EVERYTHING, shard
+
+from flows.runs import Run
+from tasks.average import average
+from tasks.corpora import files
+from tasks.train import train
+from tasks.translate import translate
+
+STAGES = (
+    "download",
+    "prepare_sets",
+    "clean",
+    "learn_bpe",
+    "shard",
+    "train",
+    "average",
+    "translate",
+    "score",
+    "report",
+    "register",
+)
+
+
+def reproduce(run: Run, modified: bool) -> None:
+    """From archives to a registered model version; ``modified`` marks a run with overrides, which moves no alias."""
+    archives = {file.path: download.named(file.path)(file) for file in files(run.corpus, run.sets)}
+    sets = {
+        s.name: prepare_sets.named(s.name)(s, archives[s.source.file.path], archives[s.target.file.path])
+        for s in run.sets
+    }
+    texts = {file.path: archives[file.path] for file in files(run.corpus)}
+    corpus = clean(run.corpus, texts, tuple(sets[name] for name in run.filters.exclude), run.filters)
+    vocabulary = learn_bpe(corpus, run.vocabulary)
+    shards = shard.named("train")(corpus, vocabulary, run.sharding)
+    encoded = {name: shard.named(name)(pairs, vocabulary, EVERYTHING) for name, pairs in sets.items()}
+    training = train(shards, encoded[run.dev], vocabulary, run.model, run.training)
+    weights = average(training, run.averaging)
+    hypotheses = {
+        name: translate.named(name)(weights, vocabulary, pairs, run.decoding) for name, pairs in encoded.items()
+    }
+    scores = {name: score.named(name)(hypotheses[name], pairs, name) for name, pairs in sets.items()}
+    page = report(run.name, corpus, shards, training, sets, hypotheses, scores)
+    register(run.name, weights, vocabulary, page, scores, sets, run.dev, modified)

@@ -1,0 +1,175 @@
+"""A request to run or plan, carried out: which run, from where to where, at which site; and its outcome."""
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from infra.tracking import Tracker
+
+from flows import records
+from flows.display import TerminalDisplay
+from flows.overrides import override
+from flows.reproduce import STAGES, reproduce
+from flows.runs import RUNS, Run
+from infra.faults import BadConfiguration, Fault
+from infra.site import Site
+from infra.store import Store
+from tasks.execution import Display, Enough, Planning, Row, Running, Scope, Through, directly
+from tasks.identity import differences
+from tasks.stage import engine
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody asked for, in words that travel (a command line, a deployment's parameters)."""
+
+    run: str
+    from_stage: str = ""
+    until: str = ""
+    force: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    site: str = "local"
+
+    def resolve(self) -> tuple[Run, Site, Scope]:
+        """The values behind the words; raises BadConfiguration for a word that is not known."""
+        for name in filter(None, (self.from_stage, self.until, *self.force)):
+            if name not in STAGES:
+                raise BadConfiguration(f"unknown stage {name!r}, known are: {', '.join(STAGES)}")
+        behind = STAGES[STAGES.index(self.from_stage) :] if self.from_stage else ()
+        scope = Scope(STAGES, self.until, frozenset(self.force) | frozenset(behind))
+        return override(find_run(self.run), self.overrides), Site.named(self.site), scope
+
+
+@dataclass
+class Outcome:
+    """What came of a request."""
+
+    run: str
+    rows: list[Row] = field(default_factory=list)
+    failure: str = ""
+
+    @property
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """The card of each evaluation set."""
+        return {row.item: dict(row.facts) for row in self.rows if row.stage == "score" and row.facts}
+
+    @property
+    def model_version(self) -> str:
+        """``name/number`` of the registered version, or empty."""
+        made = [f"{r.facts['name']}/{r.facts['version']}" for r in self.rows if r.stage == "register" and r.facts]
+        return made[-1] if made else ""
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("stage", "item", "key", "state", "seconds", "path", "facts", "why")
+        stages = [{name: getattr(row, name) for name in names} for row in self.rows]
+        return {"run": self.run, "stages": stages, "scores": self.scores, "model_version": self.model_version}
+
+    @staticmethod
+    def from_json(form: Mapping[str, Any]) -> "Outcome":
+        return Outcome(form["run"], [Row(**row) for row in form["stages"]])
+
+
+class StageFailed(Exception):
+    """A stage failed; ``outcome`` says which and what was done before it."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.failure)
+        self.outcome = outcome
+
+
+def find_run(name: str) -> Run:
+    """A run of ``flows.runs`` by name, or ``my_runs.py:NAME`` from a file."""
+    if ":" in name:
+        return _run_from_file(*name.rsplit(":", 1))
+    if name not in RUNS:
+        raise BadConfiguration(f"unknown run {name!r}, known are: {', '.join(RUNS)}; or FILE.py:NAME for your own")
+    return RUNS[name]
+
+
+def plan(request: Request) -> Outcome:
+    """What a run would do, by looking alone; ``why`` also says what changed since the last run of that name."""
+    run, site, scope = request.resolve()
+    planning = Planning(Store(site.root), site, scope)
+    with engine(planning), _until_enough():
+        reproduce(run, bool(request.overrides))
+    before = records.last_forms(site.root, run.name)
+    return Outcome(run.name, [_explained(row, before) for row in planning.rows])
+
+
+def nothing_to_do(planned: Outcome) -> Outcome | None:
+    """The outcome of a run in which every stage is a hit; None where there is work."""
+    if any(row.state != "hit" for row in planned.rows):
+        return None
+    return Outcome(planned.run, [_as_cached(row) for row in planned.rows])
+
+
+def run(request: Request, through: Through = directly, display: Display | None = None) -> Outcome:
+    """Carry the request out; raises StageFailed, or BadConfiguration before anything ran."""
+    asked, site, scope = request.resolve()
+    shown = display or TerminalDisplay()
+    tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
+    tags = {"overrides": " ".join(request.overrides), "site": request.site}
+    tracker.start(asked.name, asked.name, tags, {})
+    running = Running(Store(site.root), site, scope, shown, tracker, through)
+    outcome = Outcome(asked.name, running.rows)
+    status = "FAILED"
+    try:
+        with engine(running), _until_enough():
+            reproduce(asked, bool(request.overrides))
+        status = "FINISHED"
+    except Exception as error:
+        failed = next((row for row in running.rows if row.state == "failed"), None)
+        label = f"{failed.stage} {failed.item}".strip() if failed else "run"
+        reason = str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
+        outcome.failure = f"{label} failed: {reason}"
+        raise StageFailed(outcome) from error
+    except BaseException:
+        status = "KILLED"
+        raise
+    finally:
+        tracker.finish(status)
+        records.write(site.root, asked.name, request.overrides, running.rows, status)
+    return outcome
+
+
+@contextmanager
+def _until_enough() -> Iterator[None]:
+    try:
+        yield
+    except Enough:
+        return
+
+
+def _as_cached(row: Row) -> Row:
+    return Row(row.stage, row.item, row.key, "cached", 0.0, row.path, row.facts, form=row.form)
+
+
+def _explained(row: Row, before: Mapping[tuple[str, str], Any]) -> Row:
+    form = before.get((row.stage, row.item))
+    if row.state == "hit" or form is None:
+        return row
+    changed: Sequence[str] = differences(row.form, form)
+    why = "; ".join([row.why, *changed]) if changed else row.why
+    return Row(row.stage, row.item, row.key, row.state, 0.0, "", row.facts, why, row.form)
+
+
+def _run_from_file(file: str, name: str) -> Run:
+    path = Path(file)
+    if not path.is_file():
+        raise BadConfiguration(f"no file {file!r} to take the run {name!r} from")
+    spec = importlib.util.spec_from_file_location(f"_runs_of_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise BadConfiguration(f"{file!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BadConfiguration(f"{file}: {type(error).__name__}: {error}") from error
+    found = getattr(module, name, None)
+    if not isinstance(found, Run):
+        known = [other for other, value in vars(module).items() if isinstance(value, Run)]
+        raise BadConfiguration(f"{file} has no run {name!r}; its runs are: {', '.join(known) or 'none'}")
+    return found

@@ -1,0 +1,34 @@
+"""Prefect and MLflow as this project runs them: no calls to the outside, a server of their own only where none is set.
+
+Called before either library is imported. What the user's environment says comes first.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+
+def settle(root: Path) -> None:
+    """Set what Prefect and MLflow read from the environment; their state goes below ``root``."""
+    settings = {
+        "DO_NOT_TRACK": "true",  # the word: MLflow does not take 1
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",
+        "PREFECT_CLI_COLORS": "false",
+        # Our own display says what happens; the run's page has the log.
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+        "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
+    }
+    if not server_configured() and "PREFECT_HOME" not in os.environ:
+        settings["PREFECT_HOME"] = str(root.absolute() / "prefect")
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    logging.getLogger("alembic").setLevel(logging.ERROR)
+
+
+def server_configured() -> bool:
+    """Whether the user has a Prefect server of their own, by address or by profile."""
+    profiles = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect") / "profiles.toml"
+    return bool(os.environ.get("PREFECT_API_URL")) or (profiles.is_file() and "PREFECT_API_URL" in profiles.read_text())

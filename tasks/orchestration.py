@@ -1,0 +1,98 @@
+"""Stages as Prefect task runs. The only module of this package that knows Prefect.
+
+Whether a stage runs is decided by its manifest (``tasks.execution``). Prefect is told: its cache record, kept in a
+folder of the site, gives a hit its ``Cached`` state; for a miss the record is refreshed.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.cache_policies import CacheKeyFnPolicy
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import TaskRunContext
+from prefect.logging import get_run_logger
+from prefect.tasks import Task, exponential_backoff
+
+from infra.faults import Fault
+from infra.store import Artifact
+from tasks.stage import Call
+
+FIRST_PAUSE_SECONDS = 2.0
+PROGRESS_SECONDS = 5.0
+
+
+def can_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
+    """Whether trying again can help: the class of the fault says so."""
+    try:
+        state.result()
+    except Fault as fault:
+        return fault.retry
+    except BaseException:
+        return False
+    return False
+
+
+class PrefectRunner:
+    """Calls a stage's body as a task run named like the stage, its progress shown as a Prefect artifact."""
+
+    def __init__(self, records: Path, needs: Mapping[str, str]) -> None:
+        self.records = records
+        self.needs = needs
+        self._progress: UUID | None = None
+        self._shown = 0.0
+
+    def __call__(self, call: Call, hit: bool, execute: Callable[[], Artifact]) -> None:
+        stage = call.stage
+
+        def record_key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:  # noqa: ARG001
+            return f"{stage.name}-{call.key}"
+
+        self.records.mkdir(parents=True, exist_ok=True)
+
+        @task(
+            name=stage.name,
+            description=(stage.__doc__ or "").strip().split("\n")[0],
+            version=str(stage.version),
+            task_run_name=call.label,
+            tags=[f"stage:{stage.name}", self.needs.get(stage.name, "cpu")],
+            retries=stage.retries,
+            retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
+            retry_jitter_factor=0.2,
+            retry_condition_fn=can_help,
+            cache_policy=CacheKeyFnPolicy(cache_key_fn=record_key),
+            persist_result=True,
+            result_storage=self.records,
+            result_serializer="json",
+            refresh_cache=not hit,
+        )
+        def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG001
+            self._progress = None
+            artifact = execute()
+            get_run_logger().info("%s is %s", call.label, artifact.path())
+            return {"stage": artifact.stage, "key": artifact.key, "content": artifact.content}
+
+        run_stage(item=call.item, key=call.key, arguments=call.form)
+
+    def progress(self, call: Call, done: float, total: float, text: str) -> None:
+        """Show how far a long stage is; now and then, since each call is a request."""
+        if total <= 0 or time.monotonic() - self._shown < PROGRESS_SECONDS:
+            return
+        self._shown = time.monotonic()
+        percent = min(100.0, 100.0 * done / total)
+        if self._progress is None:
+            made = create_progress_artifact(
+                percent, key=f"{call.stage.name}-progress".replace("_", "-"), description=text
+            )
+            self._progress = made if isinstance(made, UUID) else None
+        else:
+            update_progress_artifact(self._progress, percent, description=text)
+
+
+def publish(key: str, markdown: str, description: str) -> None:
+    """A Markdown artifact of the present flow run."""
+    create_markdown_artifact(key=key, markdown=markdown, description=description)

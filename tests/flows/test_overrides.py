@@ -1,0 +1,70 @@
+"""--set: typed, checked, and helpful about what it does not know."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from flows.overrides import override
+from infra.faults import BadConfiguration
+from model.config import Model, Training
+
+
+@dataclass(frozen=True)
+class Ratio:
+    max: float = 2.0
+
+
+@dataclass(frozen=True)
+class Rules:
+    rules: tuple[Ratio, ...] = (Ratio(),)
+    exclude: tuple[str, ...] = ("val",)
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class Some:
+    name: str = "some"
+    model: Model = Model()  # noqa: RUF009
+    training: Training = Training()  # noqa: RUF009
+    filters: Rules = Rules()
+
+
+def test_values_take_the_type_of_their_field() -> None:
+    words = [
+        "training.updates=2_00",
+        "training.factor=2",
+        "model.norm=pre",
+        "model.tied=no",
+        "filters.exclude=val, test",
+    ]
+    run = override(Some(), words)
+    assert run.training.updates == 200
+    assert isinstance(run.training.factor, float)
+    assert (run.model.norm, run.model.tied, run.filters.exclude) == ("pre", False, ("val", "test"))
+    assert override(Some(), ["filters.rules.Ratio.max=1.5"]).filters.rules == (Ratio(1.5),)
+    assert override(Some(), ["filters.exclude="]).filters.exclude == ()
+    assert override(Some(), []) == Some()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("training.update=3", r"unknown field 'update' .*did you mean updates"),
+        ("trainig.updates=3", r"unknown field 'trainig' .*did you mean training"),
+        ("training.updates=many", r"training.updates is 'many', allowed is a whole number"),
+        ("training.updates=1.5", r"allowed is a whole number"),
+        ("training.updates=0", r"training.updates is 0, allowed is a whole number of at least 1"),
+        ("model.norm=middle", r"model.norm is 'middle', allowed is post or pre"),
+        ("model.tied=perhaps", r"allowed is true or false"),
+        ("training=3", r"training is not a single value; set one of training.updates"),
+        ("training.updates.more=3", r"updates is a single value and has no field more"),
+        ("training.updates", r"not of the form field=value"),
+        ("=3", r"not of the form field=value"),
+        ("filters.rules=3", r"cannot be set as a whole"),
+        ("filters.rules.Length.max=3", r"unknown field 'Length' .*known: Ratio"),
+        ("filters.rules.Ratio=3", r"Ratio"),
+    ],
+)
+def test_wrong_words_are_answered(words: str, sentence: str) -> None:
+    with pytest.raises(BadConfiguration, match=sentence):
+        override(Some(), [words])

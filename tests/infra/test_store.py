@@ -1,0 +1,111 @@
+"""Sealing: whole or not there, and every altered byte is seen."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.store import MANIFEST, Artifact, Store
+
+FILES = {"a.txt": b"alpha", "deep/b.bin": b"\0" * 1000, "metrics.jsonl": b'{"time": 1}\n'}
+
+
+def sealed(store: Store, key: str = "k1", files: dict[str, bytes] = FILES, **changes: Any) -> Artifact:
+    partial = store.partial("clean", key, resume=False)
+    for name, content in files.items():
+        (partial / name).parent.mkdir(parents=True, exist_ok=True)
+        (partial / name).write_bytes(content)
+    description = {
+        "stage": "clean",
+        "key": key,
+        "version": 1,
+        "item": "",
+        "arguments": {},
+        "inputs": {},
+        "facts": {"pairs": 3},
+        "seconds": 0.1,
+        "made": {},
+    }
+    return store.seal(partial, description | changes)
+
+
+def test_sealed_is_whole_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    artifact = sealed(store)
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    assert store.damage(manifest) == ""
+    assert store.artifact(manifest) == artifact
+    assert [p.name for p in (tmp_path / "clean").iterdir()] == ["k1"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_altered_byte_is_seen_even_in_logs(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path)
+    path = sealed(store).path() / name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    assert name in store.damage(manifest)
+
+
+def test_a_lost_or_short_file_is_damage(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    folder = sealed(store).path()
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    (folder / "a.txt").write_bytes(b"alp")
+    assert "3 bytes, not 5" in store.damage(manifest)
+    (folder / "a.txt").unlink()
+    assert "a.txt cannot be read" in store.damage(manifest)
+
+
+def test_a_same_looking_file_is_found_out_by_hashing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path = sealed(store).path() / "a.txt"
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.write(b"alphA")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    assert store.damage(manifest, always_hash=True) == "a.txt was altered"
+
+
+def test_content_ignores_logs_and_nothing_else(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first = sealed(store, "k1")
+    other_log = sealed(store, "k2", FILES | {"metrics.jsonl": b"later"})
+    other_text = sealed(store, "k3", FILES | {"a.txt": b"beta"})
+    assert first.content == other_log.content != other_text.content
+
+
+def test_a_folder_without_a_readable_manifest_does_not_exist(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    folder = sealed(store).path()
+    (folder / MANIFEST).write_text("{")
+    assert store.manifest("clean", "k1") is None
+    (folder / MANIFEST).write_text(json.dumps({"stage": "clean"}))
+    assert store.manifest("clean", "k1") is None
+
+
+def test_a_new_partial_removes_the_stale_one_of_its_key(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stale = store.partial("clean", "k1", resume=False)
+    other = store.partial("clean", "k2", resume=False)
+    fresh = store.partial("clean", "k1", resume=False)
+    assert not stale.exists()
+    assert fresh.exists()
+    assert other.exists()
+
+
+def test_sealing_again_replaces(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    sealed(store)
+    again = sealed(store, files={"a.txt": b"new"})
+    assert (again.path() / "a.txt").read_bytes() == b"new"
+    assert [p.name for p in (tmp_path / "clean").iterdir()] == ["k1"]

@@ -1,0 +1,92 @@
+"""Keys: equal exactly when the meaning is equal."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.store import Artifact
+from model.config import Model, Training
+from model.fields import late, unkeyed
+from tasks.identity import artifacts_in, canonical, differences, key_of
+
+
+@dataclass(frozen=True)
+class Old:
+    size: int = 3
+
+
+@dataclass(frozen=True)
+class Grown:
+    size: int = 3
+    extra: str = late("none")
+    address: str = unkeyed("here")
+    __qualname__ = "Old"
+
+
+Grown.__name__ = "Old"
+PLAIN = st.recursive(
+    st.integers() | st.booleans() | st.text() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(PLAIN, PLAIN)
+def test_keys_differ_exactly_when_canonical_forms_do(one: object, other: object) -> None:
+    same_form = repr(canonical(one)) == repr(canonical(other))
+    assert (key_of("s", 1, {"a": one}) == key_of("s", 1, {"a": other})) == same_form
+
+
+@given(st.dictionaries(st.text(), st.integers(), min_size=1))
+def test_order_of_names_does_not_count(arguments: dict[str, int]) -> None:
+    assert key_of("s", 1, arguments) == key_of("s", 1, dict(reversed(arguments.items())))
+
+
+def test_every_part_counts() -> None:
+    base = key_of("clean", 1, {"model": Model()})
+    assert key_of("shard", 1, {"model": Model()}) != base
+    assert key_of("clean", 2, {"model": Model()}) != base
+    assert key_of("clean", 1, {"model": Model(layers=2)}) != base
+    assert key_of("clean", 1, {"training": Training()}) != base
+
+
+def test_late_fields_keep_old_keys_until_they_are_used() -> None:
+    assert key_of("s", 1, {"x": Grown()}) == key_of("s", 1, {"x": Old()})
+    assert key_of("s", 1, {"x": Grown(address="elsewhere")}) == key_of("s", 1, {"x": Old()})
+    assert key_of("s", 1, {"x": Grown(extra="some")}) != key_of("s", 1, {"x": Old()})
+
+
+def test_artifacts_count_by_key_not_by_place() -> None:
+    here, there = Artifact("clean", "k", Path("/a"), "c1"), Artifact("clean", "k", Path("/b"), "c2", {"n": 1})
+    assert canonical((here,)) == canonical([there])
+    assert list(artifacts_in({"b": (here,), "a": [there], "c": 3})) == [there, here]
+
+
+@pytest.mark.parametrize("value", [None, {1, 2}, b"x", Path("x"), object()])
+def test_a_value_without_a_form_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="cannot be"):
+        key_of("s", 1, {"x": value})
+
+
+def test_differences_name_the_field_and_both_values() -> None:
+    before, now = canonical({"training": Training()}), canonical({"training": replace(Training(), updates=7)})
+    assert differences(now, before) == ["training.updates: 100000 -> 7"]
+    assert differences(now, now) == []
+    other = canonical({"shards": Artifact("shard", "k2", Path())})
+    assert differences(other, canonical({"shards": Artifact("shard", "k1", Path())})) == ["shards: another shard"]
+
+
+def test_differences_see_new_and_gone_fields() -> None:
+    @dataclass(frozen=True)
+    class Wide:
+        a: int = 1
+        parts: tuple[int, ...] = field(default=(1, 2))
+
+    wide = canonical(Wide())
+    narrow = {name: value for name, value in wide.items() if name != "a"}
+    assert differences(wide, narrow) == ["a: new, 1"]
+    assert differences(narrow, wide) == ["a: gone, was 1"]
+    assert differences(canonical(Wide(parts=(1, 3))), wide) == ["parts[1]: 2 -> 3"]
