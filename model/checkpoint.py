@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.config import Model, from_json
-from model.job import BadData
+from model.endings import BadData
 from model.transformer import Transformer
 
 WEIGHTS, SHAPE = "model.safetensors", "model.json"

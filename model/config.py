@@ -72,7 +72,9 @@ class Training:
     def __post_init__(self) -> None:
         for name in ("updates", "batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
             require(getattr(self, name) >= 1, f"training.{name}", getattr(self, name), "a whole number of at least 1")
-        require(0 <= self.label_smoothing < 1, "training.label_smoothing", self.label_smoothing, "0 up to, not including, 1")
+        require(
+            0 <= self.label_smoothing < 1, "training.label_smoothing", self.label_smoothing, "0 up to, not including, 1"
+        )
         for name in ("beta1", "beta2"):
             require(0 <= getattr(self, name) < 1, f"training.{name}", getattr(self, name), "0 up to, not including, 1")
         for name in ("factor", "peak", "eps"):

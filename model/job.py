@@ -23,42 +23,23 @@ from typing import Any, Literal, TextIO
 
 import torch
 
+from model.endings import BadConfiguration, BadData, Diverged, Ending, Preempted, Reason
 from model.fields import require
 
-Facts = dict[str, Any]
-Reason = Literal[
-    "done", "preempted", "bad_data", "bad_configuration", "out_of_memory", "no_space", "diverged", "failed"
+__all__ = [
+    "BadConfiguration",
+    "BadData",
+    "Diverged",
+    "Facts",
+    "Job",
+    "Metrics",
+    "Preempted",
+    "Settings",
+    "StopSignal",
+    "main",
 ]
 
-
-class Ending(Exception):
-    """An end before the end, with its sentence. Subclasses say which of the reasons it is."""
-
-    reason: Reason = "failed"
-
-
-class BadData(Ending):
-    """A shard, a vocabulary, a checkpoint or another input is not what it must be."""
-
-    reason = "bad_data"
-
-
-class BadConfiguration(Ending):
-    """The job asks for something that cannot be."""
-
-    reason = "bad_configuration"
-
-
-class Diverged(Ending):
-    """Loss or gradient stopped being finite."""
-
-    reason = "diverged"
-
-
-class Preempted(Ending):
-    """Asked to end; a checkpoint was left behind."""
-
-    reason = "preempted"
+Facts = dict[str, Any]
 
 
 @dataclass(frozen=True)

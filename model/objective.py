@@ -1,0 +1,90 @@
+"""The loss: cross-entropy with label smoothing (§5.4), summed over target pieces.
+
+With smoothing e over N pieces the target distribution is (1 - e) on the reference and e / N on every piece, so with
+z the log-sum-exp of the logits
+
+    loss = (1 - e) (z - logit[reference]) + e (z - mean(logits))
+
+and d loss / d logits = softmax - (1 - e) onehot - e / N. The logits of a batch are the largest thing in training
+(25,000 pieces by 37,000 entries are 3.7 GB): here they are made, and their gradient is used, a chunk of positions at
+a time, in forward. The constant e / N never touches them: it is a mean over the matrix and a sum over hidden states.
+
+Shape suffixes: M target positions without padding, C of them in a chunk, D d_model, N vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.transformer import Transformer
+
+CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 30}
+"""Logits made at once: about the cache of a CPU, a few GB of a GPU."""
+
+
+class Objective(nn.Module):
+    """A batch to its summed losses; the module that is trained, so that wrappers see one forward."""
+
+    def __init__(self, transformer: Transformer, smoothing: float) -> None:
+        super().__init__()
+        self.transformer, self.smoothing = transformer, smoothing
+
+    def forward(
+        self, source_BS: Tensor, target_BT: Tensor, places_M: Tensor, labels_M: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Smoothed loss and plain negative log-likelihood, each a sum over the M pieces that are no padding.
+
+        ``places_M`` are their positions in the flattened (B, T) targets, ``labels_M`` the pieces to predict.
+        """
+        hidden_MD = self.transformer(source_BS, target_BT).flatten(0, 1)[places_M]
+        return smoothed_loss(hidden_MD, self.transformer.output_ND, labels_M, self.smoothing)
+
+
+def smoothed_loss(hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Sums of the smoothed loss and of -log p(label); the second takes no part in gradients."""
+    loss, nll = _SmoothedLoss.apply(  # type: ignore[no-untyped-call]
+        hidden_MD, output_ND, labels_M, smoothing
+    )
+    return loss, nll
+
+
+class _SmoothedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float
+    ) -> tuple[Tensor, ...]:
+        device = hidden_MD.device.type
+        exact = not torch.is_autocast_enabled(device)
+        dtype = hidden_MD.dtype if exact else torch.get_autocast_dtype(device)
+        matrix_ND, size = output_ND.to(dtype), output_ND.shape[0]
+        mean_D = output_ND.mean(0)
+        nll = flat = hidden_MD.new_zeros((), dtype=torch.float32)
+        grad_hidden_MD = torch.empty_like(hidden_MD)
+        grad_output_ND = torch.zeros_like(output_ND)
+        chunk = max(1, CHUNK_LOGITS[device] // size)
+        for hidden_CD, labels_C, grad_CD in zip(
+            *(torch.split(x, chunk) for x in (hidden_MD, labels_M, grad_hidden_MD)), strict=True
+        ):
+            compact_CD, labels_C1 = hidden_CD.to(dtype), labels_C[:, None]
+            logits_CN = compact_CD @ matrix_ND.T
+            reference_C1 = logits_CN.gather(1, labels_C1).float()
+            log_p_CN = logits_CN.log_softmax(-1, dtype=torch.float32)
+            nll_C1 = -log_p_CN.gather(1, labels_C1)
+            nll = nll + nll_C1.sum()
+            flat = flat + (nll_C1 + reference_C1).sum() - hidden_CD.float().sum(0) @ mean_D
+            if any(ctx.needs_input_grad):
+                p_CN = log_p_CN.exp_()
+                p_CN.scatter_add_(1, labels_C1, torch.full_like(nll_C1, smoothing - 1))
+                slope_CN = p_CN.to(dtype)
+                grad_CD.copy_(slope_CN @ matrix_ND).sub_(smoothing * mean_D)
+                grad_output_ND += slope_CN.T @ compact_CD
+        grad_output_ND -= smoothing / size * hidden_MD.sum(0)
+        ctx.save_for_backward(grad_hidden_MD, grad_output_ND)
+        ctx.mark_non_differentiable(nll)
+        return (1 - smoothing) * nll + smoothing * flat, nll
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_hidden_MD, grad_output_ND = ctx.saved_tensors
+        return grad_hidden_MD * scale, grad_output_ND * scale, None, None
