@@ -130,9 +130,8 @@ def translate(
     Example: echo "The old woman sees a dog." | repro translate --model demo@candidate
     """
     from infra.registry import local_folder, resolve
-    from model.translator import Translator
-
     from model.config import Decoding
+    from model.translator import Translator
 
     site = Site.named()
     settle(site.root)

@@ -5,8 +5,9 @@ from typing import Any
 from prefect import flow
 from prefect.runtime import flow_run
 
+from flows import running
 from flows.display import TerminalDisplay
-from flows.running import Outcome, Request, run
+from flows.running import Outcome, Request
 from infra.site import Site
 from tasks.orchestration import PrefectRunner, publish
 
@@ -15,12 +16,12 @@ NEEDS = {"train": "gpu", "translate": "gpu"}
 
 def _name() -> str:
     asked = flow_run.parameters
-    return f"{asked['run_name']} from {asked['from_stage']}" if asked.get("from_stage") else str(asked["run_name"])
+    return f"{asked['run']} from {asked['from_stage']}" if asked.get("from_stage") else str(asked["run"])
 
 
 @flow(name="reproduce", flow_run_name=_name, log_prints=False)
 def reproduce(
-    run_name: str = "demo",
+    run: str = "demo",
     from_stage: str = "",
     until: str = "",
     force: list[str] | None = None,
@@ -28,9 +29,9 @@ def reproduce(
     site: str = "local",
 ) -> dict[str, Any]:
     """Reproduce one run: archives to a registered model version, cached stage by stage."""
-    request = Request(run_name, from_stage, until, tuple(force or ()), tuple(overrides or ()), site)
+    request = Request(run, from_stage, until, tuple(force or ()), tuple(overrides or ()), site)
     runner = PrefectRunner(Site.named(site).root.absolute() / "prefect-records", NEEDS)
-    outcome = run(request, runner, TerminalDisplay(runner.progress))
+    outcome = running.run(request, runner, TerminalDisplay(runner.progress))
     publish("scores", _card(outcome), f"Scores of {outcome.run}")
     return outcome.as_json()
 

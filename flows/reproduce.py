@@ -1,6 +1,9 @@
 """The whole story on one screen. Called under an engine (``tasks.stage.engine``): planned, or run."""
 
+from flows.runs import Run
+from tasks.average import average
 from tasks.clean import clean
+from tasks.corpora import files
 from tasks.download import download
 from tasks.learn_bpe import learn_bpe
 from tasks.prepare_sets import prepare_sets
@@ -8,10 +11,6 @@ from tasks.register import register
 from tasks.report import report
 from tasks.score import score
 from tasks.shard import EVERYTHING, shard
-
-from flows.runs import Run
-from tasks.average import average
-from tasks.corpora import files
 from tasks.train import train
 from tasks.translate import translate
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infra.tracking import Tracker
-
 from flows import records
 from flows.display import TerminalDisplay
 from flows.overrides import override
@@ -17,6 +15,7 @@ from flows.runs import RUNS, Run
 from infra.faults import BadConfiguration, Fault
 from infra.site import Site
 from infra.store import Store
+from infra.tracking import Tracker
 from tasks.execution import Display, Enough, Planning, Row, Running, Scope, Through, directly
 from tasks.identity import differences
 from tasks.stage import engine

@@ -1,16 +1,27 @@
 """Runs as values: what is computed from what, by which settings. A run of your own is ``replace(PAPER_BASE, …)``."""
 
-from dataclasses import dataclass
-
-from tasks.filters import (
-    Filters,
-)
-from tasks.learn_bpe import Vocabulary
-from tasks.shard import Sharding
+from dataclasses import dataclass, replace
 
 from model.config import Averaging, Decoding, Model, Training
 from model.fields import require
+from tasks import corpora
 from tasks.corpora import Corpus, EvaluationSet
+from tasks.filters import (
+    Distinct,
+    Empty,
+    Filters,
+    Identical,
+    InvalidUnicode,
+    Language,
+    Length,
+    LengthRatio,
+    NoLetters,
+    NotIn,
+    OverlongWord,
+    Script,
+)
+from tasks.learn_bpe import Vocabulary
+from tasks.shard import Sharding
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,7 @@ class Run:
 
     def __post_init__(self) -> None:
         names = [s.name for s in self.sets]
+        require(len(set(names)) == len(names), "sets", names, "sets of different names")
         require(self.dev in names, "dev", self.dev, f"one of the run's sets: {', '.join(names)}")
         for name in self.filters.exclude:
             require(name in names, "filters.exclude", name, f"one of the run's sets: {', '.join(names)}")
@@ -42,3 +54,172 @@ class Run:
         longest, positions = self.sharding.max_pieces, self.model.max_positions
         fits = self.model.positions == "sinusoid" or longest < positions
         require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}")
+
+
+def careful(source: str, target: str, exclude: tuple[str, ...]) -> Filters:
+    """What suits small or noisy text: broken, overlong, foreign and repeated lines leave, and lines of the sets."""
+    rules = (
+        Empty(),
+        InvalidUnicode(),
+        NoLetters(),
+        Length(1, 150),
+        OverlongWord(),
+        LengthRatio(2.5),
+        Identical(),
+        Script(),
+        Language(source, target),
+        NotIn(),
+        Distinct(),
+    )
+    return Filters(rules, exclude=exclude)
+
+
+PAPER_FILTERS = Filters((Empty(),))
+"""The paper names no cleaning (§5.1): empty lines leave, nothing else."""
+
+DEMO = Run(
+    name="demo",
+    about="English-German by a small grammar, embedded: the whole story in minutes on two cores",
+    corpus=corpora.DEMO,
+    sets=(corpora.DEMO_DEV, corpora.DEMO_TEST),
+    dev="dev",
+    filters=careful("en", "de", ("dev", "test")),
+    vocabulary=Vocabulary(size=1_500),
+    sharding=Sharding(max_pieces=100),
+    model=Model(layers=2, d_model=128, d_ff=384, heads=4, d_k=32, d_v=32, p_drop=0.1, norm="pre"),
+    training=Training(
+        updates=600,
+        batch_tokens=4_000,
+        schedule="inverse_sqrt",
+        warmup=100,
+        peak=4e-3,
+        checkpoint_every=50,
+        dev_every=100,
+    ),
+    averaging=Averaging(5),
+    decoding=Decoding(),
+)
+
+MULTI30K_ENDE = Run(
+    name="multi30k-ende",
+    about="Multi30k English-German, raw text, a tiny model; half an hour on two cores",
+    corpus=corpora.MULTI30K_ENDE,
+    sets=(corpora.MULTI30K_ENDE_VAL, corpora.MULTI30K_ENDE_TEST),
+    dev="val",
+    filters=careful("en", "de", ("val", "test_2016_flickr")),
+    vocabulary=Vocabulary(size=8_000),
+    sharding=Sharding(max_pieces=100),
+    model=Model(layers=4, d_model=128, d_ff=512, heads=4, d_k=32, d_v=32, p_drop=0.2, norm="pre"),
+    training=Training(
+        updates=4_000,
+        batch_tokens=4_000,
+        schedule="inverse_sqrt",
+        warmup=1_000,
+        peak=3e-3,
+        checkpoint_every=100,
+        keep=8,
+        dev_every=200,
+    ),
+    averaging=Averaging(8),
+    decoding=Decoding(),
+)
+
+MULTI30K_ENFR = replace(
+    MULTI30K_ENDE,
+    name="multi30k-enfr",
+    about="Multi30k English-French, settings of multi30k-ende",
+    corpus=corpora.MULTI30K_ENFR,
+    sets=(corpora.MULTI30K_ENFR_VAL, corpora.MULTI30K_ENFR_TEST),
+    filters=careful("en", "fr", ("val", "test_2016_flickr")),
+)
+
+WMT14_SAMPLE_ENDE = Run(
+    name="wmt14-sample-ende",
+    about="a real sample of WMT14 English-German (52,072 pairs); newstest2013 as dev, no test set",
+    corpus=corpora.WMT14_SAMPLE_ENDE,
+    sets=(corpora.WMT14_SAMPLE_NEWSTEST2013,),
+    dev="newstest2013",
+    filters=careful("en", "de", ("newstest2013",)),
+    vocabulary=Vocabulary(size=10_000),
+    sharding=Sharding(max_pieces=150),
+    model=Model(layers=3, d_model=256, d_ff=1024, heads=4, d_k=64, d_v=64, p_drop=0.2, norm="pre"),
+    training=Training(
+        updates=10_000,
+        batch_tokens=8_000,
+        schedule="inverse_sqrt",
+        warmup=1_000,
+        peak=2e-3,
+        checkpoint_every=250,
+        dev_every=250,
+    ),
+    averaging=Averaging(5),
+    decoding=Decoding(),
+)
+
+PAPER_BASE = Run(
+    name="wmt14-ende-base",
+    about="the paper's base model, WMT14 English-German (Table 2; 1.66 GB of archives, GPU)",
+    corpus=corpora.WMT14_ENDE,
+    sets=(
+        corpora.WMT14_ENDE_NEWSTEST2013,
+        corpora.WMT14_ENDE_NEWSTEST2014,
+        corpora.WMT14_ENDE_NEWSTEST2014_FULL,
+    ),
+    dev="newstest2013",
+    filters=PAPER_FILTERS,
+    vocabulary=Vocabulary(size=37_000),
+    sharding=Sharding(max_pieces=256),
+    model=Model(),
+    training=Training(),
+    averaging=Averaging(5),
+    decoding=Decoding(),
+)
+
+BIG = Model(d_model=1024, d_ff=4096, heads=16, p_drop=0.3)
+"""Table 3, row big."""
+BIG_TRAINING = Training(updates=300_000, checkpoint_every=600, keep=20, dev_every=3_000)
+
+PAPER_BIG = replace(
+    PAPER_BASE,
+    name="wmt14-ende-big",
+    about="the paper's big model, WMT14 English-German (Table 2)",
+    model=BIG,
+    training=BIG_TRAINING,
+    averaging=Averaging(20),
+)
+
+PAPER_BASE_ENFR = replace(
+    PAPER_BASE,
+    name="wmt14-enfr-base",
+    about="the paper's base model, WMT14 English-French (36M pairs)",
+    corpus=corpora.WMT14_ENFR,
+    sets=(
+        corpora.WMT14_ENFR_NEWSTEST2013,
+        corpora.WMT14_ENFR_NEWSTEST2014,
+        corpora.WMT14_ENFR_NEWSTEST2014_FULL,
+    ),
+    vocabulary=Vocabulary(size=32_000),
+)
+
+PAPER_BIG_ENFR = replace(
+    PAPER_BASE_ENFR,
+    name="wmt14-enfr-big",
+    about="the paper's big model, WMT14 English-French, P_drop 0.1 (§6.1)",
+    model=replace(BIG, p_drop=0.1),
+    training=BIG_TRAINING,
+    averaging=Averaging(20),
+)
+
+RUNS = {
+    run.name: run
+    for run in (
+        DEMO,
+        MULTI30K_ENDE,
+        MULTI30K_ENFR,
+        WMT14_SAMPLE_ENDE,
+        PAPER_BASE,
+        PAPER_BIG,
+        PAPER_BASE_ENFR,
+        PAPER_BIG_ENFR,
+    )
+}

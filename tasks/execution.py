@@ -177,7 +177,7 @@ class Running:
         row = _row(call, "completed" if made else "cached", artifact)
         self._close(replace(row, seconds=time.monotonic() - begun if made else 0.0))
         if not made:
-            self.tracker.cached(call.stage.name, call.item, call.key)
+            self.tracker.cached(call.stage.name, call.item, call.key, row.facts)
         return artifact
 
     def _close(self, row: Row) -> None:
