@@ -1,0 +1,96 @@
+"""What a person reads on the page of a run: its stages, a few of their facts, the scores. And facts as flat names."""
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+LONGEST_KEY = 250
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass
+class Line:
+    """A stage of the run: its state, and the MLflow run that made it."""
+
+    stage: str
+    item: str
+    key: str
+    state: str
+    run_id: str = ""
+    experiment: str = ""
+    begun: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return f"{self.stage} {self.item}".strip()
+
+
+def note(lines: Sequence[Line], headline: str) -> str:
+    """Markdown: a table of what the stage ``headline`` says of each item, and a table of the stages with links."""
+    scored = [line for line in lines if line.stage == headline and numbers_of(line.facts)]
+    names = list(dict.fromkeys(name for line in scored for name in numbers_of(line.facts)))[:8]
+    text = []
+    if scored:
+        text += [_table_row(["", *names]), _table_row(["---", *["---:"] * len(names)])]
+        for line in scored:
+            numbers = numbers_of(line.facts)
+            text.append(_table_row([line.item, *(_short(numbers.get(name, "")) for name in names)]))
+        text.append("")
+    text += [
+        _table_row(["stage", "state", "seconds", "facts", "run"]),
+        _table_row(["---", "---", "---:", "---", "---"]),
+    ]
+    for line in lines:
+        link = f"[{line.run_id[:8]}](#/experiments/{line.experiment}/runs/{line.run_id})" if line.run_id else ""
+        seconds = f"{line.seconds:.1f}" if line.seconds else ""
+        text.append(_table_row([line.label, line.state, seconds, _few(line.facts), link]))
+    return "\n".join(text)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, keys joined by dots; an artifact's form becomes ``stage/key``, a list becomes JSON."""
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and set(value) == {"artifact", "key"}:
+            result[key] = f"{value['artifact']}/{value['key']}"
+        elif isinstance(value, Mapping):
+            result |= flat(value, f"{key}.")
+        elif isinstance(value, list | tuple):
+            result[key] = json.dumps(value, ensure_ascii=False)
+        else:
+            result[key] = value
+    return {re.sub(r"[^\w\-. /:]", "_", key)[:LONGEST_KEY]: value for key, value in result.items()}
+
+
+def is_number(value: object) -> bool:
+    """Whether MLflow would take ``value`` as a metric; a truth value is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def numbers_of(facts: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among the facts, by their flat names."""
+    return {name: value for name, value in flat(facts).items() if is_number(value)}
+
+
+def _short(value: object) -> str:
+    """``28,996``, ``34.12``: a number as a person reads it."""
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) and is_number(value) else f"{value}"
+
+
+def _few(facts: Mapping[str, Any], most: int = 6) -> str:
+    plain = [(name, value) for name, value in facts.items() if isinstance(value, int | float | str)]
+    return " · ".join(f"{name} {_short(value)[:80]}" for name, value in plain[:most])
+
+
+def _table_row(cells: Iterable[str]) -> str:
+    clean = (re.sub(r"\s+", " ", cell).replace("|", "/") for cell in cells)
+    return f"| {' | '.join(clean)} |"
