@@ -1,0 +1,30 @@
+"""What all tests share: a world without the user's settings, and the real text where a mirror holds it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Two cores are shared by everything that runs at once; set before torch is loaded anywhere.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["DO_NOT_TRACK"] = "true"
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
+MIRRORS = os.environ.get("REPRO_MIRRORS", "")
+
+
+@pytest.fixture(autouse=True)
+def _own_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "REPRO_MIRRORS", "REPRO_RANKS", "REPRO_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("REPRO_ROOT", str(tmp_path / "repro"))
+
+
+@pytest.fixture
+def real_text(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the real corpora; the test is skipped, loudly, where REPRO_MIRRORS names none."""
+    for place in MIRRORS.split():
+        if (Path(place) / "multi30k" / "train.en.gz").is_file():
+            monkeypatch.setenv("REPRO_MIRRORS", MIRRORS)
+            return Path(place)
+    pytest.skip("NOT RUN: real text is missing; set REPRO_MIRRORS to a folder that holds multi30k/train.en.gz")

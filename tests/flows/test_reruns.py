@@ -1,0 +1,116 @@
+"""What the project promises: only what failed, or was lost, or depends on what changed, runs again."""
+
+import importlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.reproduce import STAGES
+from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan, run
+from infra.faults import BadData
+from infra.store import Store
+
+BEHIND = {
+    "download": STAGES[1:],
+    "prepare_sets": ("clean", "learn_bpe", "shard", "train", "average", "translate", "score", "report", "register"),
+    "clean": ("learn_bpe", "shard", "train", "average", "translate", "score", "report", "register"),
+    "learn_bpe": ("shard", "train", "average", "translate", "score", "report", "register"),
+    "shard": ("train", "average", "translate", "score", "report", "register"),
+    "train": ("average", "translate", "score", "report", "register"),
+    "average": ("translate", "score", "report", "register"),
+    "translate": ("score", "report", "register"),
+    "score": ("report", "register"),
+    "report": ("register",),
+    "register": (),
+}
+
+
+def states(outcome: Outcome) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for row in outcome.rows:
+        found.setdefault(row.stage, set()).add(row.state)
+    return found
+
+
+def break_stage(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def broken(out: Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        (out / "half").write_text("half")
+        raise BadData("line 7 is torn")
+
+    monkeypatch.setattr(getattr(importlib.import_module(f"tasks.{name}"), name), "body", broken)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_after_a_failure_only_that_stage_and_its_dependents_run(
+    small: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stage in (name, *BEHIND[name]):
+        shutil.rmtree(small / stage)
+    with monkeypatch.context() as patch:
+        break_stage(patch, name)
+        with pytest.raises(StageFailed, match=rf"^{name}.* failed: line 7 is torn$") as failed:
+            run(Request("small"))
+    before = states(failed.value.outcome)
+    assert before.pop(name) >= {"failed"}
+    assert all(state == {"cached"} for state in before.values())
+    again = states(run(Request("small")))
+    expected = {stage: {"completed"} if stage in (name, *BEHIND[name]) else {"cached"} for stage in STAGES}
+    assert again == expected
+    assert not list(small.glob("*/*.partial*"))
+
+
+@pytest.mark.parametrize("how", ["deleted", "altered"])
+@pytest.mark.parametrize("name", STAGES)
+def test_exactly_the_damaged_artifact_is_made_again(small: Path, name: str, how: str) -> None:
+    row = [row for row in plan(Request("small")).rows if row.stage == name][-1]
+    folder = Store(small).folder(name, row.key)
+    if how == "deleted":
+        shutil.rmtree(folder)
+    else:
+        file = max((f for f in folder.rglob("*") if f.is_file() and f.name != "manifest.json"), key=lambda f: f.name)
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    outcome = run(Request("small"))
+    ran = [(row.stage, row.item) for row in outcome.rows if row.state == "completed"]
+    assert ran == [(row.stage, row.item)]
+    assert {row.state for row in outcome.rows} == {"completed", "cached"}
+
+
+def test_nothing_to_do_needs_no_engine(small: Path) -> None:
+    outcome = nothing_to_do(plan(Request("small")))
+    assert outcome
+    assert {row.state for row in outcome.rows} == {"cached"}
+    assert set(outcome.scores) == {"dev", "test"}
+    assert outcome.model_version == "small/1"
+    assert nothing_to_do(plan(Request("small", force=("score",)))) is None
+    assert nothing_to_do(plan(Request("small", overrides=("training.seed=2",)))) is None
+
+
+def test_a_new_setting_runs_what_depends_on_it(small: Path) -> None:
+    request = Request("small", overrides=("decoding.beam=1",))
+    planned = {(row.stage, row.item): row for row in plan(request).rows}
+    assert planned["average", ""].state == "hit"
+    assert planned["translate", "dev"].state == "miss"
+    assert "decoding.beam: 2 -> 1" in planned["translate", "dev"].why
+    assert planned["score", "dev"].state == "waits"
+    outcome = states(run(request))
+    assert outcome["average"] == {"cached"}
+    assert outcome["translate"] == outcome["register"] == {"completed"}
+
+
+def test_from_and_until(small: Path) -> None:
+    outcome = states(run(Request("small", from_stage="average", until="translate")))
+    assert outcome["train"] == {"cached"}
+    assert outcome["average"] == outcome["translate"] == {"completed"}
+    assert "score" not in outcome
+
+
+def test_the_trained_weights_do_not_depend_on_the_run(small: Path) -> None:
+    before = {row.key: row for row in plan(Request("small")).rows}
+    outcome = run(Request("small", force=("train",)))
+    assert states(outcome)["train"] == {"completed"}
+    assert states(outcome)["average"] == {"cached"}, "the same seed gives the same weights"
+    assert {row.key for row in outcome.rows} == set(before)
