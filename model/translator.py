@@ -1,0 +1,222 @@
+"""Weights and a vocabulary become something that translates: lines in, lines out, and what the model thought of them.
+
+It sorts by length and forms batches inside; callers see only their own order. It knows nothing of files but the two
+folders that it is loaded from. Shape suffixes are those of ``model.transformer``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.bpe import Pieces
+from model.checkpoint import load_model
+from model.config import Decoding
+from model.fields import require
+from model.job import Settings
+from model.search import Hypothesis, Symbols, beam_search
+from model.transformer import BOS, EOS, PAD, Transformer
+
+Progress = Callable[[int, int], None]
+"""Called with the number of sentences done and of all sentences."""
+
+SYMBOLS = Symbols(BOS, EOS, forbidden=(PAD, BOS))
+BATCH_PIECES = {"cpu": 1_024, "cuda": 16_384}
+"""Source pieces of a batch, eos and padding counted, by type of device; each has a whole beam of target rows."""
+LONGEST_SOURCE = 1_000
+"""Pieces of the longest source, where the model itself sets no limit."""
+NOTHING = Hypothesis((), 0.0, 0.0, finished=True)
+"""What an empty source is translated to, without asking the model."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A line's translation. ``pieces`` are without eos; ``length`` counts it, and ``score`` is ``log_probability``
+    over the length penalty. Not ``finished``: cut at the greatest length that the decoding allows."""
+
+    text: str
+    score: float
+    log_probability: float
+    pieces: tuple[int, ...]
+    length: int
+    finished: bool
+
+
+class CachedStep:
+    """A ``model.search.Step`` over a Transformer that computes each target position once."""
+
+    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], device: torch.device) -> None:
+        """``sources`` are pieces with eos."""
+        self.model = model
+        self.cache = model.start_cache(*model.encode(padded(sources, device)))
+
+    def advance(self, pieces_R: Tensor) -> Tensor:
+        return self.model.logits(self.model.decode(pieces_R[:, None], self.cache)[:, -1])
+
+    def select(self, rows_R: Tensor) -> None:
+        self.cache.reorder(rows_R)
+
+    def keep(self, sentences_B: Tensor) -> None:
+        self.cache.keep_sources(sentences_B)
+
+
+class Translator:
+    """A model with its vocabulary on a device. Raises ValueError where their sizes differ."""
+
+    def __init__(self, model: Transformer, vocabulary: Pieces, device: torch.device) -> None:
+        require(
+            model.source_size == vocabulary.source_size,
+            "source vocabulary size",
+            vocabulary.source_size,
+            f"the model's {model.source_size}",
+        )
+        require(
+            model.target_size == vocabulary.target_size,
+            "target vocabulary size",
+            vocabulary.target_size,
+            f"the model's {model.target_size}",
+        )
+        self.model, self.vocabulary, self.device = model, vocabulary, device
+        self.batch_pieces = BATCH_PIECES[device.type]
+        learned = model.config.positions == "learned"
+        self.longest_source = model.config.max_positions - 1 if learned else LONGEST_SOURCE
+        self.longest_target = model.config.max_positions if learned else 10 * LONGEST_SOURCE
+        """Longest target, eos counted."""
+
+    @classmethod
+    def load(
+        cls,
+        weights: Path,
+        vocabulary: Path,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+        threads: int | None = None,
+    ) -> "Translator":
+        """Read a folder of weights (``model.safetensors``, ``model.json``) and a vocabulary folder.
+
+        ``threads`` is set for the whole process; without it torch's own number stays. Raises BadData for weights that
+        are not whole, ValueError for a vocabulary that is not or does not fit, BadConfiguration for a missing GPU.
+        """
+        if threads is not None:
+            torch.set_num_threads(threads)
+        where = Settings(device=device).torch_device()
+        return cls(load_model(weights, where), Pieces.load(vocabulary), where)
+
+    def translate(
+        self, lines: Sequence[str], decoding: Decoding, progress: Progress | None = None
+    ) -> list[Translation]:
+        """Translate lines; the answers are in their order, and an empty line stays empty.
+
+        Raises ValueError naming the line (counted from 1) whose source is too long for the model.
+        """
+        sources = self.vocabulary.encode_source([line.strip() for line in lines])
+        for number, source in enumerate(sources, start=1):
+            self.check_source(source, f"line {number}")
+        return [self.translation(hypothesis) for hypothesis in self.search(sources, decoding, progress)]
+
+    def stream(self, lines: Iterable[str], decoding: Decoding, at_once: int = 1_024) -> Iterator[Translation]:
+        """Translate lines as they come, ``at_once`` at a time: memory stays bounded. Raises as ``translate`` does."""
+        lines = iter(lines)
+        done = 0
+        while chunk := list(islice(lines, at_once)):
+            sources = self.vocabulary.encode_source([line.strip() for line in chunk])
+            for number, source in enumerate(sources, start=done + 1):
+                self.check_source(source, f"line {number}")
+            yield from (self.translation(hypothesis) for hypothesis in self.search(sources, decoding))
+            done += len(chunk)
+
+    def check_source(self, source: Sequence[int], name: str) -> None:
+        """Raise ValueError naming the source, its length and the limit where it is too long."""
+        require(len(source) <= self.longest_source, f"{name}: pieces", len(source), f"up to {self.longest_source}")
+
+    def translation(self, hypothesis: Hypothesis) -> Translation:
+        """A hypothesis as text."""
+        return Translation(
+            self.vocabulary.decode_target(hypothesis.pieces),
+            hypothesis.score,
+            hypothesis.log_probability,
+            hypothesis.pieces,
+            hypothesis.length,
+            hypothesis.finished,
+        )
+
+    def search(
+        self, sources: Sequence[Sequence[int]], decoding: Decoding, progress: Progress | None = None
+    ) -> list[Hypothesis]:
+        """Beam search (§6.1) over sources given as pieces without eos, in their order."""
+        hypotheses = [NOTHING] * len(sources)
+        asked = [number for number, source in enumerate(sources) if len(source)]
+        done = len(sources) - len(asked)
+        lengths = [len(sources[number]) + 1 for number in asked]
+        for batch in batches(lengths, self.batch_pieces):
+            numbers = [asked[position] for position in batch]
+            for number, hypothesis in zip(
+                numbers, self.search_batch([sources[n] for n in numbers], decoding), strict=True
+            ):
+                hypotheses[number] = hypothesis
+            done += len(numbers)
+            if progress is not None:
+                progress(done, len(sources))
+        return hypotheses
+
+    @torch.inference_mode()
+    def search_batch(self, sources: Sequence[Sequence[int]], decoding: Decoding) -> list[Hypothesis]:
+        """Beam search over sources that are one batch, pieces without eos."""
+        limits = [min(len(source) + decoding.max_extra, self.longest_target) for source in sources]
+        step = CachedStep(self.model, [[*source, EOS] for source in sources], self.device)
+        return beam_search(step, limits, decoding, SYMBOLS, self.device)
+
+    @torch.inference_mode()
+    def log_probabilities(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], progress: Progress | None = None
+    ) -> list[float]:
+        """Natural log-probability of each target given its source, eos counted, unsmoothed (§6.2's perplexity).
+
+        Both are pieces without eos. Raises ValueError where a target is longer than a learned position table.
+        """
+        found = [0.0] * len(sources)
+        done = 0
+        lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+        for numbers in batches(lengths, self.batch_pieces):
+            source_BS = padded([[*sources[n], EOS] for n in numbers], self.device)
+            target_BT = padded([[BOS, *targets[n], EOS] for n in numbers], self.device)
+            logits_BTN = self.model.logits(self.model(source_BS, target_BT[:, :-1]))
+            losses_BT = F.cross_entropy(
+                logits_BTN.flatten(0, 1), target_BT[:, 1:].flatten(), reduction="none", ignore_index=PAD
+            )
+            sums_B = -losses_BT.view(len(numbers), -1).double().sum(dim=1)
+            for number, log_p in zip(numbers, sums_B.tolist(), strict=True):
+                found[number] = log_p
+            done += len(numbers)
+            if progress is not None:
+                progress(done, len(sources))
+        return found
+
+    def cross_attention(self, source: Sequence[int], hypothesis: Hypothesis) -> Tensor:
+        """Weights (L, H, T, S) with which each written piece, eos counted, looked at source and eos."""
+        target = [BOS, *hypothesis.pieces][: max(hypothesis.length, 1)]
+        weights_LBHTS = self.model.cross_attention(padded([[*source, EOS]], self.device), padded([target], self.device))
+        return weights_LBHTS[:, 0].cpu()
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Pieces as one array (rows, longest), padded at the end."""
+    longest = max(len(row) for row in rows)
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.int64, device=device)
+
+
+def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Positions in ``lengths`` by falling length, together: longest times number is at most ``budget``, or one alone.
+
+    The longest come first, so that what does not fit into memory shows at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda position: -lengths[position])
+    start = 0
+    while start < len(order):
+        end = start + max(1, budget // lengths[order[start]])
+        yield order[start:end]
+        start = end
