@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, pre_tokenizers
 
+from model.endings import BadData
+
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 """What the ids 0 to 3 stand for, in this order."""
@@ -31,7 +33,7 @@ class Pieces:
 
     @classmethod
     def load(cls, folder: Path) -> "Pieces":
-        """Read a vocabulary folder; ValueError names the file that is missing or broken."""
+        """Read a vocabulary folder; BadData names the file that is missing or broken."""
         source = _load(folder / SOURCE_FILE)
         if not (folder / TARGET_FILE).exists():
             return cls(source, source, joint=True)
@@ -89,14 +91,14 @@ assert set(_BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
 
 def _load(path: Path) -> Tokenizer:
     if not path.is_file():
-        raise ValueError(f"the vocabulary folder {path.parent} has no {path.name}")
+        raise BadData(f"the vocabulary folder {path.parent} has no {path.name}")
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception
-        raise ValueError(f"{path} is not a readable tokenizer: {error}") from error
+        raise BadData(f"{path} is not a readable tokenizer: {error}") from error
     ids = tuple(tokenizer.token_to_id(special) for special in SPECIALS)
     if ids != (PAD, BOS, EOS, UNK):
-        raise ValueError(f"{path} gives {', '.join(SPECIALS)} the ids {ids}, allowed is {(PAD, BOS, EOS, UNK)}")
+        raise BadData(f"{path} gives {', '.join(SPECIALS)} the ids {ids}, allowed is {(PAD, BOS, EOS, UNK)}")
     tokenizer.encode_special_tokens = True
     return tokenizer
 

@@ -1,0 +1,123 @@
+"""A cleaned corpus to a byte-level BPE vocabulary (§5.1).
+
+    tokenizer.json    tokenizer.target.json (only where each side has its own)
+
+``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` loads these files too. What the pieces mean to a reader
+stands in ``model.bpe``; nothing here knows how they are trained on.
+"""
+
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from infra.faults import BadConfiguration, BadData
+from infra.store import Artifact
+from model.bpe import SOURCE_FILE, SPECIALS, TARGET_FILE, UNK, Pieces
+from model.fields import require
+from tasks.stage import Facts, progress, stage
+
+SMALLEST = len(SPECIALS) + 256
+"""Specials and bytes: with fewer entries some text could not be written."""
+BATCH_PAIRS = 20_000
+SAMPLE_PAIRS = 10_000
+"""Pairs over which pieces per word are counted; the corpus is shuffled, so the first ones stand for all."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Which pieces are learnt. The default is the paper's for En-De: about 37,000, shared by both sides."""
+
+    size: int = 37_000
+    """Entries, specials and bytes included; of each side where ``joint`` is false."""
+    joint: bool = True
+    lowercase: bool = False
+    """Lower-case whatever is encoded: output is lower-cased too."""
+    nfkc: bool = False
+    min_frequency: int = 2
+    """Fewest occurrences of a pair of pieces that may be merged."""
+
+    def __post_init__(self) -> None:
+        allowed = f"a whole number of at least {SMALLEST} (specials and bytes)"
+        require(self.size >= SMALLEST, "vocabulary.size", self.size, allowed)
+        require(self.min_frequency >= 1, "vocabulary.min_frequency", self.min_frequency, "a whole number of at least 1")
+
+
+def untrained(vocabulary: Vocabulary) -> Tokenizer:
+    """The way from text to pieces, still without merges.
+
+    Chunks are GPT-2's: a word with the space before it, a number, a run of signs; pieces never cross white space.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIALS[UNK]))
+    steps = [*([normalizers.NFKC()] * vocabulary.nfkc), *([normalizers.Lowercase()] * vocabulary.lowercase)]
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Prepend(" ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    return tokenizer
+
+
+def learn(lines: Iterator[list[str]], vocabulary: Vocabulary) -> Tokenizer:
+    """Train on lists of lines; BadConfiguration where they hold fewer than ``vocabulary.size`` pieces."""
+    tokenizer = untrained(vocabulary)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary.size,
+        min_frequency=vocabulary.min_frequency,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    learnt = tokenizer.get_vocab_size()
+    if learnt < vocabulary.size:
+        raise BadConfiguration(
+            f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {learnt} pieces "
+            f"(vocabulary.min_frequency {vocabulary.min_frequency})"
+        )
+    return tokenizer
+
+
+def read_lines(pairs: Path, columns: tuple[str, ...]) -> Iterator[list[str]]:
+    """The text columns of ``pairs.parquet``, a batch and a column at a time, so that memory stays flat."""
+    context = copy_context()  # the trainer asks for lines from a thread of its own, which knows no stage
+    return _read_lines(pairs, columns, lambda done, total, text: context.run(progress, done, total, text))
+
+
+def _read_lines(pairs: Path, columns: tuple[str, ...], say: Callable[[float, float, str], None]) -> Iterator[list[str]]:
+    with pq.ParquetFile(pairs) as file:
+        total, done = file.metadata.num_rows, 0
+        for batch in file.iter_batches(BATCH_PAIRS, columns=list(columns)):
+            for column in columns:
+                yield batch.column(column).to_pylist()
+            done += batch.num_rows
+            say(done, total, "pairs read" if done < total else "learning merges")
+
+
+def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
+    """Pieces that a word (what stands between white space) becomes on average."""
+    words = sum(len(line.split()) for line in lines)
+    pieces = sum(len(e.ids) for e in tokenizer.encode_batch_fast(lines, add_special_tokens=False))
+    return round(pieces / max(words, 1), 4)
+
+
+@stage(version=1)
+def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary) -> Facts:
+    """Learn one joint vocabulary, or one for each side, from ``pairs.parquet`` of ``corpus``."""
+    pairs = corpus.path() / "pairs.parquet"
+    sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)
+    if sample is None:
+        raise BadData(f"{pairs} holds no pairs to learn pieces from")
+    if vocabulary.joint:
+        learn(read_lines(pairs, ("source", "target")), vocabulary).save(str(out / SOURCE_FILE), pretty=False)
+    else:
+        learn(read_lines(pairs, ("source",)), vocabulary).save(str(out / SOURCE_FILE), pretty=False)
+        learn(read_lines(pairs, ("target",)), vocabulary).save(str(out / TARGET_FILE), pretty=False)
+    pieces = Pieces.load(out)
+    return {
+        "size": pieces.source_size,
+        "target_size": pieces.target_size,
+        "pieces_per_word": pieces_per_word(pieces.source, sample.column("source").to_pylist()),
+        "target_pieces_per_word": pieces_per_word(pieces.target, sample.column("target").to_pylist()),
+    }
