@@ -111,20 +111,20 @@ DEMO = Corpus(
     (
         Part(
             "demo",
-            _demo("train.en", "a2f238d9e29437cce74959385d74dc663f28c07e3eaeb91dc77e721ae3654046"),
-            _demo("train.de", "dd33e9407cb0fb1a70619a6a8f83c7beba71154fab68c7a43f9117587205b81f"),
+            _demo("train.en", "1b13fe18d65aa49712202cc1fed1283c96b175c2dc19f1da6af35e9455fad662"),
+            _demo("train.de", "371f77ed3d36e9fe533f6e23b91fc83ee11a1a058864d6435af5063284974d28"),
         ),
     ),
 )
 DEMO_DEV = EvaluationSet(
     "dev",
-    _demo("dev.en", "0472e10534e3c0c6f2a814a56dcff07c927e822d32f097e5016ec7e12cd2326d"),
-    _demo("dev.de", "0ed0cc639414da0b1e9d9ce19c5c8e24c4559eb807d1bda0701632ee758d1cdf"),
+    _demo("dev.en", "392c2d9ab19766de3ea2154bd23a0886e05093b3372e0271e909d9001090dd2d"),
+    _demo("dev.de", "6cc86afbdbde025e53abe4e90a6b905ab820ad46afa5aee68003655fe1a83e7f"),
 )
 DEMO_TEST = EvaluationSet(
     "test",
-    _demo("test.en", "817604a42c3c63c5125f23844ac2cb687a4f3fcffe7a5cef56f0c37ddc65f7fb"),
-    _demo("test.de", "f3e793411677e9c338b580d39d4ff655f5bc0b5747496e1cfb64a980495fe57b"),
+    _demo("test.en", "cce573eaf5453875bb5dd1662a028bc845fb2d90b668fc18a7fa69b1ea407d27"),
+    _demo("test.de", "f1974282c6ec34a745842fd959568b17f68ced2e53adab027accb874f0cd8cb7"),
 )
 
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"

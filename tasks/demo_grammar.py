@@ -100,7 +100,7 @@ def noun_phrase(draw: Draw, noun: Noun, determiners: Sequence[str], several: flo
     plural = draw.chance(several)
     determiner = "the" if plural and draw.chance(0.4) else draw.one(determiners)
     adjectives = _ADJECTIVES[noun.kind]
-    quality = draw.one(adjectives) if draw.chance(0.4) else Adjective("", "", "", "", "")
+    quality = draw.one(adjectives) if draw.chance(0.3) else Adjective("", "", "", "", "")
     combined = [f"adjective {quality.english}+{noun.english.split(' ')[-1]}"] if quality.english else []
     combined += [f"compound {noun.parts}"] if noun.parts else []
     gender = 3 if plural else noun.gender
@@ -200,7 +200,7 @@ def _objects(draw: Draw, verb: Verb, sure: bool) -> tuple[str, list[str], str, t
     return f"{with_} {taken.english_object}", [german], "", taken.combined
 
 
-def clause(draw: Draw, who: Phrase, verb: Verb, timed: float = 0.4, tail: bool = True, deny: float = 0.15) -> Clause:
+def clause(draw: Draw, who: Phrase, verb: Verb, timed: float = 0.3, tail: bool = True, deny: float = 0.15) -> Clause:
     """A clause of ``who`` and ``verb``: a tense or modal, maybe "not", objects, maybe a place and a time."""
     tense = draw.one(("present", "present", "present", "past", "past", "future", "modal"))
     base, third, past = verb.english
@@ -213,7 +213,7 @@ def clause(draw: Draw, who: Phrase, verb: Verb, timed: float = 0.4, tail: bool =
     often = ("", "")
     if tense == "present" and tail and not negated and draw.chance(0.15):
         often = draw.one(OFTEN)
-    if tail and not negated and verb.takes != "to" and draw.chance(0.2):
+    if tail and not negated and verb.takes != "to" and draw.chance(0.15):
         place, ort, more = _place(draw)
         objects, combined = _words(objects, place), combined + more
         middle.insert(0, ort)
@@ -371,7 +371,7 @@ def counted(draw: Draw) -> Pair:
     return _sentence(source, target, combined + goods.combined)
 
 
-_KINDS = (*(statement,) * 10, *(question,) * 2, *(joint,) * 3, *(saying,) * 2, relative, *(being,) * 3, *(counted,) * 2)
+_KINDS = (*(statement,) * 12, *(question,) * 2, *(joint,) * 2, saying, relative, *(being,) * 2, counted)
 
 
 def pair(draw: Draw) -> Pair:

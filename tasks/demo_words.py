@@ -19,22 +19,16 @@ NOM, ACC, DAT, GEN = range(4)
 NOUNS = """
 man men Mann m Mannes Männer P|woman women Frau f Frau Frauen P|child children Kind n Kindes Kinder P
 boy boys Junge m* Jungen Jungen P|girl girls Mädchen n Mädchens Mädchen P|teacher teachers Lehrer m Lehrers Lehrer P
-doctor doctors Arzt m Arztes Ärzte P|neighbour neighbours Nachbar m* Nachbarn Nachbarn P
-student students Student m* Studenten Studenten P|sister sisters Schwester f Schwester Schwestern P
-brother brothers Bruder m Bruders Brüder P|mother mothers Mutter f Mutter Mütter P
-baker bakers Bäcker m Bäckers Bäcker P|dog dogs Hund m Hundes Hunde A|cat cats Katze f Katze Katzen A
-horse horses Pferd n Pferdes Pferde A|bird birds Vogel m Vogels Vögel A|cow cows Kuh f Kuh Kühe A
-mouse mice Maus f Maus Mäuse A|book books Buch n Buches Bücher T|letter letters Brief m Briefes Briefe T
-picture pictures Bild n Bildes Bilder T|key keys Schlüssel m Schlüssels Schlüssel T|bag bags Tasche f Tasche Taschen T
-newspaper newspapers Zeitung f Zeitung Zeitungen T|bottle bottles Flasche f Flasche Flaschen T
-knife knives Messer n Messers Messer T|lamp lamps Lampe f Lampe Lampen T|table tables Tisch m Tisches Tische F
-chair chairs Stuhl m Stuhls Stühle F|bed beds Bett n Bettes Betten F|door doors Tür f Tür Türen O
-window windows Fenster n Fensters Fenster O|suitcase suitcases Koffer m Koffers Koffer O
-coat coats Mantel m Mantels Mäntel C|hat hats Hut m Hutes Hüte C|shirt shirts Hemd n Hemdes Hemden C
-dress dresses Kleid n Kleides Kleider C|shoe shoes Schuh m Schuhs Schuhe C|jacket jackets Jacke f Jacke Jacken C
+doctor doctors Arzt m Arztes Ärzte P|sister sisters Schwester f Schwester Schwestern P
+brother brothers Bruder m Bruders Brüder P|dog dogs Hund m Hundes Hunde A|cat cats Katze f Katze Katzen A
+horse horses Pferd n Pferdes Pferde A|bird birds Vogel m Vogels Vögel A|mouse mice Maus f Maus Mäuse A
+book books Buch n Buches Bücher T|picture pictures Bild n Bildes Bilder T|key keys Schlüssel m Schlüssels Schlüssel T
+bag bags Tasche f Tasche Taschen T|bottle bottles Flasche f Flasche Flaschen T|lamp lamps Lampe f Lampe Lampen T
+table tables Tisch m Tisches Tische F|chair chairs Stuhl m Stuhls Stühle F|bed beds Bett n Bettes Betten F
+door doors Tür f Tür Türen O|window windows Fenster n Fensters Fenster O|coat coats Mantel m Mantels Mäntel C
+shirt shirts Hemd n Hemdes Hemden C|dress dresses Kleid n Kleides Kleider C|shoe shoes Schuh m Schuhs Schuhe C
 apple apples Apfel m Apfels Äpfel E|egg eggs Ei n Eies Eier E|potato potatoes Kartoffel f Kartoffel Kartoffeln E
-cake cakes Kuchen m Kuchens Kuchen E|car cars Auto n Autos Autos V|bus buses Bus m Busses Busse V
-bicycle bicycles Fahrrad n Fahrrads Fahrräder V|ship ships Schiff n Schiffes Schiffe V|train trains Zug m Zuges Züge V
+car cars Auto n Autos Autos V|bus buses Bus m Busses Busse V|train trains Zug m Zuges Züge V
 """
 
 # English preposition, German preposition, then as above.
@@ -42,57 +36,44 @@ PLACES = """
 in in garden gardens Garten m Gartens Gärten|in in city cities Stadt f Stadt Städte
 in in school schools Schule f Schule Schulen|in in house houses Haus n Hauses Häuser
 in in forest forests Wald m Waldes Wälder|in in kitchen kitchens Küche f Küche Küchen
-in in village villages Dorf n Dorfes Dörfer|in in hotel hotels Hotel n Hotels Hotels
-in in church churches Kirche f Kirche Kirchen|on auf bridge bridges Brücke f Brücke Brücken
-on auf mountain mountains Berg m Berges Berge|at an river rivers Fluss m Flusses Flüsse
-at an lake lakes See m Sees Seen|at an station stations Bahnhof m Bahnhofs Bahnhöfe
+in in village villages Dorf n Dorfes Dörfer|on auf bridge bridges Brücke f Brücke Brücken
+at an river rivers Fluss m Flusses Flüsse|at an station stations Bahnhof m Bahnhofs Bahnhöfe
 """
 
 # The first half of a compound: English, German, kinds of the second half.
 MODIFIERS = """
 kitchen Küchen FTO|school Schul TFCV|garden Garten FTO|winter Winter C|city Stadt V|house Haus O
-children's Kinder CFTV|wooden Holz FO|summer Sommer C|work Arbeits CF|hotel Hotel OF|village Dorf P
+children's Kinder CFTV|wooden Holz FO
 """
 
 # English, comparative, German, comparative, kinds (* : all, and no comparative where it is -).
 ADJECTIVES = """
 old older alt älter *|big bigger groß größer *|small smaller klein kleiner *|beautiful more_beautiful schön schöner *
-new newer neu neuer TFCOV|red - rot - TFCOVE|blue - blau - TFCOV|green - grün - TFCOVE|white - weiß - TFCOAE
-black - schwarz - TFCOAV|young younger jung jünger PA|friendly friendlier freundlich freundlicher PA
-tired more_tired müde müder PA|clever cleverer klug klüger PA|sad sadder traurig trauriger PA
-rich richer reich reicher P|cheap cheaper billig billiger TFCOEV|heavy heavier schwer schwerer TFCOVA
-clean cleaner sauber sauberer TFCOV|fast faster schnell schneller VA
+new newer neu neuer TFCOV|red - rot - TFCOVE|blue - blau - TFCOV|green - grün - TFCOVE|black - schwarz - TFCOAV
+young younger jung jünger PA|friendly friendlier freundlich freundlicher PA|tired more_tired müde müder PA
+clever cleverer klug klüger PA|cheap cheaper billig billiger TFCOEV|clean cleaner sauber sauberer TFCOV
 """
 
 # English base, third person, past; German prefix+infinitive, du, er, participle, auxiliary (h, s); object:
 # acc/dat and kinds, prepositions with case and kinds, two (dative person, accusative kinds), none, or to (direction).
 VERBS = """
 buy buys bought kaufen kaufst kauft gekauft h acc TFCEVOA|see sees saw sehen siehst sieht gesehen h acc PATFCOEV
-find finds found finden findest findet gefunden h acc PATFCEV
-sell sells sold verkaufen verkaufst verkauft verkauft h acc TFCEVA
-need needs needed brauchen brauchst braucht gebraucht h acc PTFCEV
-love loves loved lieben liebst liebt geliebt h acc PAECV
+find finds found finden findest findet gefunden h acc PATFCEV|love loves loved lieben liebst liebt geliebt h acc PAECV
 look_for looks_for looked_for suchen suchst sucht gesucht h acc PATCV|eat eats ate essen isst isst gegessen h acc E
 wear wears wore tragen trägst trägt getragen h acc C|paint paints painted malen malst malt gemalt h acc PAFV
-greet greets greeted grüßen grüßt grüßt gegrüßt h acc P|take takes took nehmen nimmst nimmt genommen h acc TCEV
 open opens opened auf+machen machst macht aufgemacht h acc O
 close closes closed zu+machen machst macht zugemacht h acc O|call calls called an+rufen rufst ruft angerufen h acc P
 invite invites invited ein+laden lädst lädt eingeladen h acc P
 pick_up picks_up picked_up ab+holen holst holt abgeholt h acc PTV
-bring_along brings_along brought_along mit+bringen bringst bringt mitgebracht h acc PATE
-put_on puts_on put_on an+ziehen ziehst zieht angezogen h acc C
-watch watches watched an+sehen siehst sieht angesehen h acc PATV
-help helps helped helfen hilfst hilft geholfen h dat PA|thank thanks thanked danken dankst dankt gedankt h dat P
-follow follows followed folgen folgst folgt gefolgt s dat PAV
+put_on puts_on put_on an+ziehen ziehst zieht angezogen h acc C|help helps helped helfen hilfst hilft geholfen h dat PA
+thank thanks thanked danken dankst dankt gedankt h dat P
 listen_to listens_to listened_to zu+hören hörst hört zugehört h dat P
 give gives gave geben gibst gibt gegeben h two TCE|show shows showed zeigen zeigst zeigt gezeigt h two TFCVAO
-send sends sent schicken schickst schickt geschickt h two TC|lend lends lent leihen leihst leiht geliehen h two TCV
+send sends sent schicken schickst schickt geschickt h two TC
 play plays played spielen spielst spielt gespielt h with_mit_dat PA
 wait waits waited warten wartest wartet gewartet h for_auf_acc PV
-dream dreams dreamed träumen träumst träumt geträumt h of_von_dat PAVEC
 think thinks thought denken denkst denkt gedacht h of_an_acc PATV
 sleep sleeps slept schlafen schläfst schläft geschlafen h none -
-work works worked arbeiten arbeitest arbeitet gearbeitet h none -
 laugh laughs laughed lachen lachst lacht gelacht h none -|sing sings sang singen singst singt gesungen h none -
 get_up gets_up got_up auf+stehen stehst steht aufgestanden s none -
 arrive arrives arrived an+kommen kommst kommt angekommen s none -|go goes went gehen gehst geht gegangen s to -
