@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.config import Model
 from model.endings import BadData
 from model.shards import Array, Shards
 from model.transformer import BOS, EOS, PAD
@@ -118,6 +119,19 @@ class Plan:
         return batches
 
 
+def check_lengths(shards: Shards, config: Model) -> None:
+    """Raise BadData naming the first pair that has no learned position for its last piece."""
+    if config.positions != "learned":
+        return
+    for side in ("source", "target"):
+        row = int(np.argmax(shards.lengths[side])) if len(shards) else 0
+        if len(shards) and shards.lengths[side][row] + 1 > config.max_positions:
+            raise BadData(
+                f"pair {shards.pair_id(row)} in {shards.folder} has {shards.lengths[side][row] + 1} {side} pieces, "
+                f"more than the {config.max_positions} learned positions (model.max_positions)"
+            )
+
+
 def load(shards: Shards, rows: Array) -> Batch:
     """Read rows and pad them. Without any row: a batch of one pair of which nothing is to be predicted."""
     sources = [shards.pieces("source", row) for row in rows]
@@ -134,5 +148,5 @@ def load(shards: Shards, rows: Array) -> Batch:
     flat = labels_BT.reshape(-1)
     places_M = np.flatnonzero(flat != PAD)
     padding = int((source_BS == PAD).sum()) + flat.size - len(places_M)
-    arrays = (source_BS, target_BT, places_M, flat[places_M])
-    return Batch(*(torch.from_numpy(array) for array in arrays), padding)
+    tensors = [torch.from_numpy(array) for array in (source_BS, target_BT, places_M, flat[places_M])]
+    return Batch(tensors[0], tensors[1], tensors[2], tensors[3], padding)

@@ -1,10 +1,21 @@
-"""Models as files: ``model.safetensors`` and ``model.json`` (the Model and its vocabulary sizes)."""
+"""Models and trainings as files.
+
+A model: ``model.safetensors`` and ``model.json`` (the Model and its vocabulary sizes). A training can go on from
+
+    checkpoints/<update, 8 digits>/model.safetensors   weights
+                                  /state.safetensors   Adam's moments
+                                  /position.json       where the training stood, and the sums of the two files above
+
+Each is written beside and renamed when whole. At the end only the weights that are averaged stay.
+"""
 
 import errno
+import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -17,6 +28,8 @@ from model.endings import BadData
 from model.transformer import Transformer
 
 WEIGHTS, SHAPE = "model.safetensors", "model.json"
+STATE, POSITION = "state.safetensors", "position.json"
+MOMENTS = ("first", "second")
 
 
 def save_model(folder: Path, model: Transformer) -> None:
@@ -39,11 +52,16 @@ def load_model(folder: Path, device: torch.device | None = None) -> Transformer:
         model = Transformer(config, int(shape["source_size"]), int(shape["target_size"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadData(f"{folder / SHAPE} describes no model: {error}") from error
+    load_weights(model, folder)
+    return model.to(device or torch.device("cpu")).eval()
+
+
+def load_weights(model: Transformer, folder: Path) -> None:
+    """Fill a model from a folder's weights. Raises BadData where they are missing, cut or of another shape."""
     try:
         model.load_state_dict(load_tensors(folder / WEIGHTS))
     except RuntimeError as error:
-        raise BadData(f"{folder / WEIGHTS} does not fit {SHAPE}: {str(error).splitlines()[-1].strip()}") from error
-    return model.to(device or torch.device("cpu")).eval()
+        raise BadData(f"{folder / WEIGHTS} is of another model: {str(error).splitlines()[-1].strip()}") from error
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -62,3 +80,128 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise BadData(f"{path} cannot be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a training stands after ``update``: all that is neither weight nor moment.
+
+    Random numbers are no part of it: those of an update are a function of seed, update and rank.
+    """
+
+    update: int = 0
+    epoch: int = 0
+    batch: int = 0
+    target_tokens: int = 0
+    seconds: float = 0.0
+    dev_perplexity: float = 0.0
+
+
+class Checkpoints:
+    """The checkpoints of one training: the last ``keep`` at multiples of ``every`` and at the end stay for averaging,
+    and the two newest of all so that the training can go on."""
+
+    def __init__(self, out: Path, every: int, keep: int, last: int) -> None:
+        self.folder, self.every, self.keep, self.last = out / "checkpoints", every, keep, last
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for torn in self.folder.glob("*.partial"):
+            shutil.rmtree(torn, ignore_errors=True)
+
+    def updates(self) -> list[int]:
+        """Of which updates there are checkpoints, oldest first."""
+        return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
+
+    def path(self, update: int) -> Path:
+        return self.folder / f"{update:08d}"
+
+    def is_kept(self, update: int) -> bool:
+        """Whether a checkpoint is among those that are averaged (while it is one of the last)."""
+        return update % self.every == 0 or update == self.last
+
+    def save(self, model: Transformer, optimizer: torch.optim.Optimizer, position: Position) -> None:
+        """Write a whole checkpoint, then let go of what it replaces. A full disk leaves the older ones as they are."""
+        whole = self.path(position.update)
+        torn = whole.with_suffix(".partial")
+        try:
+            torn.mkdir()
+            save_tensors(torn / WEIGHTS, model.state_dict())
+            save_tensors(torn / STATE, moments(model, optimizer))
+            sums = {name: sha256(torn / name) for name in (WEIGHTS, STATE)}
+            (torn / POSITION).write_text(json.dumps({"position": asdict(position), "sums": sums}))
+        except BaseException:
+            shutil.rmtree(torn, ignore_errors=True)
+            raise
+        if whole.exists():
+            shutil.rmtree(whole)
+        torn.rename(whole)
+        self.prune()
+
+    def prune(self) -> None:
+        updates = self.updates()
+        averaged = [update for update in updates if self.is_kept(update)][-self.keep :]
+        for update in updates[:-2]:
+            if update in averaged:
+                (self.path(update) / STATE).unlink(missing_ok=True)
+            else:
+                shutil.rmtree(self.path(update))
+
+    def resume(self, model: Transformer, optimizer: torch.optim.Optimizer, damaged: Callable[[str], None]) -> Position:
+        """Load the newest whole checkpoint into ``model`` and ``optimizer``; the start where there is none.
+
+        ``damaged`` is told, in a sentence, of every newer one that is not whole.
+        """
+        for update in reversed(self.updates()):
+            try:
+                return self._load(self.path(update), model, optimizer)
+            except BadData as fault:
+                damaged(f"checkpoint of update {update} passed over: {fault}")
+        return Position()
+
+    def remove_after(self, update: int) -> None:
+        """Remove checkpoints newer than the one from which the training goes on."""
+        for newer in self.updates():
+            if newer > update:
+                shutil.rmtree(self.path(newer))
+
+    def finish(self) -> None:
+        """Leave only the weights to average."""
+        averaged = [update for update in self.updates() if self.is_kept(update)][-self.keep :]
+        for update in self.updates():
+            if update not in averaged:
+                shutil.rmtree(self.path(update))
+                continue
+            for name in (STATE, POSITION):
+                (self.path(update) / name).unlink(missing_ok=True)
+
+    def _load(self, folder: Path, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:
+        try:
+            record = json.loads((folder / POSITION).read_text())
+            for name, expected in record["sums"].items():
+                if sha256(folder / name) != expected:
+                    raise BadData(f"{folder / name} is not what was written")
+            position = from_json(Position, record["position"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadData(f"{folder} is not whole: {error}") from error
+        load_weights(model, folder)
+        state = load_tensors(folder / STATE)
+        for name, parameter in model.named_parameters():
+            # Copied into tensors of torch's own: how a sum is rounded may depend on how memory is aligned.
+            first, second = (torch.zeros_like(parameter).copy_(state[f"{key}/{name}"]) for key in MOMENTS)
+            step = torch.tensor(float(position.update), device=parameter.device)
+            optimizer.state[parameter] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
+        return position
+
+
+def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Adam's two moments of every parameter, by name. Its step count is the update."""
+    state = optimizer.state
+    return {
+        f"{key}/{name}": state[parameter][field]
+        for name, parameter in model.named_parameters()
+        for key, field in zip(MOMENTS, ("exp_avg", "exp_avg_sq"), strict=True)
+    }
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

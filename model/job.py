@@ -100,7 +100,7 @@ class Metrics:
             os.truncate(path, whole)
         self.file: TextIO = path.open("a")
 
-    def write(self, done: float, total: float, values: Mapping[str, float | str]) -> None:
+    def write(self, done: float, total: float, values: Mapping[str, Any]) -> None:
         """Append one line; ``done`` of ``total`` is the progress of the whole job."""
         self.file.write(json.dumps({"time": time.time(), "done": done, "total": total, **values}) + "\n")
         self.file.flush()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from model.transformer import Transformer
 
-CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 30}
+CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
 """Logits made at once: about the cache of a CPU, a few GB of a GPU."""
 
 

@@ -9,7 +9,7 @@ def learning_rate(training: Training, d_model: int, update: int) -> float:
     """Rate of an update, counted from 1."""
     warmup, rise = training.warmup, float(update / training.warmup)
     if training.schedule == "paper":
-        return training.factor * d_model**-0.5 * min(float(update**-0.5), update * float(warmup**-1.5))
+        return training.factor / math.sqrt(d_model) * min(float(update**-0.5), update * float(warmup**-1.5))
     if update <= warmup:
         return training.peak * rise
     if training.schedule == "inverse_sqrt":

@@ -1,0 +1,62 @@
+"""The processes of one training. Alone or under torchrun the same calls hold; questions of rank are asked here."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+TIMEOUT = timedelta(seconds=120)
+"""How long ranks wait for one that is slow or gone."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among its peers."""
+
+    rank: int = 0
+    size: int = 1
+
+    @staticmethod
+    @contextmanager
+    def joined() -> Iterator["Ranks"]:
+        """Join the peers that torchrun started (gloo between CPUs, NCCL between GPUs), and leave them at the end."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size == 1:
+            yield Ranks()
+            return
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, timeout=TIMEOUT)
+        try:
+            yield Ranks(dist.get_rank(), size)
+        finally:
+            dist.destroy_process_group()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank writes what is written once."""
+        return self.rank == 0
+
+    def any(self, here: bool) -> bool:
+        """Whether it holds on any rank. Does not wait for a GPU."""
+        if self.size == 1:
+            return here
+        flag = torch.tensor(int(here))
+        dist.all_reduce(flag, dist.ReduceOp.MAX)
+        return bool(flag)
+
+    def sum(self, here: Tensor) -> Tensor:
+        """Sum over ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(here)
+        return here
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """The module with gradients that are means over ranks."""
+        if self.size == 1:
+            return module
+        return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)

@@ -1,0 +1,231 @@
+"""The training job: shards to checkpoints. ``python -m model.train job.json``, alone or under torchrun.
+
+    inputs  shards/ *.arrow, dev/ *.arrow, vocabulary/ tokenizer.json (tokenizer.target.json)
+    config  {"model": Model, "training": Training}
+    out     checkpoints/<update>/model.safetensors, model.json (written last), metrics.jsonl, exit.json
+
+Started again over the same folder it goes on from the newest whole checkpoint, to the very same weights: which pairs
+and which random numbers make an update is a function of seed, update and rank. It knows nothing of text.
+"""
+
+import math
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from model.batches import Place, Plan, check_lengths, load
+from model.checkpoint import SHAPE, Checkpoints, save_shape
+from model.config import Model, Training, from_json
+from model.endings import BadData, Preempted
+from model.job import Facts, Job, StopSignal, main
+from model.objective import Objective
+from model.progress import Losses, Progress, facts_of
+from model.ranks import Ranks
+from model.schedule import learning_rate
+from model.shards import Array, Shards
+from model.transformer import Transformer
+
+DEV_TOKENS = 8_192
+"""Target pieces of dev text computed at once."""
+
+
+def work(job: Job) -> Facts:
+    """Train to the last update; returns updates, dev_perplexity, target_tokens, seconds and parameters."""
+    stop = StopSignal()
+    if (job.out / SHAPE).exists():  # written when all else was whole
+        return facts_of(job.out)
+    with Ranks.joined() as ranks:
+        trainer = Trainer(job, ranks)
+        trainer.run(stop)
+        return trainer.finish()
+
+
+class Trainer:
+    """All that a training holds; ``run`` is the loop."""
+
+    def __init__(self, job: Job, ranks: Ranks) -> None:
+        self.job, self.ranks, self.device = job, ranks, job.site.torch_device()
+        self.training = from_json(Training, job.config["training"])
+        config = from_json(Model, job.config["model"])
+        source_size, target_size = vocabulary_sizes(job.inputs["vocabulary"])
+        self.shards, self.dev = Shards(job.inputs["shards"]), Shards(job.inputs["dev"])
+        for shards in (self.shards, self.dev):
+            check_lengths(shards, config)
+            shards.check_pieces("source", source_size)
+            shards.check_pieces("target", target_size)
+        self.plan = Plan(self.shards, self.training.batch_tokens, self.training.seed)
+
+        torch.manual_seed(self.training.seed)
+        self.model = Transformer(config, source_size, target_size).to(self.device)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(),
+            betas=(self.training.beta1, self.training.beta2),
+            eps=self.training.eps,
+            fused=True,
+        )
+        self.progress = Progress(job, self.training.updates, ranks.leads)
+        self.checkpoints = Checkpoints(
+            job.out, self.training.checkpoint_every, self.training.keep, self.training.updates
+        )
+        self.position = self.checkpoints.resume(self.model, self.optimizer, self.progress.damaged)
+        self.progress.last_saved = self.position.update
+        self.begun, self.saved = time.monotonic() - self.position.seconds, time.monotonic()
+        if job.site.compile:
+            for layer in (*self.model.encoder, *self.model.decoder):
+                layer.compile(dynamic=True)
+        self.objective = Objective(self.model, self.training.label_smoothing)
+        self.wrapped = ranks.wrap(self.objective)
+        if ranks.size > 1:
+            # After its first backward DDP lays the gradients out anew, and sums over three or more ranks round by
+            # layout: with that pass behind it a resumed training rounds as an uninterrupted one does.
+            self.gradients(np.zeros(1, np.int64))
+        if ranks.leads:
+            self.checkpoints.remove_after(self.position.update)
+
+    def run(self, stop: StopSignal) -> None:
+        """The loop (§5). Raises Preempted once a stop is asked for and a checkpoint written."""
+        for rows, place in islice(
+            self.plan.after(Place(self.position.epoch, self.position.batch)),
+            self.training.updates - self.position.update,
+        ):
+            update = self.position.update + 1
+            rate = learning_rate(self.training, self.model.config.d_model, update)
+            torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
+            self.optimizer.zero_grad()
+            losses = self.gradients(rows)
+            if self.training.clip_norm:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.optimizer.step()
+            self.advance(place, int(self.plan.target[rows].sum()))
+
+            self.progress.note(update, rate, losses, self.position.target_tokens, self.gradient_norm)
+            if update % self.training.dev_every == 0:
+                self.validate()
+            stopped = self.ranks.any(stop.came)
+            if stopped or self.is_time_to_save():
+                self.save()
+            if stopped and update < self.training.updates:
+                raise Preempted(f"asked to end; update {update} of {self.training.updates} is saved")
+
+    def gradients(self, rows: Array) -> Losses:
+        """Gradients of the mean loss over all target pieces of a batch, however ranks and parts cut it."""
+        pieces = int(self.plan.target[rows].sum())
+        mine = self.plan.share(rows, self.ranks.rank, self.ranks.size)
+        parts = self.plan.parts(mine, self.job.site.micro_batch_tokens)
+        losses = Losses(self.device)
+        for i, part in enumerate(parts):
+            batch = load(self.shards, part)
+            with self.apart() if i < len(parts) - 1 else nullcontext():
+                with self.precision():
+                    loss, nll = self.wrapped(*batch.to(self.device))
+                # DDP takes the mean over ranks where the sum is wanted.
+                (loss * (self.ranks.size / pieces)).backward()
+            losses.add(loss, nll, batch)
+        return losses
+
+    def apart(self) -> AbstractContextManager[None]:
+        """Gradients inside stay on their rank: the last part of an update sums them all."""
+        if isinstance(self.wrapped, nn.parallel.DistributedDataParallel):
+            apart: AbstractContextManager[None] = self.wrapped.no_sync()
+            return apart
+        return nullcontext()
+
+    def precision(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.precision == "bf16")
+
+    def gradient_norm(self) -> float:
+        """Norm of the update's gradients (after clipping); waits for the device."""
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        return float(torch.nn.utils.get_total_norm(gradients))
+
+    def advance(self, place: Place, tokens: int) -> None:
+        self.position = replace(
+            self.position,
+            update=self.position.update + 1,
+            epoch=place.epoch,
+            batch=place.batch,
+            target_tokens=self.position.target_tokens + tokens,
+            seconds=time.monotonic() - self.begun,
+        )
+
+    @torch.no_grad()
+    def validate(self) -> None:
+        """Perplexity of the dev set: exp of the mean -log p of the reference, per piece, without smoothing (§6.2)."""
+        self.objective.eval()
+        plan = Plan(self.dev, max(DEV_TOKENS, int(max(map(np.max, self.dev.lengths.values()))) + 1), seed=0)
+        sums = torch.zeros(2, dtype=torch.float64)
+        for rows in plan.epoch(0)[self.ranks.rank :: self.ranks.size]:
+            batch = load(self.dev, rows)
+            with self.precision():
+                _, nll = self.objective(*batch.to(self.device))
+            sums += torch.tensor([float(nll), len(batch.labels_M)])
+        self.objective.train()
+        nll, pieces = self.ranks.sum(sums).tolist()
+        self.position = replace(self.position, dev_perplexity=math.exp(min(nll / pieces, 700)))
+        self.progress.write(self.position.update, {"dev_perplexity": self.position.dev_perplexity})
+
+    def is_time_to_save(self) -> bool:
+        late = time.monotonic() - self.saved > self.job.site.resume_seconds
+        return late or self.checkpoints.is_kept(self.position.update)
+
+    def save(self) -> None:
+        """Write a checkpoint, of finite weights only."""
+        if not self.ranks.leads:
+            return
+        self.progress.check()
+        if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
+            raise self.progress.diverged("gradient", self.position.update, self.optimizer.param_groups[0]["lr"])
+        self.checkpoints.save(self.model, self.optimizer, self.position)
+        self.saved, self.progress.last_saved = time.monotonic(), self.position.update
+
+    def finish(self) -> Facts:
+        """Leave weights only, and the facts."""
+        if self.training.updates % self.training.dev_every:
+            self.validate()
+        facts = {
+            "updates": self.training.updates,
+            "dev_perplexity": self.position.dev_perplexity,
+            "target_tokens": self.position.target_tokens,
+            "seconds": self.position.seconds,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+        }
+        if self.ranks.leads:
+            self.progress.end(facts)
+            self.checkpoints.finish()
+            save_shape(self.job.out, self.model)
+        return facts
+
+
+def vocabulary_sizes(folder: Path) -> tuple[int, int]:
+    """Entries of the source's and of the target's vocabulary: of the one ``tokenizer.json``, or of one per side."""
+    source = folder / "tokenizer.json"
+    target = folder / "tokenizer.target.json"
+    return vocabulary_size(source), vocabulary_size(target if target.exists() else source)
+
+
+def vocabulary_size(path: Path) -> int:
+    if not path.is_file():
+        raise BadData(f"{path} is missing")
+    try:
+        size: int = Tokenizer.from_file(str(path)).get_vocab_size()
+    except Exception as error:  # the library raises nothing narrower
+        raise BadData(f"{path} is no tokenizer: {error}") from error
+    return size
+
+
+def dropout_seed(seed: int, update: int, rank: int) -> int:
+    """A seed for the random numbers of one update on one rank."""
+    return int(np.random.SeedSequence([seed, update, rank]).generate_state(1, np.uint64)[0])
+
+
+if __name__ == "__main__":
+    main(work)
