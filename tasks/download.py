@@ -162,9 +162,11 @@ def _told() -> Iterator[None]:
     """Every way in which an origin fails, as _Missing or _Unreachable."""
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise _Missing from error
-    except Exception as error:
+    except Exception as told:
+        # fsspec reports whatever goes wrong with an address as FileNotFoundError; the truth is its cause.
+        error = told.__cause__ if isinstance(told, FileNotFoundError) and told.__cause__ else told
+        if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+            raise _Missing from error
         status = getattr(error, "status", 0)
         if 400 <= status < 500 and status not in (408, 425, 429):
             raise _Missing from error
