@@ -31,7 +31,7 @@ def reproduce(
     """Reproduce one run: archives to a registered model version, cached stage by stage."""
     request = Request(run, from_stage, until, tuple(force or ()), tuple(overrides or ()), site)
     runner = PrefectRunner(Site.named(site).root.absolute() / "prefect-records", NEEDS)
-    outcome = running.run(request, runner, TerminalDisplay(runner.progress))
+    outcome = running.run(request, TerminalDisplay(runner.progress), runner)
     publish("scores", _card(outcome), f"Scores of {outcome.run}")
     return outcome.as_json()
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from flows import records
-from flows.display import TerminalDisplay
 from flows.overrides import override
 from flows.reproduce import STAGES, reproduce
 from flows.runs import RUNS, Run
@@ -105,14 +104,13 @@ def nothing_to_do(planned: Outcome) -> Outcome | None:
     return Outcome(planned.run, [_as_cached(row) for row in planned.rows])
 
 
-def run(request: Request, through: Through = directly, display: Display | None = None) -> Outcome:
+def run(request: Request, display: Display, through: Through = directly) -> Outcome:
     """Carry the request out; raises StageFailed, or BadConfiguration before anything ran."""
     asked, site, scope = request.resolve()
-    shown = display or TerminalDisplay()
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     tags = {"overrides": " ".join(request.overrides), "site": request.site}
     tracker.start(asked.name, asked.name, tags, {})
-    running = Running(Store(site.root), site, scope, shown, tracker, through)
+    running = Running(Store(site.root), site, scope, display, tracker, through)
     outcome = Outcome(asked.name, running.rows)
     status = "FAILED"
     try:

@@ -21,7 +21,9 @@ def settle(root: Path) -> None:
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
     }
     if not server_configured() and "PREFECT_HOME" not in os.environ:
-        settings["PREFECT_HOME"] = str(root.absolute() / "prefect")
+        home = root.absolute() / "prefect"
+        home.mkdir(parents=True, exist_ok=True)  # Prefect makes the last folder only
+        settings["PREFECT_HOME"] = str(home)
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     logging.getLogger("mlflow").setLevel(logging.ERROR)

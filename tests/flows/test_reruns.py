@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_pipeline import run_small
 
 from flows.reproduce import STAGES
-from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan, run
+from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan
 from infra.faults import BadData
 from infra.store import Store
 
@@ -51,11 +52,11 @@ def test_after_a_failure_only_that_stage_and_its_dependents_run(
     with monkeypatch.context() as patch:
         break_stage(patch, name)
         with pytest.raises(StageFailed, match=rf"^{name}.* failed: line 7 is torn$") as failed:
-            run(Request("small"))
+            run_small()
     before = states(failed.value.outcome)
     assert before.pop(name) >= {"failed"}
     assert all(state == {"cached"} for state in before.values())
-    again = states(run(Request("small")))
+    again = states(run_small())
     expected = {stage: {"completed"} if stage in (name, *BEHIND[name]) else {"cached"} for stage in STAGES}
     assert again == expected
     assert not list(small.glob("*/*.partial*"))
@@ -73,7 +74,7 @@ def test_exactly_the_damaged_artifact_is_made_again(small: Path, name: str, how:
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-    outcome = run(Request("small"))
+    outcome = run_small()
     ran = [(row.stage, row.item) for row in outcome.rows if row.state == "completed"]
     assert ran == [(row.stage, row.item)]
     assert {row.state for row in outcome.rows} == {"completed", "cached"}
@@ -96,13 +97,13 @@ def test_a_new_setting_runs_what_depends_on_it(small: Path) -> None:
     assert planned["translate", "dev"].state == "miss"
     assert "decoding.beam: 2 -> 1" in planned["translate", "dev"].why
     assert planned["score", "dev"].state == "waits"
-    outcome = states(run(request))
+    outcome = states(run_small(request))
     assert outcome["average"] == {"cached"}
     assert outcome["translate"] == outcome["register"] == {"completed"}
 
 
 def test_from_and_until(small: Path) -> None:
-    outcome = states(run(Request("small", from_stage="average", until="translate")))
+    outcome = states(run_small(Request("small", from_stage="average", until="translate")))
     assert outcome["train"] == {"cached"}
     assert outcome["average"] == outcome["translate"] == {"completed"}
     assert "score" not in outcome
@@ -110,7 +111,7 @@ def test_from_and_until(small: Path) -> None:
 
 def test_the_trained_weights_do_not_depend_on_the_run(small: Path) -> None:
     before = {row.key: row for row in plan(Request("small")).rows}
-    outcome = run(Request("small", force=("train",)))
+    outcome = run_small(Request("small", force=("train",)))
     assert states(outcome)["train"] == {"completed"}
     assert states(outcome)["average"] == {"cached"}, "the same seed gives the same weights"
     assert {row.key for row in outcome.rows} == set(before)
