@@ -1,0 +1,136 @@
+"""Scores are sacreBLEU's own; references score 100; sets and hypotheses that do not belong together are refused."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from sacrebleu.metrics import BLEU, CHRF
+
+from infra.faults import BadData
+from infra.store import Artifact
+from tasks.score import by_source_length, count, digest, interval, measures, perplexities, resample, score, total
+
+NOUNS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't"]
+REFERENCES = [f"A {NOUNS[n % 8]} sees the {NOUNS[n * 3 % 7]}, number {n} of {n * n}." for n in range(40)]
+SOURCES = [f"Quelle {n} " * (1 + n % 15) for n in range(40)]
+HYPOTHESES = [
+    line.replace("sees", "Saw") if n % 3 else " ".join(line.split()[: n % 7]) for n, line in enumerate(REFERENCES)
+]
+IDS = [f"toy:{n}" for n in range(40)]
+
+
+def pairs(folder: Path) -> Artifact:
+    folder.mkdir()
+    frame = pl.DataFrame({"pair_id": IDS, "source": SOURCES, "target": REFERENCES})
+    frame.write_parquet(folder / "pairs.parquet")
+    return Artifact("prepare_sets", "toy", folder)
+
+
+def translated(folder: Path, ids: list[str], hypotheses: list[str], log_probability: float = -7.0) -> Artifact:
+    folder.mkdir()
+    frame = pl.DataFrame({"pair_id": ids, "hypothesis": hypotheses}).with_columns(
+        reference_log_probability=pl.lit(log_probability), reference_pieces=pl.lit(10, pl.Int32)
+    )
+    frame.write_parquet(folder / "hypotheses.parquet")
+    return Artifact("translate", "toy", folder)
+
+
+def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
+    hypotheses = translated(tmp_path / "translate", IDS[::-1], HYPOTHESES[::-1])
+    facts = score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy")
+    card = json.loads((tmp_path / "card.json").read_text())
+    public = {
+        "bleu": BLEU(),
+        "bleu_lc": BLEU(lowercase=True),
+        "bleu_intl": BLEU(tokenize="intl"),
+        "bleu_intl_lc": BLEU(tokenize="intl", lowercase=True),
+        "chrf": CHRF(),
+    }
+    assert list(card["scores"]) == list(public)
+    for name, metric in public.items():
+        expected = metric.corpus_score(HYPOTHESES, [REFERENCES]).score
+        assert card["scores"][name]["score"] == facts[name] == pytest.approx(expected, abs=1e-4)
+        assert card["scores"][name]["signature"] == metric.get_signature().format()
+    assert facts["bleu_low"] < facts["bleu"] < facts["bleu_high"]
+    assert (card["set"], card["sentences"], facts["sentences"]) == ("toy", 40, 40)
+    assert card["references_sha256"] == digest(REFERENCES) != digest(REFERENCES[::-1])
+
+
+def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) -> None:
+    hypotheses = translated(tmp_path / "translate", IDS[::-1], HYPOTHESES[::-1])
+    score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy")
+    table = pl.read_parquet(tmp_path / "sentences.parquet")
+    assert table.columns == ["pair_id", "source", "reference", "hypothesis", "bleu", "chrf"]
+    assert table["pair_id"].to_list() == IDS
+    for row in table.iter_rows(named=True):
+        n = IDS.index(row["pair_id"])
+        assert (row["source"], row["reference"], row["hypothesis"]) == (SOURCES[n], REFERENCES[n], HYPOTHESES[n])
+        bleu = BLEU(effective_order=True).sentence_score(HYPOTHESES[n], [REFERENCES[n]])
+        assert row["bleu"] == pytest.approx(bleu.score)
+        assert row["chrf"] == pytest.approx(CHRF().sentence_score(HYPOTHESES[n], [REFERENCES[n]]).score)
+
+
+def test_references_score_100(tmp_path: Path) -> None:
+    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, REFERENCES), pairs(tmp_path / "pairs"), "toy")
+    for name in ("bleu", "bleu_low", "bleu_high", "bleu_lc", "bleu_intl", "bleu_intl_lc", "chrf"):
+        assert facts[name] == pytest.approx(100)
+    assert pl.read_parquet(tmp_path / "sentences.parquet")["bleu"].to_list() == pytest.approx([100] * 40)
+
+
+def test_bootstrap_agrees_with_sacrebleus_and_repeats() -> None:
+    for kind in measures():
+        counts = count(kind.metric, HYPOTHESES, REFERENCES)
+        low, high = interval(kind.metric, counts)
+        assert interval(kind.metric, counts) == (low, high)
+        theirs = type(kind.metric)(**({} if kind.name == "chrf" else {"lowercase": kind.metric.lowercase}))
+        estimate = theirs.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
+        if kind.name in ("bleu", "bleu_lc", "chrf"):
+            assert (high - low) / 2 == pytest.approx(estimate._ci, rel=0.15)
+            assert (high + low) / 2 == pytest.approx(estimate._mean, rel=0.05)
+
+
+def test_resamples_hold_as_many_sentences() -> None:
+    assert (resample(np.ones((40, 2))) == 40).all()
+
+
+def test_perplexity_is_the_unsmoothed_one_of_the_references(tmp_path: Path) -> None:
+    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, HYPOTHESES), pairs(tmp_path / "pairs"), "toy")
+    assert facts["perplexity"] == pytest.approx(math.exp(0.7), abs=1e-4)
+    words = sum(len(line.split()) + 1 for line in REFERENCES)
+    assert facts["perplexity_word"] == pytest.approx(math.exp(7 * 40 / words), abs=1e-4)
+    assert math.isfinite(perplexities(-1e9, 1, 1)["perplexity"])
+    with pytest.raises(BadData, match="log-probability is nan"):
+        perplexities(math.nan, 1, 1)
+
+
+def test_buckets_of_source_length_part_the_set() -> None:
+    (bleu, *_) = measures()
+    counts = count(bleu.metric, HYPOTHESES, REFERENCES)
+    buckets = by_source_length(bleu.metric, counts, SOURCES)
+    assert [b["source_words"] for b in buckets] == ["1–10", "11–20", "21–30"]
+    assert sum(b["sentences"] for b in buckets) == 40
+    short = [n for n, line in enumerate(SOURCES) if len(line.split()) <= 10]
+    assert buckets[0]["score"] == pytest.approx(total(bleu.metric, counts[short]), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (IDS[:-1], "set toy has 40 pairs, but there are 39 hypotheses"),
+        ([*IDS[:-1], "toy:99"], "of 40 pairs of set toy only 39 have a hypothesis; toy:39 has none"),
+        ([*IDS[:-1], "toy:0"], "of 40 pairs of set toy only 39 have a hypothesis; toy:39 has none"),
+        ([*IDS, "toy:99"], "set toy has 40 pairs, but there are 41 hypotheses"),
+    ],
+)
+def test_hypotheses_of_another_set_are_refused(tmp_path: Path, ids: list[str], message: str) -> None:
+    hypotheses = translated(tmp_path / "t", ids, (HYPOTHESES * 2)[: len(ids)])
+    with pytest.raises(BadData, match=message):
+        score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy")
+
+
+def test_silence_scores_zero(tmp_path: Path) -> None:
+    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, [""] * 40), pairs(tmp_path / "pairs"), "toy")
+    assert (facts["bleu"], facts["chrf"], facts["sentences"]) == (0, 0, 40)
