@@ -68,14 +68,13 @@ class _SmoothedLoss(torch.autograd.Function):
         ):
             compact_CD, labels_C1 = hidden_CD.to(dtype), labels_C[:, None]
             logits_CN = compact_CD @ matrix_ND.T
-            reference_C1 = logits_CN.gather(1, labels_C1).float()
-            log_p_CN = logits_CN.log_softmax(-1, dtype=torch.float32)
-            nll_C1 = -log_p_CN.gather(1, labels_C1)
-            nll = nll + nll_C1.sum()
-            flat = flat + (nll_C1 + reference_C1).sum() - hidden_CD.float().sum(0) @ mean_D
+            p_CN = logits_CN.softmax(-1, dtype=torch.float32)
+            # The likeliest piece tells the log-sum-exp: its p cannot vanish as that of the reference can.
+            z_C1 = logits_CN.amax(-1, keepdim=True).float() - p_CN.amax(-1, keepdim=True).log()
+            nll = nll + (z_C1 - logits_CN.gather(1, labels_C1)).sum()
+            flat = flat + z_C1.sum() - hidden_CD.float().sum(0) @ mean_D
             if any(ctx.needs_input_grad):
-                p_CN = log_p_CN.exp_()
-                p_CN.scatter_add_(1, labels_C1, torch.full_like(nll_C1, smoothing - 1))
+                p_CN.scatter_add_(1, labels_C1, torch.full_like(z_C1, smoothing - 1))
                 slope_CN = p_CN.to(dtype)
                 grad_CD.copy_(slope_CN @ matrix_ND).sub_(smoothing * mean_D)
                 grad_output_ND += slope_CN.T @ compact_CD

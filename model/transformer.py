@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import Model
+from model.dropout import Dropout
 from model.fields import require
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -131,7 +132,7 @@ class FeedForward(nn.Module):
     def __init__(self, config: Model) -> None:
         super().__init__()
         self.inner, self.outer = nn.Linear(config.d_model, config.d_ff), nn.Linear(config.d_ff, config.d_model)
-        self.drop = nn.Dropout(config.p_drop_relu)
+        self.drop = Dropout(config.p_drop_relu)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         out: Tensor = self.outer(self.drop(F.relu(self.inner(x_BTD))))
@@ -143,7 +144,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.norm, self.drop = nn.LayerNorm(config.d_model), nn.Dropout(config.p_drop)
+        self.norm, self.drop = nn.LayerNorm(config.d_model), Dropout(config.p_drop)
         self.pre = config.norm == "pre"
 
     def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -237,7 +238,7 @@ class Transformer(nn.Module):
             self.source_embedding = nn.Parameter(torch.empty(source_size, config.d_model))
             self.projection = nn.Parameter(torch.empty(target_size, config.d_model))
         self.source_positions, self.target_positions = Positions(config), Positions(config)
-        self.drop = nn.Dropout(config.p_drop)
+        self.drop = Dropout(config.p_drop)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         # Pre-LN leaves the sum of all sublayers unnormed at the top of a stack; post-LN ends in a norm already.
