@@ -98,8 +98,8 @@ class Translator:
     ) -> "Translator":
         """Read a folder of weights (``model.safetensors``, ``model.json``) and a vocabulary folder.
 
-        ``threads`` is set for the whole process; without it torch's own number stays. Raises BadData for weights that
-        are not whole, ValueError for a vocabulary that is not or does not fit, BadConfiguration for a missing GPU.
+        ``threads`` is set for the whole process; without it torch's own number stays. Raises BadData for weights or
+        a vocabulary that are not whole, ValueError where they do not fit, BadConfiguration for a missing GPU.
         """
         if threads is not None:
             torch.set_num_threads(threads)
@@ -131,18 +131,31 @@ class Translator:
 
     def check_source(self, source: Sequence[int], name: str) -> None:
         """Raise ValueError naming the source, its length and the limit where it is too long."""
-        require(len(source) <= self.longest_source, f"{name}: pieces", len(source), f"up to {self.longest_source}")
+        if len(source) > self.longest_source:
+            raise ValueError(
+                f"{name} has {len(source)} pieces, the longest that this model takes has {self.longest_source}"
+            )
+
+    def check_target(self, target: Sequence[int], name: str) -> None:
+        """Raise ValueError naming the target, its length and the limit where it is too long."""
+        longest = self.longest_target - 1
+        if len(target) > longest:
+            raise ValueError(f"{name} has {len(target)} pieces, the longest that this model takes has {longest}")
 
     def translation(self, hypothesis: Hypothesis) -> Translation:
-        """A hypothesis as text."""
+        """A hypothesis with its text."""
         return Translation(
-            self.vocabulary.decode_target(hypothesis.pieces),
+            self.text(hypothesis),
             hypothesis.score,
             hypothesis.log_probability,
             hypothesis.pieces,
             hypothesis.length,
             hypothesis.finished,
         )
+
+    def text(self, hypothesis: Hypothesis) -> str:
+        """The text of a hypothesis, always one line: lines out must be as many as lines in."""
+        return " ".join(self.vocabulary.decode_target(hypothesis.pieces).splitlines())
 
     def search(
         self, sources: Sequence[Sequence[int]], decoding: Decoding, progress: Progress | None = None

@@ -1,0 +1,89 @@
+"""Averages the last checkpoints of a training into one set of weights (§6.1): ``python -m model.average job.json``.
+
+In comes ``run``, a training's folder; ``config`` holds ``averaging``. Out goes
+
+    model.safetensors    the mean of each tensor, taken in double precision
+    model.json           the run's own
+
+It knows nothing of what the tensors mean.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from model.checkpoint import SHAPE, WEIGHTS, load_tensors, save_tensors
+from model.config import Averaging, from_json
+from model.endings import BadData
+from model.job import Facts, Job, main
+
+
+def last_checkpoints(run: Path, count: int) -> list[Path]:
+    """The weights of the last ``count`` checkpoints of a run, oldest first. Raises BadData when there are fewer."""
+    folder = run / "checkpoints"
+    found = sorted((path for path in folder.glob("*") if path.name.isdigit()), key=lambda path: int(path.name))
+    if len(found) < count:
+        raise BadData(
+            f"averaging.count is {count}, but {folder} holds {len(found)} checkpoints: "
+            "lower it, or raise training.keep or training.updates"
+        )
+    return [path / WEIGHTS for path in found[-count:]]
+
+
+def mean(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of each tensor over these files, in the type that it has there. One file alone comes out unchanged.
+
+    Raises BadData naming the file that is missing, cut, not finite, or not of the same tensors as the first.
+    """
+    sums: dict[str, Tensor] = {}
+    kinds: dict[str, torch.dtype] = {}
+    for path in paths:
+        tensors = load_tensors(path)
+        check_finite(path, tensors)
+        if not sums:
+            kinds = {name: tensor.dtype for name, tensor in tensors.items()}
+            sums = {name: tensor.double() for name, tensor in tensors.items()}
+            continue
+        check_alike(paths[0], sums, path, tensors)
+        for name, tensor in tensors.items():
+            sums[name] += tensor
+    return {name: (total / len(paths)).to(kinds[name]) for name, total in sums.items()}
+
+
+def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if not bool(tensor.isfinite().all()):
+            raise BadData(f"{path}: {name} holds values that are not finite")
+
+
+def check_alike(first: Path, expected: dict[str, Tensor], path: Path, tensors: dict[str, Tensor]) -> None:
+    odd = sorted(expected.keys() ^ tensors.keys())
+    if odd:
+        raise BadData(f"{path} does not hold the tensors of {first}: only one of them has {', '.join(odd[:3])}")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            shapes = f"{tuple(tensor.shape)}, but {tuple(expected[name].shape)}"
+            raise BadData(f"{path}: {name} has shape {shapes} in {first}")
+
+
+def work(job: Job) -> Facts:
+    """The stage's program."""
+    averaging = from_json(Averaging, job.config["averaging"])
+    paths = last_checkpoints(job.inputs["run"], averaging.count)
+    shape = job.inputs["run"] / SHAPE
+    if not shape.is_file():
+        raise BadData(f"{shape} is missing")
+    save_tensors(job.out / WEIGHTS, mean(paths))
+    shutil.copyfile(shape, job.out / SHAPE)
+    return {
+        "checkpoints": len(paths),
+        "first_update": int(paths[0].parent.name),
+        "last_update": int(paths[-1].parent.name),
+    }
+
+
+if __name__ == "__main__":
+    main(work)

@@ -1,0 +1,174 @@
+"""Translates one evaluation set by beam search (§6.1): ``python -m model.translate job.json``.
+
+In come ``weights``, ``vocabulary`` and ``pairs`` (shards of the set); ``config`` holds ``decoding``. Out go
+
+    hypotheses.parquet   a row for each pair, in the set's order
+    attention.npz        cross_<i>: cross-attention of example i, float16 (layers, heads, written pieces, source pieces)
+    attention.json       [{"pair_id", "source_pieces", "hypothesis_pieces"}, …], as attention.npz numbers them
+    metrics.jsonl        progress
+
+Beside its hypothesis a row holds what the model thinks of the reference, so that whoever scores needs no model.
+It knows nothing of references as text, nor of BLEU.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from model.bpe import Pieces
+from model.checkpoint import load_model
+from model.config import Decoding, from_json
+from model.endings import BadData, Preempted
+from model.job import Facts, Job, Metrics, StopSignal, main
+from model.search import Hypothesis
+from model.shards import Shards
+from model.translator import Translator
+
+EXAMPLES = 4
+MODERATE = range(6, 25)
+"""Source pieces of an example whose attention a person can still read."""
+
+COLUMNS = pa.schema(
+    [
+        ("pair_id", pa.string()),
+        ("hypothesis", pa.string()),
+        ("score", pa.float64()),
+        ("log_probability", pa.float64()),
+        ("pieces", pa.int32()),
+        ("reference_log_probability", pa.float64()),
+        ("reference_pieces", pa.int32()),
+        ("finished", pa.bool_()),
+    ]
+)
+"""Log-probabilities are natural. They and both numbers of pieces count eos: score is log_probability over the length
+penalty of ``pieces``."""
+
+
+class Progressing:
+    """Lines of metrics.jsonl, at most one in ``seconds``; the place where a job that is asked to end does so."""
+
+    def __init__(self, metrics: Metrics, stop: StopSignal, total: int, seconds: float) -> None:
+        self.metrics, self.stop, self.total, self.seconds = metrics, stop, total, seconds
+        self.written = time.monotonic()
+
+    def phase(self, before: int) -> Callable[[int, int], None]:
+        """Progress of a part of the work that begins with ``before`` sentences done. Raises Preempted."""
+        begun = time.monotonic()
+
+        def progress(done: int, of: int) -> None:
+            if self.stop.came:
+                raise Preempted(f"asked to end after {before + done} of {self.total} sentences")
+            now = time.monotonic()
+            if now - self.written >= self.seconds or before + done == self.total or done == of:
+                self.written = now
+                rate = done / max(now - begun, 1e-9)
+                self.metrics.write(before + done, self.total, {"sentences_per_second": round(rate, 2)})
+
+        return progress
+
+
+def examples(lengths: Sequence[int], hypotheses: Sequence[Hypothesis]) -> list[int]:
+    """Rows whose attention is kept: some of moderate length, evenly spread over the set; else the shortest at all."""
+    possible = [row for row, hypothesis in enumerate(hypotheses) if lengths[row] and hypothesis.pieces]
+    moderate = [row for row in possible if lengths[row] in MODERATE and len(hypotheses[row].pieces) in MODERATE]
+    if len(moderate) < EXAMPLES:
+        return sorted(sorted(possible, key=lambda row: (lengths[row] + len(hypotheses[row].pieces), row))[:EXAMPLES])
+    return [moderate[i * len(moderate) // EXAMPLES] for i in range(EXAMPLES)]
+
+
+def write_hypotheses(
+    path: Path,
+    pair_ids: Sequence[str],
+    texts: Sequence[str],
+    hypotheses: Sequence[Hypothesis],
+    references: Sequence[Sequence[int]],
+    reference_log_probabilities: Sequence[float],
+) -> None:
+    """Write hypotheses.parquet; the same values give the same bytes."""
+    columns = {
+        "pair_id": list(pair_ids),
+        "hypothesis": list(texts),
+        "score": [h.score for h in hypotheses],
+        "log_probability": [h.log_probability for h in hypotheses],
+        "pieces": [h.length for h in hypotheses],
+        "reference_log_probability": list(reference_log_probabilities),
+        "reference_pieces": [len(reference) + 1 for reference in references],
+        "finished": [h.finished for h in hypotheses],
+    }
+    pq.write_table(pa.table(columns, schema=COLUMNS), path, compression="zstd")
+
+
+def write_attention(
+    out: Path,
+    rows: Sequence[int],
+    translator: Translator,
+    pair_ids: Sequence[str],
+    sources: Sequence[Sequence[int]],
+    hypotheses: Sequence[Hypothesis],
+) -> None:
+    """Write attention.npz and attention.json for these rows; both sides of a matrix end in eos (if it was written)."""
+    arrays, names = {}, []
+    for i, row in enumerate(rows):
+        weights = translator.cross_attention(sources[row], hypotheses[row])
+        arrays[f"cross_{i}"] = weights.numpy().astype(np.float16)
+        hypothesis_pieces = translator.vocabulary.target_pieces(hypotheses[row].pieces)
+        names.append(
+            {
+                "pair_id": pair_ids[row],
+                "source_pieces": [*translator.vocabulary.source_pieces(sources[row]), "</s>"],
+                "hypothesis_pieces": [*hypothesis_pieces, *(["</s>"] if hypotheses[row].finished else [])],
+            }
+        )
+    np.savez_compressed(out / "attention.npz", **arrays)  # type: ignore[arg-type]
+    (out / "attention.json").write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n")
+
+
+def load(job: Job) -> Translator:
+    """The job's model. Raises BadData for weights or a vocabulary that are not whole, or do not fit each other."""
+    model = load_model(job.inputs["weights"], job.site.torch_device())
+    try:
+        return Translator(model, Pieces.load(job.inputs["vocabulary"]), job.site.torch_device())
+    except ValueError as error:
+        raise BadData(f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
+
+
+def work(job: Job) -> Facts:
+    """The stage's program."""
+    begun = time.monotonic()
+    decoding = from_json(Decoding, job.config["decoding"])
+    stop, metrics = StopSignal(), Metrics(job.out)
+    shards = Shards(job.inputs["pairs"])
+    translator = load(job)
+    shards.check_pieces("source", translator.model.source_size)
+    shards.check_pieces("target", translator.model.target_size)
+    rows = range(len(shards))
+    pair_ids = [shards.pair_id(row) for row in rows]
+    sources = [shards.pieces("source", row).tolist() for row in rows]
+    references = [shards.pieces("target", row).tolist() for row in rows]
+    try:
+        for pair_id, source, reference in zip(pair_ids, sources, references, strict=True):
+            translator.check_source(source, f"source of {pair_id}")
+            translator.check_target(reference, f"reference of {pair_id}")
+    except ValueError as error:
+        raise BadData(str(error)) from error
+    progressing = Progressing(metrics, stop, 2 * len(rows), job.site.log_seconds)
+    try:
+        hypotheses = translator.search(sources, decoding, progressing.phase(0))
+        log_p = translator.log_probabilities(sources, references, progressing.phase(len(rows)))
+    except FloatingPointError as error:
+        raise BadData(f"{job.inputs['weights']}: {error}") from error
+    texts = [translator.text(hypothesis) for hypothesis in hypotheses]
+    write_hypotheses(job.out / "hypotheses.parquet", pair_ids, texts, hypotheses, references, log_p)
+    kept = examples([len(source) for source in sources], hypotheses)
+    write_attention(job.out, kept, translator, pair_ids, sources, hypotheses)
+    unfinished = sum(not hypothesis.finished for hypothesis in hypotheses)
+    return {"sentences": len(rows), "unfinished": unfinished, "seconds": round(time.monotonic() - begun, 3)}
+
+
+if __name__ == "__main__":
+    main(work)

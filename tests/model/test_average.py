@@ -1,0 +1,94 @@
+"""The mean of checkpoints, and what is said of those that cannot be averaged."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from model.average import last_checkpoints, mean, work
+from model.endings import BadData
+from model.job import Job
+
+
+def tensors(seed: int) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(3, 5, generator=generator) * 10.0 ** (seed % 3) for name in ("a.weight", "b.weight")}
+
+
+def run_with(folder: Path, checkpoints: dict[int, dict[str, Tensor]]) -> Path:
+    for update, weights in checkpoints.items():
+        where = folder / "checkpoints" / f"{update:08}"
+        where.mkdir(parents=True)
+        save_file(weights, where / "model.safetensors")
+    (folder / "model.json").write_text('{"model": {}}\n')
+    return folder
+
+
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_the_last_checkpoints_are_averaged_in_double_precision(tmp_path: Path, count: int) -> None:
+    checkpoints = {update: tensors(update) for update in (9, 90, 1000, 20_000)}
+    run = run_with(tmp_path / "run", checkpoints)
+    (run / "checkpoints" / "00030000.tmp").mkdir()
+    out = tmp_path / "out"
+    out.mkdir()
+    facts = work(Job({"averaging": {"count": count}}, {"run": run}, out))
+    assert facts["checkpoints"] == count
+    assert facts["last_update"] == 20_000
+    found = load_file(out / "model.safetensors")
+    for name in ("a.weight", "b.weight"):
+        last = [checkpoints[update][name].double() for update in sorted(checkpoints)[-count:]]
+        assert torch.equal(found[name], (sum(last[1:], last[0]) / count).float())
+    assert (out / "model.json").read_bytes() == (run / "model.json").read_bytes()
+
+
+def test_one_checkpoint_alone_keeps_every_byte(tmp_path: Path) -> None:
+    run = run_with(tmp_path, {1: tensors(1), 2: tensors(2)})
+    [path] = last_checkpoints(run, 1)
+    for name, tensor in mean([path]).items():
+        assert tensor.numpy().tobytes() == tensors(2)[name].numpy().tobytes()
+
+
+def test_the_mean_is_the_same_tensor_when_all_are_the_same(tmp_path: Path) -> None:
+    run = run_with(tmp_path, {update: tensors(7) for update in (1, 2, 3, 4, 5)})
+    found = mean(last_checkpoints(run, 5))
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors(7).items())
+
+
+def test_too_few_checkpoints(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=r"averaging\.count is 3, but .* holds 2 checkpoints"):
+        last_checkpoints(run_with(tmp_path, {1: tensors(1), 2: tensors(2)}), 3)
+    with pytest.raises(BadData, match="holds 0 checkpoints"):
+        last_checkpoints(tmp_path / "none", 1)
+
+
+def test_a_cut_checkpoint_is_named(tmp_path: Path) -> None:
+    run = run_with(tmp_path, {1: tensors(1), 2: tensors(2), 3: tensors(3)})
+    path = run / "checkpoints" / "00000002" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(BadData, match=r"00000002.model\.safetensors cannot be read"):
+        mean(last_checkpoints(run, 3))
+    path.unlink()
+    with pytest.raises(BadData, match=r"00000002.model\.safetensors"):
+        mean(last_checkpoints(run, 3))
+
+
+@pytest.mark.parametrize(
+    ("odd", "sentence"),
+    [
+        ({"a.weight": torch.zeros(3, 5)}, "00000002.* b.weight"),
+        ({**tensors(1), "c.weight": torch.zeros(1)}, "00000002.* c.weight"),
+        ({**tensors(1), "b.weight": torch.zeros(5, 3)}, r"00000002.*b.weight has shape \(5, 3\), but \(3, 5\)"),
+        (
+            {**tensors(1), "b.weight": torch.full((3, 5), torch.nan)},
+            "00000002.*b.weight holds values that are not finite",
+        ),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_the_others_is_named(
+    tmp_path: Path, odd: dict[str, Tensor], sentence: str
+) -> None:
+    run = run_with(tmp_path, {1: tensors(1), 2: odd})
+    with pytest.raises(BadData, match=sentence):
+        mean(last_checkpoints(run, 2))

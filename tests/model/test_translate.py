@@ -1,0 +1,163 @@
+"""The translating job: one row a pair in the set's order, numbers that agree with each other, and clear ends."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from model.bpe import Pieces
+from model.checkpoint import save_model
+from model.config import Decoding, Model
+from model.endings import BadData, Preempted
+from model.job import Job, Metrics
+from model.search import Hypothesis
+from model.transformer import Transformer
+from model.translate import EXAMPLES, Progressing, examples, work
+from model.translator import Translator
+from tasks.learn_bpe import Vocabulary, learn
+
+TEXT = ["Two dogs run over the green meadow.", "It's 2014 again, isn't it?", "The men don't run."] * 3
+SHAPE = Model(layers=2, d_model=32, d_ff=64, heads=2, d_k=16, d_v=16, init="normal")
+
+
+def write_shards(folder: Path, rows: list[tuple[str, list[int], list[int]]]) -> Path:
+    folder.mkdir()
+    schema = pa.schema([("pair_id", pa.string()), ("source", pa.list_(pa.uint16())), ("target", pa.list_(pa.uint16()))])
+    for number, start in enumerate(range(0, len(rows), 5)):
+        columns = dict(zip(schema.names, map(list, zip(*rows[start : start + 5], strict=True)), strict=True))
+        with pa.ipc.new_file(folder / f"{number:05}.arrow", schema) as writer:
+            writer.write_table(pa.table(columns, schema=schema))
+    return folder
+
+
+def pairs(seed: int = 1) -> list[tuple[str, list[int], list[int]]]:
+    draw = random.Random(seed)
+    side = lambda: [draw.randrange(4, 290) for _ in range(draw.randrange(1, 14))]  # noqa: E731
+    return [(f"set:{number}", side() if number != 4 else [], side()) for number in range(13)]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.setattr("model.translate.StopSignal", lambda: SimpleNamespace(came=False))
+    torch.manual_seed(5)
+    for name in ("weights", "vocabulary", "out"):
+        (tmp_path / name).mkdir()
+    save_model(tmp_path / "weights", Transformer(SHAPE, 290, 290))
+    learn(iter([TEXT]), Vocabulary(size=290, min_frequency=1)).save(str(tmp_path / "vocabulary" / "tokenizer.json"))
+    folders = {name: tmp_path / name for name in ("weights", "vocabulary")}
+    inputs = {**folders, "pairs": write_shards(tmp_path / "pairs", pairs())}
+    return Job({"decoding": {"beam": 2, "alpha": 0.6, "max_extra": 3}}, inputs, tmp_path / "out")
+
+
+def test_rows_are_the_sets_and_numbers_agree(job: Job) -> None:
+    facts = work(job)
+    assert facts["sentences"] == 13
+    assert facts["seconds"] > 0
+    rows = pq.read_table(job.out / "hypotheses.parquet").to_pylist()
+    assert [row["pair_id"] for row in rows] == [pair_id for pair_id, _, _ in pairs()]
+    assert [row["reference_pieces"] for row in rows] == [len(target) + 1 for _, _, target in pairs()]
+    assert rows[4]["hypothesis"] == ""
+    translator = Translator.load(job.inputs["weights"], job.inputs["vocabulary"], device="cpu")
+    expected = translator.search([source for _, source, _ in pairs()], Decoding(2, 0.6, 3))
+    assert [row["hypothesis"] for row in rows] == [translator.text(hypothesis) for hypothesis in expected]
+    assert facts["unfinished"] == sum(not hypothesis.finished for hypothesis in expected)
+    for row in rows:
+        assert row["score"] == pytest.approx(row["log_probability"] / ((5 + row["pieces"]) / 6) ** 0.6)
+        assert row["reference_log_probability"] < 0
+    lines = [json.loads(line) for line in (job.out / "metrics.jsonl").read_text().splitlines()]
+    assert all(line["sentences_per_second"] > 0 for line in lines)
+    assert (lines[-1]["done"], lines[-1]["total"]) == (26, 26)
+
+
+def test_attention_fits_its_pieces(job: Job) -> None:
+    work(job)
+    described = json.loads((job.out / "attention.json").read_text())
+    known = {pair_id: source for pair_id, source, _ in pairs()}
+    vocabulary = Pieces.load(job.inputs["vocabulary"])
+    assert len({example["pair_id"] for example in described}) == EXAMPLES
+    with np.load(job.out / "attention.npz") as arrays:
+        assert len(arrays.files) == EXAMPLES
+        for i, example in enumerate(described):
+            weights = arrays[f"cross_{i}"]
+            assert weights.dtype == np.float16
+            assert weights.shape == (2, 2, len(example["hypothesis_pieces"]), len(example["source_pieces"]))
+            assert weights.astype(float).sum(-1) == pytest.approx(1, abs=0.01)
+            assert example["source_pieces"] == [*vocabulary.source_pieces(known[example["pair_id"]]), "</s>"]
+
+
+def test_the_same_job_leaves_the_same_bytes(job: Job, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    again.mkdir()
+    work(job)
+    work(Job(job.config, job.inputs, again))
+    for name in ("hypotheses.parquet", "attention.npz", "attention.json"):
+        assert (job.out / name).read_bytes() == (again / name).read_bytes()
+
+
+def test_it_ends_as_a_job_does(job: Job, tmp_path: Path) -> None:
+    out = tmp_path / "ended"
+    inputs = {name: str(folder) for name, folder in job.inputs.items()}
+    document = {"config": job.config, "inputs": inputs, "out": str(out), "site": {"device": "cpu", "threads": 1}}
+    (tmp_path / "job.json").write_text(json.dumps(document))
+    subprocess.run([sys.executable, "-m", "model.translate", str(tmp_path / "job.json")], check=True)
+    left = json.loads((out / "exit.json").read_text())
+    assert (left["reason"], left["facts"]["sentences"]) == ("done", 13)
+    assert {path.name for path in out.iterdir()} == {
+        "hypotheses.parquet",
+        "attention.npz",
+        "attention.json",
+        "metrics.jsonl",
+        "exit.json",
+    }
+
+
+def test_what_cannot_be_translated_is_bad_data_with_its_name(job: Job, tmp_path: Path) -> None:
+    def ends(sentence: str, **inputs: Path) -> None:
+        with pytest.raises(BadData, match=sentence):
+            work(Job(job.config, {**job.inputs, **inputs}, job.out))
+
+    long = write_shards(tmp_path / "long", [*pairs()[:3], ("set:77", [9] * 1001, [5])])
+    ends("source of set:77 has 1001 pieces, .* takes has 1000", pairs=long)
+    ends("source piece 290", pairs=write_shards(tmp_path / "odd", [("set:0", [290], [5])]))
+    narrow = tmp_path / "narrow"
+    narrow.mkdir()
+    model = Transformer(Model(**{**vars(SHAPE), "positions": "learned", "max_positions": 14}), 290, 290)
+    save_model(narrow, model)
+    ends(
+        "reference of set:78 has 14 pieces, .* takes has 13",
+        weights=narrow,
+        pairs=write_shards(tmp_path / "r", [("set:78", [4], [5] * 14)]),
+    )
+    save_model(narrow, Transformer(SHAPE, 291, 291))
+    ends("vocabulary size is 290, allowed is the model's 291", weights=narrow)
+    with torch.no_grad():
+        model = Transformer(SHAPE, 290, 290)
+        model.target_embedding[7] = torch.nan
+    save_model(narrow, model)
+    ends("not finite", weights=narrow)
+
+
+def test_asked_to_end_it_does_at_the_next_batch(tmp_path: Path) -> None:
+    stop = SimpleNamespace(came=False)
+    progress = Progressing(Metrics(tmp_path), stop, total=20, seconds=1000.0).phase(10)
+    progress(3, 10)
+    stop.came = True
+    with pytest.raises(Preempted, match="after 16 of 20"):
+        progress(6, 10)
+
+
+def test_examples_are_of_moderate_length_and_spread_over_the_set() -> None:
+    lengths = [10 if row % 2 else 40 for row in range(200)]
+    hypotheses = [Hypothesis((5,) * length, -1.0, -1.0, finished=True) for length in lengths]
+    found = examples(lengths, hypotheses)
+    assert all(lengths[row] == 10 for row in found)
+    assert [row // 50 for row in found] == [0, 1, 2, 3]
+    assert len(examples([50, 60, 0, 1], [*hypotheses[:3], Hypothesis((), -1.0, -1.0, finished=True)])) == 2
