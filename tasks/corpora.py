@@ -111,20 +111,20 @@ DEMO = Corpus(
     (
         Part(
             "demo",
-            _demo("train.en", "1b13fe18d65aa49712202cc1fed1283c96b175c2dc19f1da6af35e9455fad662"),
-            _demo("train.de", "371f77ed3d36e9fe533f6e23b91fc83ee11a1a058864d6435af5063284974d28"),
+            _demo("train.en", "fcc8797c902644890d649aa8f3e937d8299e81bb81c7818eb39fa5e359576b4d"),
+            _demo("train.de", "cba721abaecc9b1da05777dc28ee697e9b70327e55be5956dc7103c90d2c5751"),
         ),
     ),
 )
 DEMO_DEV = EvaluationSet(
     "dev",
-    _demo("dev.en", "392c2d9ab19766de3ea2154bd23a0886e05093b3372e0271e909d9001090dd2d"),
-    _demo("dev.de", "6cc86afbdbde025e53abe4e90a6b905ab820ad46afa5aee68003655fe1a83e7f"),
+    _demo("dev.en", "076ddbf0e3c88587fb246188532e2979dee6ad7042310885461292703b3634bf"),
+    _demo("dev.de", "2193c542537d577f21e4e784a7d4ce70cadf9e05212bcb7e2c07760d154e9113"),
 )
 DEMO_TEST = EvaluationSet(
     "test",
-    _demo("test.en", "cce573eaf5453875bb5dd1662a028bc845fb2d90b668fc18a7fa69b1ea407d27"),
-    _demo("test.de", "f1974282c6ec34a745842fd959568b17f68ced2e53adab027accb874f0cd8cb7"),
+    _demo("test.en", "ecaf74745cdac262156fc277c913dc7e42fba0530b7f0f2c4ed5145fbc9c6c9d"),
+    _demo("test.de", "68b8eb079cb23e7718fd392912a05fb602a7efc88e0f4f11545e49adfbaeac8f"),
 )
 
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"

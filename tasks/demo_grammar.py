@@ -161,7 +161,7 @@ def thing(draw: Draw, kinds: str, sure: bool) -> Phrase:
     if "P" in kinds and draw.chance(0.3):
         return draw.one(SPEAKERS[2:4] + SPEAKERS[5:]) if draw.chance(0.6) else _name(draw)
     noun = _pick(draw, kinds)
-    if draw.chance(0.1):
+    if draw.chance(0.06):
         head = noun_phrase(draw, noun, ("the",), 0.2)
         owner = noun_phrase(draw, draw.one(_BY_KIND["P"]), ("the", "the", "my", "this"), 0.2)
         english = f"{head.english} of {owner.english}"
@@ -380,10 +380,10 @@ def pair(draw: Draw) -> Pair:
 
 
 def combinations() -> dict[str, list[str]]:
-    """All combinations that can be held out, by kind: adjective and noun, compound, number above 20."""
+    """All combinations that can be held out, by kind: adjective and noun, compound, number of two words."""
     simple = {noun.english: noun.kind for noun in SIMPLE} | {noun.english: "L" for _, _, noun in PLACE_NOUNS}
     return {
         "adjective": [f"adjective {a.english}+{n}" for n, kind in simple.items() for a in _ADJECTIVES[kind]],
         "compound": [f"compound {noun.parts}" for noun in COMPOUNDS],
-        "number": [f"number {n}" for n in range(21, 100)],
+        "number": [f"number {n}" for n in range(21, 100) if n % 10],
     }

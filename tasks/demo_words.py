@@ -21,13 +21,11 @@ man men Mann m Mannes Männer P|woman women Frau f Frau Frauen P|child children 
 boy boys Junge m* Jungen Jungen P|girl girls Mädchen n Mädchens Mädchen P|teacher teachers Lehrer m Lehrers Lehrer P
 doctor doctors Arzt m Arztes Ärzte P|sister sisters Schwester f Schwester Schwestern P
 brother brothers Bruder m Bruders Brüder P|dog dogs Hund m Hundes Hunde A|cat cats Katze f Katze Katzen A
-horse horses Pferd n Pferdes Pferde A|bird birds Vogel m Vogels Vögel A|mouse mice Maus f Maus Mäuse A
-book books Buch n Buches Bücher T|picture pictures Bild n Bildes Bilder T|key keys Schlüssel m Schlüssels Schlüssel T
-bag bags Tasche f Tasche Taschen T|bottle bottles Flasche f Flasche Flaschen T|lamp lamps Lampe f Lampe Lampen T
-table tables Tisch m Tisches Tische F|chair chairs Stuhl m Stuhls Stühle F|bed beds Bett n Bettes Betten F
-door doors Tür f Tür Türen O|window windows Fenster n Fensters Fenster O|coat coats Mantel m Mantels Mäntel C
-shirt shirts Hemd n Hemdes Hemden C|dress dresses Kleid n Kleides Kleider C|shoe shoes Schuh m Schuhs Schuhe C
-apple apples Apfel m Apfels Äpfel E|egg eggs Ei n Eies Eier E|potato potatoes Kartoffel f Kartoffel Kartoffeln E
+horse horses Pferd n Pferdes Pferde A|bird birds Vogel m Vogels Vögel A|book books Buch n Buches Bücher T
+picture pictures Bild n Bildes Bilder T|key keys Schlüssel m Schlüssels Schlüssel T|bag bags Tasche f Tasche Taschen T
+table tables Tisch m Tisches Tische F|chair chairs Stuhl m Stuhls Stühle F|door doors Tür f Tür Türen O
+window windows Fenster n Fensters Fenster O|coat coats Mantel m Mantels Mäntel C|shirt shirts Hemd n Hemdes Hemden C
+shoe shoes Schuh m Schuhs Schuhe C|apple apples Apfel m Apfels Äpfel E|egg eggs Ei n Eies Eier E
 car cars Auto n Autos Autos V|bus buses Bus m Busses Busse V|train trains Zug m Zuges Züge V
 """
 
@@ -42,16 +40,15 @@ at an river rivers Fluss m Flusses Flüsse|at an station stations Bahnhof m Bahn
 
 # The first half of a compound: English, German, kinds of the second half.
 MODIFIERS = """
-kitchen Küchen FTO|school Schul TFCV|garden Garten FTO|winter Winter C|city Stadt V|house Haus O
-children's Kinder CFTV|wooden Holz FO
+kitchen Küchen FTO|school Schul TFCV|garden Garten FTO|winter Winter C|children's Kinder CFTV|wooden Holz FO
 """
 
 # English, comparative, German, comparative, kinds (* : all, and no comparative where it is -).
 ADJECTIVES = """
 old older alt älter *|big bigger groß größer *|small smaller klein kleiner *|beautiful more_beautiful schön schöner *
 new newer neu neuer TFCOV|red - rot - TFCOVE|blue - blau - TFCOV|green - grün - TFCOVE|black - schwarz - TFCOAV
-young younger jung jünger PA|friendly friendlier freundlich freundlicher PA|tired more_tired müde müder PA
-clever cleverer klug klüger PA|cheap cheaper billig billiger TFCOEV|clean cleaner sauber sauberer TFCOV
+young younger jung jünger PA|friendly friendlier freundlich freundlicher PA|clever cleverer klug klüger PA
+clean cleaner sauber sauberer TFCOV
 """
 
 # English base, third person, past; German prefix+infinitive, du, er, participle, auxiliary (h, s); object:
@@ -59,25 +56,20 @@ clever cleverer klug klüger PA|cheap cheaper billig billiger TFCOEV|clean clean
 VERBS = """
 buy buys bought kaufen kaufst kauft gekauft h acc TFCEVOA|see sees saw sehen siehst sieht gesehen h acc PATFCOEV
 find finds found finden findest findet gefunden h acc PATFCEV|love loves loved lieben liebst liebt geliebt h acc PAECV
-look_for looks_for looked_for suchen suchst sucht gesucht h acc PATCV|eat eats ate essen isst isst gegessen h acc E
-wear wears wore tragen trägst trägt getragen h acc C|paint paints painted malen malst malt gemalt h acc PAFV
-open opens opened auf+machen machst macht aufgemacht h acc O
+eat eats ate essen isst isst gegessen h acc E|wear wears wore tragen trägst trägt getragen h acc C
+paint paints painted malen malst malt gemalt h acc PAFV|open opens opened auf+machen machst macht aufgemacht h acc O
 close closes closed zu+machen machst macht zugemacht h acc O|call calls called an+rufen rufst ruft angerufen h acc P
 invite invites invited ein+laden lädst lädt eingeladen h acc P
 pick_up picks_up picked_up ab+holen holst holt abgeholt h acc PTV
 put_on puts_on put_on an+ziehen ziehst zieht angezogen h acc C|help helps helped helfen hilfst hilft geholfen h dat PA
-thank thanks thanked danken dankst dankt gedankt h dat P
 listen_to listens_to listened_to zu+hören hörst hört zugehört h dat P
 give gives gave geben gibst gibt gegeben h two TCE|show shows showed zeigen zeigst zeigt gezeigt h two TFCVAO
-send sends sent schicken schickst schickt geschickt h two TC
 play plays played spielen spielst spielt gespielt h with_mit_dat PA
 wait waits waited warten wartest wartet gewartet h for_auf_acc PV
 think thinks thought denken denkst denkt gedacht h of_an_acc PATV
-sleep sleeps slept schlafen schläfst schläft geschlafen h none -
-laugh laughs laughed lachen lachst lacht gelacht h none -|sing sings sang singen singst singt gesungen h none -
+sleep sleeps slept schlafen schläfst schläft geschlafen h none -|sing sings sang singen singst singt gesungen h none -
 get_up gets_up got_up auf+stehen stehst steht aufgestanden s none -
 arrive arrives arrived an+kommen kommst kommt angekommen s none -|go goes went gehen gehst geht gegangen s to -
-drive drives drove fahren fährst fährt gefahren s to -
 """
 
 SAYING = """
@@ -95,7 +87,7 @@ FAMILY = ("Mann", "Frau", "Junge", "Mädchen", "Mutter", "Bruder", "Schwester")
 NAMES = ("Anna", "Paul", "Maria", "Peter", "Clara", "Emil", "Lena", "Jakob")
 
 TIMES = {
-    "present": (("today", "heute"), ("now", "jetzt"), ("every day", "jeden Tag"), ("on Monday", "am Montag")),
+    "present": (("today", "heute"), ("now", "jetzt"), ("every day", "jeden Tag")),
     "past": (
         ("yesterday", "gestern"),
         ("last week", "letzte Woche"),
@@ -109,7 +101,7 @@ TIMES = {
         ("in the evening", "am Abend"),
     ),
 }
-OFTEN = (("often", "oft"), ("always", "immer"), ("never", "nie"), ("sometimes", "manchmal"), ("seldom", "selten"))
+OFTEN = (("often", "oft"), ("always", "immer"), ("never", "nie"), ("sometimes", "manchmal"))
 # English, German ich, du, er, plural.
 MODALS = (
     (("can", "can"), ("kann", "kannst", "kann", "können")),
@@ -121,7 +113,7 @@ HABEN = ("habe", "hast", "hat", "haben")
 SEIN = ("bin", "bist", "ist", "sind")
 WERDEN = ("werde", "wirst", "wird", "werden")
 WAR = ("war", "warst", "war", "waren")
-JOINTS = (("because", "weil"), ("although", "obwohl"), ("if", "wenn"), ("before", "bevor"), ("while", "während"))
+JOINTS = (("because", "weil"), ("although", "obwohl"), ("if", "wenn"), ("while", "während"))
 
 # By case; columns m, f, n, plural. The endings of dieser, of ein, and of adjectives after each and after nothing.
 DER = (("er", "e", "es", "e"), ("en", "e", "es", "e"), ("em", "er", "em", "en"), ("es", "er", "es", "er"))

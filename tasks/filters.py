@@ -162,7 +162,8 @@ STOP_WORDS: dict[str, str] = {
     "should|must",
     "de": "der|das|und|ist|sind|mit|für|nicht|ein|eine|einen|einem|einer|den|dem|auf|sich|zu|wir|ich|sie|er|haben|von|"
     "im|wird|auch|dass|daß|bei|oder|nach|über|kann|diese|dieser|mein|meine|dein|deine|ihr|ihre|sein|seine",
-    "fr": "le|les|et|est|une|dans|pour|que|qui|sur|avec|pas|elle|sont|aux|cette|ces|nous|vous|mais|par|il|ou|être|du|un|au|des",
+    "fr": "le|les|et|est|une|dans|pour|que|qui|sur|avec|pas|elle|sont|aux|cette|ces|nous|vous|mais|par|il|ou|être|"
+    "un|au|des",
     "es": "el|los|las|y|una|para|por|con|del|su|como|más|pero|sus|este|esta|muy|lo|al",
 }
 """Common words by language, without those that another of these languages often writes the same."""
