@@ -20,6 +20,7 @@ def client(uri: str) -> Any:
         ("MLFLOW_DISABLE_TELEMETRY", "true"),
         ("DO_NOT_TRACK", "true"),
         ("MLFLOW_LOGGING_LEVEL", "ERROR"),
+        ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false"),
         # The library's own patience is four minutes for each request.
         ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"),
         ("MLFLOW_HTTP_REQUEST_TIMEOUT", "30"),

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from infra.faults import NetworkFault
 from infra.mlflow_store import client
 from infra.origin import commit
 from infra.run_note import NOTHING, Line, flat, is_number, note, numbers_of
@@ -183,6 +184,13 @@ class Tracker:
         self._write("a cached stage", lambda: self._find_maker(line))
         self._log_headline(line)
         self._write_note()
+
+    def needed(self, run_id: str) -> str:
+        """``run_id``, for work that needs it: NetworkFault for "", and the next try asks MLflow at once."""
+        if not run_id:
+            self._away_until = 0.0
+            raise NetworkFault(f"MLflow at {self.uri} does not answer")
+        return run_id
 
     def finish(self, status: str) -> None:
         """End the parent: ``status`` FINISHED, FAILED or KILLED. What still waits is tried one last time."""

@@ -1,0 +1,208 @@
+"""A trained model becomes a version of the model that is named after its run.
+
+    version.json (name, version, aliases, uri, run_id, decision)
+
+In come the weights, the vocabulary and what was measured; in MLflow's registry appears a version that
+``mlflow.pyfunc.load_model`` loads anywhere, with its scores, their protocol and its descent as tags. Which alias it
+gets is decided by the dev set alone. Nothing here knows how MLflow stores a model.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from infra.faults import BadConfiguration
+from infra.model_log import TextModel, log_model
+from infra.origin import commit
+from infra.registry import Version, create_version, set_alias, stands, versions
+from infra.run_note import is_number
+from infra.site import Site
+from infra.store import Artifact, Manifest, Store
+from model.config import Decoding
+from tasks.stage import Facts, progress, stage, stage_run, tracker
+
+LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors")
+"""What the package ``model`` needs where a registered model is loaded."""
+UNNAMED = ("download",)
+"""Stages whose many keys would bury the others among a version's tags; the keys after them depend on them."""
+DATA = ("prepare_sets", "clean", "learn_bpe", "average")
+"""Stages whose content is what a version was made from and measured on."""
+
+
+def translator_model(weights: Artifact, vocabulary: Artifact) -> TextModel:
+    """The model as MLflow is to store it, its code the package ``model`` as it is now."""
+    found = find_spec("model.pyfunc")
+    assert found, "the package model has its pyfunc file"
+    assert found.origin
+    return TextModel(
+        code=Path(found.origin),
+        package=Path(found.origin).parent,
+        folders={"weights": weights.path(), "vocabulary": vocabulary.path()},
+        options={name: value for name, value in asdict(Decoding()).items() if is_number(value)},
+        libraries=LIBRARIES,
+        example=("A dog runs.",),
+    )
+
+
+def descent(artifacts: Iterable[Artifact]) -> dict[str, Manifest]:
+    """Manifests of the artifacts and of all they were made from, by stage and item, as far as they still lie there."""
+    found: dict[str, Manifest] = {}
+    for artifact in artifacts:
+        _trace(Store(artifact.folder.parents[1]), artifact.stage, artifact.key, found)
+    return found
+
+
+def _trace(store: Store, stage: str, key: str, found: dict[str, Manifest]) -> None:
+    manifest = store.manifest(stage, key)
+    if manifest is None:
+        return
+    name = f"{stage}.{manifest.item}" if manifest.item else stage
+    if name in found:
+        return
+    found[name] = manifest
+    for made_from in manifest.inputs:
+        above, _, its_key = made_from.partition("/")
+        _trace(store, above, its_key, found)
+
+
+def version_tags(
+    scores: Mapping[str, Artifact], sets: Mapping[str, Artifact], dev: str, made: Mapping[str, Manifest]
+) -> dict[str, str]:
+    """What a version says of itself: every score of every set, what it is compared by, its keys, digests and commits.
+
+    Raises BadConfiguration where the dev set has no BLEU.
+    """
+    if dev not in scores or not is_number(scores[dev].facts.get("bleu")):
+        raise BadConfiguration(f"dev is {dev!r}, allowed is a set with a BLEU score: {', '.join(scores) or 'none'}")
+    tags = {f"{name}.{fact}": f"{value}" for name, card in scores.items() for fact, value in card.facts.items()}
+    facts = scores[dev].facts
+    # A digest of the references outlives a change of the library that writes the set's file.
+    digest = facts.get("references_sha256") or sets[dev].content
+    tags |= {"dev_set": dev, "dev_bleu": f"{facts['bleu']}", "dev_digest": f"{digest}"}
+    tags |= {"dev_signature": f"{facts.get('signature', '')}", "git_commit": commit()}
+    for name, manifest in made.items():
+        if manifest.stage not in UNNAMED:
+            tags[f"key.{name}"] = manifest.key
+        if manifest.stage in DATA:
+            tags[f"digest.{name}"] = manifest.content
+    if "train" in made:
+        tags["git_commit.train"] = f"{made['train'].made.get('commit', '')}"
+    return tags
+
+
+def decide(tags: Mapping[str, str], champion: Version | None) -> tuple[bool, str]:
+    """Whether a version with these tags becomes champion, and why: by BLEU (13a, cased) on the same dev set alone."""
+    own = f"dev BLEU {float(tags['dev_bleu']):.2f} on {tags['dev_set']}"
+    if champion is None:
+        return True, f"{own}, the first champion"
+    theirs = champion.tags.get("dev_digest", "")
+    if theirs != tags["dev_digest"]:
+        return False, f"the champion, version {champion.version}, was measured on another dev set: {own} says nothing"
+    best = float(champion.tags["dev_bleu"])
+    if float(tags["dev_bleu"]) >= best:
+        return True, f"{own}, not below the {best:.2f} of version {champion.version}"
+    return False, f"{own}, below the {best:.2f} of version {champion.version}"
+
+
+def register_version(
+    uri: str, run_id: str, name: str, model: TextModel, tags: Mapping[str, str], modified: bool
+) -> dict[str, Any]:
+    """Log the model with the run and make it the next version of ``name``; gives what ``version.json`` holds.
+
+    The version is made when its model is stored whole, with all its tags at once. Unless ``modified``, the alias
+    candidate moves to it, and champion if ``decide`` says so; each move is a tag that says when and why.
+    """
+    metrics = {key: float(value) for key, value in tags.items() if key.endswith((".bleu", ".chrf", ".perplexity"))}
+    model_id = log_model(uri, run_id, name, model, metrics)
+    before = versions(uri, name)
+    champion = next((version for version in before if "champion" in version.aliases), None)
+    better, why = decide(tags, champion)
+    decision = "a run with overrides moves no alias" if modified else f"{'' if better else 'not '}champion: {why}"
+    told = {**tags, "modified": f"{modified}".lower(), "decision": decision}
+    version = create_version(uri, name, model_id, run_id, told, describe(name, told))
+    aliases = []
+    if not modified:
+        set_alias(uri, version, "candidate", "the newest run without overrides")
+        aliases.append("candidate")
+        if better:
+            set_alias(uri, version, "champion", why)
+            aliases.append("champion")
+    return {
+        "name": name,
+        "version": version.version,
+        "aliases": aliases,
+        "uri": uri,
+        "run_id": run_id,
+        "decision": decision,
+    }
+
+
+def describe(name: str, tags: Mapping[str, str]) -> str:
+    """The version's page, in Markdown: scores by set with their protocol, how to use it, why it has its aliases."""
+    sets = [key.removesuffix(".bleu") for key in tags if key.endswith(".bleu")]
+    lines = ["| set | BLEU (13a, cased) | chrF | perplexity | sentences |", "|---|---:|---:|---:|---:|"]
+    for each in sets:
+        cells = (_rounded(tags.get(f"{each}.{fact}", "")) for fact in ("bleu", "chrf", "perplexity"))
+        label = f"{each} (dev)" if each == tags["dev_set"] else each
+        lines.append(f"| {label} | {' | '.join(cells)} | {tags.get(f'{each}.sentences', '')} |")
+    lines += ["", f"Protocol: `{tags['dev_signature']}`", "", f"Decision: {tags['decision']}", ""]
+    return "\n".join([*lines, f"`repro translate --model {name}@candidate < in > out`"])
+
+
+def _rounded(number: str) -> str:
+    try:
+        return f"{float(number):.2f}"
+    except ValueError:
+        return number
+
+
+def _pages(report: Artifact) -> Iterator[Path]:
+    yield from (path for path in sorted(report.path().iterdir()) if path.suffix in (".html", ".png"))
+
+
+def _still_registered(made: Artifact, site: Site) -> bool:
+    """Whether the version is at the site's tracking address."""
+    try:
+        said = json.loads((made.path() / "version.json").read_text())
+        return stands(site.tracking, said["name"], said["version"], said["run_id"])
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+@stage(version=1, retries=3, standing=_still_registered)
+def register(
+    out: Path,
+    run_name: str,
+    weights: Artifact,
+    vocabulary: Artifact,
+    report: Artifact,
+    scores: Mapping[str, Artifact],
+    sets: Mapping[str, Artifact],
+    dev: str,
+    modified: bool,
+) -> Facts:
+    """Register the model with its scores; move the aliases it has earned."""
+    record = tracker()
+    run_id = record.needed(stage_run())
+    progress(0, 3, "report")
+    record.log_artifacts(run_id, _pages(report), "report")
+    made = descent([weights, vocabulary, *scores.values(), *sets.values()])
+    for name, pairs in sets.items():
+        profile = {"pairs": pairs.facts.get("pairs", 0)}
+        record.log_data(
+            run_id, "dev" if name == dev else "test", name, pairs.content, f"prepare_sets/{pairs.key}", profile
+        )
+    progress(1, 3, "model")
+    tags = version_tags(scores, sets, dev, made)
+    registered = register_version(record.uri, run_id, run_name, translator_model(weights, vocabulary), tags, modified)
+    (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
+    progress(3, 3, f"{run_name}/{registered['version']}")
+    return {
+        "name": run_name,
+        "version": registered["version"],
+        "aliases": ", ".join(registered["aliases"]),
+        "decision": registered["decision"],
+    }
