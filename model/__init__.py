@@ -1,1 +1,1 @@
-"""The Transformer, its data, training and search; runs where only torch, numpy, pyarrow, tokenizers and safetensors are."""
+"""The Transformer, its data, training and search: all that runs on a bare GPU node."""

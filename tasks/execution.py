@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from infra.tracking import MetricsTail, Tracker
-
 from infra.faults import Fault, NoSpace
 from infra.launch import Job, Launcher
 from infra.launch.local import LocalLauncher
@@ -21,6 +19,7 @@ from infra.locks import held
 from infra.origin import origin
 from infra.site import Site
 from infra.store import Artifact, Manifest, Store
+from infra.tracking import MetricsTail, Tracker
 from tasks.stage import Call, Surroundings, surroundings
 
 State = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
@@ -95,7 +94,7 @@ def judge(store: Store, site: Site, call: Call) -> Verdict:
 
 
 class Planning:
-    """Looks, makes nothing: rows say hit, miss, or waits (what it depends on must be made first)."""
+    """Looks, makes nothing: rows say hit, miss, or waits (a hit unless what must be made first comes out otherwise)."""
 
     def __init__(self, store: Store, site: Site, scope: Scope) -> None:
         self.store, self.site, self.scope = store, site, scope
@@ -110,9 +109,8 @@ class Planning:
         why = verdict.why
         if call.stage.name in self.scope.forced:
             state, why = "miss", "forced"
-        elif waits_for:
-            same = " and comes out otherwise" if verdict.manifest else ""
-            state, why = "waits", f"runs if {_list(waits_for)} runs{same}"
+        elif waits_for and verdict.manifest:
+            state, why = "waits", f"runs if {_list(waits_for)} comes out otherwise"
         elif verdict.hit:
             assert verdict.manifest
             self.rows.append(_row(call, "hit", self.store.artifact(verdict.manifest)))

@@ -73,7 +73,8 @@ def differences(now: Any, before: Any, at: str = "") -> list[str]:
                 found.extend(differences(now[name], before[name], place))
         return found
     if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
-        return [line for i, (a, b) in enumerate(zip(now, before, strict=True)) for line in differences(a, b, f"{at}[{i}]")]
+        both = enumerate(zip(now, before, strict=True))
+        return [line for i, (a, b) in both for line in differences(a, b, f"{at}[{i}]")]
     return [f"{at}: {_short(before)} -> {_short(now)}"]
 
 

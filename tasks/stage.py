@@ -15,11 +15,10 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol
 
-from infra.tracking import Tracker
-
 from infra.launch import Job
 from infra.site import Site
 from infra.store import Artifact
+from infra.tracking import Tracker
 from tasks.identity import artifacts_in, canonical, key_of
 
 Facts = dict[str, Any]

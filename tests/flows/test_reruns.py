@@ -96,7 +96,7 @@ def test_a_new_setting_runs_what_depends_on_it(small: Path) -> None:
     assert planned["average", ""].state == "hit"
     assert planned["translate", "dev"].state == "miss"
     assert "decoding.beam: 2 -> 1" in planned["translate", "dev"].why
-    assert planned["score", "dev"].state == "waits"
+    assert planned["score", "dev"].state == "miss"
     outcome = states(run_small(request))
     assert outcome["average"] == {"cached"}
     assert outcome["translate"] == outcome["register"] == {"completed"}
