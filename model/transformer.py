@@ -58,7 +58,11 @@ class Cache:
 
 
 class Attention(nn.Module):
-    """What both attentions share (§3.2): softmax(Q K^T / sqrt(d_k)) V in ``heads`` subspaces, joined and projected."""
+    """What both attentions share (§3.2): softmax(Q K^T / sqrt(d_k)) V in ``heads`` subspaces, joined and projected.
+
+    W^Q, W^K and W^V have no bias, as in the paper: the softmax does not see a bias of the keys, so its gradient
+    would be rounding alone, which Adam scales up to full steps.
+    """
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -83,7 +87,7 @@ class SelfAttention(Attention):
 
     def __init__(self, config: Model) -> None:
         super().__init__(config)
-        self.query_keys_values = nn.Linear(config.d_model, sum(self.widths))
+        self.query_keys_values = nn.Linear(config.d_model, sum(self.widths), bias=False)
 
     def forward(
         self, x_BTD: Tensor, mask_B11S: Tensor | None, causal: bool, past: KeysValues | None
@@ -104,8 +108,8 @@ class CrossAttention(Attention):
 
     def __init__(self, config: Model) -> None:
         super().__init__(config)
-        self.query = nn.Linear(config.d_model, self.widths[0])
-        self.keys_values = nn.Linear(config.d_model, sum(self.widths[1:]))
+        self.query = nn.Linear(config.d_model, self.widths[0], bias=False)
+        self.keys_values = nn.Linear(config.d_model, sum(self.widths[1:]), bias=False)
 
     def remember(self, memory_BSD: Tensor) -> KeysValues:
         """Keys and values: once per source, whatever the number of target steps."""
@@ -323,8 +327,10 @@ class Transformer(nn.Module):
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
                 self.draw(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for module in self.modules():
             if isinstance(module, SelfAttention):
                 for part in torch.split(module.query_keys_values.weight, module.widths):
                     self.draw(part)

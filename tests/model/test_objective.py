@@ -1,0 +1,52 @@
+"""The chunked loss is the plain formula, in value and gradient."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model import objective
+from model.objective import smoothed_loss
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    count=st.integers(0, 9),
+    size=st.integers(2, 12),
+    smoothing=st.sampled_from([0.0, 0.1, 0.5]),
+    chunk=st.integers(1, 60),
+    seed=st.integers(0, 100),
+)
+def test_value_and_gradients_are_those_of_cross_entropy(
+    count: int, size: int, smoothing: float, chunk: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    hidden, matrix = torch.randn(count, 5, requires_grad=True), torch.randn(size, 5, requires_grad=True)
+    labels = torch.randint(0, size, (count,))
+    before = objective.CHUNK_LOGITS["cpu"]
+    objective.CHUNK_LOGITS["cpu"] = chunk
+    try:
+        loss, nll = smoothed_loss(hidden, matrix, labels, smoothing)
+    finally:
+        objective.CHUNK_LOGITS["cpu"] = before
+    mine = torch.autograd.grad(loss * 0.7, [hidden, matrix])
+    logits = hidden @ matrix.T
+    plain = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
+    theirs = torch.autograd.grad(plain * 0.7, [hidden, matrix])
+    torch.testing.assert_close(loss, plain, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(nll, F.cross_entropy(logits, labels, reduction="sum"), atol=1e-4, rtol=1e-4)
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_a_reference_without_probability_costs_what_it_must() -> None:
+    hidden, matrix = torch.tensor([[500.0]]), torch.tensor([[1.0], [-1.0]])
+    loss, nll = smoothed_loss(hidden, matrix, torch.tensor([1]), 0.0)
+    assert loss.item() == pytest.approx(1000)
+    assert nll.item() == pytest.approx(1000)
+
+
+def test_what_is_not_finite_stays_visible() -> None:
+    loss, _ = smoothed_loss(torch.tensor([[float("nan")]]), torch.ones(3, 1), torch.tensor([1]), 0.1)
+    assert not loss.isfinite()

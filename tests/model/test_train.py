@@ -1,0 +1,238 @@
+"""Training as a whole: it learns, it can be killed anywhere, and it ends with a reason."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_training import MODEL, TRAINING, fork, pairs, rows, run, weights, write_job, write_shards, write_vocabulary
+
+from model.checkpoint import load_model
+from model.job import Job
+from model.ranks import Ranks
+from model.train import Trainer
+
+
+def test_eight_pairs_are_learnt_by_heart(tmp_path: Path) -> None:
+    for name in ("shards", "dev"):
+        write_shards(tmp_path / name, pairs(8))
+    write_vocabulary(tmp_path / "vocabulary")
+    training = replace(TRAINING, updates=250, batch_tokens=200, peak=5e-3, label_smoothing=0.0, dev_every=250)
+    model = replace(MODEL, p_drop=0.0, d_model=32)
+    facts = run(write_job(tmp_path, model=model, training=training))["facts"]
+    assert facts["dev_perplexity"] < 1.1
+
+
+def test_what_a_training_leaves(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    answer = run(job)
+    assert answer["reason"] == "done"
+    files = {str(path.relative_to(job.parent)) for path in job.parent.rglob("*") if path.is_file()}
+    assert files - {"job.log"} == {
+        "job.json",
+        "exit.json",
+        "metrics.jsonl",
+        "model.json",
+        "checkpoints/00000008/model.safetensors",
+        "checkpoints/00000012/model.safetensors",
+    }
+    updates = [row["done"] for row in rows(job) if "loss" in row]
+    assert updates == list(range(1, 13))
+    assert [row["done"] for row in rows(job) if "dev_perplexity" in row] == [6, 12]
+    assert answer["facts"]["dev_perplexity"] == rows(job)[-2]["dev_perplexity"]
+    (job.parent / "checkpoints/00000012/model.json").write_bytes((job.parent / "model.json").read_bytes())
+    model = load_model(job.parent / "checkpoints/00000012")
+    assert sum(p.numel() for p in model.parameters()) == answer["facts"]["parameters"]
+
+
+def test_the_same_job_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+    first, second = write_job(tmp_path, name="a"), write_job(tmp_path, name="b")
+    other = write_job(tmp_path, name="c", training=replace(TRAINING, seed=2))
+    for job in (first, second, other):
+        run(job)
+    assert weights(first) == weights(second)
+    assert weights(first) != weights(other)
+
+
+def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path: Path) -> None:
+    training = replace(TRAINING, updates=300, checkpoint_every=100, dev_every=50)
+    whole = write_job(tmp_path, name="whole", training=training)
+    run(whole)
+    killed = write_job(tmp_path, name="killed", training=training, resume_seconds=0.0)
+    for least in (20, 120):
+        child = fork(killed)
+        while not any(int(p.name) > least for p in killed.parent.glob("checkpoints/" + "[0-9]" * 8)):
+            assert os.waitpid(child, os.WNOHANG) == (0, 0), "ended before it could be killed"
+        os.kill(child, signal.SIGKILL)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        assert not (killed.parent / "model.json").exists()
+    assert run(killed)["reason"] == "done"
+    first = [row["done"] for row in rows(killed) if "loss" in row]
+    assert max(first) == 300
+    assert first.count(1) == 1, "began anew"
+    assert weights(killed) == weights(whole)
+    assert run(killed)["facts"]["target_tokens"] == run(whole)["facts"]["target_tokens"]
+
+
+def test_a_request_to_end_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+    whole, stopped = write_job(tmp_path, name="whole"), write_job(tmp_path, name="stopped")
+    run(whole)
+    answer = run(stopped, before=lambda: end_after(update=5))
+    assert answer["reason"] == "preempted"
+    assert "update 5 of 12" in answer["message"]
+    assert (stopped.parent / "checkpoints/00000005/state.safetensors").exists()
+    assert run(stopped)["reason"] == "done"
+    assert weights(stopped) == weights(whole)
+
+
+def end_after(update: int) -> None:
+    """Have SIGTERM come twice in the middle of an update, as torchrun sends it."""
+    advance = Trainer.advance
+
+    def interrupted(self: Trainer, *args: object) -> None:
+        advance(self, *args)  # type: ignore[arg-type]
+        if self.position.update == update:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Trainer.advance = interrupted  # type: ignore[method-assign, assignment]
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -> None:
+    whole, damaged = write_job(tmp_path, name="whole"), write_job(tmp_path, name="damaged", resume_seconds=0.0)
+    run(whole)
+    run(damaged, before=lambda: end_after(update=9))
+    torn = damaged.parent / "checkpoints/00000009/state.safetensors"
+    os.truncate(torn, torn.stat().st_size // 2)
+    assert run(damaged)["reason"] == "done"
+    told = [row["damaged"] for row in rows(damaged) if "damaged" in row]
+    assert len(told) == 1
+    assert str(torn) in told[0]
+    assert told[0] in (damaged.parent / "job.log").read_text()
+    assert [row["done"] for row in rows(damaged) if "loss" in row].count(9) == 2
+    assert weights(damaged) == weights(whole)
+
+
+def test_a_training_that_has_ended_is_not_touched(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    first = run(job)
+    before = {path: path.stat().st_mtime_ns for path in job.parent.rglob("*.safetensors")}
+    assert run(job) == first
+    assert {path: path.stat().st_mtime_ns for path in job.parent.rglob("*.safetensors")} == before
+
+
+def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path) -> None:
+    model = replace(MODEL, p_drop=0.0)
+    whole, parts = (
+        write_job(tmp_path, name="whole", model=model),
+        write_job(tmp_path, name="parts", model=model, micro_batch_tokens=15),
+    )
+    for job in (whole, parts):
+        run(job)
+    assert_close(whole, parts)
+    assert weights(whole) != weights(parts), "nothing was cut"
+
+
+def test_two_ranks_are_one(tmp_path: Path) -> None:
+    model = replace(MODEL, p_drop=0.0)
+    one, two = write_job(tmp_path, name="one", model=model), write_job(tmp_path, name="two", model=model)
+    run(one)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
+    house = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*torchrun, "-m", "model.train", str(two)], cwd=house, env=environment, check=True, timeout=120)
+    assert json.loads((two.parent / "exit.json").read_text())["reason"] == "done"
+    assert_close(one, two)
+    assert rows(one)[-2]["dev_perplexity"] == pytest.approx(rows(two)[-2]["dev_perplexity"], rel=1e-5)
+
+
+def assert_close(one: Path, other: Path) -> None:
+    for update in ("00000008", "00000012"):
+        a, b = (load_file(job.parent / "checkpoints" / update / "model.safetensors") for job in (one, other))
+        assert all(torch.allclose(a[name], b[name], atol=1e-5) for name in a)
+
+
+def test_dev_perplexity_is_that_of_the_plain_formula(tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    trainer = Trainer(Job.read(path), Ranks())
+    trainer.validate()
+    model, sums, pieces = trainer.model.eval(), 0.0, 0
+    for source, target in pairs(10, seed=1):
+        hidden = model(torch.tensor([[*source, 2]]), torch.tensor([[1, *target]]))
+        log_p = model.logits(hidden).log_softmax(-1)[0]
+        sums -= float(log_p.detach()[range(len(target) + 1), [*target, 2]].sum())
+        pieces += len(target) + 1
+    assert trainer.position.dev_perplexity == pytest.approx(float(torch.tensor(sums / pieces).exp()), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "words"),
+    [
+        ({"peak": 1e30, "updates": 200}, "diverged", ["loss of update", "learning rate 1e+30", "checkpoint"]),
+        ({"batch_tokens": 8}, "bad_data", ["small:", "pieces", "training.batch_tokens 8"]),
+        ({"updates": 0}, "bad_configuration", ["training.updates is 0"]),
+    ],
+)
+def test_a_training_that_cannot_be_says_why(
+    tmp_path: Path, change: dict[str, float], reason: str, words: list[str]
+) -> None:
+    job = write_job(tmp_path)
+    content = json.loads(job.read_text())
+    content["config"]["training"] |= change
+    job.write_text(json.dumps(content))
+    answer = run(job)
+    assert answer["reason"] == reason
+    assert all(word in answer["message"] for word in words), answer["message"]
+
+
+def test_diverged_weights_are_never_saved(tmp_path: Path) -> None:
+    job = write_job(tmp_path, training=replace(TRAINING, peak=1e30, warmup=1, updates=200, checkpoint_every=1))
+    assert run(job)["reason"] == "diverged"
+    for file in job.parent.glob("checkpoints/*/model.safetensors"):
+        assert all(bool(tensor.isfinite().all()) for tensor in load_file(file).values())
+
+
+def damage_shard(root: Path) -> str:
+    path = root / "shards/00001.arrow"
+    os.truncate(path, path.stat().st_size - 100)
+    return str(path)
+
+
+def empty_shards(root: Path) -> str:
+    for path in (root / "shards").iterdir():
+        path.unlink()
+    (root / "shards").rmdir()
+    write_shards(root / "shards", [], files=1)
+    return "holds no pair"
+
+
+def shrink_vocabulary(root: Path) -> str:
+    (root / "vocabulary/tokenizer.json").unlink()
+    (root / "vocabulary").rmdir()
+    write_vocabulary(root / "vocabulary", SIZE_TOO_SMALL)
+    return f"but the vocabulary has {SIZE_TOO_SMALL} entries"
+
+
+SIZE_TOO_SMALL = 20
+
+
+@pytest.mark.parametrize("spoil", [damage_shard, empty_shards, shrink_vocabulary])
+def test_bad_data_is_named(tmp_path: Path, spoil: Callable[[Path], str]) -> None:
+    job = write_job(tmp_path)
+    words = spoil(tmp_path)
+    answer = run(job)
+    assert answer["reason"] == "bad_data"
+    assert words in answer["message"]
+
+
+def test_learned_positions_bound_the_pairs(tmp_path: Path) -> None:
+    answer = run(write_job(tmp_path, model=replace(MODEL, positions="learned", max_positions=6)))
+    assert answer["reason"] == "bad_data"
+    assert "10 source pieces, more than the 6 learned positions" in answer["message"]
