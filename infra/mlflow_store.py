@@ -21,6 +21,7 @@ def client(uri: str) -> Any:
         ("DO_NOT_TRACK", "true"),
         ("MLFLOW_LOGGING_LEVEL", "ERROR"),
         ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false"),
+        ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),  # stdout is the caller's
         # The library's own patience is four minutes for each request.
         ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"),
         ("MLFLOW_HTTP_REQUEST_TIMEOUT", "30"),

@@ -98,11 +98,13 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
 
 
 def _attach(store: Any, run_id: str, model_id: str, metrics: Mapping[str, float]) -> None:
-    """Show the model as the run's output, with its numbers."""
+    """Show the model as the output of the run and of its parent, with its numbers."""
     from mlflow.entities import LoggedModelOutput, Metric
 
-    now = store.get_run(run_id).info.start_time
-    store.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
+    run = store.get_run(run_id)
+    now, parent = run.info.start_time, run.data.tags.get("mlflow.parentRunId")
+    for producer in (run_id, parent) if parent else (run_id,):
+        store.log_outputs(producer, [LoggedModelOutput(model_id, step=0)])
     numbers = [Metric(name, value, now, 0, model_id=model_id) for name, value in metrics.items()]
     for begin in range(0, len(numbers), 1000):
         store.log_batch(run_id, numbers[begin : begin + 1000])

@@ -34,6 +34,8 @@ TRIES = 3
 CURSOR = "metrics_cursor"
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
+KIND = "mlflow.experimentKind"
+"""Opens the experiment as a list of training runs; unset, the UI takes it for a chat application's."""
 
 
 class MetricsTail:
@@ -227,7 +229,11 @@ class Tracker:
             served = self.uri.startswith(("http://", "https://", "databricks"))
             place = None if served else (self.artifact_root / name).as_uri()
             try:
-                return str(self.client.create_experiment(name, artifact_location=place))
+                return str(
+                    self.client.create_experiment(
+                        name, artifact_location=place, tags={KIND: "custom_model_development"}
+                    )
+                )
             except MlflowException:
                 if attempt:  # the first time somebody else may have made it in between
                     raise

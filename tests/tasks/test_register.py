@@ -205,6 +205,9 @@ def test_the_stage_registers_the_translator_with_its_report(
     assert (said["name"], said["version"], said["aliases"]) == ("staged", 1, ["candidate", "champion"])
     stored = [file.path for file in house.tracker.client.list_artifacts(run_id, "report")]
     assert stored == ["report/curves.png", "report/report.html"]
+    produced = house.tracker.client.get_run(house.tracker.run_id).outputs.model_outputs
+    own = house.tracker.client.get_run(run_id).outputs.model_outputs
+    assert own[0].model_id in [output.model_id for output in produced], "the parent does not show the model"
     used = house.tracker.client.get_run(run_id).inputs.dataset_inputs
     assert sorted(data.dataset.name for data in used) == ["flickr", "val"]
 
