@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from sacrebleu.metrics import BLEU, CHRF
 
 from infra.faults import BadData
 from infra.store import Artifact
@@ -44,6 +43,8 @@ class Measure:
 
 def measures() -> list[Measure]:
     """The card's measures; the first is the headline."""
+    from sacrebleu.metrics import BLEU, CHRF  # a fifth of a second, which a run with nothing to do need not wait for
+
     return [
         Measure("bleu", "13a, cased, detokenised", BLEU()),
         Measure("bleu_lc", "13a, lower-cased, detokenised", BLEU(lowercase=True, force=True)),
@@ -126,6 +127,8 @@ def by_source_length(metric: Any, counts: Counts, sources: Sequence[str]) -> lis
 
 def card_of(table: pl.DataFrame, name: str) -> tuple[dict[str, Any], pl.DataFrame]:
     """The score card, and the table with a column for the sentence scores of BLEU and chrF."""
+    from sacrebleu.metrics import BLEU
+
     sources, references, hypotheses = (table[c].to_list() for c in ("source", "reference", "hypothesis"))
     scores: dict[str, Any] = {}
     columns: dict[str, list[float]] = {}

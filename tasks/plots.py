@@ -1,0 +1,250 @@
+"""The report's pictures: numbers in, PNG bytes out, on a light or a dark page; the same numbers give the same bytes.
+
+Figures are narrow (about five inches) so that their text stays readable on a phone. Nothing here reads files.
+"""
+
+import io
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+
+DOTS_PER_INCH = 160
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of a page; the template's style sheet holds the same ones."""
+
+    page: str
+    ink: str
+    muted: str
+    grid: str
+    source: str
+    target: str
+    strong: str
+
+
+LIGHT = Theme("#fdfcfa", "#1f2430", "#667080", "#e7e4de", "#2f6db5", "#d9772b", "#123a6b")
+DARK = Theme("#14171d", "#e5e8ee", "#98a1b0", "#2a2f3a", "#6ca6e6", "#f0a05a", "#d3e6fb")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A training's course; ``dev_*`` at the updates where the dev set was weighed. Losses are nats per target piece."""
+
+    updates: Numbers
+    loss: Numbers
+    nll: Numbers
+    learning_rate: Numbers
+    dev_updates: Numbers
+    dev_perplexity: Numbers
+
+
+def curves(course: Curves, theme: Theme) -> bytes:
+    """Loss, perplexity (validation beside training) and learning rate against the update."""
+    figure = _figure(5.4, 6.6, theme)
+    loss, perplexity, rate = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
+    _dress(loss, theme, "Training loss", "nats per target piece")
+    loss.plot(course.updates, course.loss, color=theme.source, lw=1.6, label="with label smoothing")
+    loss.plot(course.updates, course.nll, color=theme.muted, lw=1.0, label="without")
+    _legend(loss, theme)
+    _dress(perplexity, theme, "Perplexity", "per target piece, log scale")
+    perplexity.set_yscale("log")
+    perplexity.plot(course.updates, np.exp(np.minimum(course.nll, 30)), color=theme.source, lw=1.6, label="training")
+    if len(course.dev_updates):
+        perplexity.plot(
+            course.dev_updates,
+            course.dev_perplexity,
+            color=theme.target,
+            lw=1.8,
+            marker="o",
+            ms=3.5,
+            label="validation",
+        )
+        _mark_best(perplexity, course, theme)
+    perplexity.yaxis.set_major_locator(FixedLocator(_decades(*perplexity.get_ylim())))
+    perplexity.yaxis.set_minor_locator(NullLocator())
+    perplexity.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    _legend(perplexity, theme)
+    _dress(rate, theme, "Learning rate", "× 10⁻³")
+    rate.plot(course.updates, course.learning_rate * 1e3, color=theme.source, lw=1.6)
+    rate.set_ylim(bottom=0)
+    rate.set_xlabel("update", color=theme.muted)
+    rate.set_xlim(0, max(course.updates.max(initial=1), course.dev_updates.max(initial=1)))
+    rate.xaxis.set_major_formatter(_thousands())
+    figure.align_ylabels()
+    return _png(figure)
+
+
+def filters(removed: Mapping[str, int], read: int, theme: Theme) -> bytes:
+    """How many pairs each filter removed, the most active one on top, with its share of the pairs read."""
+    rows = sorted(((count, name) for name, count in removed.items() if count), key=lambda row: (-row[0], row[1]))
+    figure = _figure(5.4, 0.9 + 0.3 * max(len(rows), 1), theme)
+    axes = figure.subplots()
+    _dress(axes, theme, "Pairs removed by each filter", "")
+    axes.grid(visible=False)
+    axes.spines["bottom"].set_visible(False)
+    axes.set_xticks([])
+    if not rows:
+        axes.set_yticks([])
+        axes.text(0.0, 0.5, "none", color=theme.muted, transform=axes.transAxes)
+        return _png(figure)
+    places = list(range(len(rows)))
+    axes.barh(places, [count for count, _ in rows], height=0.62, color=theme.source)
+    axes.set_yticks(places, [name.replace("_", " ") for _, name in rows], parse_math=False, color=theme.ink)
+    axes.invert_yaxis()
+    axes.set_xlim(0, rows[0][0] * 1.32)
+    for place, (count, _) in zip(places, rows, strict=True):
+        text = f"  {count:,}  ({_percent(count, read)})"
+        axes.text(count, place, text, va="center", fontsize=8.5, color=theme.muted)
+    return _png(figure)
+
+
+def lengths(source: NDArray[np.int64], target: NDArray[np.int64], theme: Theme) -> bytes:
+    """Pairs by their pieces; ``source[n]`` is how many have ``n`` source pieces."""
+    figure = _figure(5.4, 2.9, theme)
+    axes = figure.subplots()
+    _dress(axes, theme, "Length of the training sentences", "pairs")
+    longest = max(len(source), len(target))
+    width = max(1, longest // 60)
+    for counts, color, name in ((source, theme.source, "source"), (target, theme.target, "target")):
+        binned = np.add.reduceat(counts, np.arange(0, len(counts), width)) if len(counts) else np.zeros(1)
+        edges = np.arange(len(binned) + 1) * width - 0.5
+        mean = float((counts * np.arange(len(counts))).sum() / max(counts.sum(), 1))
+        axes.stairs(binned, edges, fill=True, color=color, alpha=0.22)
+        axes.stairs(binned, edges, color=color, lw=1.5, label=f"{name}, mean {mean:.1f}")
+    axes.set_xlim(-0.5, longest)
+    axes.set_xlabel("pieces in a sentence" + (f", in steps of {width}" if width > 1 else ""), color=theme.muted)
+    axes.yaxis.set_major_formatter(_thousands())
+    _legend(axes, theme)
+    return _png(figure)
+
+
+def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:
+    """Cross-attention (layers, heads, written pieces, source pieces) of one sentence (§3.2.3): the mean over the heads
+    of the upper half of the layers, and below it each head of the last layer."""
+    layers, heads, written, read = weights.shape
+    lower = layers // 2
+    cell, columns = 0.27, min(heads, 4)
+    rows = -(-heads // columns)
+    width = max(4.6, 1.3 + cell * read)
+    small = (width - 0.5) / columns * written / max(read, written)
+    top, bottom = 1.3 + cell * written, rows * (small + 0.3)
+    figure = _figure(width, top + bottom, theme)
+    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[top, bottom])
+    upper, under = parts[0, 0], parts[1, 0]
+    upper.set_facecolor(theme.page)
+    under.set_facecolor(theme.page)
+    axes = upper.subplots()
+    mean = weights[lower:].mean(axis=(0, 1))
+    _map(axes, mean, theme)
+    axes.set_xticks(range(read), source, rotation=55, ha="left", rotation_mode="anchor", parse_math=False)
+    axes.set_yticks(range(written), hypothesis, parse_math=False)
+    axes.tick_params(axis="both", length=0, colors=theme.ink, labelsize=8.5, top=True, bottom=False)
+    axes.tick_params(axis="x", labeltop=True, labelbottom=False)
+    where = f"layer {layers}" if lower + 1 == layers else f"layers {lower + 1} to {layers}"
+    axes.set_xlabel(
+        f"across: source; down: translation\nmean over {heads} heads of {where}", color=theme.muted, fontsize=9
+    )
+    grid = under.subplots(rows, columns, squeeze=False)
+    for head, place in enumerate(grid.flat):
+        place.set_visible(head < heads)
+        place.set_xticks([])
+        place.set_yticks([])
+        if head < heads:
+            _map(place, weights[-1, head], theme)
+            place.set_title(f"layer {layers}, head {head + 1}", fontsize=7.5, color=theme.muted, pad=3)
+    return _png(figure)
+
+
+def _map(axes: Axes, weights: Numbers, theme: Theme) -> None:
+    """Dark on light, or light on dark: no attention is the colour of the page."""
+    colours = LinearSegmentedColormap.from_list("attention", [theme.page, theme.source, theme.strong])
+    axes.imshow(weights, cmap=colours, vmin=0, vmax=max(float(weights.max(initial=0)), 1e-6), aspect="equal")
+    for spine in axes.spines.values():
+        spine.set_color(theme.grid)
+        spine.set_linewidth(0.8)
+
+
+def _mark_best(axes: Axes, course: Curves, theme: Theme) -> None:
+    best = int(course.dev_perplexity.argmin())
+    axes.annotate(
+        f"best {course.dev_perplexity[best]:.2f}",
+        (course.dev_updates[best], course.dev_perplexity[best]),
+        xytext=(0, 7),
+        textcoords="offset points",
+        ha="right" if course.dev_updates[best] > course.dev_updates.max() * 0.6 else "left",
+        color=theme.target,
+        fontsize=9,
+        fontweight="bold",
+    )
+
+
+def _figure(width: float, height: float, theme: Theme) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor=theme.page)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _dress(axes: Axes, theme: Theme, title: str, unit: str) -> None:
+    axes.set_facecolor(theme.page)
+    axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=8)
+    axes.set_ylabel(unit, color=theme.muted, fontsize=9)
+    axes.grid(axis="y", color=theme.grid, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, colors=theme.muted, labelsize=9)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name == "bottom")
+        spine.set_color(theme.grid)
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+
+
+def _legend(axes: Axes, theme: Theme) -> None:
+    axes.legend(
+        fontsize=8.5,
+        labelcolor=theme.ink,
+        loc="upper right",
+        handlelength=1.4,
+        facecolor=theme.page,
+        edgecolor=theme.page,
+        framealpha=1,
+    )
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Round ticks of a log scale, at most seven of them where tens alone do not give more."""
+    tens = [10.0**n for n in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [ten * step for ten in tens for step in steps if low <= ten * step <= high]
+        if len(ticks) <= 7:
+            return ticks
+    return ticks
+
+
+def _thousands() -> FuncFormatter:
+    return FuncFormatter(lambda value, _: f"{value:,.0f}")
+
+
+def _percent(count: int, read: int) -> str:
+    share = 100 * count / max(read, 1)
+    return f"{share:.1f} %" if share >= 0.1 else "under 0.1 %"
+
+
+def _png(figure: Figure) -> bytes:
+    """No program name and no date in the file, so that the same picture has the same bytes."""
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box in a label, not a fault
+        figure.savefig(file, format="png", metadata={"Software": None})
+    return file.getvalue()
