@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -127,7 +128,8 @@ class Checkpoints:
             save_tensors(torn / WEIGHTS, model.state_dict())
             save_tensors(torn / STATE, moments(model, optimizer))
             sums = {name: sha256(torn / name) for name in (WEIGHTS, STATE)}
-            (torn / POSITION).write_text(json.dumps({"position": asdict(position), "sums": sums}))
+            record = {"position": asdict(position), "sums": sums}
+            (torn / POSITION).write_text(json.dumps(record | {"sum": sum_of(record)}))
         except BaseException:
             shutil.rmtree(torn, ignore_errors=True)
             raise
@@ -176,6 +178,8 @@ class Checkpoints:
     def _load(self, folder: Path, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:
         try:
             record = json.loads((folder / POSITION).read_text())
+            if sum_of({name: record[name] for name in ("position", "sums")}) != record["sum"]:
+                raise BadData(f"{folder / POSITION} is not what was written")
             for name, expected in record["sums"].items():
                 if sha256(folder / name) != expected:
                     raise BadData(f"{folder / name} is not what was written")
@@ -200,6 +204,10 @@ def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, T
         for name, parameter in model.named_parameters()
         for key, field in zip(MOMENTS, ("exp_avg", "exp_avg_sq"), strict=True)
     }
+
+
+def sum_of(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:

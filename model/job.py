@@ -85,7 +85,7 @@ class Job:
             known = {name: job["site"][name] for name in Settings.__dataclass_fields__ if name in job.get("site", {})}
             inputs = {name: Path(folder) for name, folder in job["inputs"].items()}
             return Job(job["config"], inputs, Path(job["out"]), Settings(**known))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadConfiguration(f"{path} is no job: {type(error).__name__} {error}") from error
 
 

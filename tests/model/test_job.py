@@ -1,0 +1,98 @@
+"""Jobs end with a reason, and their progress survives a kill in mid-line."""
+
+import errno
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.job import BadConfiguration, BadData, Diverged, Job, Metrics, Preempted, StopSignal, leave, main, why
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "words"),
+    [
+        (BadData("x.arrow is cut"), "bad_data", "x.arrow is cut"),
+        (BadConfiguration("no such device"), "bad_configuration", "no such device"),
+        (Diverged("loss of update 3"), "diverged", "loss of update 3"),
+        (Preempted("asked to end"), "preempted", "asked to end"),
+        (ValueError("model.heads is 0"), "bad_configuration", "model.heads is 0"),
+        (OSError(errno.ENOSPC, "No space", "a/b"), "no_space", "a/b"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried 5 GiB"), "out_of_memory", "micro_batch_tokens"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out_of_memory", "did not fit"),
+        (MemoryError(), "out_of_memory", "did not fit"),
+        (KeyError("x"), "failed", "KeyError"),
+    ],
+)
+def test_every_failure_has_a_reason_and_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str, words: str
+) -> None:
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"config": {}, "inputs": {}, "out": str(tmp_path / "out"), "site": {"threads": 1}}))
+    monkeypatch.setattr(sys, "argv", ["job", str(job)])
+
+    def fail(_: Job) -> dict[str, object]:
+        raise error
+
+    with pytest.raises(SystemExit) as end:
+        main(fail)
+    assert end.value.code == 1
+    left = json.loads((tmp_path / "out" / "exit.json").read_text())
+    assert left["reason"] == reason == why(error)[0]
+    assert words in left["message"]
+    assert "\n" not in left["message"]
+
+
+def test_done_has_facts_and_only_the_first_rank_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"config": {}, "inputs": {}, "out": str(tmp_path), "site": {"a_later_setting": 1}}))
+    monkeypatch.setattr(sys, "argv", ["job", str(job)])
+    monkeypatch.setenv("RANK", "1")
+    main(lambda _: {})
+    assert not (tmp_path / "exit.json").exists()
+    monkeypatch.setenv("RANK", "0")
+    main(lambda _: {"pairs": 3})
+    assert json.loads((tmp_path / "exit.json").read_text()) == {"reason": "done", "message": "", "facts": {"pairs": 3}}
+
+
+def test_a_rank_that_was_taken_along_does_not_hide_the_cause(tmp_path: Path) -> None:
+    leave(tmp_path, "out_of_memory", "a batch did not fit", {})
+    leave(tmp_path, "failed", "RuntimeError: connection closed by peer", {})
+    assert json.loads((tmp_path / "exit.json").read_text())["reason"] == "out_of_memory"
+    (tmp_path / "exit.json").unlink()
+    leave(tmp_path, "failed", "RuntimeError: connection closed by peer", {})
+    leave(tmp_path, "out_of_memory", "a batch did not fit", {})
+    assert json.loads((tmp_path / "exit.json").read_text())["reason"] == "out_of_memory"
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"config": {}, "inputs": [], "out": "x"}'])
+def test_what_is_no_job_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "job.json").write_text(content)
+    with pytest.raises(BadConfiguration, match=r"job.json is no job"):
+        Job.read(tmp_path / "job.json")
+
+
+def test_a_torn_line_does_not_swallow_the_next(tmp_path: Path) -> None:
+    Metrics(tmp_path).write(1, 2, {"loss": 3.5})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"time": 1, "do')
+    Metrics(tmp_path).write(2, 2, {"loss": 3.0})
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["done"], row["total"], row["loss"]) for row in rows] == [(1, 2, 3.5), (2, 2, 3.0)]
+
+
+def test_signals_are_noted_however_often_they_come() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        stop = StopSignal()
+        assert not stop.came
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        assert stop.came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
