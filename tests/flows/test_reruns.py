@@ -1,6 +1,7 @@
 """What the project promises: only what failed, or was lost, or depends on what changed, runs again."""
 
 import importlib
+import inspect
 import shutil
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ def break_stage(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         (out / "half").write_text("half")
         raise BadData("line 7 is torn")
 
-    monkeypatch.setattr(getattr(importlib.import_module(f"tasks.{name}"), name), "body", broken)
+    stage = getattr(importlib.import_module(f"tasks.{name}"), name)
+    monkeypatch.setattr(broken, "__signature__", inspect.signature(stage.body), raising=False)
+    monkeypatch.setattr(stage, "body", broken)
 
 
 @pytest.mark.parametrize("name", STAGES)

@@ -1,0 +1,93 @@
+"""The command line: words in, answers and exit codes out."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.runs import RUNS
+
+REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
+
+
+def repro(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*REPRO, *words], input=stdin, capture_output=True, text=True, check=False, timeout=280)
+
+
+def test_runs_are_listed_one_a_line() -> None:
+    done = repro("runs")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(RUNS)
+
+
+@pytest.mark.parametrize("command", ["", "run", "plan", "translate", "models"])
+def test_help_has_an_example(command: str) -> None:
+    done = repro(*filter(None, [command]), "--help")
+    assert done.returncode == 0
+    assert "Example" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "dem"], "unknown run 'dem', known are: demo, multi30k-ende"),
+        (["plan", "demo", "--until", "trian"], "unknown stage 'trian', known are: download,"),
+        (["plan", "demo", "--from", "nothing"], "unknown stage 'nothing'"),
+        (["run", "demo", "--force", "nothing"], "unknown stage 'nothing'"),
+        (["plan", "demo", "--set", "training.update=3"], "did you mean updates"),
+        (["plan", "demo", "--set", "averaging.count=9"], "averaging.count is 9, allowed is at most training.keep"),
+        (["plan", "demo", "--site", "moon"], "unknown site 'moon', known are: local, gpu"),
+        (["plan", "nowhere.py:TINY"], "no file 'nowhere.py'"),
+        (["fly"], "fly"),
+        (["run"], "run"),
+        (["run", "demo", "--nothing"], "--nothing"),
+    ],
+)
+def test_wrong_words_are_answered_in_one_line_with_2(words: list[str], sentence: str) -> None:
+    done = repro(*words)
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_plan_says_miss_and_why_as_json() -> None:
+    done = repro("plan", "demo", "--json", "--until", "clean")
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    assert [stage["stage"] for stage in outcome["stages"]][-1] == "clean"
+    assert {stage["state"] for stage in outcome["stages"]} == {"miss"}
+    assert set(outcome) == {"run", "stages", "scores", "model_version"}
+
+
+def test_a_run_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "my_runs.py"
+    file.write_text("from dataclasses import replace\nfrom flows.runs import DEMO\nMINE = replace(DEMO, name='mine')\n")
+    assert json.loads(repro("plan", f"{file}:MINE", "--json").stdout)["run"] == "mine"
+    assert json.loads(repro("plan", "--run", f"{file}:MINE", "--json").stdout)["run"] == "mine"
+    answer = repro("plan", f"{file}:YOURS")
+    assert (answer.returncode, "its runs are: DEMO, MINE" in answer.stderr) == (2, True)
+    file.write_text("1 / 0\n")
+    assert "ZeroDivisionError" in repro("plan", f"{file}:MINE").stderr
+
+
+def test_no_model_yet() -> None:
+    assert "repro run demo" in repro("models").stderr
+    done = repro("translate", "--model", "demo@champion", stdin="A dog.\n")
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_failed_stage_is_the_last_word(tmp_path: Path) -> None:
+    """The whole way through Prefect: its server, a task that fails, the exit code, and the record as JSON."""
+    done = repro("run", "wmt14-sample-ende", "--json", "--until", "download")
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("repro: download wmt14_sample/train.en.gz failed: ")
+    assert "REPRO_MIRRORS" in last
+    assert "Traceback" not in done.stderr
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    assert outcome["stages"][-1]["state"] == "failed"
+    assert not list(Path(os.environ["REPRO_ROOT"]).glob("download/*"))

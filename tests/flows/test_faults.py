@@ -1,0 +1,225 @@
+"""Bad input and bad luck: one clear sentence, nothing lost, nothing half-published, and the next run completes."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import psutil
+import pytest
+from small_pipeline import ForkLauncher, run_small, small_run
+
+from flows.running import Request, StageFailed, plan
+from flows.runs import RUNS, Run
+from infra.store import Store
+from tasks import execution
+from tasks.corpora import Corpus, File, Part
+from tasks.filters import Filters, Length
+
+HERE = Path(__file__).parent
+PIPELINE = f"""
+import sys; sys.path.insert(0, {str(HERE)!r})
+import pathlib, torch
+from flows.runs import RUNS
+from small_pipeline import ForkLauncher, run_small, small_run
+from infra.launch.local import LocalLauncher
+RUNS["small"] = small_run(pathlib.Path(sys.argv[1]))
+print("ready", flush=True)
+run_small()
+"""
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty root, a mirror with the small run's files, and that run among the runs."""
+    monkeypatch.setenv("REPRO_MIRRORS", str(tmp_path / "mirror"))
+    monkeypatch.setenv("REPRO_THREADS", "1")
+    monkeypatch.setattr(execution, "LocalLauncher", ForkLauncher)
+    monkeypatch.setitem(RUNS, "small", small_run(tmp_path / "mirror"))
+    return tmp_path / "mirror"
+
+
+def change(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> Run:
+    run = replace(RUNS["small"], **fields)
+    monkeypatch.setitem(RUNS, "small", run)
+    return run
+
+
+def failure() -> str:
+    with pytest.raises(StageFailed) as failed:
+        run_small()
+    return str(failed.value)
+
+
+def nothing_half_published(root: Path) -> bool:
+    return not list(root.glob("*/*.partial-*"))
+
+
+def test_a_wrong_file_names_both_sums_and_is_not_kept(mirror: Path, tmp_path: Path) -> None:
+    path = mirror / "small" / "train.de"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"x")
+    told = failure()
+    assert told.startswith("download small/train.de failed: ")
+    assert RUNS["small"].corpus.parts[0].target.file.sha256 in told
+    assert nothing_half_published(tmp_path / "repro")
+    path.write_bytes(whole)
+    assert run_small(Request("small", until="download")).rows[0].state == "cached"
+
+
+def test_unequal_line_counts_are_both_named(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import hashlib
+
+    run = RUNS["small"]
+    short = b"\n".join((mirror / "small" / "train.de").read_bytes().split(b"\n")[:599]) + b"\n"
+    (mirror / "small" / "short.de").write_bytes(short)
+    part = run.corpus.parts[0]
+    torn = replace(part.target, file=File("small/short.de", sha256=hashlib.sha256(short).hexdigest()))
+    change(monkeypatch, corpus=Corpus("small", "en", "de", (Part("small", part.source, torn),)))
+    told = failure()
+    assert told.startswith("clean failed: ")
+    assert "600" in told
+    assert "599" in told
+
+
+def test_filters_that_leave_nothing_are_named(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(monkeypatch, filters=Filters((Length(149, 150),)))
+    assert "length" in failure().lower()
+
+
+def test_a_vocabulary_larger_than_the_data_allows(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(monkeypatch, vocabulary=replace(RUNS["small"].vocabulary, size=90_000))
+    told = failure()
+    assert told.startswith("learn_bpe failed: vocabulary.size is 90000")
+
+
+def test_limits_that_no_pair_meets(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(monkeypatch, sharding=replace(RUNS["small"].sharding, max_pieces=1))
+    assert failure().startswith("shard train failed: ")
+
+
+def test_a_batch_that_a_pair_does_not_fit_into(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(monkeypatch, training=replace(RUNS["small"].training, batch_tokens=10))
+    told = failure()
+    assert told.startswith("train failed: ")
+    assert "10" in told
+
+
+def test_no_space_left(mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "little"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", place], capture_output=True).returncode:
+        pytest.skip("NOT RUN: a small file system cannot be mounted here")
+    try:
+        monkeypatch.setenv("REPRO_ROOT", str(place))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+        with pytest.raises(StageFailed, match=r"failed: no space left .*REPRO_ROOT") as failed:
+            run_small()
+        assert any(row.state == "completed" for row in failed.value.outcome.rows)
+        assert nothing_half_published(place)
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def test_a_truncated_shard_and_checkpoint_are_made_again(small: Path) -> None:
+    for row in plan(Request("small")).rows:
+        if row.stage in ("shard", "train"):
+            file = max(Path(row.path).rglob("*.arrow" if row.stage == "shard" else "model.safetensors"))
+            os.truncate(file, file.stat().st_size // 2)
+    outcome = run_small()
+    assert {row.stage for row in outcome.rows if row.state == "completed"} == {"shard", "train"}
+
+
+def _run_and_tell(answers: "Queue[list[tuple[str, str, str]]]") -> None:
+    answers.put([(row.stage, row.item, row.state) for row in run_small().rows])
+
+
+def test_two_runs_at_once_share_every_stage(mirror: Path) -> None:
+    import torch  # noqa: F401  loaded once, before the forks
+
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    both = [context.Process(target=_run_and_tell, args=(answers,)) for _ in range(2)]
+    for process in both:
+        process.start()
+    told = [answers.get(timeout=120) for _ in both]
+    for process in both:
+        process.join()
+    for mine, yours in zip(*told, strict=True):
+        assert mine[:2] == yours[:2]
+        assert sorted((mine[2], yours[2])) == ["cached", "completed"], mine
+
+
+def _descendants(marker: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("REPRO_ROOT") == marker and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return [process for process in found if process.pid != os.getpid()]
+
+
+@pytest.fixture
+def interrupted(mirror: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    root = str(tmp_path / "interrupted")
+    environment = os.environ | {"REPRO_ROOT": root}
+    command = [sys.executable, "-c", PIPELINE, str(mirror)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("stage", ["clean", "train", "translate"])
+def test_interrupted_anywhere_the_next_run_completes_with_the_same_weights(
+    interrupted: subprocess.Popen[str],
+    finished_root: Path,
+    tmp_path: Path,
+    stage: str,
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = tmp_path / "interrupted"
+    while not list((root / stage).glob("*.partial*")):
+        assert interrupted.poll() is None, interrupted.stderr and interrupted.stderr.read()
+        time.sleep(0.005)
+    time.sleep(random.Random(stage).random() / 2)
+    interrupted.send_signal(number)
+    interrupted.wait(60)
+    for _ in range(100):
+        if not _descendants(str(root)):
+            break
+        time.sleep(0.1)
+    assert _descendants(str(root)) == [], "no process is left behind"
+    if number == signal.SIGINT:
+        assert nothing_half_published(root)
+    monkeypatch.setenv("REPRO_ROOT", str(root))
+    outcome = run_small()
+    assert {row.state for row in outcome.rows} <= {"completed", "cached"}
+    assert not list(root.glob("*/*.partial*"))
+    row = next(row for row in outcome.rows if row.stage == "average")
+    undisturbed = Store(finished_root).manifest("average", row.key)
+    again = Store(root).manifest("average", row.key)
+    assert undisturbed
+    assert again
+    assert again.content == undisturbed.content
+
+
+def test_a_run_leaves_a_record(small: Path) -> None:
+    record = json.loads(max((small / "runs" / "small").glob("*.json")).read_text())
+    assert record["outcome"] == "FINISHED"
+    assert len(record["stages"]) == len(plan(Request("small")).rows)
