@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from infra.faults import BadData
 from infra.store import Artifact
-from model import endings
 from model.bpe import Pieces
 from model.fields import require
 from tasks.stage import Facts, progress, stage
@@ -59,13 +58,10 @@ EVERYTHING = Sharding(min_pieces=0, max_pieces=2**31 - 1)
 
 
 class Encoder:
-    """Batches of text to batches of pieces. Raises BadData where the vocabulary cannot be read."""
+    """Batches of text to batches of pieces."""
 
     def __init__(self, vocabulary: Path, sharding: Sharding) -> None:
-        try:
-            pieces = Pieces.load(vocabulary)
-        except endings.BadData as error:
-            raise BadData(str(error)) from error
+        pieces = Pieces.load(vocabulary)
         self._sharding = sharding
         self._source = WordTable(pieces.source)
         self._target = self._source if pieces.joint else WordTable(pieces.target)

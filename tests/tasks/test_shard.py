@@ -103,11 +103,6 @@ def test_large_vocabularies_take_32_bits(vocabulary: Artifact, monkeypatch: pyte
         assert Encoder(vocabulary.path(), EVERYTHING).schema.field("source").type == pa.list_(kind)
 
 
-def test_a_vocabulary_that_cannot_be_read_is_bad_data(tmp_path: Path, text: Artifact) -> None:
-    with pytest.raises(BadData, match=r"has no tokenizer\.json"):
-        shard.body(tmp_path, text, text, EVERYTHING)
-
-
 def test_limits_keep_what_lies_on_them() -> None:
     source, target = np.array([2, 3, 10, 11, 4, 4]), np.array([3, 3, 10, 10, 8, 9])
     assert Sharding(3, 10, 2.0).keeps(source, target).tolist() == [False, True, True, False, True, False]
