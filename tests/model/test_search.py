@@ -170,6 +170,19 @@ def test_of_equal_values_the_first_are_taken(rows: list[list[int]], count: int) 
     assert values.tolist() == [[row[column] for column in best] for row, best in zip(rows, expected, strict=True)]
 
 
+@given(
+    seed=st.integers(0, 10**6), size=st.integers(1, 300), count=st.integers(1, 12), values=st.sampled_from([3, 10**6])
+)
+@settings(max_examples=60, deadline=None)
+def test_the_greatest_are_found_among_many(seed: int, size: int, count: int, values: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randint(values, (3, size), generator=generator).float()
+    found, columns = top(table, min(count, size))
+    expected = table.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(found, expected.values[:, :count])
+    assert torch.equal(columns, expected.indices[:, :count])
+
+
 class UncachedStep:
     """The whole prefix again for every piece, one sentence at a time without padding."""
 
