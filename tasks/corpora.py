@@ -111,20 +111,20 @@ DEMO = Corpus(
     (
         Part(
             "demo",
-            _demo("train.en", "fcc8797c902644890d649aa8f3e937d8299e81bb81c7818eb39fa5e359576b4d"),
-            _demo("train.de", "cba721abaecc9b1da05777dc28ee697e9b70327e55be5956dc7103c90d2c5751"),
+            _demo("train.en", "57a73466ec4fa6c104f0df3f10bc26ef340208155c277e1c57399ebaeae98292"),
+            _demo("train.de", "c1840bc9cfa2b2d417c3f27d4e0d6517cb57a9a227d87defb1913311bd0150fa"),
         ),
     ),
 )
 DEMO_DEV = EvaluationSet(
     "dev",
-    _demo("dev.en", "076ddbf0e3c88587fb246188532e2979dee6ad7042310885461292703b3634bf"),
-    _demo("dev.de", "2193c542537d577f21e4e784a7d4ce70cadf9e05212bcb7e2c07760d154e9113"),
+    _demo("dev.en", "771aac1e1d17a4bffbdeb77f443da9a704fd45c5084c56452a840be297531e82"),
+    _demo("dev.de", "ea864e2531e94bc0ffba6820ee21a25b56695deea4f7875cd88e29a916fec8b7"),
 )
 DEMO_TEST = EvaluationSet(
     "test",
-    _demo("test.en", "ecaf74745cdac262156fc277c913dc7e42fba0530b7f0f2c4ed5145fbc9c6c9d"),
-    _demo("test.de", "68b8eb079cb23e7718fd392912a05fb602a7efc88e0f4f11545e49adfbaeac8f"),
+    _demo("test.en", "68dff6676b7325441e4df2a23925cbb324293f38cce95fdcd47921839cd76755"),
+    _demo("test.de", "41fe59999812da3f798bbf137b9b8a2881b85f588eb092eaab9cf056508a046d"),
 )
 
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"

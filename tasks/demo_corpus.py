@@ -16,7 +16,7 @@ SEED = 1706_03762
 PAIRS = 20_000
 HELD_OUT = 500
 """Pairs of the dev set, and of the test set."""
-RESERVED = {"adjective": 30, "compound": 6, "number": 8}
+RESERVED = {"adjective": 30, "compound": 5, "number": 8}
 """How many combinations of each kind training text must not show."""
 
 DEFECTS: dict[str, int] = {

@@ -100,7 +100,7 @@ def noun_phrase(draw: Draw, noun: Noun, determiners: Sequence[str], several: flo
     plural = draw.chance(several)
     determiner = "the" if plural and draw.chance(0.4) else draw.one(determiners)
     adjectives = _ADJECTIVES[noun.kind]
-    quality = draw.one(adjectives) if draw.chance(0.3) else Adjective("", "", "", "", "")
+    quality = draw.one(adjectives) if draw.chance(0.25) else Adjective("", "", "", "", "")
     combined = [f"adjective {quality.english}+{noun.english.split(' ')[-1]}"] if quality.english else []
     combined += [f"compound {noun.parts}"] if noun.parts else []
     gender = 3 if plural else noun.gender
@@ -371,7 +371,7 @@ def counted(draw: Draw) -> Pair:
     return _sentence(source, target, combined + goods.combined)
 
 
-_KINDS = (*(statement,) * 12, *(question,) * 2, *(joint,) * 2, saying, relative, *(being,) * 2, counted)
+_KINDS = (*(statement,) * 12, *(question,) * 2, joint, saying, relative, *(being,) * 2, counted)
 
 
 def pair(draw: Draw) -> Pair:
