@@ -19,7 +19,7 @@ from model.translator import Translation, Translator, batches
 from tasks.learn_bpe import Vocabulary, learn
 
 LINES = ["Two dogs run.", "", "A dog", "The men don't run over the green meadow again.", "   ", "It's 2014, isn't it?"]
-DECODING = Decoding(beam=3, max_extra=4)
+DECODING = Decoding(beam=3, alpha=2.0, max_extra=4)
 SHAPE = Model(layers=2, d_model=32, d_ff=64, heads=2, d_k=16, d_v=16, init="normal", tied=False)
 
 
@@ -35,7 +35,7 @@ class Ending(Transformer):
 
     def logits(self, hidden_RTD: Tensor) -> Tensor:
         logits = super().logits(hidden_RTD)
-        logits[..., EOS] = logits.amax(dim=-1) - 0.5
+        logits[..., EOS] = logits.amax(dim=-1) - 1.0
         return logits
 
 
@@ -101,9 +101,9 @@ def test_learned_positions_bound_the_output(vocabulary: Path) -> None:
 def test_the_search_scores_as_the_model_does_with_the_whole_target_at_once(translator: Translator) -> None:
     draw = random.Random(1)
     sources = [[draw.randrange(4, 290) for _ in range(draw.randrange(1, 12))] for _ in range(40)]
-    hypotheses = translator.search(sources, Decoding(beam=4, alpha=1, max_extra=5))
+    hypotheses = translator.search(sources, Decoding(beam=4, alpha=2.0, max_extra=5))
     finished = [n for n, hypothesis in enumerate(hypotheses) if hypothesis.finished]
-    assert finished
+    assert len({hypotheses[n].length for n in finished}) > 1
     found = translator.log_probabilities([sources[n] for n in finished], [hypotheses[n].pieces for n in finished])
     assert found == pytest.approx([hypotheses[n].log_probability for n in finished], abs=1e-3)
 
