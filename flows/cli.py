@@ -24,7 +24,7 @@ app = App(
     name="repro",
     help="""Reproduce "Attention Is All You Need": one cached, retryable DAG from archives to a registered model.
 
-    Examples:
+    For example:
 
     repro run demo            the whole story on the embedded corpus
 
@@ -72,7 +72,7 @@ def run_command(
 ) -> None:
     """Run what is missing of a run; stages whose result is there stay cached.
 
-    Examples:
+    For example:
 
     repro run demo
 

@@ -1,0 +1,97 @@
+"""The whole way as a user walks it: command line, Prefect's own server, torchrun, MLflow, and back by alias."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_cli import repro
+
+HERE = Path(__file__).parent
+MINE = f"""
+import pathlib, sys
+sys.path.insert(0, {str(HERE)!r})
+from small_pipeline import small_run
+SMALL = small_run(pathlib.Path({{mirror!r}}))
+"""
+PREDICT = """
+import mlflow
+model = mlflow.pyfunc.load_model("models:/small@champion")
+print(len(model.predict(["The dog sees a cat.", ""])))
+"""
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the small run was run twice through Prefect; ``first.json`` and ``again.json`` tell of it."""
+    folder = tmp_path_factory.mktemp("walked")
+    (folder / "mine.py").write_text(MINE.format(mirror=str(folder / "mirror")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REPRO_ROOT", str(folder / "root"))
+        patch.setenv("REPRO_MIRRORS", str(folder / "mirror"))
+        patch.setenv("REPRO_THREADS", "1")
+        for name in ("first", "again"):
+            begun = time.monotonic()
+            done = repro("run", f"{folder / 'mine.py'}:SMALL", "--json")
+            assert done.returncode == 0, done.stderr
+            outcome = json.loads(done.stdout.splitlines()[-1]) | {"wall": time.monotonic() - begun, "said": done.stderr}
+            (folder / f"{name}.json").write_text(json.dumps(outcome))
+    return folder
+
+
+@pytest.fixture
+def here(walked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REPRO_ROOT", str(walked / "root"))
+    return walked
+
+
+def test_first_all_is_made_then_all_is_cached(here: Path) -> None:
+    first, again = (json.loads((here / f"{name}.json").read_text()) for name in ("first", "again"))
+    assert {stage["state"] for stage in first["stages"]} == {"completed"}
+    assert {stage["state"] for stage in again["stages"]} == {"cached"}
+    assert first["scores"] == again["scores"]
+    assert set(first["scores"]) == {"dev", "test"}
+    assert first["model_version"] == again["model_version"] == "small/1"
+    for stage in first["stages"]:
+        assert set(stage) >= {"stage", "item", "key", "state", "seconds", "path", "facts"}
+        assert Path(stage["path"]).is_dir()
+    assert "mlflow ui" in first["said"]
+    assert "prefect server start" in first["said"]
+    assert "reference" in first["said"], "a few translations are shown"
+
+
+def test_prefect_remembers_the_run_with_names_a_person_can_read(here: Path) -> None:
+    with sqlite3.connect(here / "root" / "prefect" / "prefect.db") as database:
+        runs = database.execute("select name, state_type from flow_run").fetchall()
+        names = {name for (name,) in database.execute("select name from task_run")}
+        states = {state for (state,) in database.execute("select state_type from task_run")}
+        artifacts = {key for (key,) in database.execute("select key from artifact")}
+    assert [state for _, state in runs] == ["COMPLETED"]
+    assert {"download small/train.en", "clean", "train", "translate dev", "score test", "register"} <= names
+    assert states == {"COMPLETED"}
+    assert "scores" in artifacts
+
+
+def test_the_model_is_listed_loaded_and_translates(here: Path) -> None:
+    listed = repro("models").stdout
+    assert listed.startswith("small/1 ")
+    assert "champion" in listed
+    assert "candidate" in listed
+    done = repro("translate", "--model", "small@candidate", stdin="The dog sees a cat.\n\nA cat.\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 3
+    assert done.stdout.split("\n")[1] == ""
+    environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{here / 'root' / 'mlflow.db'}"}
+    loaded = subprocess.run([sys.executable, "-c", PREDICT], env=environment, capture_output=True, text=True, cwd=here)
+    assert loaded.stdout.strip() == "2", loaded.stderr
+
+
+def test_unknown_models_name_their_neighbours(here: Path) -> None:
+    done = repro("translate", "--model", "smal@candidate", stdin="A cat.\n")
+    assert done.returncode in (1, 2)
+    assert "small" in done.stderr
+    assert "Traceback" not in done.stderr
