@@ -62,7 +62,7 @@ def load_weights(model: Transformer, folder: Path) -> None:
     try:
         model.load_state_dict(load_tensors(folder / WEIGHTS))
     except RuntimeError as error:
-        raise BadData(f"{folder / WEIGHTS} is of another model: {str(error).splitlines()[-1].strip()}") from error
+        raise BadData(f"{folder / WEIGHTS} is of another model: {str(error).splitlines()[-1].strip()[:200]}") from error
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -147,16 +147,18 @@ class Checkpoints:
             else:
                 shutil.rmtree(self.path(update))
 
-    def resume(self, model: Transformer, optimizer: torch.optim.Optimizer, damaged: Callable[[str], None]) -> Position:
+    def resume(
+        self, model: Transformer, optimizer: torch.optim.Optimizer, damaged: Callable[[int, str], None]
+    ) -> Position:
         """Load the newest whole checkpoint into ``model`` and ``optimizer``; the start where there is none.
 
-        ``damaged`` is told, in a sentence, of every newer one that is not whole.
+        ``damaged`` is told of every newer one that is not whole: its update, and a sentence.
         """
         for update in reversed(self.updates()):
             try:
                 return self._load(self.path(update), model, optimizer)
             except BadData as fault:
-                damaged(f"checkpoint of update {update} passed over: {fault}")
+                damaged(update, f"checkpoint of update {update} passed over: {fault}")
         return Position()
 
     def remove_after(self, update: int) -> None:

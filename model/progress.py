@@ -89,11 +89,11 @@ class Progress:
         if self.metrics:
             self.metrics.write(update, self.total, values)
 
-    def damaged(self, sentence: str) -> None:
+    def damaged(self, update: int, sentence: str) -> None:
         """Tell that a checkpoint was passed over."""
         if self.metrics:
             print(sentence, file=sys.stderr, flush=True)
-            self.metrics.write(0, self.total, {"damaged": sentence})
+            self.metrics.write(update, self.total, {"damaged": sentence})
 
     def end(self, facts: Facts) -> None:
         """The last row, from which a job that finds all its work done takes its facts."""

@@ -62,6 +62,8 @@ class Trainer:
             shards.check_pieces("target", target_size)
         self.plan = Plan(self.shards, self.training.batch_tokens, self.training.seed)
 
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
         torch.manual_seed(self.training.seed)
         self.model = Transformer(config, source_size, target_size).to(self.device)
         self.optimizer = torch.optim.Adam(

@@ -53,6 +53,10 @@ def test_weights_of_another_shape_are_named(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
+def fail(update: int, sentence: str) -> None:
+    pytest.fail(f"{update}: {sentence}")
+
+
 def saved(folder: Path, *updates: int) -> Checkpoints:
     checkpoints = Checkpoints(folder, every=10, keep=2, last=45)
     model, optimizer = made()
@@ -64,7 +68,7 @@ def saved(folder: Path, *updates: int) -> Checkpoints:
 def test_resuming_gives_weights_moments_and_position(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10)
     model, optimizer = made(seed=1)
-    position = checkpoints.resume(model, optimizer, pytest.fail)
+    position = checkpoints.resume(model, optimizer, fail)
     assert position == Position(update=10, epoch=1)
     first, first_optimizer = made()
     for (name, a), (_, b) in zip(first.named_parameters(), model.named_parameters(), strict=True):
@@ -88,7 +92,7 @@ def test_a_broken_checkpoint_falls_back_to_the_one_before(tmp_path: Path, name: 
         broken.write_bytes(content[:-9] if damage == "cut" else altered)
     told: list[str] = []
     model, optimizer = made(seed=1)
-    position = checkpoints.resume(model, optimizer, told.append)
+    position = checkpoints.resume(model, optimizer, lambda _, sentence: told.append(sentence))
     assert position.update == 10
     assert len(told) == 1
     assert "00000017" in told[0]
@@ -100,7 +104,7 @@ def test_nothing_left_to_resume_starts_anew(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10)
     (checkpoints.path(10) / "state.safetensors").unlink()
     told: list[str] = []
-    assert checkpoints.resume(*made(), told.append) == Position()
+    assert checkpoints.resume(*made(), lambda _, sentence: told.append(sentence)) == Position()
     assert len(told) == 1
 
 
@@ -131,7 +135,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
         checkpoints.save(*made(seed=1), Position(update=20))
     monkeypatch.undo()
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000010"]
-    assert checkpoints.resume(*made(seed=1), pytest.fail).update == 10
+    assert checkpoints.resume(*made(seed=1), fail).update == 10
 
 
 def test_the_system_s_error_comes_out_of_the_library_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
