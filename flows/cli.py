@@ -32,6 +32,7 @@ app = App(
 
     repro translate --model demo@candidate < in.txt > out.txt""",
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,  # answered in main
 )
 
 Name = Annotated[str, Parameter(help="a run's name (see `repro runs`), or FILE.py:NAME for one of your own")]

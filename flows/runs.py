@@ -56,18 +56,18 @@ class Run:
         require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}")
 
 
-def careful(source: str, target: str, exclude: tuple[str, ...]) -> Filters:
+def careful(source: str, target: str, words: Length, exclude: tuple[str, ...]) -> Filters:
     """What suits small or noisy text: broken, overlong, foreign and repeated lines leave, and lines of the sets."""
     rules = (
         Empty(),
         InvalidUnicode(),
         NoLetters(),
-        Length(1, 150),
         OverlongWord(),
-        LengthRatio(2.5),
+        words,
         Identical(),
         Script(),
         Language(source, target),
+        LengthRatio(2.5),
         NotIn(),
         Distinct(),
     )
@@ -83,18 +83,18 @@ DEMO = Run(
     corpus=corpora.DEMO,
     sets=(corpora.DEMO_DEV, corpora.DEMO_TEST),
     dev="dev",
-    filters=careful("en", "de", ("dev", "test")),
+    filters=careful("en", "de", Length(2, 60), ("dev", "test")),
     vocabulary=Vocabulary(size=1_500),
     sharding=Sharding(max_pieces=100),
-    model=Model(layers=2, d_model=128, d_ff=384, heads=4, d_k=32, d_v=32, p_drop=0.1, norm="pre"),
+    model=Model(layers=2, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, norm="pre"),
     training=Training(
-        updates=600,
-        batch_tokens=4_000,
-        schedule="inverse_sqrt",
-        warmup=100,
-        peak=4e-3,
-        checkpoint_every=50,
-        dev_every=100,
+        updates=650,
+        batch_tokens=2_000,
+        schedule="linear",
+        warmup=80,
+        peak=6e-3,
+        checkpoint_every=15,
+        dev_every=130,
     ),
     averaging=Averaging(5),
     decoding=Decoding(),
@@ -106,17 +106,17 @@ MULTI30K_ENDE = Run(
     corpus=corpora.MULTI30K_ENDE,
     sets=(corpora.MULTI30K_ENDE_VAL, corpora.MULTI30K_ENDE_TEST),
     dev="val",
-    filters=careful("en", "de", ("val", "test_2016_flickr")),
+    filters=careful("en", "de", Length(1, 100), ("val", "test_2016_flickr")),
     vocabulary=Vocabulary(size=8_000),
     sharding=Sharding(max_pieces=100),
-    model=Model(layers=4, d_model=128, d_ff=512, heads=4, d_k=32, d_v=32, p_drop=0.2, norm="pre"),
+    model=Model(layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, p_drop=0.2, norm="pre"),
     training=Training(
         updates=4_000,
-        batch_tokens=4_000,
-        schedule="inverse_sqrt",
-        warmup=1_000,
-        peak=3e-3,
-        checkpoint_every=100,
+        batch_tokens=4_096,
+        schedule="linear",
+        warmup=400,
+        peak=5e-3,
+        checkpoint_every=40,
         keep=8,
         dev_every=200,
     ),
@@ -130,7 +130,7 @@ MULTI30K_ENFR = replace(
     about="Multi30k English-French, settings of multi30k-ende",
     corpus=corpora.MULTI30K_ENFR,
     sets=(corpora.MULTI30K_ENFR_VAL, corpora.MULTI30K_ENFR_TEST),
-    filters=careful("en", "fr", ("val", "test_2016_flickr")),
+    filters=careful("en", "fr", Length(1, 100), ("val", "test_2016_flickr")),
 )
 
 WMT14_SAMPLE_ENDE = Run(
@@ -139,7 +139,7 @@ WMT14_SAMPLE_ENDE = Run(
     corpus=corpora.WMT14_SAMPLE_ENDE,
     sets=(corpora.WMT14_SAMPLE_NEWSTEST2013,),
     dev="newstest2013",
-    filters=careful("en", "de", ("newstest2013",)),
+    filters=careful("en", "de", Length(1, 150), ("newstest2013",)),
     vocabulary=Vocabulary(size=10_000),
     sharding=Sharding(max_pieces=150),
     model=Model(layers=3, d_model=256, d_ff=1024, heads=4, d_k=64, d_v=64, p_drop=0.2, norm="pre"),
