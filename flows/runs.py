@@ -111,10 +111,10 @@ MULTI30K_ENDE = Run(
     sharding=Sharding(max_pieces=100),
     model=Model(layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, p_drop=0.2, norm="pre"),
     training=Training(
-        updates=4_000,
+        updates=3_200,
         batch_tokens=4_096,
         schedule="linear",
-        warmup=400,
+        warmup=320,
         peak=5e-3,
         checkpoint_every=40,
         keep=8,
