@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
-from flows.display import score_table, stage_table
+from flows.display import console, score_table, stage_table
 from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan
 from flows.runs import RUNS
 from infra.faults import BadConfiguration, Fault
@@ -199,7 +199,7 @@ def _through_prefect(request: Request) -> Outcome:
 
 def _show(outcome: Outcome, site: Site) -> None:
     """The stages, the scores, a few translations, and where to look on."""
-    error = Console(stderr=True, highlight=False)
+    error = console()
     error.print()
     error.print(stage_table(outcome.rows))
     if outcome.scores:

@@ -13,6 +13,9 @@ from tasks.stage import Call
 
 PLAIN_SECONDS = 10.0
 """Between two progress lines where the terminal cannot rewrite one."""
+WIDE = 160
+LONGEST_WORD = 40
+"""A fact longer than this (a sum, a signature) is left to the manifest."""
 COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red", "miss": "yellow", "waits": "yellow"}
 
 
@@ -20,7 +23,7 @@ class TerminalDisplay:
     """Shows a run; ``follow`` is called with every progress as well (Prefect's artifact)."""
 
     def __init__(self, follow: Callable[[Call, float, float, str], None]) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console = console()
         self.follow = follow
         self._live = sys.stderr.isatty()
         self._begun = time.monotonic()
@@ -68,6 +71,12 @@ class TerminalDisplay:
             sys.stderr.flush()
 
 
+def console() -> Console:
+    """Stderr; where it is no terminal, lines as long as they are."""
+    width = None if sys.stderr.isatty() else WIDE
+    return Console(stderr=True, highlight=False, width=width)
+
+
 def stage_table(rows: Sequence[Row]) -> Table:
     """Stages with state, seconds and facts; ``why`` where there is one."""
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -95,8 +104,8 @@ def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def in_words(facts: Mapping[str, Any], most: int = 6) -> str:
-    """The first facts on one line: ``pairs 28,996 · rejected 4``."""
-    plain = [(name, value) for name, value in facts.items() if isinstance(value, int | float | str)]
+    """The first short facts on one line: ``pairs 28,996 · rejected 4``."""
+    plain = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) <= LONGEST_WORD]
     return " · ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in plain[:most])
 
 
@@ -105,4 +114,4 @@ def _number(value: Any) -> str:
         return f"{value:,.2f}"
     if isinstance(value, int):
         return f"{value:,}"
-    return str(value) if len(str(value)) <= 60 else str(value)[:57] + "..."
+    return str(value)

@@ -5,6 +5,7 @@ Called before either library is imported. What the user's environment says comes
 
 import logging
 import os
+import tomllib
 from pathlib import Path
 
 
@@ -31,6 +32,13 @@ def settle(root: Path) -> None:
 
 
 def server_configured() -> bool:
-    """Whether the user has a Prefect server of their own, by address or by profile."""
-    profiles = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect") / "profiles.toml"
-    return bool(os.environ.get("PREFECT_API_URL")) or (profiles.is_file() and "PREFECT_API_URL" in profiles.read_text())
+    """Whether the user has a Prefect server of their own, by address or by the profile in force."""
+    if os.environ.get("PREFECT_API_URL"):
+        return True
+    try:
+        file = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect") / "profiles.toml"
+        profiles = tomllib.loads(file.read_text())
+        active = os.environ.get("PREFECT_PROFILE") or profiles.get("active", "")
+        return bool(profiles.get("profiles", {}).get(active, {}).get("PREFECT_API_URL"))
+    except (OSError, ValueError):
+        return False
