@@ -39,7 +39,7 @@ types: $(ENV)
 
 test: lint types
 	@echo "Tests ..."
-	@$(RUN)/pytest
+	@$(RUN)/pytest -n auto --dist loadfile
 
 test-slow: $(ENV)
 	@$(RUN)/pytest -m slow

@@ -1,0 +1,74 @@
+"""Where things are: what the environment says, and whether a Prefect server of the user's own is there."""
+
+from pathlib import Path
+
+import pytest
+
+from infra.faults import BadConfiguration
+from infra.quiet import server_configured, settle
+from infra.site import Site
+
+
+def test_the_environment_completes_a_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REPRO_ROOT", str(tmp_path))
+    monkeypatch.setenv("REPRO_MIRRORS", "/here http://there")
+    monkeypatch.setenv("REPRO_RANKS", "2")
+    monkeypatch.setenv("REPRO_THREADS", "3")
+    site = Site.named()
+    assert (site.root, site.mirrors, site.ranks, site.threads_each) == (tmp_path, ("/here", "http://there"), 2, 3)
+    assert site.tracking == f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert Site.named("gpu").tracking == "http://127.0.0.1:5000"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("REPRO_RANKS", "two", "REPRO_RANKS is 'two'"),
+        ("REPRO_RANKS", "0", "site.ranks is 0"),
+        ("REPRO_THREADS", "-1", "REPRO_THREADS is '-1'"),
+    ],
+)
+def test_wrong_words_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, sentence: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(BadConfiguration, match=sentence):
+        Site.named()
+
+
+PROFILES = """
+active = "{active}"
+[profiles.away]
+PREFECT_API_URL = "http://127.0.0.1:4200/api"
+[profiles.ephemeral]
+PREFECT_SERVER_ALLOW_EPHEMERAL_MODE = "true"
+"""
+
+
+def test_a_server_counts_only_in_the_profile_in_force(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PREFECT_PROFILE", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    assert not server_configured()
+    for active in ("away", "ephemeral"):
+        (tmp_path / "profiles.toml").write_text(PROFILES.format(active=active))
+        assert server_configured() == (active == "away")
+    (tmp_path / "profiles.toml").write_text("not = [toml")
+    assert not server_configured()
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
+    assert server_configured()
+
+
+def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("PREFECT_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "mine"))
+    monkeypatch.setenv("DO_NOT_TRACK", "true")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "environ", dict(os.environ))
+        settle(tmp_path)
+        assert os.environ["PREFECT_HOME"] == str(tmp_path / "mine")
+        assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
