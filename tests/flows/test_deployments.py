@@ -1,0 +1,25 @@
+"""prefect.yaml holds a deployment for every run, each with a schedule that is there and paused."""
+
+from pathlib import Path
+
+import yaml
+
+from flows.running import Request
+from flows.runs import RUNS
+
+HOUSE = Path(__file__).resolve().parents[2]
+
+
+def test_every_run_has_a_deployment() -> None:
+    deployments = yaml.safe_load((HOUSE / "prefect.yaml").read_text())["deployments"]
+    assert [each["name"] for each in deployments] == list(RUNS)
+    for each in deployments:
+        path, _, function = each["entrypoint"].partition(":")
+        assert f"def {function}(" in (HOUSE / path).read_text()
+        run, site, _ = Request(**each["parameters"]).resolve()
+        assert run.name == each["name"]
+        assert site.device == ("cuda" if each["work_pool"]["name"] == "gpu" else "auto")
+        (schedule,) = each["schedules"]
+        assert schedule["cron"]
+        assert schedule["active"] is False
+        assert each["concurrency_limit"]["limit"] == 1
