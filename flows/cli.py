@@ -7,6 +7,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,21 +31,43 @@ app = App(
 
     repro plan multi30k-ende  what a run would do, and why
 
-    repro translate --model demo@candidate < in.txt > out.txt""",
+    repro translate --model demo@candidate < in.txt > out.txt
+
+    --debug, at any place, shows the traceback of a failure.""",
     help_format="plaintext",
     suppress_keyboard_interrupt=False,  # answered in main
 )
 
-Name = Annotated[str, Parameter(help="a run's name (see `repro runs`), or FILE.py:NAME for one of your own")]
-Until = Annotated[str, Parameter(help="stop after this stage")]
-From = Annotated[str, Parameter(name="--from", help="run this stage and all after it, cached or not")]
-Force = Annotated[list[str] | None, Parameter(help="run this stage, cached or not; may be repeated", negative=())]
-Overrides = Annotated[
-    list[str] | None,
-    Parameter(name="--set", help="one field of the run, as in training.updates=200; may be repeated", negative=()),
-]
-SiteName = Annotated[str, Parameter(help="where to compute: local or gpu")]
 AsJson = Annotated[bool, Parameter(name="--json", help="one JSON object as the last line of stdout", negative=())]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Asked:
+    """What run and plan are asked alike: a Request, word by word."""
+
+    run: Annotated[str, Parameter(help="a run's name (see `repro runs`), or FILE.py:NAME for one of your own")]
+    _: KW_ONLY
+    from_stage: Annotated[str, Parameter(name="--from", help="run this stage and all after it, cached or not")] = ""
+    until: Annotated[str, Parameter(help="stop after this stage")] = ""
+    force: Annotated[
+        tuple[str, ...],
+        Parameter(help="run this stage, cached or not; may be repeated", negative=(), show_default=False),
+    ] = ()
+    overrides: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name="--set",
+            help="one field of the run, as in training.updates=200; may be repeated",
+            negative=(),
+            show_default=False,
+        ),
+    ] = ()
+    site: Annotated[str, Parameter(help="where to compute: local or gpu")] = "local"
+
+    def request(self) -> Request:
+        return Request(**vars(self))
+
 
 _out = Console(highlight=False)
 
@@ -61,16 +84,7 @@ def runs() -> None:
 
 
 @app.command(name="run")
-def run_command(
-    run: Name,
-    *,
-    from_stage: From = "",
-    until: Until = "",
-    force: Force = None,
-    overrides: Overrides = None,
-    site: SiteName = "local",
-    as_json: AsJson = False,
-) -> None:
+def run_command(asked: Asked, *, as_json: AsJson = False) -> None:
     """Run what is missing of a run; stages whose result is there stay cached.
 
     For example:
@@ -83,8 +97,8 @@ def run_command(
 
     repro run my_runs.py:TINY --json
     """
-    request = Request(run, from_stage, until, tuple(force or ()), tuple(overrides or ()), site)
-    settle(Site.named(site).root)
+    request = asked.request()
+    settle(Site.named(request.site).root)
     outcome = None if server_configured() else nothing_to_do(plan(request))
     try:
         outcome = outcome or _through_prefect(request)
@@ -98,22 +112,12 @@ def run_command(
 
 
 @app.command(name="plan")
-def plan_command(
-    run: Name,
-    *,
-    from_stage: From = "",
-    until: Until = "",
-    force: Force = None,
-    overrides: Overrides = None,
-    site: SiteName = "local",
-    as_json: AsJson = False,
-) -> None:
+def plan_command(asked: Asked, *, as_json: AsJson = False) -> None:
     """Say for each stage whether it is there, and what changed since the last run. Runs nothing.
 
     Example: repro plan demo --set training.updates=200
     """
-    request = Request(run, from_stage, until, tuple(force or ()), tuple(overrides or ()), site)
-    outcome = plan(request)
+    outcome = plan(asked.request())
     if as_json:
         print(json.dumps(outcome.as_json(), ensure_ascii=False))
     else:
