@@ -200,7 +200,7 @@ def test_interrupted_anywhere_the_next_run_completes_with_the_same_weights(
     time.sleep(random.Random(stage).random() / 2)
     interrupted.send_signal(number)
     interrupted.wait(60)
-    for _ in range(100):
+    for _ in range(300):
         if not _descendants(str(root)):
             break
         time.sleep(0.1)
