@@ -51,9 +51,16 @@ class Run:
             require(name in names, "filters.exclude", name, f"one of the run's sets: {', '.join(names)}")
         count, keep = self.averaging.count, self.training.keep
         require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
+        made = -(-self.training.updates // self.training.checkpoint_every)
+        few = f"at most {made}, the checkpoints that training.updates and training.checkpoint_every make"
+        require(count <= made, "averaging.count", count, few)
+        joint = self.vocabulary.joint or not self.model.tied
+        require(joint, "model.tied", self.model.tied, "false, as vocabulary.joint is false")
         longest, positions = self.sharding.max_pieces, self.model.max_positions
         fits = self.model.positions == "sinusoid" or longest < positions
         require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}")
+        budget = self.training.batch_tokens
+        require(longest < budget, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}")
 
 
 def careful(source: str, target: str, words: Length, exclude: tuple[str, ...]) -> Filters:
@@ -75,7 +82,7 @@ def careful(source: str, target: str, words: Length, exclude: tuple[str, ...]) -
 
 
 PAPER_FILTERS = Filters((Empty(),))
-"""The paper names no cleaning (§5.1): empty lines leave, nothing else."""
+"""The paper names no cleaning (§5.1): empty lines leave, the others are normalised."""
 
 DEMO = Run(
     name="demo",

@@ -30,7 +30,7 @@ class Site:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     compile: bool = False
     micro_batch_tokens: int = 0
-    """Most target pieces computed at once on one rank; 0 takes a rank's whole part."""
+    """Most target pieces computed at once on one rank (REPRO_MICRO_BATCH_TOKENS); 0 takes a rank's whole part."""
     log_seconds: float = 2.0
     resume_seconds: float = 60.0
     """Seconds between checkpoints that serve only to go on after a kill."""
@@ -62,6 +62,7 @@ class Site:
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or site.tracking_uri,
             ranks=_number("REPRO_RANKS", site.ranks),
             threads=_number("REPRO_THREADS", site.threads),
+            micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
         )
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.bpe import BOS, EOS, PAD
 from model.config import Model
 from model.endings import BadData
 from model.shards import Array, Shards
-from model.transformer import BOS, EOS, PAD
 
 POOL_BATCHES = 400
 """Batches' worth of pairs that are sorted together: like lengths, yet other companions in every epoch."""
@@ -96,8 +96,11 @@ class Plan:
         return batch[rank::ranks]
 
     def parts(self, rows: Array, most: int) -> list[Array]:
-        """Rows cut so that none has more target pieces than ``most``, where its one pair has not; 0 cuts nothing."""
-        return self._cut(rows, most) if most else [rows]
+        """Rows cut so that none has more target pieces than ``most``, where its one pair has not; 0 cuts nothing.
+
+        Without any row: one part without any, since every rank takes part in every update.
+        """
+        return self._cut(rows, most) if most and len(rows) else [rows]
 
     def _sort(self, rows: Array) -> Array:
         source, target = self.source[rows], self.target[rows]

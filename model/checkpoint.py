@@ -42,7 +42,9 @@ def save_model(folder: Path, model: Transformer) -> None:
 def save_shape(folder: Path, model: Transformer) -> None:
     """Write ``model.json`` alone."""
     shape = {"model": asdict(model.config), "source_size": model.source_size, "target_size": model.target_size}
-    (folder / SHAPE).write_text(json.dumps(shape, indent=1, sort_keys=True) + "\n")
+    beside = folder / f"{SHAPE}.partial"
+    beside.write_text(json.dumps(shape, indent=1, sort_keys=True) + "\n")
+    beside.replace(folder / SHAPE)
 
 
 def load_model(folder: Path, device: torch.device | None = None) -> Transformer:

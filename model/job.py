@@ -44,7 +44,8 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """Where and how a job computes. Nothing here may change its results beyond rounding."""
+    """Where and how a job computes. Ranks, parts and the kind of device draw other random numbers for dropout and round
+    otherwise; nothing else here may show in the results."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = 1
@@ -151,7 +152,7 @@ def why(error: Exception) -> tuple[Reason, str]:
         return "no_space", f"no space left on the device while writing {error.filename or 'into the output folder'}"
     # The CPU allocator has no error class of its own.
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
-        return "out_of_memory", f"a batch did not fit into memory (lower site.micro_batch_tokens): {first}"
+        return "out_of_memory", f"a batch did not fit into memory (set REPRO_MICRO_BATCH_TOKENS, or lower it): {first}"
     if isinstance(error, ValueError):
         return "bad_configuration", first
     return "failed", f"{type(error).__name__}: {first}"

@@ -43,6 +43,8 @@ class Objective(nn.Module):
 
 def smoothed_loss(hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """Sums of the smoothed loss and of -log p(label); the second takes no part in gradients."""
+    if not torch.is_grad_enabled():
+        output_ND = output_ND.detach()  # a Function asks each input, not whether gradients are wanted at all
     loss, nll = _SmoothedLoss.apply(  # type: ignore[no-untyped-call]
         hidden_MD, output_ND, labels_M, smoothing
     )

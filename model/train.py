@@ -13,17 +13,16 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import nn
 
 from model.batches import Place, Plan, check_lengths, load
+from model.bpe import Pieces
 from model.checkpoint import SHAPE, Checkpoints, save_shape
 from model.config import Model, Training, from_json
-from model.endings import BadData, Preempted
+from model.endings import Preempted
 from model.job import Facts, Job, StopSignal, main
 from model.objective import Objective
 from model.progress import Losses, Progress, facts_of
@@ -39,7 +38,9 @@ DEV_TOKENS = 8_192
 def work(job: Job) -> Facts:
     """Train to the last update; returns updates, dev_perplexity, target_tokens, seconds and parameters."""
     stop = StopSignal()
-    if (job.out / SHAPE).exists():  # written when all else was whole
+    if (job.out / SHAPE).exists():  # all is trained; what only served to go on may still lie there
+        training = from_json(Training, job.config["training"])
+        Checkpoints(job.out, training.checkpoint_every, training.keep, training.updates).finish()
         return facts_of(job.out)
     with Ranks.joined() as ranks:
         trainer = Trainer(job, ranks)
@@ -54,7 +55,8 @@ class Trainer:
         self.job, self.ranks, self.device = job, ranks, job.site.torch_device()
         self.training = from_json(Training, job.config["training"])
         config = from_json(Model, job.config["model"])
-        source_size, target_size = vocabulary_sizes(job.inputs["vocabulary"])
+        vocabulary = Pieces.load(job.inputs["vocabulary"])
+        source_size, target_size = vocabulary.source_size, vocabulary.target_size
         self.shards, self.dev = Shards(job.inputs["shards"]), Shards(job.inputs["dev"])
         for shards in (self.shards, self.dev):
             check_lengths(shards, config)
@@ -202,26 +204,9 @@ class Trainer:
         }
         if self.ranks.leads:
             self.progress.end(facts)
-            self.checkpoints.finish()
             save_shape(self.job.out, self.model)
+            self.checkpoints.finish()
         return facts
-
-
-def vocabulary_sizes(folder: Path) -> tuple[int, int]:
-    """Entries of the source's and of the target's vocabulary: of the one ``tokenizer.json``, or of one per side."""
-    source = folder / "tokenizer.json"
-    target = folder / "tokenizer.target.json"
-    return vocabulary_size(source), vocabulary_size(target if target.exists() else source)
-
-
-def vocabulary_size(path: Path) -> int:
-    if not path.is_file():
-        raise BadData(f"{path} is missing")
-    try:
-        size: int = Tokenizer.from_file(str(path)).get_vocab_size()
-    except Exception as error:  # the library raises nothing narrower
-        raise BadData(f"{path} is no tokenizer: {error}") from error
-    return size
 
 
 def dropout_seed(seed: int, update: int, rank: int) -> int:

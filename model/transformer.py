@@ -19,11 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.bpe import PAD
 from model.config import Model
 from model.dropout import Dropout
 from model.fields import require
-
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys (…, H, positions, K) and values (…, H, positions, V) of one attention."""

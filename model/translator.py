@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.bpe import Pieces
+from model.bpe import BOS, EOS, PAD, Pieces
 from model.checkpoint import load_model
 from model.config import Decoding
 from model.fields import require
 from model.job import Settings
 from model.search import Hypothesis, Symbols, beam_search
-from model.transformer import BOS, EOS, PAD, Transformer
+from model.transformer import Transformer
 
 Progress = Callable[[int, int], None]
 """Called with the number of sentences done and of all sentences."""

@@ -1,6 +1,6 @@
 """Checkpoints to one set of weights (§6.1): the mean of the last few.
 
-    model.safetensors  model.json
+model.safetensors  model.json
 """
 
 from dataclasses import asdict

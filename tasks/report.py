@@ -100,7 +100,9 @@ def compared(hypothesis: str, reference: str) -> list[tuple[str, bool]]:
 
 def removed_pairs(rejected: Path) -> list[Row]:
     """The first pair that each filter removed."""
-    return pl.read_parquet(rejected).unique("filter", keep="first", maintain_order=True).sort("filter").to_dicts()
+    table = pl.scan_parquet(rejected)
+    filters = table.select("filter").unique().collect(engine="streaming")["filter"].sort()
+    return [row for name in filters for row in table.filter(pl.col("filter") == name).head(1).collect().to_dicts()]
 
 
 def attended(folder: Path) -> list[tuple[Row, NDArray[np.float64]]]:

@@ -1,6 +1,6 @@
 """One evaluation set to hypotheses by beam search (§6.1), with what report and score will want to know of the model.
 
-    hypotheses.parquet  attention.npz  attention.json
+hypotheses.parquet  attention.npz  attention.json
 """
 
 from dataclasses import asdict

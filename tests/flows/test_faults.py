@@ -20,6 +20,7 @@ from small_pipeline import ForkLauncher, run_small, small_run
 
 from flows.running import Request, StageFailed, plan
 from flows.runs import RUNS, Run
+from infra.faults import BadConfiguration
 from infra.store import Store
 from tasks import execution
 from tasks.corpora import Corpus, File, Part
@@ -107,11 +108,27 @@ def test_limits_that_no_pair_meets(mirror: Path, monkeypatch: pytest.MonkeyPatch
     assert failure().startswith("shard train failed: ")
 
 
-def test_a_batch_that_a_pair_does_not_fit_into(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    change(monkeypatch, training=replace(RUNS["small"].training, batch_tokens=10))
-    told = failure()
-    assert told.startswith("train failed: ")
-    assert "10" in told
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"training.batch_tokens": "80"},
+            "sharding.max_pieces is 80, allowed is below training.batch_tokens",
+        ),
+        (
+            {"training.updates": "2"},
+            "averaging.count is 2, allowed is at most 1, the checkpoints",
+        ),
+        ({"vocabulary.joint": "false"}, "model.tied is True, allowed is false, as vocabulary.joint is false"),
+        ({"averaging.count": "4"}, "averaging.count is 4, allowed is at most training.keep, which is 3"),
+    ],
+)
+def test_settings_that_cannot_go_together_are_refused_at_once(
+    mirror: Path, changes: dict[str, str], sentence: str
+) -> None:
+    words = tuple(f"{name}={value}" for name, value in changes.items())
+    with pytest.raises(BadConfiguration, match=sentence):
+        plan(Request("small", overrides=words))
 
 
 def test_no_space_left(mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import torch
 from tokenizers import Tokenizer, models
 
+from model.bpe import SPECIALS
 from model.config import Model, Training
 from model.job import main
 from model.train import work
@@ -53,7 +54,8 @@ def write_shards(folder: Path, rows: Sequence[tuple[list[int], list[int]]], *, f
 
 def write_vocabulary(folder: Path, size: int = SIZE) -> Path:
     folder.mkdir(parents=True)
-    Tokenizer(models.BPE({f"p{i}": i for i in range(size)}, [])).save(str(folder / "tokenizer.json"))
+    pieces = [*SPECIALS, *(f"p{i}" for i in range(len(SPECIALS), size))]
+    Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, [])).save(str(folder / "tokenizer.json"))
     return folder
 
 

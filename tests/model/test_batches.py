@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from small_training import pairs, write_shards
 
 from model.batches import Place, Plan, load
+from model.bpe import BOS, EOS, PAD
 from model.endings import BadData
 from model.shards import Shards
-from model.transformer import BOS, EOS, PAD
 
 
 class Lengths:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from model.bpe import BOS, EOS, PAD
 from model.config import Decoding, Model
 from model.search import Hypothesis, Symbols, beam_search, length_penalty, top
-from model.transformer import BOS, EOS, PAD, Transformer
+from model.transformer import Transformer
 from model.translator import CachedStep
 
 CPU = torch.device("cpu")

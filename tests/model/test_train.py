@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,7 @@ def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path: Path) -> None:
         child = fork(killed)
         while not any(int(p.name) > least for p in killed.parent.glob("checkpoints/" + "[0-9]" * 8)):
             assert os.waitpid(child, os.WNOHANG) == (0, 0), "ended before it could be killed"
+            time.sleep(0.002)
         os.kill(child, signal.SIGKILL)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         assert not (killed.parent / "model.json").exists()

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from model.bpe import BOS, EOS, PAD
 from model.config import Model
-from model.transformer import BOS, EOS, PAD, Transformer, sinusoid
+from model.transformer import Transformer, sinusoid
 
 SMALL = Model(layers=2, d_model=16, d_ff=24, heads=2, d_k=6, d_v=10, p_drop=0.3, max_positions=16)
 SHAPES = [

@@ -67,7 +67,7 @@ def test_files_can_be_mapped_without_copying(tmp_path: Path, text: Artifact, voc
     shard.body(tmp_path, text, vocabulary, EVERYTHING)
     before = pa.total_allocated_bytes()
     table = pa.ipc.open_file(pa.memory_map(str(tmp_path / "00000.arrow"))).read_all()
-    assert pa.total_allocated_bytes() == before
+    assert pa.total_allocated_bytes() <= before
     assert table.schema.types == [pa.string(), pa.list_(pa.uint16()), pa.list_(pa.uint16())]
 
 
