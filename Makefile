@@ -21,8 +21,8 @@ $(ENV): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is %d.%d; name another with PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -m venv .venv
 	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "setuptools>=77"
-	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(RUN)/python -m pip install --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	@$(RUN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(ENV)
 
 demo: $(ENV)

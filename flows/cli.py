@@ -4,9 +4,12 @@ Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration,
 """
 
 import json
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +21,7 @@ from flows.display import console, score_table, stage_table
 from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan
 from flows.runs import RUNS
 from infra.faults import BadConfiguration, Fault
+from infra.prefect_server import temporary_server
 from infra.quiet import server_configured, settle
 from infra.site import Site
 
@@ -98,6 +102,7 @@ def run_command(asked: Asked, *, as_json: AsJson = False) -> None:
     repro run my_runs.py:TINY --json
     """
     request = asked.request()
+    request.resolve()  # a wrong word is said before a server is started for it
     settle(Site.named(request.site).root)
     outcome = None if server_configured() else nothing_to_do(plan(request))
     try:
@@ -175,6 +180,8 @@ def main() -> None:
 
 
 def _guarded(command: Callable[[], Any], debug: bool) -> int:
+    # What has to be ended in order (jobs, a server) is ended by the exception on its way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         command()
         return 0
@@ -195,10 +202,12 @@ def _guarded(command: Callable[[], Any], debug: bool) -> int:
 
 
 def _through_prefect(request: Request) -> Outcome:
-    request.resolve()  # a wrong word is said before a server is started for it
-    from flows.deployment import run_with_prefect
+    with ExitStack() as stack:
+        if not server_configured():
+            os.environ["PREFECT_API_URL"] = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))
+        from flows.deployment import run_with_prefect  # reads the address when it is imported
 
-    return run_with_prefect(request)
+        return run_with_prefect(request)
 
 
 def _show(outcome: Outcome, site: Site) -> None:
@@ -209,7 +218,7 @@ def _show(outcome: Outcome, site: Site) -> None:
     if outcome.scores:
         error.print()
         error.print(score_table(outcome.scores))
-    for line in [*_samples(outcome), *_where_to_look(outcome, site.root)]:
+    for line in [*_samples(outcome), *_where_to_look(outcome, site)]:
         error.print(line, markup=False, soft_wrap=True)
 
 
@@ -227,16 +236,18 @@ def _samples(outcome: Outcome, most: int = 3) -> list[str]:
     return lines
 
 
-def _where_to_look(outcome: Outcome, root: Path) -> list[str]:
-    home = root.absolute() / "prefect"
+def _where_to_look(outcome: Outcome, site: Site) -> list[str]:
+    programs, tracking = Path(sys.executable).parent, site.tracking
+    mlflow = f"{programs}/mlflow ui --backend-store-uri {tracking}   then http://127.0.0.1:5000"
+    prefect = f"PREFECT_HOME={os.environ['PREFECT_HOME']} {programs}/prefect server start   then http://127.0.0.1:4200"
     lines = [
         "",
-        f"mlflow:  mlflow ui --backend-store-uri sqlite:///{root.absolute()}/mlflow.db   then http://127.0.0.1:5000",
-        f"prefect: PREFECT_HOME={home} prefect server start   then http://127.0.0.1:4200",
+        f"mlflow:  {tracking if tracking.startswith('http') else mlflow}",
+        f"prefect: {'the server that is configured' if server_configured() else prefect}",
     ]
     lines += [f"report:  {row.path}/report.html" for row in outcome.rows if row.stage == "report" and row.path]
     if outcome.model_version:
-        lines.append(f"model:   {outcome.model_version}   (repro translate --model {outcome.model_version})")
+        lines.append(f"model:   {programs}/repro translate --model {outcome.model_version} < in.txt > out.txt")
     return lines
 
 

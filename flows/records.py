@@ -1,15 +1,13 @@
 """What was run: one JSON file a run under ``<root>/runs/<name>/``. ``plan`` compares with the last one."""
 
-import getpass
 import json
 import re
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from infra.origin import commit
+from infra.origin import commit, user
 from infra.store import write_atomically
 from tasks.execution import Row
 
@@ -18,7 +16,7 @@ def write(root: Path, name: str, overrides: Sequence[str], rows: Sequence[Row], 
     """Record a run; returns the file."""
     folder = root / "runs" / _safe(name)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{time.time_ns() % 1_000_000:06d}.json"
+    path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}.json"
     stages = [
         {"stage": r.stage, "item": r.item, "key": r.key, "state": r.state, "seconds": r.seconds, "form": r.form}
         for r in rows
@@ -27,7 +25,7 @@ def write(root: Path, name: str, overrides: Sequence[str], rows: Sequence[Row], 
         "run": name,
         "overrides": list(overrides),
         "outcome": outcome,
-        "who": getpass.getuser(),
+        "who": user(),
         "commit": commit(),
         "stages": stages,
     }

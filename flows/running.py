@@ -16,7 +16,7 @@ from infra.site import Site
 from infra.store import Store
 from infra.tracking import Tracker
 from tasks.execution import Display, Enough, Planning, Row, Running, Scope, Through, directly
-from tasks.identity import differences
+from tasks.identity import canonical, differences
 from tasks.stage import engine
 
 
@@ -37,6 +37,11 @@ class Request:
             if name not in STAGES:
                 raise BadConfiguration(f"unknown stage {name!r}, known are: {', '.join(STAGES)}")
         behind = STAGES[STAGES.index(self.from_stage) :] if self.from_stage else ()
+        for name in filter(None, (self.from_stage, *self.force)):
+            if self.until and STAGES.index(name) > STAGES.index(self.until):
+                raise BadConfiguration(
+                    f"stage {name!r} is to run, but comes after the last one asked for, {self.until!r}"
+                )
         scope = Scope(STAGES, self.until, frozenset(self.force) | frozenset(behind))
         return override(find_run(self.run), self.overrides), Site.named(self.site), scope
 
@@ -108,12 +113,13 @@ def run(request: Request, display: Display, through: Through = directly) -> Outc
     """Carry the request out; raises StageFailed, or BadConfiguration before anything ran."""
     asked, site, scope = request.resolve()
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    tags = {"overrides": " ".join(request.overrides), "site": request.site}
-    tracker.start(asked.name, asked.name, tags, {})
     running = Running(Store(site.root), site, scope, display, tracker, through)
     outcome = Outcome(asked.name, running.rows)
     status = "FAILED"
     try:
+        tags = {"overrides": " ".join(request.overrides), "site": request.site}
+        settings = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
+        tracker.start(asked.name, asked.name, tags, canonical({name: getattr(asked, name) for name in settings}))
         with engine(running), _until_enough():
             reproduce(asked, bool(request.overrides))
         status = "FINISHED"
@@ -128,7 +134,10 @@ def run(request: Request, display: Display, through: Through = directly) -> Outc
         raise
     finally:
         tracker.finish(status)
-        records.write(site.root, asked.name, request.overrides, running.rows, status)
+        try:
+            records.write(site.root, asked.name, request.overrides, running.rows, status)
+        except OSError as error:
+            display.say(f"this run left no record: {error}")
     return outcome
 
 

@@ -1,5 +1,6 @@
 """Which code, on which libraries, made a thing: recorded in every manifest."""
 
+import getpass
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -19,6 +20,14 @@ def commit() -> str:
         return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def user() -> str:
+    """Who runs this; ``unknown`` where the system has no name for them (containers)."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
 
 
 def origin() -> dict[str, str]:

@@ -153,9 +153,14 @@ def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
     """Move ``alias`` to ``version``, whose tag ``promotion.<alias>`` says when and why; gives that tag's text."""
     store, number = client(uri), f"{version.version}"
     said = f"{datetime.now(UTC).isoformat(timespec='seconds')} {reason}"
-    # The reason first: an alias without one could not be explained any more.
-    store.set_model_version_tag(version.name, number, f"promotion.{alias}", said)
-    store.set_registered_model_alias(version.name, alias, number)
+    try:
+        # The reason first: an alias without one could not be explained any more.
+        store.set_model_version_tag(version.name, number, f"promotion.{alias}", said)
+        store.set_registered_model_alias(version.name, alias, number)
+    except Exception as error:
+        raise NetworkFault(
+            f"MLflow at {uri} does not give {version.name}/{number} the alias {alias}: {error}"
+        ) from error
     return said
 
 

@@ -70,17 +70,18 @@ class Store:
         return self.root / "locks" / f"{stage}-{key}.lock"
 
     def manifest(self, stage: str, key: str) -> Manifest | None:
-        """The manifest, or None where there is no artifact; an unreadable manifest counts as none."""
+        """The manifest, or None where there is no artifact; an unreadable or altered manifest counts as none."""
         try:
-            return Manifest(**json.loads((self.folder(stage, key) / MANIFEST).read_text()))
-        except (OSError, ValueError, TypeError):
+            told = json.loads((self.folder(stage, key) / MANIFEST).read_text())
+            return Manifest(**told["manifest"]) if told["sha256"] == _sum(told["manifest"]) else None
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def artifact(self, manifest: Manifest) -> Artifact:
         folder = self.folder(manifest.stage, manifest.key)
         return Artifact(manifest.stage, manifest.key, folder, manifest.content, manifest.facts)
 
-    def damage(self, manifest: Manifest, *, always_hash: bool = False) -> str:
+    def damage(self, manifest: Manifest) -> str:
         """What is wrong with the artifact's files in a few words, or "".
 
         A file whose size, time and inode are those seen when it was last hashed is taken as unchanged.
@@ -91,7 +92,7 @@ class Store:
         for name, expected in manifest.files.items():
             try:
                 stamp = _stamp(folder / name)
-                if always_hash or stamps.get(name) != stamp:
+                if stamps.get(name) != stamp:
                     if stamp[0] != expected["bytes"]:
                         return f"{name} has {stamp[0]} bytes, not {expected['bytes']}"
                     if _sha256(folder / name) != expected["sha256"]:
@@ -103,14 +104,17 @@ class Store:
             self._write_stamps(manifest.stage, manifest.key, fresh)
         return ""
 
-    def partial(self, stage: str, key: str, *, resume: bool) -> Path:
-        """A folder to write into. The caller holds the key's lock, so what an earlier holder left is stale."""
-        if resume:
-            folder = self.root / stage / f"{key}.partial"
-        else:
-            for stale in (self.root / stage).glob(f"{key}.partial-*"):
+    def partial(self, stage: str, key: str, resume: Mapping[str, str], *, fresh: bool = False) -> Path:
+        """A folder to write into. The caller holds the key's lock, so what an earlier holder left is stale.
+
+        With ``resume``, the content of the inputs, an interrupted try over the same content is gone on from, unless
+        a ``fresh`` start is asked for.
+        """
+        mark = f"resume-{_sum(resume)[:8]}" if resume else uuid.uuid4().hex[:8]
+        folder = self.root / stage / f"{key}.partial-{mark}"
+        for stale in (*folder.parent.glob(f"{key}.partial-*"), *folder.parent.glob(f"{key}.replaced-*")):
+            if fresh or stale != folder:
                 shutil.rmtree(stale, ignore_errors=True)
-            folder = self.root / stage / f"{key}.partial-{uuid.uuid4().hex[:8]}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -130,7 +134,8 @@ class Store:
             for name in _names(partial)
         }
         manifest = Manifest(files=files, content=content_digest(files), **description)
-        _write_durably(partial / MANIFEST, json.dumps(vars(manifest), indent=1, sort_keys=True, ensure_ascii=False))
+        told = {"sha256": _sum(vars(manifest)), "manifest": vars(manifest)}
+        _write_durably(partial / MANIFEST, json.dumps(told, indent=1, ensure_ascii=False))
         stamps = {name: _stamp(partial / name) for name in files}
         place = self.folder(manifest.stage, manifest.key)
         # A forced stage replaces what was there, whole until this moment.
@@ -184,6 +189,10 @@ def _names(folder: Path) -> Iterator[str]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != MANIFEST:
             yield path.relative_to(folder).as_posix()
+
+
+def _sum(form: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()
 
 
 def _stamp(path: Path) -> list[int]:

@@ -6,7 +6,6 @@ their global state breaks where several processes or runs meet. A record is not 
 answer, what is to be written waits, one warning says so, and the work goes on.
 """
 
-import getpass
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from typing import Any
 
 from infra.faults import NetworkFault
 from infra.mlflow_store import client
-from infra.origin import commit
+from infra.origin import commit, user
 from infra.run_note import NOTHING, Line, flat, is_number, note, numbers_of
 
 METRICS_AT_ONCE = 1000
@@ -210,7 +209,7 @@ class Tracker:
                 "mlflow.source.name": f"repro run {experiment}",
                 "mlflow.source.type": "LOCAL",
                 "mlflow.source.git.commit": commit(),
-                "mlflow.user": _user(),
+                "mlflow.user": user(),
             }
             run = self.client.create_run(self.experiment_id, tags=described | _texts(tags), run_name=name)
             self.run_id = run.info.run_id
@@ -261,7 +260,7 @@ class Tracker:
             "mlflow.source.name": f"tasks/{line.stage}.py",
             "mlflow.source.type": "LOCAL",
             "mlflow.source.git.commit": commit(),
-            "mlflow.user": _user(),
+            "mlflow.user": user(),
         }
         run_id = str(self.client.create_run(self.experiment_id, tags=tags, run_name=line.label).info.run_id)
         self._log_params(run_id, params)
@@ -361,10 +360,3 @@ def _first_line(error: Exception) -> str:
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: f"{value}"[:LONGEST_TAG] for name, value in flat(values).items()}
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

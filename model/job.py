@@ -8,6 +8,7 @@ A job reads its input folders, writes into ``job.out`` and knows nothing of who 
 leaves ``exit.json`` with one of the reasons below and a sentence that a person can act on.
 """
 
+import ctypes
 import errno
 import json
 import os
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 Facts = dict[str, Any]
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def main(work: Callable[[Job], Facts]) -> None:
     """Read the job named on the command line, do ``work``, leave ``exit.json``; the status is 0 only for ``done``."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m {sys.modules['__main__'].__spec__.name} job.json")  # type: ignore[union-attr]
+    _end_with_torchrun()
     path = Path(sys.argv[1])
     out = path.parent
     try:
@@ -140,6 +143,15 @@ def main(work: Callable[[Job], Facts]) -> None:
         sys.exit(1)
     if os.environ.get("RANK", "0") == "0":
         leave(out, "done", "", facts)
+
+
+def _end_with_torchrun() -> None:
+    """Let a rank be killed when torchrun is gone: torchrun puts each in a session of its own, out of its group's reach,
+    and a rank left behind would write into the folder of the next try. Checkpoints are whole at any moment."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1:
+            os._exit(1)
 
 
 def why(error: Exception) -> tuple[Reason, str]:

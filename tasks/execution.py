@@ -22,6 +22,8 @@ from infra.store import Artifact, Manifest, Store
 from infra.tracking import MetricsTail, Tracker
 from tasks.stage import Call, Surroundings, surroundings
 
+LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": LocalLauncher}
+"""By ``Site.launcher``."""
 State = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
 
 
@@ -139,11 +141,10 @@ class Running:
         display: Display,
         tracker: Tracker,
         through: Through = directly,
-        launcher: Launcher | None = None,
     ) -> None:
         self.store, self.site, self.scope, self.display = store, site, scope, display
         self.tracker, self.through = tracker, through
-        self.launcher = launcher or LocalLauncher()
+        self.launcher = LAUNCHERS[site.launcher]()
         self.rows: list[Row] = []
 
     def resolve(self, call: Call) -> Artifact:
@@ -152,10 +153,12 @@ class Running:
         verdict = judge(self.store, self.site, call)
         hit = verdict.hit and not forced
         made: list[Artifact] = []
-        begun = time.monotonic()
+        begun, tries = time.monotonic(), 0
 
         def execute() -> Artifact:
-            artifact, ran = self._execute(call, forced)
+            nonlocal tries
+            tries += 1
+            artifact, ran = self._execute(call, forced, fresh=forced and tries == 1)
             if ran:
                 made.append(artifact)
             return artifact
@@ -182,8 +185,11 @@ class Running:
         self.rows.append(row)
         self.display.end(row)
 
-    def _execute(self, call: Call, forced: bool) -> tuple[Artifact, bool]:
-        """The artifact, and whether it had to be made: under the key's lock, so that one of several runs makes it."""
+    def _execute(self, call: Call, forced: bool, fresh: bool) -> tuple[Artifact, bool]:
+        """The artifact, and whether it had to be made: under the key's lock, so that one of several runs makes it.
+
+        ``fresh``: an interrupted try is not gone on from; a retry within the run has left a new one.
+        """
 
         def waiting(holder: str) -> None:
             self.display.say(f"{call.label}: waiting for {holder}, which is making the same")
@@ -197,12 +203,11 @@ class Running:
             if verdict.damaged:
                 aside = self.store.set_aside(name, key)
                 self.display.say(f"{call.label}: {verdict.why}; moved aside to {aside.name} and made again")
-            out = self.store.partial(name, key, resume=call.stage.resume)
-            if forced and call.stage.resume:
-                self.store.discard(out)
-                out = self.store.partial(name, key, resume=True)
-            run_id = self.tracker.start_stage(name, call.item, key, call.form)
+            inputs = {f"{a.stage}/{a.key}": a.content for a in call.inputs}
+            out = self.store.partial(name, key, inputs if call.stage.resume else {}, fresh=fresh)
+            run_id = ""
             try:
+                run_id = self.tracker.start_stage(name, call.item, key, call.form)
                 begun = time.monotonic()
                 context = Surroundings(
                     site=self.site,
@@ -222,7 +227,7 @@ class Running:
                         "version": call.stage.version,
                         "item": call.item,
                         "arguments": call.form,
-                        "inputs": {f"{a.stage}/{a.key}": a.content for a in call.inputs},
+                        "inputs": inputs,
                         "facts": facts,
                         "seconds": round(time.monotonic() - begun, 3),
                         "made": origin(),
@@ -231,8 +236,8 @@ class Running:
             except BaseException as error:
                 if not call.stage.resume:
                     self.store.discard(out)
-                stopped = isinstance(error, KeyboardInterrupt | SystemExit)
-                self.tracker.finish_stage(run_id, "KILLED" if stopped else "FAILED", {"failure": f"{error}"})
+                status = "FAILED" if isinstance(error, Exception) else "KILLED"
+                self.tracker.finish_stage(run_id, status, {"failure": f"{error}" or type(error).__name__})
                 raise
             self.tracker.finish_stage(run_id, "FINISHED", facts)
             return artifact, True

@@ -6,6 +6,7 @@ folder of the site, gives a hit its ``Cached`` state; for a miss the record is r
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -83,16 +84,16 @@ class PrefectRunner:
         if total <= 0 or time.monotonic() - self._shown < PROGRESS_SECONDS:
             return
         self._shown = time.monotonic()
-        percent = min(100.0, 100.0 * done / total)
-        if self._progress is None:
-            made = create_progress_artifact(
-                percent, key=f"{call.stage.name}-progress".replace("_", "-"), description=text
-            )
-            self._progress = made if isinstance(made, UUID) else None
-        else:
-            update_progress_artifact(self._progress, percent, description=text)
+        percent, key = min(100.0, 100.0 * done / total), f"{call.stage.name}-progress".replace("_", "-")
+        with suppress(Exception):  # a picture of the work is not worth the work
+            if self._progress is None:
+                made = create_progress_artifact(percent, key=key, description=text)
+                self._progress = made if isinstance(made, UUID) else None
+            else:
+                update_progress_artifact(self._progress, percent, description=text)
 
 
 def publish(key: str, markdown: str, description: str) -> None:
-    """A Markdown artifact of the present flow run."""
-    create_markdown_artifact(key=key, markdown=markdown, description=description)
+    """A Markdown artifact of the present flow run, if the server takes it."""
+    with suppress(Exception):
+        create_markdown_artifact(key=key, markdown=markdown, description=description)

@@ -115,14 +115,16 @@ def register_version(
     The version is made when its model is stored whole, with all its tags at once. Unless ``modified``, the alias
     candidate moves to it, and champion if ``decide`` says so; each move is a tag that says when and why.
     """
-    metrics = {key: float(value) for key, value in tags.items() if key.endswith((".bleu", ".chrf", ".perplexity"))}
-    model_id = log_model(uri, run_id, name, model, metrics)
     before = versions(uri, name)
     champion = next((version for version in before if "champion" in version.aliases), None)
     better, why = decide(tags, champion)
     decision = "a run with overrides moves no alias" if modified else f"{'' if better else 'not '}champion: {why}"
     told = {**tags, "modified": f"{modified}".lower(), "decision": decision}
-    version = create_version(uri, name, model_id, run_id, told, describe(name, told))
+    version = next((known for known in before if known.run_id == run_id), None)  # of a try that was cut off
+    if version is None:
+        metrics = {key: float(value) for key, value in tags.items() if key.endswith((".bleu", ".chrf", ".perplexity"))}
+        model_id = log_model(uri, run_id, name, model, metrics)
+        version = create_version(uri, name, model_id, run_id, told, describe(name, told))
     aliases = []
     if not modified:
         set_alias(uri, version, "candidate", "the newest run without overrides")

@@ -7,6 +7,7 @@ model.json  metrics.jsonl  exit.json  job.log
 from dataclasses import asdict
 from pathlib import Path
 
+from infra.faults import JobFailed, Preempted
 from infra.store import Artifact
 from model.config import Model, Training
 from tasks.stage import Facts, job_facts, run_job, stage
@@ -16,5 +17,18 @@ from tasks.stage import Facts, job_facts, run_job, stage
 def train(out: Path, shards: Artifact, dev: Artifact, vocabulary: Artifact, model: Model, training: Training) -> Facts:
     """Train a Transformer (§3) on the shards, watching the perplexity of the dev set."""
     inputs = {"shards": shards.path(), "dev": dev.path(), "vocabulary": vocabulary.path()}
-    run_job("model.train", {"model": asdict(model), "training": asdict(training)}, inputs, out, distributed=True)
-    return job_facts(out)
+    config = {"model": asdict(model), "training": asdict(training)}
+    while True:
+        before = newest_checkpoint(out)
+        try:
+            run_job("model.train", config, inputs, out, distributed=True)
+            return job_facts(out)
+        except (JobFailed, Preempted):
+            # Killed, yet further than before: going on costs none of the stage's retries.
+            if newest_checkpoint(out) <= before:
+                raise
+
+
+def newest_checkpoint(out: Path) -> int:
+    """The update of the newest checkpoint, 0 where there is none."""
+    return max((int(path.name) for path in out.glob("checkpoints/*") if path.name.isdigit()), default=0)

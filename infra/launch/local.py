@@ -1,7 +1,5 @@
 """Jobs as process groups on this machine. Nothing outlives the launcher: not by Ctrl-C, not by SIGKILL."""
 
-import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -11,13 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infra.launch import Job, raise_for_exit
+from infra.processes import die_with_parent, end, signal_group
 
 POLL_SECONDS = 0.2
-GRACE_SECONDS = 30.0
-"""Time for a last checkpoint between SIGTERM and SIGKILL."""
-PR_SET_PDEATHSIG = 1
-
-_libc = ctypes.CDLL(None)
 
 
 class LocalLauncher:
@@ -34,7 +28,7 @@ class LocalLauncher:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),
+                preexec_fn=die_with_parent(),
                 pass_fds=job.holds,
                 env=_environment(job),
             )
@@ -47,19 +41,8 @@ class LocalLauncher:
             end(process)
             raise
         finally:
-            _kill_group(process, signal.SIGKILL)  # ranks that a killed torchrun left behind
+            signal_group(process, signal.SIGKILL)  # what a killed leader left behind; ranks end with their torchrun
         raise_for_exit(job, process.returncode, _last_line(log, begin))
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the whole group to end, wait, then insist."""
-    if process.poll() is None:
-        _kill_group(process, signal.SIGTERM)
-        try:
-            process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            _kill_group(process, signal.SIGKILL)
-            process.wait()
 
 
 def _command(job: Job) -> list[str]:
@@ -84,20 +67,6 @@ def _environment(job: Job) -> dict[str, str]:
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": "4294967296",
     }
-
-
-def _die_with(parent: int) -> Callable[[], None]:
-    def prepare() -> None:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # the parent died before the call above
-            os._exit(1)
-
-    return prepare
-
-
-def _kill_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 def _last_line(log: Path, begin: int) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from flows.display import TerminalDisplay
 from flows.running import Outcome, Request, run
 from flows.runs import DEMO, Run
@@ -67,7 +69,7 @@ def small_run(mirror: Path) -> Run:
         vocabulary=Vocabulary(size=400),
         sharding=Sharding(max_pieces=80),
         model=Model(layers=1, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8, norm="pre"),
-        training=Training(updates=6, batch_tokens=400, warmup=2, checkpoint_every=2, keep=3, dev_every=3),
+        training=Training(updates=120, batch_tokens=400, warmup=20, checkpoint_every=40, keep=3, dev_every=60),
         averaging=Averaging(2),
         decoding=Decoding(beam=2, max_extra=3),
     )
@@ -76,3 +78,25 @@ def small_run(mirror: Path) -> Run:
 def run_small(request: Request = Request("small")) -> Outcome:  # noqa: B008
     """Carry out a request without Prefect."""
     return run(request, TerminalDisplay(lambda *_: None))
+
+
+def processes_of(root: Path) -> list[psutil.Process]:
+    """Whatever runs with this REPRO_ROOT, this process left out."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            mine = process.environ().get("REPRO_ROOT") == str(root) and process.pid != os.getpid()
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def all_gone(root: Path) -> bool:
+    """Whether all processes of a root end within the time that a last checkpoint is given."""
+    for _ in range(450):
+        if not processes_of(root):
+            return True
+        time.sleep(0.1)
+    return False

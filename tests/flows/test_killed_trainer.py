@@ -35,7 +35,7 @@ def weights(root: Path, process: subprocess.Popen[str]) -> str:
 
 
 def update_reached(root: Path) -> int:
-    for metrics in root.glob("train/*.partial/metrics.jsonl"):
+    for metrics in root.glob("train/*.partial-*/metrics.jsonl"):
         lines = metrics.read_text().splitlines()
         if lines and lines[-1].endswith("}"):
             return int(json.loads(lines[-1])["done"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from test_cli import repro
+from small_pipeline import all_gone
+from test_cli import REPRO, repro
 
 HERE = Path(__file__).parent
 MINE = f"""
@@ -23,6 +25,31 @@ import mlflow
 model = mlflow.pyfunc.load_model("models:/small@champion")
 print(len(model.predict(["The dog sees a cat.", ""])))
 """
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_ends_the_run_its_server_and_its_jobs(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    root = tmp_path / "stopped"
+    (tmp_path / "mine.py").write_text(MINE.format(mirror=str(tmp_path / "mirror")))
+    environment = os.environ | {"REPRO_ROOT": str(root), "REPRO_MIRRORS": str(tmp_path / "mirror")}
+    words = ["run", f"{tmp_path / 'mine.py'}:SMALL"]
+    process = subprocess.Popen([*REPRO, *words], env=environment, stderr=subprocess.PIPE, text=True)
+    while not list(root.glob("train/*")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == status, said
+    assert "Traceback" not in said
+    assert ("interrupted" in said) == (number == signal.SIGINT)
+    assert all_gone(root)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ FILES = {"a.txt": b"alpha", "deep/b.bin": b"\0" * 1000, "metrics.jsonl": b'{"tim
 
 
 def sealed(store: Store, key: str = "k1", files: dict[str, bytes] = FILES, **changes: Any) -> Artifact:
-    partial = store.partial("clean", key, resume=False)
+    partial = store.partial("clean", key, {})
     for name, content in files.items():
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         (partial / name).write_bytes(content)
@@ -73,7 +74,9 @@ def test_a_same_looking_file_is_found_out_by_hashing(tmp_path: Path) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     manifest = store.manifest("clean", "k1")
     assert manifest
-    assert store.damage(manifest, always_hash=True) == "a.txt was altered"
+    assert store.damage(manifest) == "", "by its stamp it is the same"
+    shutil.rmtree(tmp_path / "stamps")
+    assert store.damage(manifest) == "a.txt was altered"
 
 
 def test_content_ignores_logs_and_nothing_else(tmp_path: Path) -> None:
@@ -87,6 +90,11 @@ def test_content_ignores_logs_and_nothing_else(tmp_path: Path) -> None:
 def test_a_folder_without_a_readable_manifest_does_not_exist(tmp_path: Path) -> None:
     store = Store(tmp_path)
     folder = sealed(store).path()
+    whole = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(whole.replace('"pairs": 3', '"pairs": 4'))
+    assert store.manifest("clean", "k1") is None, "an altered fact"
+    (folder / MANIFEST).write_text(whole)
+    assert store.manifest("clean", "k1")
     (folder / MANIFEST).write_text("{")
     assert store.manifest("clean", "k1") is None
     (folder / MANIFEST).write_text(json.dumps({"stage": "clean"}))
@@ -95,9 +103,9 @@ def test_a_folder_without_a_readable_manifest_does_not_exist(tmp_path: Path) -> 
 
 def test_a_new_partial_removes_the_stale_one_of_its_key(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    stale = store.partial("clean", "k1", resume=False)
-    other = store.partial("clean", "k2", resume=False)
-    fresh = store.partial("clean", "k1", resume=False)
+    stale = store.partial("clean", "k1", {})
+    other = store.partial("clean", "k2", {})
+    fresh = store.partial("clean", "k1", {})
     assert not stale.exists()
     assert fresh.exists()
     assert other.exists()
@@ -109,3 +117,15 @@ def test_sealing_again_replaces(tmp_path: Path) -> None:
     again = sealed(store, files={"a.txt": b"new"})
     assert (again.path() / "a.txt").read_bytes() == b"new"
     assert [p.name for p in (tmp_path / "clean").iterdir()] == ["k1"]
+
+
+def test_an_interrupted_try_is_gone_on_from_only_over_the_same_inputs(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    begun = store.partial("train", "k1", {"shard/a": "c1"})
+    (begun / "checkpoint").write_text("x")
+    assert store.partial("train", "k1", {"shard/a": "c1"}) == begun
+    assert (begun / "checkpoint").exists()
+    assert not list(store.partial("train", "k1", {"shard/a": "c1"}, fresh=True).iterdir())
+    (begun / "checkpoint").write_text("x")
+    assert not list(store.partial("train", "k1", {"shard/a": "c2"}).iterdir())
+    assert not begun.exists()

@@ -1,13 +1,15 @@
 """The decision whether a stage runs, on toy stages: hits, misses, faults, races, forced runs."""
 
 import errno
+import inspect
 import multiprocessing
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from infra.faults import BadData, NoSpace
+from infra.faults import BadData, NetworkFault, NoSpace
 from infra.site import Site
 from infra.store import Artifact, Store
 from tasks.execution import Enough, Planning, Row, Running, Scope, describe, duration
@@ -103,6 +105,12 @@ def plan(root: Path, number: int = 3, **scope: object) -> list[str]:
     return [row.state for row in present.rows]
 
 
+def content(root: Path, row: Row) -> str:
+    manifest = Store(root).manifest(row.stage, row.key)
+    assert manifest
+    return manifest.content
+
+
 def states(rows: list[Row]) -> list[str]:
     return [row.state for row in rows]
 
@@ -184,11 +192,39 @@ def test_an_interrupted_resumable_stage_finds_its_folder_again(tmp_path: Path) -
     rows = run(tmp_path, until="") and run(tmp_path)
     key = rows[-1].key
     Path(rows[-1].path).rename(tmp_path / "away")
-    partial = Store(tmp_path).partial("total", key, resume=True)
+    inputs = {f"{row.stage}/{row.key}": content(tmp_path, row) for row in rows[:2]}
+    partial = Store(tmp_path).partial("total", key, inputs)
     (partial / "kept").write_text("x")
     again = run(tmp_path)
     assert (Path(again[-1].path) / "kept").read_text() == "x"
     assert not (Path(run(tmp_path, forced=frozenset({"total"}))[-1].path) / "kept").exists()
+
+
+def test_a_retry_of_a_forced_stage_goes_on_from_the_try_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path)
+
+    def fails_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        tries = len(list(out.glob("try-*")))
+        (out / f"try-{tries}").write_text("x")
+        if tries == 0:
+            raise NetworkFault("cut off")
+        (out / "n").write_text("9")
+        return {"tries": tries + 1}
+
+    def twice_over(call: Call, hit: bool, execute: Callable[[], Artifact]) -> None:
+        try:
+            execute()
+        except NetworkFault:
+            execute()
+
+    monkeypatch.setattr(fails_once, "__signature__", inspect.signature(total.body), raising=False)
+    monkeypatch.setattr(total, "body", fails_once)
+    for tries in (2, 2):
+        present = running(tmp_path, forced=frozenset({"total"}))
+        present.through = twice_over
+        with engine(present):
+            story(3)
+        assert present.rows[-1].facts == {"tries": tries}, "each forced run starts anew, its retry does not"
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
