@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration, 130 interrupted.
 """
 
+import atexit
 import json
 import os
 import signal
@@ -104,14 +105,15 @@ def run_command(asked: Asked, *, as_json: AsJson = False) -> None:
     request = asked.request()
     request.resolve()  # a wrong word is said before a server is started for it
     settle(Site.named(request.site).root)
-    outcome = None if server_configured() else nothing_to_do(plan(request))
+    served = server_configured()
+    outcome = None if served else nothing_to_do(plan(request))
     try:
         outcome = outcome or _through_prefect(request)
     except StageFailed as failed:
         if as_json:
             print(json.dumps(failed.outcome.as_json(), ensure_ascii=False))
         raise
-    _show(outcome, Site.named(request.site))
+    _show(outcome, Site.named(request.site), served)
     if as_json:
         print(json.dumps(outcome.as_json(), ensure_ascii=False))
 
@@ -202,15 +204,17 @@ def _guarded(command: Callable[[], Any], debug: bool) -> int:
 
 
 def _through_prefect(request: Request) -> Outcome:
-    with ExitStack() as stack:
-        if not server_configured():
-            os.environ["PREFECT_API_URL"] = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))
-        from flows.deployment import run_with_prefect  # reads the address when it is imported
+    if not server_configured():
+        # Registered before Prefect is imported, so that it ends last: Prefect sends its log on the way out.
+        stack = ExitStack()
+        atexit.register(stack.close)
+        os.environ["PREFECT_API_URL"] = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))
+    from flows.deployment import run_with_prefect  # reads the address when it is imported
 
-        return run_with_prefect(request)
+    return run_with_prefect(request)
 
 
-def _show(outcome: Outcome, site: Site) -> None:
+def _show(outcome: Outcome, site: Site, served: bool) -> None:
     """The stages, the scores, a few translations, and where to look on."""
     error = console()
     error.print()
@@ -218,7 +222,7 @@ def _show(outcome: Outcome, site: Site) -> None:
     if outcome.scores:
         error.print()
         error.print(score_table(outcome.scores))
-    for line in [*_samples(outcome), *_where_to_look(outcome, site)]:
+    for line in [*_samples(outcome), *_where_to_look(outcome, site, served)]:
         error.print(line, markup=False, soft_wrap=True)
 
 
@@ -236,14 +240,14 @@ def _samples(outcome: Outcome, most: int = 3) -> list[str]:
     return lines
 
 
-def _where_to_look(outcome: Outcome, site: Site) -> list[str]:
+def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
     programs, tracking = Path(sys.executable).parent, site.tracking
     mlflow = f"{programs}/mlflow ui --backend-store-uri {tracking}   then http://127.0.0.1:5000"
-    prefect = f"PREFECT_HOME={os.environ['PREFECT_HOME']} {programs}/prefect server start   then http://127.0.0.1:4200"
+    prefect = f"PREFECT_HOME={os.environ.get('PREFECT_HOME', '')} {programs}/prefect server start   then http://127.0.0.1:4200"
     lines = [
         "",
         f"mlflow:  {tracking if tracking.startswith('http') else mlflow}",
-        f"prefect: {'the server that is configured' if server_configured() else prefect}",
+        f"prefect: {'the server that is configured' if served else prefect}",
     ]
     lines += [f"report:  {row.path}/report.html" for row in outcome.rows if row.stage == "report" and row.path]
     if outcome.model_version:

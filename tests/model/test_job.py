@@ -22,7 +22,7 @@ from model.job import BadConfiguration, BadData, Diverged, Job, Metrics, Preempt
         (Preempted("asked to end"), "preempted", "asked to end"),
         (ValueError("model.heads is 0"), "bad_configuration", "model.heads is 0"),
         (OSError(errno.ENOSPC, "No space", "a/b"), "no_space", "a/b"),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried 5 GiB"), "out_of_memory", "micro_batch_tokens"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried 5 GiB"), "out_of_memory", "MICRO_BATCH_TOKENS"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out_of_memory", "did not fit"),
         (MemoryError(), "out_of_memory", "did not fit"),
         (KeyError("x"), "failed", "KeyError"),

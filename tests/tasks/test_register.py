@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -84,7 +85,7 @@ class House:
         return {**tags, "val.bleu": f"{bleu}", "dev_bleu": f"{bleu}", "dev_digest": digest}
 
     def register(self, name: str, tags: Mapping[str, str], modified: bool = False) -> dict[str, Any]:
-        run_id = self.tracker.start_stage("register", "", name, {})
+        run_id = self.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
         return register_version(self.tracker.uri, run_id, name, self.model, tags, modified)
 
 
