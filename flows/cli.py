@@ -21,6 +21,7 @@ from rich.console import Console
 from flows.display import console, score_table, stage_table
 from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan
 from flows.runs import RUNS
+from infra import interrupts
 from infra.faults import BadConfiguration, Fault
 from infra.prefect_server import temporary_server
 from infra.quiet import server_configured, settle
@@ -184,6 +185,7 @@ def main() -> None:
 def _guarded(command: Callable[[], Any], debug: bool) -> int:
     # What has to be ended in order (jobs, a server) is ended by the exception on its way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    interrupts.watch()
     try:
         command()
         return 0

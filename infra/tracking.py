@@ -136,7 +136,8 @@ class Tracker:
                 continue
             step, moment = int(row["done"]), round(float(row.get("time", time.time())) * 1000)
             for name, value in flat(row).items():
-                if name in ("time", "done", "total") or not is_number(value) or step <= cursor.get(name, -1):
+                known = name in ("time", "done", "total") or name.startswith("facts.")  # told when the stage ends
+                if known or not is_number(value) or step <= cursor.get(name, -1):
                     continue
                 cursor[name] = step
                 metrics.append(Metric(name, value, moment, step))
@@ -277,7 +278,9 @@ class Tracker:
         from mlflow.entities import Metric, RunTag
 
         now, values = round(time.time() * 1000), flat(facts)
-        metrics = [Metric(name, value, now, 0) for name, value in values.items() if is_number(value)]
+        # At the end of the run's curves, so that a fact of the same name (dev_perplexity) is their last point.
+        step = max(self._cursors.get(run_id, {}).values(), default=0)
+        metrics = [Metric(name, value, now, step) for name, value in values.items() if is_number(value)]
         words = {name: value for name, value in values.items() if not is_number(value)}
         tags = [RunTag(name, text) for name, text in _texts(words).items()]
         if metrics or tags:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from infra import interrupts
 from infra.faults import Fault, NoSpace
 from infra.launch import Job, Launcher
 from infra.launch.local import LocalLauncher
@@ -148,6 +149,7 @@ class Running:
         self.rows: list[Row] = []
 
     def resolve(self, call: Call) -> Artifact:
+        interrupts.check()
         self.scope.check(call)
         forced = call.stage.name in self.scope.forced
         verdict = judge(self.store, self.site, call)

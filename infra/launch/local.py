@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from infra import interrupts
 from infra.launch import Job, raise_for_exit
 from infra.processes import die_with_parent, end, signal_group
 
@@ -34,6 +35,7 @@ class LocalLauncher:
             )
         try:
             while process.poll() is None:
+                interrupts.check()
                 on_poll()
                 time.sleep(POLL_SECONDS)
             on_poll()
