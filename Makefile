@@ -8,7 +8,7 @@ RUN := .venv/bin
 .PHONY: demo test test-slow lint types format setup clean help
 
 help:
-	@echo "make demo        the whole pipeline on the embedded corpus (about 4 minutes on two cores)"
+	@echo "make demo        the whole pipeline on the embedded corpus (about 3 minutes on two cores)"
 	@echo "make test        lint, types and tests"
 	@echo "make test-slow   the slow tests: whole runs, kills, real text"
 	@echo "make format      format the code"
