@@ -142,9 +142,11 @@ def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path) -> None:
     assert weights(whole) != weights(parts), "nothing was cut"
 
 
-def test_two_ranks_are_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("micro_batch_tokens", [0, 15])
+def test_two_ranks_are_one(tmp_path: Path, micro_batch_tokens: int) -> None:
     model = replace(MODEL, p_drop=0.0)
-    one, two = write_job(tmp_path, name="one", model=model), write_job(tmp_path, name="two", model=model)
+    one = write_job(tmp_path, name="one", model=model)
+    two = write_job(tmp_path, name="two", model=model, micro_batch_tokens=micro_batch_tokens)
     run(one)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
     house = Path(__file__).resolve().parents[2]
