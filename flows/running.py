@@ -119,7 +119,8 @@ def run(request: Request, display: Display, through: Through = directly) -> Outc
     try:
         tags = {"overrides": " ".join(request.overrides), "site": request.site}
         settings = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
-        tracker.start(asked.name, asked.name, tags, canonical({name: getattr(asked, name) for name in settings}))
+        if nothing_to_do(plan(request)) is None:  # a run that makes nothing is not worth a record in MLflow
+            tracker.start(asked.name, asked.name, tags, canonical({name: getattr(asked, name) for name in settings}))
         with engine(running), _until_enough():
             reproduce(asked, bool(request.overrides))
         status = "FINISHED"

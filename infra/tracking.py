@@ -181,6 +181,8 @@ class Tracker:
 
     def cached(self, stage: str, item: str, key: str, facts: Mapping[str, Any] = NOTHING) -> None:
         """Name a stage that did not have to run, with a link to the run that made it."""
+        if not self._begun:
+            return
         line = Line(stage, item, key, "cached", facts=facts)
         self._lines.append(line)
         self._write("a cached stage", lambda: self._find_maker(line))

@@ -60,7 +60,8 @@ class PrefectRunner:
             description=(stage.__doc__ or "").strip().split("\n")[0],
             version=str(stage.version),
             task_run_name=call.label,
-            tags=[f"stage:{stage.name}", self.needs.get(stage.name, "cpu")],
+            # Each tag may have a limit, which the server is asked for; what does not run needs no place.
+            tags=[] if hit else [f"stage:{stage.name}", self.needs.get(stage.name, "cpu")],
             retries=stage.retries,
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
             retry_jitter_factor=0.2,
