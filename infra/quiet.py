@@ -15,8 +15,6 @@ def settle(root: Path) -> None:
         "DO_NOT_TRACK": "true",  # the word: MLflow does not take 1
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",
-        "PREFECT_CLI_COLORS": "false",
         # Our own display says what happens; the run's page has the log.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
