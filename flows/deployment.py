@@ -6,7 +6,7 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from flows import running
-from flows.display import TerminalDisplay
+from flows.display import TerminalDisplay, measures
 from flows.running import Outcome, Request
 from infra.site import Site
 from tasks.orchestration import PrefectRunner, publish
@@ -50,8 +50,7 @@ def _card(outcome: Outcome) -> str:
     if outcome.scores:
         names = list(outcome.scores)
         lines += ["| score | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        numbers = [n for card in outcome.scores.values() for n, v in card.items() if isinstance(v, int | float)]
-        for number in dict.fromkeys(numbers):
+        for number in measures(outcome.scores):
             values = [outcome.scores[name].get(number, "") for name in names]
             cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
             lines.append("| " + " | ".join([number, *cells]) + " |")

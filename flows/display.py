@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tasks.execution import Row, duration
@@ -26,13 +27,12 @@ class TerminalDisplay:
         self.console = console()
         self.follow = follow
         self._live = sys.stderr.isatty()
-        self._begun = time.monotonic()
         self._shown = 0.0
 
     def begin(self, call: Call, why: str) -> None:
-        self._begun = self._shown = time.monotonic()
+        self._shown = time.monotonic()
         self._clear()
-        self.console.print(f"[bold]{call.label}[/bold] [dim]{call.key} · {why}[/dim]")
+        self.console.print(f"[bold]{call.label}[/bold] [dim]{call.key} · {escape(why)}[/dim]")
 
     def progress(self, call: Call, done: float, total: float, text: str) -> None:
         self.follow(call, done, total, text)
@@ -54,13 +54,13 @@ class TerminalDisplay:
 
     def say(self, text: str) -> None:
         self._clear()
-        self.console.print(f"  [yellow]{text}[/yellow]")
+        self.console.print(f"  [yellow]{escape(text)}[/yellow]")
 
     def end(self, row: Row) -> None:
         self._clear()
         if row.state == "completed":
             self.console.print(
-                f"  [green]completed[/green] in {duration(row.seconds)}  [dim]{in_words(row.facts)}[/dim]"
+                f"  [green]completed[/green] in {duration(row.seconds)}  [dim]{escape(in_words(row.facts))}[/dim]"
             )
         elif row.state == "failed":
             self.console.print("  [red]failed[/red]")
@@ -87,7 +87,8 @@ def stage_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         colour = COLOURS[row.state]
         seconds = duration(row.seconds) if row.seconds else ""
-        table.add_row(row.stage, row.item, f"[{colour}]{row.state}[/{colour}]", seconds, row.why or in_words(row.facts))
+        state, said = f"[{colour}]{row.state}[/{colour}]", escape(row.why or in_words(row.facts))
+        table.add_row(row.stage, row.item, state, seconds, said)
     return table
 
 
@@ -97,10 +98,15 @@ def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
     table.add_column("score")
     for name in scores:
         table.add_column(name, justify="right")
-    numbers = [name for card in scores.values() for name, value in card.items() if isinstance(value, int | float)]
-    for name in dict.fromkeys(numbers):
+    for name in measures(scores):
         table.add_row(name, *(_number(card.get(name, "")) for card in scores.values()))
     return table
+
+
+def measures(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names of the numbers on any of the cards, in their order."""
+    numbers = [name for card in scores.values() for name, value in card.items() if isinstance(value, int | float)]
+    return list(dict.fromkeys(numbers))
 
 
 def in_words(facts: Mapping[str, Any], most: int = 6) -> str:

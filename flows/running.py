@@ -1,9 +1,9 @@
 """A request to run or plan, carried out: which run, from where to where, at which site; and its outcome."""
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ def nothing_to_do(planned: Outcome) -> Outcome | None:
     """The outcome of a run in which every stage is a hit; None where there is work."""
     if any(row.state != "hit" for row in planned.rows):
         return None
-    return Outcome(planned.run, [_as_cached(row) for row in planned.rows])
+    return Outcome(planned.run, [replace(row, state="cached") for row in planned.rows])
 
 
 def run(request: Request, display: Display, through: Through = directly) -> Outcome:
@@ -150,17 +150,11 @@ def _until_enough() -> Iterator[None]:
         return
 
 
-def _as_cached(row: Row) -> Row:
-    return Row(row.stage, row.item, row.key, "cached", 0.0, row.path, row.facts, form=row.form)
-
-
 def _explained(row: Row, before: Mapping[tuple[str, str], Any]) -> Row:
     form = before.get((row.stage, row.item))
     if row.state == "hit" or form is None:
         return row
-    changed: Sequence[str] = differences(row.form, form)
-    why = "; ".join([row.why, *changed]) if changed else row.why
-    return Row(row.stage, row.item, row.key, row.state, 0.0, "", row.facts, why, row.form)
+    return replace(row, why="; ".join([row.why, *differences(row.form, form)]))
 
 
 def _run_from_file(file: str, name: str) -> Run:

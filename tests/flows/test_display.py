@@ -1,0 +1,20 @@
+"""What a run says of itself is text, whatever signs are in it."""
+
+import io
+
+from rich.console import Console
+
+from flows.display import measures, stage_table
+from tasks.execution import Row
+
+
+def test_brackets_are_no_markup() -> None:
+    why = "[Errno 28] in [/some/where]: rules[0].max: 2 -> [bold]3"
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(stage_table([Row("clean", "", "k", "failed", why=why)]))
+    assert why in shown.getvalue()
+
+
+def test_measures_are_the_numbers_of_all_cards_once() -> None:
+    cards = {"dev": {"bleu": 1.0, "signature": "13a"}, "test": {"bleu": 2.0, "sentences": 3}}
+    assert measures(cards) == ["bleu", "sentences"]
