@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from model.build import build
 from model.config import Model, from_json
 from model.endings import BadData
 from model.transformer import Transformer
@@ -52,7 +53,7 @@ def load_model(folder: Path, device: torch.device | None = None) -> Transformer:
     try:
         shape = json.loads((folder / SHAPE).read_text())
         config = from_json(Model, shape["model"])
-        model = Transformer(config, int(shape["source_size"]), int(shape["target_size"]))
+        model = build(config, int(shape["source_size"]), int(shape["target_size"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadData(f"{folder / SHAPE} describes no model: {error}") from error
     load_weights(model, folder)

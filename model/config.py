@@ -7,7 +7,7 @@ JSON and rebuilds them with ``from_json``. The symbols are the paper's (Table 3)
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
-from model.fields import require
+from model.fields import late, require, unkeyed
 
 Config = TypeVar("Config")
 
@@ -30,6 +30,8 @@ class Model:
     max_positions: int = 1024
     tied: bool = True
     init: Literal["glorot", "normal"] = "glorot"
+    attention: Literal["own", "torch"] = late("own")
+    """Whose layers: this project's, or those of torch.nn.Transformer as a reference."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v", "max_positions"):
@@ -40,6 +42,12 @@ class Model:
         require(self.norm in ("post", "pre"), "model.norm", self.norm, "post or pre")
         require(self.positions in ("sinusoid", "learned"), "model.positions", self.positions, "sinusoid or learned")
         require(self.init in ("glorot", "normal"), "model.init", self.init, "glorot or normal")
+        require(self.attention in ("own", "torch"), "model.attention", self.attention, "own or torch")
+        if self.attention == "torch":
+            for name in ("d_k", "d_v"):
+                width = getattr(self, name)
+                fits = self.heads * width == self.d_model
+                require(fits, f"model.{name}", width, "model.d_model / model.heads where model.attention is torch")
 
 
 @dataclass(frozen=True)
@@ -62,12 +70,28 @@ class Training:
     clip_norm: float = 0.0
     """Greatest gradient norm; 0 clips nothing, as in the paper."""
     seed: int = 1
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     checkpoint_every: int = 1_500
     """Updates between two checkpoints; the paper's 10 minutes at 0.4 s an update (§5.2, §6.1)."""
     keep: int = 5
     """How many of the last checkpoints stay for averaging."""
     dev_every: int = 1_500
+    batching: Literal["buckets", "packed"] = late("buckets")
+    """buckets: pairs of like length, padded; packed: pairs of any length end to end, batches of one constant size."""
+    optimizer: Literal["adam", "adamw"] = late("adam")
+    weight_decay: float = late(0.0)
+    """AdamW's decay of matrices and embeddings, never of biases and norms."""
+    attention_entropy: float = late(0.0)
+    """Weight of the cross-attention's entropy in the loss, per target piece, meant over layers and heads; 0: none."""
+    skip_nonfinite: int = late(0)
+    """How many updates whose gradient is not finite may be passed over in a training before it ends as diverged."""
+    patience: int = late(0)
+    """End after this many dev checks in a row without a lower perplexity; 0 trains to the last update."""
+    dev_bleu: int = late(0)
+    """Dev sentences that are decoded greedily at each dev check for a BLEU to watch; 0 decodes none."""
+    start: str = unkeyed("")
+    """A version of the registry (``name@alias``, ``name/number``) whose weights training begins with; they enter the
+    key, not their name. Empty: weights are drawn anew."""
 
     def __post_init__(self) -> None:
         for name in ("updates", "batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
@@ -82,7 +106,17 @@ class Training:
         require(self.clip_norm >= 0, "training.clip_norm", self.clip_norm, "0 (off) or above")
         schedules = ("paper", "inverse_sqrt", "linear", "constant")
         require(self.schedule in schedules, "training.schedule", self.schedule, ", ".join(schedules))
-        require(self.precision in ("fp32", "bf16"), "training.precision", self.precision, "fp32 or bf16")
+        precisions = ("fp32", "tf32", "bf16")
+        require(self.precision in precisions, "training.precision", self.precision, ", ".join(precisions))
+        require(self.batching in ("buckets", "packed"), "training.batching", self.batching, "buckets or packed")
+        require(self.optimizer in ("adam", "adamw"), "training.optimizer", self.optimizer, "adam or adamw")
+        require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or above")
+        decays = self.optimizer == "adamw" or not self.weight_decay
+        require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
+        for name in ("skip_nonfinite", "patience", "dev_bleu"):
+            require(
+                getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a whole number above"
+            )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ Started again over the same folder it goes on from the newest whole checkpoint, 
 and which random numbers make an update is a function of seed, update and rank. It knows nothing of text.
 """
 
-import math
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -20,19 +19,18 @@ from torch import nn
 
 from model.batches import Place, Plan, check_lengths, load
 from model.bpe import Pieces
+from model.build import build
 from model.checkpoint import SHAPE, Checkpoints, save_shape
 from model.config import Model, Training, from_json
 from model.endings import Preempted
 from model.job import Facts, Job, StopSignal, main
 from model.objective import Objective
+from model.optimizer import optimizer_of
 from model.progress import Losses, Progress, facts_of
 from model.ranks import Ranks
 from model.schedule import learning_rate
 from model.shards import Array, Shards
-from model.transformer import Transformer
-
-DEV_TOKENS = 8_192
-"""Target pieces of dev text computed at once."""
+from model.validation import Validation
 
 
 def work(job: Job) -> Facts:
@@ -67,13 +65,8 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         torch.manual_seed(self.training.seed)
-        self.model = Transformer(config, source_size, target_size).to(self.device)
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
-            betas=(self.training.beta1, self.training.beta2),
-            eps=self.training.eps,
-            fused=True,
-        )
+        self.model = build(config, source_size, target_size).to(self.device)
+        self.optimizer = optimizer_of(self.training, self.model)
         self.progress = Progress(job, self.training.updates, ranks.leads)
         self.checkpoints = Checkpoints(
             job.out, self.training.checkpoint_every, self.training.keep, self.training.updates
@@ -86,6 +79,7 @@ class Trainer:
                 layer.compile(dynamic=True)
         self.objective = Objective(self.model, self.training.label_smoothing)
         self.wrapped = ranks.wrap(self.objective)
+        self.validation = Validation(self.dev, ranks, self.device, self.precision)
         if ranks.size > 1:
             # After its first backward DDP lays the gradients out anew, and sums over three or more ranks round by
             # layout: with that pass behind it a resumed training rounds as an uninterrupted one does.
@@ -161,21 +155,11 @@ class Trainer:
             seconds=time.monotonic() - self.begun,
         )
 
-    @torch.no_grad()
     def validate(self) -> None:
-        """Perplexity of the dev set: exp of the mean -log p of the reference, per piece, without smoothing (§6.2)."""
-        self.objective.eval()
-        plan = Plan(self.dev, max(DEV_TOKENS, int(max(map(np.max, self.dev.lengths.values()))) + 1), seed=0)
-        sums = torch.zeros(2, dtype=torch.float64)
-        for rows in plan.epoch(0)[self.ranks.rank :: self.ranks.size]:
-            batch = load(self.dev, rows)
-            with self.precision():
-                _, nll = self.objective(*batch.to(self.device))
-            sums += torch.tensor([float(nll), len(batch.labels_M)])
-        self.objective.train()
-        nll, pieces = self.ranks.sum(sums).tolist()
-        self.position = replace(self.position, dev_perplexity=math.exp(min(nll / pieces, 700)))
-        self.progress.write(self.position.update, {"dev_perplexity": self.position.dev_perplexity})
+        """Ask the dev set."""
+        values = self.validation.check(self.objective)
+        self.position = replace(self.position, dev_perplexity=values["dev_perplexity"])
+        self.progress.write(self.position.update, values)
 
     def is_time_to_save(self) -> bool:
         late = time.monotonic() - self.saved > self.job.site.resume_seconds
