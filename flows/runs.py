@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from model.config import Averaging, Decoding, Model, Training
+from model.config import Averaging, Decoding, Model, Training, check_together
 from model.fields import require
 from tasks import corpora
 from tasks.corpora import Corpus, EvaluationSet
@@ -49,6 +49,7 @@ class Run:
         require(self.dev in names, "dev", self.dev, f"one of the run's sets: {', '.join(names)}")
         for name in self.filters.exclude:
             require(name in names, "filters.exclude", name, f"one of the run's sets: {', '.join(names)}")
+        check_together(self.model, self.training)
         count, keep = self.averaging.count, self.training.keep
         require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
         made = -(-self.training.updates // self.training.checkpoint_every)

@@ -9,6 +9,7 @@ and which random numbers make an update is a function of seed, update and rank. 
 """
 
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -17,12 +18,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from model.batches import Place, Plan, check_lengths, load
+from model.ahead import read_ahead
+from model.batches import Place, Plan, Update, check_lengths
 from model.bpe import Pieces
 from model.build import build
 from model.checkpoint import SHAPE, Checkpoints, save_shape
-from model.config import Model, Training, from_json
+from model.config import Model, Training, check_together, from_json
 from model.endings import Preempted
+from model.fields import require
 from model.job import Facts, Job, StopSignal, main
 from model.objective import Objective
 from model.optimizer import optimizer_of
@@ -53,6 +56,9 @@ class Trainer:
         self.job, self.ranks, self.device = job, ranks, job.site.torch_device()
         self.training = from_json(Training, job.config["training"])
         config = from_json(Model, job.config["model"])
+        check_together(config, self.training)
+        if self.device.type == "cuda" and self.training.batching == "packed":
+            check_packed_on_gpu(config, self.training)
         vocabulary = Pieces.load(job.inputs["vocabulary"])
         source_size, target_size = vocabulary.source_size, vocabulary.target_size
         self.shards, self.dev = Shards(job.inputs["shards"]), Shards(job.inputs["dev"])
@@ -60,7 +66,7 @@ class Trainer:
             check_lengths(shards, config)
             shards.check_pieces("source", source_size)
             shards.check_pieces("target", target_size)
-        self.plan = Plan(self.shards, self.training.batch_tokens, self.training.seed)
+        self.plan = Plan(self.shards, self.training.batch_tokens, self.training.seed, self.training.batching)
 
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
@@ -76,57 +82,67 @@ class Trainer:
         self.begun, self.saved = time.monotonic() - self.position.seconds, time.monotonic()
         if job.site.compile:
             for layer in (*self.model.encoder, *self.model.decoder):
-                layer.compile(dynamic=True)
-        self.objective = Objective(self.model, self.training.label_smoothing)
+                # Packed batches have one shape; should another come, the compiler finds out by itself.
+                layer.compile(dynamic=None if self.plan.packed else True)
+        self.objective = Objective(
+            self.model, self.training.label_smoothing, self.training.attention_entropy, compiled=job.site.compile
+        )
         self.wrapped = ranks.wrap(self.objective)
         self.validation = Validation(self.dev, ranks, self.device, self.precision)
         if ranks.size > 1:
             # After its first backward DDP lays the gradients out anew, and sums over three or more ranks round by
             # layout: with that pass behind it a resumed training rounds as an uninterrupted one does.
-            self.gradients(np.zeros(1, np.int64))
+            self.gradients(self.read(np.zeros(1, np.int64), Place()))
         if ranks.leads:
             self.checkpoints.remove_after(self.position.update)
 
     def run(self, stop: StopSignal) -> None:
         """The loop (§5). Raises Preempted once a stop is asked for and a checkpoint written."""
-        for rows, place in islice(
-            self.plan.after(Place(self.position.epoch, self.position.batch)),
-            self.training.updates - self.position.update,
-        ):
-            update = self.position.update + 1
-            rate = learning_rate(self.training, self.model.config.d_model, update)
-            torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
-            self.optimizer.zero_grad()
-            losses = self.gradients(rows)
-            if self.training.clip_norm:
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            self.optimizer.step()
-            self.advance(place, int(self.plan.target[rows].sum()))
+        with read_ahead(self.updates) as updates:
+            for batches in updates:
+                self.update(batches, stop)
 
-            self.progress.note(update, rate, losses, self.position.target_tokens, self.gradient_norm)
-            if update % self.training.dev_every == 0:
-                self.validate()
-            stopped = self.ranks.any(stop.came)
-            if stopped or self.is_time_to_save():
-                self.save()
-            if stopped and update < self.training.updates:
-                raise Preempted(f"asked to end; update {update} of {self.training.updates} is saved")
+    def updates(self) -> Iterator[Update]:
+        """What is left to train on, read."""
+        left = self.training.updates - self.position.update
+        for rows, place in islice(self.plan.after(Place(self.position.epoch, self.position.batch)), left):
+            yield self.read(rows, place)
 
-    def gradients(self, rows: Array) -> Losses:
-        """Gradients of the mean loss over all target pieces of a batch, however ranks and parts cut it."""
-        pieces = int(self.plan.target[rows].sum())
-        mine = self.plan.share(rows, self.ranks.rank, self.ranks.size)
-        parts = self.plan.parts(mine, self.job.site.micro_batch_tokens)
+    def read(self, rows: Array, place: Place) -> Update:
+        update = self.plan.read(rows, place, self.ranks.rank, self.ranks.size, self.job.site.micro_batch_tokens)
+        return update.pinned() if self.device.type == "cuda" else update
+
+    def update(self, batches: Update, stop: StopSignal) -> None:
+        update = self.position.update + 1
+        rate = learning_rate(self.training, self.model.config.d_model, update)
+        torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
+        self.optimizer.zero_grad()
+        losses = self.gradients(batches)
+        if self.training.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.advance(batches)
+
+        self.progress.note(update, rate, losses, self.position.target_tokens, self.gradient_norm)
+        if update % self.training.dev_every == 0:
+            self.validate()
+        stopped = self.ranks.any(stop.came)
+        if stopped or self.is_time_to_save():
+            self.save()
+        if stopped and update < self.training.updates:
+            raise Preempted(f"asked to end; update {update} of {self.training.updates} is saved")
+
+    def gradients(self, update: Update) -> Losses:
+        """Gradients of the mean loss over all target pieces of an update, however ranks and parts cut it."""
         losses = Losses(self.device)
-        for i, part in enumerate(parts):
-            batch = load(self.shards, part)
-            with self.apart() if i < len(parts) - 1 else nullcontext():
+        for i, batch in enumerate(update.parts):
+            with self.apart() if i < len(update.parts) - 1 else nullcontext():
                 with self.precision():
-                    loss, nll = self.wrapped(*batch.to(self.device))
+                    loss, nll = self.wrapped(batch.to(self.device))
                 # DDP takes the mean over ranks where the sum is wanted.
-                (loss * (self.ranks.size / pieces)).backward()
+                (loss * (self.ranks.size / update.pieces)).backward()
             losses.add(loss, nll, batch)
         return losses
 
@@ -145,13 +161,13 @@ class Trainer:
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         return float(torch.nn.utils.get_total_norm(gradients))
 
-    def advance(self, place: Place, tokens: int) -> None:
+    def advance(self, update: Update) -> None:
         self.position = replace(
             self.position,
             update=self.position.update + 1,
-            epoch=place.epoch,
-            batch=place.batch,
-            target_tokens=self.position.target_tokens + tokens,
+            epoch=update.next.epoch,
+            batch=update.next.batch,
+            target_tokens=self.position.target_tokens + update.pieces,
             seconds=time.monotonic() - self.begun,
         )
 
@@ -191,6 +207,15 @@ class Trainer:
             save_shape(self.job.out, self.model)
             self.checkpoints.finish()
         return facts
+
+
+def check_packed_on_gpu(model: Model, training: Training) -> None:
+    """Raise ValueError naming what the GPU's attention over packed batches cannot do."""
+    precision = training.precision
+    require(precision == "bf16", "training.precision", precision, "bf16 where training.batching is packed on a GPU")
+    for name, width in (("model.d_k", model.d_k), ("model.d_v", model.d_v)):
+        fits = width == model.d_k and width % 8 == 0 and width <= 256
+        require(fits, name, width, "d_k = d_v, a multiple of 8 up to 256, where training.batching is packed on a GPU")
 
 
 def dropout_seed(seed: int, update: int, rank: int) -> int:

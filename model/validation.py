@@ -33,8 +33,8 @@ class Validation:
         for rows in self.batches[self.ranks.rank :: self.ranks.size]:
             batch = load(self.dev, rows)
             with self.precision():
-                _, nll = objective(*batch.to(self.device))
-            sums += torch.tensor([float(nll), len(batch.labels_M)])
+                _, nll = objective(batch.to(self.device))
+            sums += torch.tensor([float(nll), batch.pieces])
         objective.train()
         nll, pieces = self.ranks.sum(sums).tolist()
         return {"dev_perplexity": math.exp(min(nll / pieces, 700))}

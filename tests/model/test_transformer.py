@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from model.attention import Rows
 from model.bpe import BOS, EOS, PAD
 from model.config import Model
 from model.transformer import Transformer, sinusoid
@@ -168,7 +169,7 @@ def test_post_norm_ends_in_a_norm_and_pre_norm_carries_the_sum() -> None:
         # With silent sublayers post-LN norms what was normed before; pre-LN hands its input to the final norm.
         expected = torch.nn.functional.layer_norm(embedded, (16,))
         torch.testing.assert_close(model.encode(source)[0], expected, atol=1e-4, rtol=1e-4)
-        inside = model.encoder[0](embedded, None)
+        inside = model.encoder[0](embedded, Rows())
         torch.testing.assert_close(inside, expected if norm == "post" else embedded, atol=1e-4, rtol=1e-4)
 
 
