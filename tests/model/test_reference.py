@@ -14,8 +14,9 @@ from torch import Tensor
 
 from model.bpe import BOS, EOS, PAD
 from model.build import build
-from model.checkpoint import load_model, load_weights
-from model.config import Decoding, Model
+from model.checkpoint import Checkpoints, Position, load_model, load_weights
+from model.config import Decoding, Model, Training
+from model.optimizer import optimizer_of
 from model.search import beam_search
 from model.transformer import Transformer
 from model.translator import SYMBOLS, CachedStep, padded
@@ -144,6 +145,43 @@ def test_each_dropout_has_its_own_rate_and_place(rate: str, silent: tuple[str, .
         if name.endswith(silent):
             parameter.data.zero_()
     torch.testing.assert_close(model(*inputs), model.eval()(*inputs))
+
+
+def test_residual_dropout_falls_on_what_a_sublayer_adds() -> None:
+    _, model = both(SMALL)
+    model.drop.p = model.drop.dropped = 0
+    for name, parameter in model.named_parameters():
+        if name.endswith(("out.weight", "outer.weight")):
+            parameter.data.zero_()
+    inputs = batch([([5, 6, 7], [8, 9, 10])])
+    assert not torch.equal(model.train()(*inputs), model(*inputs)), "of each sublayer only a bias is left to drop"
+    for name, parameter in model.named_parameters():
+        if name.endswith(("out.bias", "outer.bias")):
+            parameter.data.zero_()
+    torch.testing.assert_close(model(*inputs), model.eval()(*inputs))
+
+
+def test_a_training_begun_with_one_goes_on_with_the_other(tmp_path: Path) -> None:
+    models = both(replace(SMALL, p_drop=0.0))
+    optimizers = [optimizer_of(Training(), model) for model in models]
+    source_BS, target_BT = batch([([5, 6, 7], [8, 9, 10]), ([8], [9])])
+
+    def update(which: int) -> None:
+        optimizers[which].zero_grad()
+        models[which].logits(models[which](source_BS, target_BT))[target_BT != PAD].log_softmax(-1)[
+            :, 4
+        ].sum().backward()
+        optimizers[which].step()
+
+    for _ in range(3):
+        update(0)
+    checkpoints = Checkpoints(tmp_path, every=1, keep=1, last=9)
+    checkpoints.save(models[0], optimizers[0], Position(update=3))
+    assert checkpoints.resume(models[1], optimizers[1], lambda *told: pytest.fail(str(told))).update == 3
+    update(0)
+    update(1)
+    for (name, found), expected in zip(models[1].named_parameters(), models[0].parameters(), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0, msg=name)
 
 
 def test_a_training_is_the_same_and_its_weights_serve_either(tmp_path: Path) -> None:
