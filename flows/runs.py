@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from model.config import Averaging, Decoding, Model, Training, check_together
 from model.fields import require
+from model.presets import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
 from tasks import corpora
 from tasks.corpora import Corpus, EvaluationSet
 from tasks.filters import (
@@ -62,6 +63,10 @@ class Run:
         require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}")
         budget = self.training.batch_tokens
         require(longest < budget, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}")
+        if self.model.attention == "torch":
+            batching, entropy = self.training.batching, self.training.attention_entropy
+            require(batching == "buckets", "training.batching", batching, "buckets where model.attention is torch")
+            require(entropy == 0, "training.attention_entropy", entropy, "0 where model.attention is torch")
 
 
 def careful(source: str, target: str, words: Length, exclude: tuple[str, ...]) -> Filters:
@@ -177,15 +182,11 @@ PAPER_BASE = Run(
     filters=PAPER_FILTERS,
     vocabulary=Vocabulary(size=37_000),
     sharding=Sharding(max_pieces=256),
-    model=Model(),
-    training=Training(),
+    model=BASE,
+    training=BASE_TRAINING,
     averaging=Averaging(5),
     decoding=Decoding(),
 )
-
-BIG = Model(d_model=1024, d_ff=4096, heads=16, p_drop=0.3)
-"""Table 3, row big."""
-BIG_TRAINING = Training(updates=300_000, checkpoint_every=600, keep=20, dev_every=3_000)
 
 PAPER_BIG = replace(
     PAPER_BASE,
@@ -218,6 +219,21 @@ PAPER_BIG_ENFR = replace(
     averaging=Averaging(20),
 )
 
+VARIATIONS = {
+    f"wmt14-ende-{row}": replace(
+        PAPER_BASE,
+        name=f"wmt14-ende-{row}",
+        about=f"Table 3, row {row}: the last checkpoint, newstest2013",
+        sets=(corpora.WMT14_ENDE_NEWSTEST2013,),
+        model=model,
+        training=training,
+        averaging=Averaging(1),
+    )
+    for row, (model, training) in TABLE_3.items()
+    if row not in ("base", "big")
+}
+"""The rows of Table 3 between base and big."""
+
 RUNS = {
     run.name: run
     for run in (
@@ -230,4 +246,4 @@ RUNS = {
         PAPER_BASE_ENFR,
         PAPER_BIG_ENFR,
     )
-}
+} | VARIATIONS
