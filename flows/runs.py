@@ -63,10 +63,6 @@ class Run:
         require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}")
         budget = self.training.batch_tokens
         require(longest < budget, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}")
-        if self.model.attention == "torch":
-            batching, entropy = self.training.batching, self.training.attention_entropy
-            require(batching == "buckets", "training.batching", batching, "buckets where model.attention is torch")
-            require(entropy == 0, "training.attention_entropy", entropy, "0 where model.attention is torch")
 
 
 def careful(source: str, target: str, words: Length, exclude: tuple[str, ...]) -> Filters:

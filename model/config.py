@@ -155,6 +155,11 @@ def check_together(model: Model, training: Training) -> None:
     require(own, "training.attention_entropy", training.attention_entropy, "0 where model.attention is torch")
 
 
+def fits_the_kernel(model: Model) -> bool:
+    """Whether a GPU's attention over packed batches takes these heads."""
+    return model.d_k == model.d_v and model.d_k % 8 == 0 and model.d_k <= 256
+
+
 def from_json(kind: type[Config], values: dict[str, Any]) -> Config:
     """Rebuild a configuration from a job's JSON; an unknown name is an error that lists the known ones."""
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]

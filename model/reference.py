@@ -50,8 +50,7 @@ class Reference(Transformer):
 
     def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
         """The encoder's output (B, S, D) and where it is real (B, 1, 1, S)."""
-        embedding_ND = self.target_embedding if self.config.tied else self.source_embedding
-        x_BSD = self.embed(source_BS, embedding_ND, self.source_positions, start=0)
+        x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
         padding_BS = source_BS == PAD
         memory_BSD: Tensor = functional_call(
             self.stacks[0],

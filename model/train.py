@@ -23,7 +23,7 @@ from model.batches import Place, Plan, Update, check_lengths
 from model.bpe import Pieces
 from model.build import build
 from model.checkpoint import SHAPE, Checkpoints, save_shape
-from model.config import Model, Training, check_together, from_json
+from model.config import Model, Training, check_together, fits_the_kernel, from_json
 from model.endings import Preempted
 from model.fields import require
 from model.job import Facts, Job, StopSignal, main
@@ -213,9 +213,8 @@ def check_packed_on_gpu(model: Model, training: Training) -> None:
     """Raise ValueError naming what the GPU's attention over packed batches cannot do."""
     precision = training.precision
     require(precision == "bf16", "training.precision", precision, "bf16 where training.batching is packed on a GPU")
-    for name, width in (("model.d_k", model.d_k), ("model.d_v", model.d_v)):
-        fits = width == model.d_k and width % 8 == 0 and width <= 256
-        require(fits, name, width, "d_k = d_v, a multiple of 8 up to 256, where training.batching is packed on a GPU")
+    allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
+    require(fits_the_kernel(model), "training.batching", training.batching, allowed)
 
 
 def dropout_seed(seed: int, update: int, rank: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from model.config import check_together, fits_the_kernel
 from model.presets import BASE, BASE_TRAINING, TABLE_3
 
 ROWS = [row for row in TABLE_3 if row not in ("base", "big")]
@@ -21,7 +22,8 @@ MAY_DIFFER = {
 def differences(row: str) -> dict[str, Any]:
     model, training = TABLE_3[row]
     base = asdict(BASE) | asdict(BASE_TRAINING)
-    return {name: value for name, value in (asdict(model) | asdict(training)).items() if value != base[name]}
+    mine = asdict(model) | asdict(training) | {"batching": BASE_TRAINING.batching}
+    return {name: value for name, value in mine.items() if value != base[name]}
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -40,6 +42,13 @@ def test_the_heads_share_d_model_but_for_the_keys_of_b(row: str) -> None:
     model, _ = TABLE_3[row]
     assert model.heads * model.d_v == model.d_model
     assert (model.heads * model.d_k == model.d_model) is not row.startswith("B")
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_a_row_is_packed_where_the_gpu_can(row: str) -> None:
+    model, training = TABLE_3[row]
+    check_together(model, training)
+    assert (training.batching == "packed") is fits_the_kernel(model)
 
 
 def test_no_row_is_another() -> None:
