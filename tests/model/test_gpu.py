@@ -1,0 +1,88 @@
+"""What holds on a CPU holds on a GPU: run with ``pytest -m gpu`` where there is one."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_training import MODEL, SIZE, TRAINING, pairs, write_job, write_shards
+from torch import Tensor
+
+from model.batches import Batch, load, load_packed
+from model.config import Model
+from model.job import Job, StopSignal
+from model.objective import Objective
+from model.packing import Room
+from model.ranks import Ranks
+from model.shards import Shards
+from model.train import Trainer
+from model.transformer import Transformer
+
+pytestmark = pytest.mark.gpu
+
+WIDE = Model(layers=2, d_model=64, d_ff=128, heads=2, d_k=32, d_v=32, p_drop=0.0)
+PACKED = replace(TRAINING, batching="packed", precision="bf16")
+
+
+def slopes(batch: Batch, device: str, *, bf16: bool) -> tuple[float, Tensor]:
+    """Loss per piece, and all gradients in one tensor."""
+    torch.manual_seed(0)
+    objective = Objective(Transformer(WIDE, SIZE, SIZE), 0.1).to(device)
+    with torch.autocast(device, torch.bfloat16, enabled=bf16):
+        loss, _ = objective(batch.to(torch.device(device)))
+    (loss / batch.pieces).backward()
+    return float(loss) / batch.pieces, torch.cat([p.grad.flatten().cpu() for p in objective.parameters()])
+
+
+def train(path: Path) -> dict[str, Any]:
+    """Train in a process of its own, since CUDA does not outlive a fork; what ``exit.json`` says."""
+    house = Path(__file__).resolve().parents[2]
+    subprocess.run([sys.executable, "-m", "model.train", str(path)], cwd=house, check=False, timeout=280)
+    answer: dict[str, Any] = json.loads((path.parent / "exit.json").read_text())
+    return answer
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_gpu_computes_what_a_cpu_does(tmp_path: Path, packed: bool, bf16: bool) -> None:
+    if packed and not bf16:
+        pytest.skip("the kernel of packed batches computes in half precision alone")
+    shards, rows = Shards(write_shards(tmp_path / "shards", pairs(40))), np.arange(30)
+    batch = load_packed(shards, rows, Room(384, 384, 64, 10, 10)) if packed else load(shards, rows)
+    exact, expected = slopes(load(shards, rows), "cpu", bf16=False)
+    loss, found = slopes(batch, "cuda", bf16=bf16)
+    assert loss == pytest.approx(exact, rel=2e-2 if bf16 else 1e-5)
+    assert torch.cosine_similarity(found, expected, dim=0) > (0.99 if bf16 else 0.99999)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("batching", ["buckets", "packed"])
+def test_a_training_on_a_gpu_learns(tmp_path: Path, compiled: bool, batching: Any) -> None:
+    training = replace(PACKED, batching=batching, updates=150, dev_every=150, checkpoint_every=50, peak=1e-2)
+    job = write_job(tmp_path, model=replace(WIDE, norm="pre"), training=training, device="cuda", compile=compiled)
+    answer = train(job)
+    assert answer["reason"] == "done", answer["message"]
+
+
+def test_no_update_waits_for_the_gpu(tmp_path: Path) -> None:
+    path = write_job(tmp_path, model=WIDE, training=PACKED, device="cuda", log_seconds=1e9)
+    trainer, stop = Trainer(Job.read(path), Ranks()), StopSignal()
+    updates = trainer.updates()
+    trainer.update(next(updates), stop)  # first uses may wait
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(2):
+            trainer.update(next(updates), stop)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_heads_that_the_kernel_does_not_take_are_named(tmp_path: Path) -> None:
+    answer = train(write_job(tmp_path, model=replace(MODEL, d_k=12), training=PACKED, device="cuda"))
+    assert answer["reason"] == "bad_configuration"
+    assert "training.batching" in answer["message"]
