@@ -26,7 +26,7 @@ SIZES: dict[str, tuple[Model, int]] = {
     "base": (Model(), 37_000),
     "big": (Model(d_model=1024, d_ff=4096, heads=16, p_drop=0.3), 37_000),
 }
-"""Shape and entries of the joint vocabulary: ``tiny`` is that of the run multi30k-ende, base and big are the paper's."""
+"""Shape and entries of the joint vocabulary; ``tiny`` is of the run multi30k-ende, base and big are the paper's."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,10 @@ def timed(contestant: Contestant, batches: Sequence[Array], first: int, flops: f
     return Round(
         wall,
         cpu,
-        *(sum(getattr(step, name) for step in steps) for name in ("pairs", "target_pieces", "cells", "padding")),
+        pairs=sum(step.pairs for step in steps),
+        target_pieces=sum(step.target_pieces for step in steps),
+        cells=sum(step.cells for step in steps),
+        padding=sum(step.padding for step in steps),
         flops=flops,
         peak_bytes=torch.cuda.max_memory_allocated() - others if resident >= 0 else 0,
     )

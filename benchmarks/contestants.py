@@ -164,7 +164,7 @@ class TorchPeer(Peer):
 
     def layers(self) -> list[nn.Module]:
         core = self.model.core
-        return [*core.encoder.layers, *core.decoder.layers]  # type: ignore[misc]
+        return [*core.encoder.layers, *core.decoder.layers]
 
     def logits(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
         out: Tensor = self.model(source_BS, target_BT)

@@ -41,7 +41,10 @@ class Lengths:
         source, target = (
             np.exp(mean + sd * normal) for (mean, sd), normal in ((self.source, one), (self.target, other))
         )
-        return tuple(np.clip(np.rint(x), 1, self.most).astype(np.int64) for x in (source, target))  # type: ignore[return-value]
+        return self._whole(source), self._whole(target)
+
+    def _whole(self, lengths: NDArray[np.float64]) -> NDArray[np.int64]:
+        return np.clip(np.rint(lengths), 1, self.most).astype(np.int64)
 
 
 LENGTHS = {

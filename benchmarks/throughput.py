@@ -57,8 +57,8 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--lengths", choices=("multi30k", "wmt"), default="multi30k", help="of which corpus's pairs")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=1, help="of a CPU (1)")
-    parser.add_argument("--rounds", type=int, default=6, help="rounds, each contestant once in each (6)")
-    parser.add_argument("--updates", type=int, default=0, help="updates a round (2 on a CPU, 20 on a GPU)")
+    parser.add_argument("--rounds", type=int, default=0, help="each contestant once in each (12 on a CPU, 6 on a GPU)")
+    parser.add_argument("--updates", type=int, default=0, help="updates a round (1 on a CPU, 20 on a GPU)")
     parser.add_argument("--warmup", type=int, default=0, help="updates before the clock runs (2 on a CPU, 20 on a GPU)")
     parser.add_argument("--tokens", type=int, default=0, help="budget of a batch, per side (4,096; 25,000 on a GPU)")
     parser.add_argument(
@@ -76,7 +76,9 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", default="", metavar="FILE", help="write everything there; - is standard output")
     chosen = parser.parse_args(arguments)
     gpu = chosen.device == "cuda"
-    chosen.updates = chosen.updates or (20 if gpu else 2)
+    # A CPU's neighbours come and go: there contestants take turns at every update, which on a GPU would make it wait.
+    chosen.rounds = chosen.rounds or (6 if gpu else 12)
+    chosen.updates = chosen.updates or (20 if gpu else 1)
     chosen.warmup = chosen.warmup or (20 if gpu else 2)
     chosen.tokens = chosen.tokens or (25_000 if gpu else 4_096)
     chosen.peers = [peer for peer in chosen.peers.split(",") if peer]
@@ -90,7 +92,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     import torch
 
     from benchmarks.comparison import SIZES, compare
-    from benchmarks.contestants import PEERS, Own, Setting, missing
+    from benchmarks.contestants import PEERS, Contestant, Own, Setting, missing
     from benchmarks.synthetic import LENGTHS, write_corpus
     from infra.origin import commit
     from model.batches import POOL_BATCHES
@@ -120,7 +122,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
             setting = Setting(
                 Path(folder), model, training, vocabulary, chosen.device, chosen.threads, compile=chosen.compile
             )
-            makers = [Own, *(PEERS[peer] for peer in chosen.peers if peer not in left_out)]
+            makers: list[type[Contestant]] = [Own, *(PEERS[peer] for peer in chosen.peers if peer not in left_out)]
             measured = compare(makers, setting, chosen.rounds, chosen.updates, chosen.warmup)
     finally:
         torch.set_num_threads(threads)
@@ -162,7 +164,8 @@ def table(report: Mapping[str, Any]) -> str:
     what = (
         f"{report['size']}, {report['lengths']} lengths, {report['tokens']:,} tokens, dropouts {report['dropouts']}, "
         f"{report['precision']}, {report['batching']}{', compiled' if report['compile'] else ''}; {report['device']}, "
-        f"{report['threads']} thread(s), torch {report['torch']}; {report['rounds']} rounds of {report['updates']} updates"
+        f"{report['threads']} thread(s), torch {report['torch']}; "
+        f"{report['rounds']} rounds of {report['updates']} update(s)"
     )
     peak = report["peak"]
     head = ["", "weights", "target pieces/s", "per CPU second", "padding", "of peak", "of product", "memory"]
