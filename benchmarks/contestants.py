@@ -248,7 +248,6 @@ class MarianPeer(Peer):
             pad_token_id=PAD,
             bos_token_id=BOS,
             eos_token_id=EOS,
-            forced_eos_token_id=EOS,
             decoder_start_token_id=BOS,
         )
         model: nn.Module = transformers.MarianMTModel(shape)
