@@ -1,0 +1,1 @@
+"""Measurements: speed of the engine against its peers, of training as people run it."""

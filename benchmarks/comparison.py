@@ -1,0 +1,181 @@
+"""Rounds of a comparison: every contestant trains on the same pairs in turns, with clocks beside it.
+
+In come contestants, out come their rates, padding, memory and use of the device, and the ratios of the first to the
+others, as a dictionary for JSON. A ratio is taken within a round, so that what else the machine does falls on both.
+"""
+
+import hashlib
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.contestants import Contestant, Setting
+from model.config import Model
+from model.flops import PEAKS, training_flops
+from model.shards import Array, Shards
+
+SIZES: dict[str, tuple[Model, int]] = {
+    "toy": (Model(layers=1, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8), 64),
+    "tiny": (Model(layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, p_drop=0.2, norm="pre"), 8_000),
+    "small": (Model(layers=3, d_model=256, d_ff=1024, heads=4), 8_000),
+    "base": (Model(), 37_000),
+    "big": (Model(d_model=1024, d_ff=4096, heads=16, p_drop=0.3), 37_000),
+}
+"""Shape and entries of the joint vocabulary; ``tiny`` is of the run multi30k-ende, base and big are the paper's."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one contestant did in one round."""
+
+    wall: float
+    cpu: float
+    """Seconds of all threads of the process, user and system."""
+    pairs: int
+    target_pieces: int
+    cells: int
+    padding: int
+    flops: float
+    peak_bytes: int
+    """Most memory of the device that the contestant held; 0 on a CPU."""
+
+
+def compare(
+    makers: Sequence[Callable[[Setting], Contestant]], setting: Setting, rounds: int, updates: int, warmup: int
+) -> dict[str, Any]:
+    """Build, warm up and measure. The first contestant is the one whose ratio to the others is asked for."""
+    gpu = setting.device == "cuda"
+    peak = Peak.of(setting)
+    contestants, streams, resident = [], [], []
+    for make in makers:
+        before = torch.cuda.memory_allocated() if gpu else 0
+        contestants.append(make(setting))
+        streams.append(contestants[-1].batches())
+        for update in range(1, warmup + 1):
+            contestants[-1].step(next(streams[-1]), update)
+        resident.append(torch.cuda.memory_allocated() - before if gpu else 0)
+
+    lengths = {side: counts + 1 for side, counts in Shards(setting.folder / "shards").lengths.items()}
+    done: dict[str, list[Round]] = {contestant.name: [] for contestant in contestants}
+    seen = {contestant.name: hashlib.sha256() for contestant in contestants}
+    for number in range(rounds):
+        batches = [[next(stream) for _ in range(updates)] for stream in streams]
+        order = range(len(contestants))
+        for i in order if number % 2 == 0 else reversed(order):
+            name = contestants[i].name
+            rows = np.concatenate(batches[i])
+            flops = training_flops(setting.model, setting.vocabulary, *(lengths[s][rows] for s in lengths))
+            first = warmup + number * updates + 1
+            done[name].append(timed(contestants[i], batches[i], first, flops, resident[i] if gpu else -1))
+            seen[name].update(np.sort(rows).astype(np.int64).tobytes())
+
+    own = done[contestants[0].name]
+    return {
+        "peak": peak.facts(),
+        "contestants": {
+            c.name: {"parameters": c.parameters, "pairs_digest": seen[c.name].hexdigest()[:16]}
+            | summary(done[c.name], peak)
+            for c in contestants
+        },
+        "ratios": {
+            f"{contestants[0].name}/{c.name}": {
+                "wall": spread([rate(a, a.wall) / rate(b, b.wall) for a, b in zip(own, done[c.name], strict=True)]),
+                "cpu": spread([rate(a, a.cpu) / rate(b, b.cpu) for a, b in zip(own, done[c.name], strict=True)]),
+            }
+            for c in contestants[1:]
+        },
+    }
+
+
+def timed(contestant: Contestant, batches: Sequence[Array], first: int, flops: float, resident: int) -> Round:
+    """Updates over ``batches`` with the clocks running; ``resident`` bytes are its own between rounds (-1: no GPU)."""
+    others = 0
+    if resident >= 0:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        others = torch.cuda.memory_allocated() - resident
+    wall, cpu = time.perf_counter(), time.process_time()
+    steps = [contestant.step(rows, first + i) for i, rows in enumerate(batches)]
+    if resident >= 0:
+        torch.cuda.synchronize()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return Round(
+        wall,
+        cpu,
+        pairs=sum(step.pairs for step in steps),
+        target_pieces=sum(step.target_pieces for step in steps),
+        cells=sum(step.cells for step in steps),
+        padding=sum(step.padding for step in steps),
+        flops=flops,
+        peak_bytes=torch.cuda.max_memory_allocated() - others if resident >= 0 else 0,
+    )
+
+
+def summary(rounds: Sequence[Round], peak: "Peak") -> dict[str, Any]:
+    """Rates in target pieces a second, shares as fractions."""
+    cells = sum(r.cells for r in rounds)
+    return {
+        "pairs": sum(r.pairs for r in rounds),
+        "target_pieces": sum(r.target_pieces for r in rounds),
+        "per_second": spread([rate(r, r.wall) for r in rounds]),
+        "per_cpu_second": spread([rate(r, r.cpu) for r in rounds]),
+        "padding": sum(r.padding for r in rounds) / cells,
+        "flops_per_target_piece": sum(r.flops for r in rounds) / sum(r.target_pieces for r in rounds),
+        "utilisation": spread([peak.share(r) for r in rounds]),
+        "utilisation_of_measured_product": spread([peak.share(r, of_sheet=False) for r in rounds]),
+        "peak_bytes": max(r.peak_bytes for r in rounds),
+        "rounds": [vars(r) for r in rounds],
+    }
+
+
+def rate(done: Round, seconds: float) -> float:
+    return done.target_pieces / seconds
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What the device can do at best, in operations a second (of all its threads' time, on a CPU)."""
+
+    measured: float
+    """By one large product at the start, in the precision of the training."""
+    sheet: float
+    """By the data sheet; the measured one where none is known."""
+    known: bool
+    cpu: bool
+
+    @staticmethod
+    def of(setting: Setting) -> "Peak":
+        bf16 = setting.training.precision == "bf16"
+        gpu = setting.device == "cuda"
+        size, times = (8192, 20) if gpu else (1024, 5)
+        x = torch.randn(size, size, device=setting.device, dtype=torch.bfloat16 if bf16 else torch.float32)
+        best = 0.0
+        for _ in range(4):
+            # CPU seconds of all threads there: a neighbour that takes half the core must not halve the peak.
+            clock = time.perf_counter if gpu else time.process_time
+            begun = clock()
+            for _ in range(times):
+                x @ x
+            if gpu:
+                torch.cuda.synchronize()
+            best = max(best, times * 2 * size**3 / (clock() - begun))
+        name = torch.cuda.get_device_name() if gpu and bf16 else ""
+        sheet = next((peak for device, peak in PEAKS.items() if device in name), 0.0)
+        return Peak(best, sheet or best, bool(sheet), not gpu)
+
+    def share(self, done: Round, of_sheet: bool = True) -> float:
+        """Operations that counted, of those that were possible in the time."""
+        return done.flops / (done.cpu if self.cpu else done.wall) / (self.sheet if of_sheet else self.measured)
+
+    def facts(self) -> dict[str, Any]:
+        by = "data sheet, dense" if self.known else "one large product, measured at the start"
+        return {"flops_per_second": self.sheet, "by": by, "measured": self.measured}

@@ -1,0 +1,100 @@
+"""Seconds and memory until a training over a corpus of WMT14's size holds its first batch.
+
+    python benchmarks/readiness.py                  4,500,000 made-up pairs; aim: under 20 s and 2 GiB
+    python benchmarks/readiness.py --pairs 100000 --folder /somewhere/with/room
+
+The corpus is made first, in a process of its own; the measured process does what a training does before its first
+update: open the shards, check the pieces, plan, order the first epoch, load a batch. Its memory is the high-water
+mark that the kernel keeps, which counts the mapped files' pages too, though the kernel may take those back.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HOUSE = Path(__file__).resolve().parents[1]
+VOCABULARY = 37_000
+BUDGET = 25_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=4_500_000)
+    parser.add_argument("--folder", default="", help="where the corpus is made, and removed (the system's temporary)")
+    parser.add_argument("--do", choices=("all", "make", "measure"), default="all", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.do == "make":
+        make(Path(chosen.folder), chosen.pairs)
+    elif chosen.do == "measure":
+        print(json.dumps(measure(Path(chosen.folder))))
+    else:
+        with tempfile.TemporaryDirectory(prefix="readiness-", dir=chosen.folder or None) as folder:
+            again("make", folder, chosen.pairs)
+            print(json.dumps({"pairs": chosen.pairs, **json.loads(again("measure", folder, chosen.pairs))}, indent=1))
+
+
+def again(do: str, folder: str, pairs: int) -> str:
+    """This program in a process of its own, with the house on its path; what it prints."""
+    search = os.pathsep.join(filter(None, [str(HOUSE), os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, __file__, "--do", do, "--folder", folder, "--pairs", str(pairs)]
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": search}, stdout=subprocess.PIPE, check=True
+    ).stdout.decode()
+
+
+def make(folder: Path, pairs: int) -> None:
+    from benchmarks.synthetic import LENGTHS, write_shards
+
+    write_shards(folder / "shards", LENGTHS["wmt"], pairs, VOCABULARY, seed=1)
+
+
+def measure(folder: Path) -> dict[str, float]:
+    """Seconds of each step and of all, and the memory's marks in GiB."""
+    begun = time.perf_counter()
+    seconds: dict[str, float] = {}
+
+    def lap(name: str) -> None:
+        seconds[name] = time.perf_counter() - begun - sum(seconds.values())
+
+    from model.batches import Place, Plan, load
+    from model.shards import Shards
+
+    lap("imports")
+    used = time.process_time()
+    imported = memory()
+    shards = Shards(folder / "shards")
+    lap("open")
+    for side in ("source", "target"):
+        shards.check_pieces(side, VOCABULARY)
+    lap("check_pieces")
+    plan = Plan(shards, BUDGET, seed=1)
+    lap("plan")
+    before = memory()
+    rows, _ = next(plan.after(Place()))
+    lap("first_epoch")
+    load(shards, rows)
+    lap("first_batch")
+    marks = {"imports": imported, "before_first_epoch": before, "end": memory()}
+    return {
+        "seconds": sum(seconds.values()) - seconds["imports"],
+        "cpu_seconds": time.process_time() - used,
+        "gibibytes": marks["end"]["VmHWM"],
+        **{f"seconds_{name}": value for name, value in seconds.items()},
+        **{f"gibibytes_{name}_{kind}": value for name, mark in marks.items() for kind, value in mark.items()},
+    }
+
+
+def memory() -> dict[str, float]:
+    """High-water mark of this process, and what it holds now of its own and of mapped files, in GiB."""
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    kinds = ("VmHWM:", "RssAnon:", "RssFile:")
+    return {line[0].rstrip(":"): int(line[1]) / 2**20 for line in lines if line and line[0] in kinds}
+
+
+if __name__ == "__main__":
+    main()

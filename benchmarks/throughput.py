@@ -1,0 +1,203 @@
+"""Training speed against peers, measured in one process: ``python benchmarks/throughput.py --help``.
+
+Out come a table and, with --json, everything. Rates count target pieces without padding; a ratio is taken within each
+round, over the same batches. On a CPU believe the ratios by CPU seconds: a neighbour ruins wall time.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HOUSE = Path(__file__).resolve().parents[1]
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
+"""As the local launcher sets it for trainings (infra/launch/local.py); peers get the same."""
+
+EXAMPLES = """examples:
+  python benchmarks/throughput.py --size small --lengths multi30k
+  python benchmarks/throughput.py --size small --lengths wmt --dropouts everywhere --threads 2 --json -
+  python benchmarks/throughput.py --size base --lengths wmt --device cuda --precision bf16 --compile --batching packed
+  python benchmarks/throughput.py --size base --lengths wmt --device cuda --precision bf16 --peers '' --json base.json
+"""
+
+
+def main() -> None:
+    at_home()
+    arguments = sys.argv[1:]
+    report = measure(arguments)
+    file = options(arguments).json
+    print(table(report), file=sys.stderr if file == "-" else sys.stdout)
+    if file == "-":
+        print(json.dumps(report, indent=1))
+    elif file:
+        Path(file).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def at_home() -> None:
+    """Start this program again where its environment is not yet that of a training: malloc reads it once only."""
+    search = os.pathsep.join(filter(None, [str(HOUSE), os.environ.get("PYTHONPATH", "")]))
+    if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()) or str(HOUSE) not in sys.path:
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ALLOCATOR, "PYTHONPATH": search})
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="throughput.py",
+        description="Training speed of this engine and its peers, interleaved over the same batches.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--size", default="small", metavar="{tiny,small,base,big}", help="shape and vocabulary (small)")
+    parser.add_argument("--lengths", choices=("multi30k", "wmt"), default="multi30k", help="of which corpus's pairs")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", type=int, default=1, help="of a CPU (1)")
+    parser.add_argument("--rounds", type=int, default=0, help="each contestant once in each (12 on a CPU, 6 on a GPU)")
+    parser.add_argument("--updates", type=int, default=0, help="updates a round (1 on a CPU, 20 on a GPU)")
+    parser.add_argument("--warmup", type=int, default=0, help="updates before the clock runs (2 on a CPU, 20 on a GPU)")
+    parser.add_argument("--tokens", type=int, default=0, help="budget of a batch, per side (4,096; 25,000 on a GPU)")
+    parser.add_argument(
+        "--dropouts",
+        choices=("paper", "everywhere"),
+        default="paper",
+        help="paper: sublayers' outputs and embedding sums; everywhere: attention weights and ReLU as well",
+    )
+    parser.add_argument("--batching", choices=("buckets", "packed"), default="buckets", help="of own; peers always pad")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the layers of all contestants")
+    parser.add_argument("--peers", default="torch,marian", help="comma-separated: torch, marian; '' for none")
+    parser.add_argument("--pairs", type=int, default=0, help="of the made-up corpus (as many as are sorted together)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", default="", metavar="FILE", help="write everything there; - is standard output")
+    chosen = parser.parse_args(arguments)
+    gpu = chosen.device == "cuda"
+    # A CPU's neighbours come and go: there contestants take turns at every update, which on a GPU would make it wait.
+    chosen.rounds = chosen.rounds or (6 if gpu else 12)
+    chosen.updates = chosen.updates or (20 if gpu else 1)
+    chosen.warmup = chosen.warmup or (20 if gpu else 2)
+    chosen.tokens = chosen.tokens or (25_000 if gpu else 4_096)
+    chosen.peers = [peer for peer in chosen.peers.split(",") if peer]
+    return chosen
+
+
+def measure(arguments: Sequence[str]) -> dict[str, Any]:
+    """The whole report. Raises ValueError where an argument names what is not known."""
+    chosen = options(arguments)
+
+    import torch
+
+    from benchmarks.comparison import SIZES, compare
+    from benchmarks.contestants import PEERS, Contestant, Own, Setting, missing
+    from benchmarks.synthetic import LENGTHS, write_corpus
+    from infra.origin import commit
+    from model.batches import POOL_BATCHES
+    from model.config import Training
+    from model.fields import require
+
+    require(chosen.size in SIZES, "--size", chosen.size, ", ".join(SIZES))
+    for peer in chosen.peers:
+        require(peer in PEERS, "--peers", peer, ", ".join(PEERS))
+    left_out = {peer: missing(peer) for peer in chosen.peers if missing(peer)}
+    for reason in left_out.values():
+        print(reason, file=sys.stderr, flush=True)
+
+    model, vocabulary = SIZES[chosen.size]
+    if chosen.dropouts == "everywhere":
+        model = replace_dropouts(model)
+    lengths = LENGTHS[chosen.lengths]
+    pairs = chosen.pairs or int(POOL_BATCHES * chosen.tokens / lengths.mean)
+    training = Training(
+        batch_tokens=chosen.tokens, precision=chosen.precision, batching=chosen.batching, seed=chosen.seed
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(chosen.threads)
+    try:
+        with tempfile.TemporaryDirectory(prefix="throughput-") as folder:
+            write_corpus(Path(folder), lengths, pairs, vocabulary, chosen.seed)
+            setting = Setting(
+                Path(folder), model, training, vocabulary, chosen.device, chosen.threads, compile=chosen.compile
+            )
+            makers: list[type[Contestant]] = [Own, *(PEERS[peer] for peer in chosen.peers if peer not in left_out)]
+            measured = compare(makers, setting, chosen.rounds, chosen.updates, chosen.warmup)
+    finally:
+        torch.set_num_threads(threads)
+    gpu = chosen.device == "cuda"
+    return {
+        "command": shlex.join(["python", "benchmarks/throughput.py", *arguments]),
+        "commit": commit(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name() if gpu else processor(),
+        "allocator": {name: os.environ.get(name, "") for name in ALLOCATOR},
+        **{name: value for name, value in vars(chosen).items() if name not in ("device", "json")},
+        "pairs": pairs,
+        "left_out": left_out,
+        **measured,
+    }
+
+
+def replace_dropouts(model: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(model, p_drop_attention=model.p_drop, p_drop_relu=model.p_drop)
+
+
+def processor() -> str:
+    """Name and instruction sets that decide the speed of products; empty where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    named = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    named = {name.strip(): value.strip() for name, value in named.items()}
+    sets = [name for name in ("avx2", "avx512f", "amx_bf16") if name in named.get("flags", "").split()]
+    return " ".join([named.get("model name", platform.processor()), *sets])
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """The report for people."""
+    what = (
+        f"{report['size']}, {report['lengths']} lengths, {report['tokens']:,} tokens, dropouts {report['dropouts']}, "
+        f"{report['precision']}, {report['batching']}{', compiled' if report['compile'] else ''}; {report['device']}, "
+        f"{report['threads']} thread(s), torch {report['torch']}; "
+        f"{report['rounds']} rounds of {report['updates']} update(s)"
+    )
+    peak = report["peak"]
+    head = ["", "weights", "target pieces/s", "per CPU second", "padding", "of peak", "of product", "memory"]
+    rows = [head]
+    for name, row in report["contestants"].items():
+        memory = f"{row['peak_bytes'] / 2**30:.1f} GiB" if row["peak_bytes"] else "-"
+        rows.append(
+            [
+                name,
+                f"{row['parameters'] / 1e6:.1f}M",
+                between(row["per_second"], ",.0f"),
+                between(row["per_cpu_second"], ",.0f"),
+                f"{row['padding']:.1%}",
+                f"{row['utilisation']['median']:.1%}",
+                f"{row['utilisation_of_measured_product']['median']:.1%}",
+                memory,
+            ]
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    ratios = [
+        f"{name}: {between(ratio['wall'], '.3f')} by wall time, {between(ratio['cpu'], '.3f')} by CPU seconds"
+        for name, ratio in report["ratios"].items()
+    ]
+    of = f"peak: {peak['flops_per_second'] / 1e12:.3g} TFLOP/s ({peak['by']}); product: {peak['measured'] / 1e12:.3g}"
+    flops = next(iter(report["contestants"].values()))["flops_per_target_piece"]
+    return "\n".join([what, *lines, *ratios, f"{of}; {flops / 1e9:.4g} GFLOP a target piece"])
+
+
+def between(values: Mapping[str, float], form: str) -> str:
+    return f"{values['median']:{form}} ({values['least']:{form}}–{values['most']:{form}})"
+
+
+if __name__ == "__main__":
+    main()
