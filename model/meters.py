@@ -130,8 +130,9 @@ def memory_bytes(device: torch.device) -> float:
 
 
 def mfu(flops_per_second: float, device: str, peaks: Mapping[str, float]) -> dict[str, float]:
-    """``mfu``, the share of a device's peak that the model's own arithmetic makes up (``flops_per_second`` of one rank).
+    """``mfu``: the share of a device's peak that the arithmetic of the model makes up, given that of one rank.
 
     ``peaks`` are operations a second by what a device's name holds; nothing for a device that is not among them.
     """
-    return {"mfu": flops_per_second / peak for name, peak in peaks.items() if name in device}
+    known = [peak for name, peak in peaks.items() if name in device]
+    return {"mfu": flops_per_second / known[0]} if known else {}
