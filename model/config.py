@@ -88,7 +88,8 @@ class Training:
     patience: int = late(0)
     """End after this many dev checks in a row without a lower perplexity; 0 trains to the last update."""
     dev_bleu: int = late(0)
-    """Dev sentences that are decoded greedily at each dev check for a BLEU to watch; 0 decodes none."""
+    """Dev sentences that are decoded greedily at each dev check for a BLEU to watch; 0 decodes none. One rank decodes
+    while the others wait, a minute at most."""
     start: str = unkeyed("")
     """A version of the registry (``name@alias``, ``name/number``) whose weights training begins with; they enter the
     key, not their name. Empty: weights are drawn anew."""

@@ -119,6 +119,10 @@ def test_limits_that_no_pair_meets(mirror: Path, monkeypatch: pytest.MonkeyPatch
         ),
         ({"vocabulary.joint": "false"}, "model.tied is True, allowed is false, as vocabulary.joint is false"),
         ({"averaging.count": "4"}, "averaging.count is 4, allowed is at most training.keep, which is 3"),
+        (
+            {"averaging.count": "1", "averaging.which": "best"},
+            "averaging.which is 'best', allowed is last, where training.patience is 0",
+        ),
     ],
 )
 def test_settings_that_cannot_go_together_are_refused_at_once(

@@ -1,11 +1,16 @@
 """Meters read what the driver tells, and are silent where it does not."""
 
 import ctypes
+import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from small_training import TRAINING, rows, run, write_job
+from test_train import end_after
 
+from model import meters
 from model.meters import Gpus, Meters, memory_bytes, mfu
 
 NOT_SUPPORTED = 3
@@ -67,6 +72,34 @@ def test_what_a_driver_does_not_tell_is_left_out(driver: Any, uuids: list[str], 
     gpus = Gpus(driver, uuids, used_kwh=0.25)
     assert list(gpus.read()) == names
     assert gpus.kwh() == 0.25
+
+
+def test_energy_goes_on_in_a_resumed_training(tmp_path: Path) -> None:
+    def metered() -> None:
+        driver, clock = Driver(), itertools.count(1)
+        driver.find = lambda uuid, out: driver.put(out, 1)  # type: ignore[method-assign]
+
+        class Running(dict[int, int]):
+            def __getitem__(self, _: int) -> int:
+                return next(clock) * 3_600_000_000
+
+        driver.millijoules = Running()
+        meters.of_this_machine = lambda _: (driver, ["GPU-a"])
+
+    def metered_and_ended() -> None:
+        metered()
+        end_after(update=5)
+
+    job = write_job(tmp_path, training=TRAINING)
+    assert run(job, metered_and_ended)["reason"] == "preempted"
+    facts = run(job, metered)["facts"]
+    used = [row["gpu_kwh"] for row in rows(job) if "loss" in row]
+    assert len(used) == 12
+    assert used == sorted(set(used)), "each reading is one more"
+    assert used[0] == 1
+    assert used[4] < used[5] <= used[4] + 2
+    assert facts["gpu_kwh"] > used[-1]
+    assert {row["gpu_watts"] for row in rows(job) if "loss" in row} == {100.0}
 
 
 def test_memory_grows_with_what_is_held() -> None:
