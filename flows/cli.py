@@ -20,7 +20,7 @@ from rich.console import Console
 
 from flows.display import console, score_table, stage_table
 from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan
-from flows.runs import RUNS
+from flows.runs import RUNS, VARIATIONS
 from infra import interrupts
 from infra.faults import BadConfiguration, Fault
 from infra.prefect_server import temporary_server
@@ -80,13 +80,16 @@ _out = Console(highlight=False)
 
 @app.command
 def runs() -> None:
-    """List the runs, one line each.
+    """List the runs, one line each; those of Table 3 on one.
 
     Example: repro runs
     """
     width = max(len(name) for name in RUNS)
     for name, value in RUNS.items():
-        print(f"{name:{width}}  {value.about}")
+        if name not in VARIATIONS:
+            print(f"{name:{width}}  {value.about}")
+    rows = ", ".join(name.removeprefix("wmt14-ende-") for name in VARIATIONS)
+    print(f"{'wmt14-ende-ROW':{width}}  a row of Table 3, the last checkpoint, newstest2013: {rows}")
 
 
 @app.command(name="run")

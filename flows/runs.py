@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from model.config import Averaging, Decoding, Model, Training
+from model.config import Averaging, Decoding, Model, Training, check_together
 from model.fields import require
+from model.presets import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
 from tasks import corpora
 from tasks.corpora import Corpus, EvaluationSet
 from tasks.filters import (
@@ -49,6 +50,7 @@ class Run:
         require(self.dev in names, "dev", self.dev, f"one of the run's sets: {', '.join(names)}")
         for name in self.filters.exclude:
             require(name in names, "filters.exclude", name, f"one of the run's sets: {', '.join(names)}")
+        check_together(self.model, self.training)
         count, keep = self.averaging.count, self.training.keep
         require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
         sought = self.averaging.which == "last" or self.training.patience > 0
@@ -178,15 +180,11 @@ PAPER_BASE = Run(
     filters=PAPER_FILTERS,
     vocabulary=Vocabulary(size=37_000),
     sharding=Sharding(max_pieces=256),
-    model=Model(),
-    training=Training(),
+    model=BASE,
+    training=BASE_TRAINING,
     averaging=Averaging(5),
     decoding=Decoding(),
 )
-
-BIG = Model(d_model=1024, d_ff=4096, heads=16, p_drop=0.3)
-"""Table 3, row big."""
-BIG_TRAINING = Training(updates=300_000, checkpoint_every=600, keep=20, dev_every=3_000)
 
 PAPER_BIG = replace(
     PAPER_BASE,
@@ -219,6 +217,21 @@ PAPER_BIG_ENFR = replace(
     averaging=Averaging(20),
 )
 
+VARIATIONS = {
+    f"wmt14-ende-{row}": replace(
+        PAPER_BASE,
+        name=f"wmt14-ende-{row}",
+        about=f"Table 3, row {row}: the last checkpoint, newstest2013",
+        sets=(corpora.WMT14_ENDE_NEWSTEST2013,),
+        model=model,
+        training=training,
+        averaging=Averaging(1),
+    )
+    for row, (model, training) in TABLE_3.items()
+    if row not in ("base", "big")
+}
+"""The rows of Table 3 between base and big."""
+
 RUNS = {
     run.name: run
     for run in (
@@ -231,4 +244,4 @@ RUNS = {
         PAPER_BASE_ENFR,
         PAPER_BIG_ENFR,
     )
-}
+} | VARIATIONS

@@ -151,6 +151,21 @@ class Decoding:
         require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
 
 
+def check_together(model: Model, training: Training) -> None:
+    """Raise ValueError naming what of a model and a training cannot be together."""
+    if training.batching == "packed":
+        name, value = "training.batching", training.batching
+        require(model.attention == "own", name, value, "buckets where model.attention is torch")
+        require(not model.p_drop_attention, name, value, "buckets where model.p_drop_attention is above 0")
+    own = model.attention == "own" or not training.attention_entropy
+    require(own, "training.attention_entropy", training.attention_entropy, "0 where model.attention is torch")
+
+
+def fits_the_kernel(model: Model) -> bool:
+    """Whether a GPU's attention over packed batches takes these heads."""
+    return model.d_k == model.d_v and model.d_k % 8 == 0 and model.d_k <= 256
+
+
 def from_json(kind: type[Config], values: dict[str, Any]) -> Config:
     """Rebuild a configuration from a job's JSON; an unknown name is an error that lists the known ones."""
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ class Losses:
 
     def add(self, loss: Tensor, nll: Tensor, batch: Batch) -> None:
         self.sums += torch.stack([loss.detach(), nll])
-        self.pieces += len(batch.labels_M)
+        self.pieces += batch.pieces
         self.cells += batch.cells
         self.padding += batch.padding
 

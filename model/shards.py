@@ -60,6 +60,20 @@ class Shards:
         column, i = self.blocks[block].sides[side], row - self.starts[block]
         return column.values[column.offsets[i] : column.offsets[i + 1]]
 
+    def gather(self, side: str, rows: Array) -> tuple[Array, Array]:
+        """Pieces of one side of these rows end to end (int64), and how many each row has."""
+        lengths = self.lengths[side][rows]
+        begins = np.cumsum(lengths) - lengths
+        pieces = np.empty(int(lengths.sum()), np.int64)
+        blocks = np.searchsorted(self.starts, rows, side="right") - 1
+        for block in np.unique(blocks):
+            chosen = np.flatnonzero(blocks == block)
+            column, counts = self.blocks[block].sides[side], lengths[chosen]
+            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            there = column.offsets[rows[chosen] - self.starts[block]]
+            pieces[np.repeat(begins[chosen], counts) + within] = column.values[np.repeat(there, counts) + within]
+        return pieces, lengths
+
     def pair_id(self, row: int) -> str:
         block = int(np.searchsorted(self.starts, row, side="right")) - 1
         return str(self.blocks[block].pair_ids[int(row - self.starts[block])])

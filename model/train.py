@@ -10,20 +10,25 @@ and which random numbers make an update is a function of seed, update and rank. 
 
 import math
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import torch
 from torch import nn
 
-from model.batches import Place, Plan, check_lengths, load
+from model.ahead import read_ahead
+from model.batches import Place, Plan, Update, check_lengths
 from model.bpe import Pieces
 from model.build import build
 from model.checkpoint import SHAPE, Checkpoints, save_shape
-from model.config import Model, Training, from_json
-from model.endings import Diverged, OutOfMemory, Preempted
+from model.config import Model, Training, check_together, fits_the_kernel, from_json
+from model.endings import Diverged, Preempted
+from model.fields import require
 from model.job import Facts, Job, StopSignal, is_lack_of_memory, main
+from model.memory import too_large
 from model.meters import Meters
 from model.objective import Objective
 from model.optimizer import optimizer_of
@@ -56,6 +61,9 @@ class Trainer:
         self.job, self.ranks, self.device = job, ranks, job.site.torch_device()
         self.training = from_json(Training, job.config["training"])
         config = from_json(Model, job.config["model"])
+        check_together(config, self.training)
+        if self.device.type == "cuda" and self.training.batching == "packed":
+            check_packed_on_gpu(config, self.training)
         vocabulary = Pieces.load(job.inputs["vocabulary"])
         source_size, target_size = vocabulary.source_size, vocabulary.target_size
         self.shards, self.dev = Shards(job.inputs["shards"]), Shards(job.inputs["dev"])
@@ -63,7 +71,7 @@ class Trainer:
             check_lengths(shards, config)
             shards.check_pieces("source", source_size)
             shards.check_pieces("target", target_size)
-        self.plan = Plan(self.shards, self.training.batch_tokens, self.training.seed)
+        self.plan = Plan(self.shards, self.training.batch_tokens, self.training.seed, self.training.batching)
 
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
@@ -80,66 +88,78 @@ class Trainer:
         self.begun, self.saved = time.monotonic() - self.position.seconds, time.monotonic()
         if job.site.compile:
             for layer in (*self.model.encoder, *self.model.decoder):
-                layer.compile(dynamic=True)
-        self.objective = Objective(self.model, self.training.label_smoothing)
+                # Packed batches have one shape; should another come, the compiler finds out by itself.
+                layer.compile(dynamic=None if self.plan.packed else True)
+        self.objective = Objective(
+            self.model, self.training.label_smoothing, self.training.attention_entropy, compiled=job.site.compile
+        )
         self.wrapped = ranks.wrap(self.objective)
         self.validation = Validation(self.dev, ranks, self.device, self.precision, vocabulary, self.training.dev_bleu)
         if ranks.size > 1:
             # After its first backward DDP lays the gradients out anew, and sums over three or more ranks round by
             # layout: with that pass behind it a resumed training rounds as an uninterrupted one does.
-            self.gradients(np.zeros(1, np.int64))
+            self.gradients(self.read(np.zeros(1, np.int64), Place()))
         if ranks.leads:
             self.checkpoints.remove_after(self.position.update)
 
     def run(self, stop: StopSignal) -> None:
         """The loop (§5). Raises Preempted once a stop is asked for and a checkpoint written."""
-        batches = self.plan.after(Place(self.position.epoch, self.position.batch))
-        while not is_over(self.training, self.position):
-            rows, place = next(batches)
-            update = self.position.update + 1
-            rate = learning_rate(self.training, self.model.config.d_model, update)
-            torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
-            self.optimizer.zero_grad()
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            losses = self.fitting_gradients(rows)
-            passed_over = self.is_passed_over()
-            if not passed_over:
-                if self.training.clip_norm:
-                    torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
-                self.optimizer.step()
-            self.advance(place, int(self.plan.target[rows].sum()))
+        with read_ahead(self.updates) as updates:
+            for batches in updates:
+                self.update(batches, stop)
+                if is_over(self.training, self.position):
+                    return
 
-            if passed_over:
-                self.position = replace(self.position, skipped=self.position.skipped + 1)
-                self.progress.write(update, {"skipped": self.position.skipped})
-            else:
-                self.progress.note(update, rate, losses, self.position.target_tokens, self.measured)
-            if update % self.training.dev_every == 0:
-                self.validate()
-            over = is_over(self.training, self.position)
-            if over:
-                self.progress.flush(self.position.target_tokens, self.costs)
-                self.checkpoints.last = update
-            stopped = self.ranks.any(stop.came)
-            if stopped or self.is_time_to_save():
-                self.save()
-            if stopped and not over:
-                raise Preempted(f"asked to end; update {update} of {self.training.updates} is saved")
+    def updates(self) -> Iterator[Update]:
+        """What is left to train on, read."""
+        left = 0 if is_over(self.training, self.position) else self.training.updates - self.position.update
+        for rows, place in islice(self.plan.after(Place(self.position.epoch, self.position.batch)), left):
+            yield self.read(rows, place)
 
-    def fitting_gradients(self, rows: Array) -> Losses:
+    def read(self, rows: Array, place: Place) -> Update:
+        update = self.plan.read(rows, place, self.ranks.rank, self.ranks.size, self.job.site.micro_batch_tokens)
+        return update.pinned() if self.device.type == "cuda" else update
+
+    def update(self, batches: Update, stop: StopSignal) -> None:
+        update = self.position.update + 1
+        rate = learning_rate(self.training, self.model.config.d_model, update)
+        torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
+        self.optimizer.zero_grad()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        losses = self.fitting_gradients(batches)
+        passed_over = self.is_passed_over()
+        if not passed_over:
+            if self.training.clip_norm:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
+            self.optimizer.step()
+        self.advance(batches)
+
+        if passed_over:
+            self.position = replace(self.position, skipped=self.position.skipped + 1)
+            self.progress.write(update, {"skipped": self.position.skipped})
+        else:
+            self.progress.note(update, rate, losses, self.position.target_tokens, self.measured)
+        if update % self.training.dev_every == 0:
+            self.validate()
+        over = is_over(self.training, self.position)
+        if over:
+            self.progress.flush(self.position.target_tokens, self.costs)
+            self.checkpoints.last = update
+        stopped = self.ranks.any(stop.came)
+        if stopped or self.is_time_to_save():
+            self.save()
+        if stopped and not over:
+            raise Preempted(f"asked to end; update {update} of {self.training.updates} is saved")
+
+    def fitting_gradients(self, update: Update) -> Losses:
         """``gradients``. Raises OutOfMemory naming the batch that did not fit into memory."""
         try:
-            return self.gradients(rows)
+            return self.gradients(update)
         except Exception as error:
             if not is_lack_of_memory(error):
                 raise
-            most = self.job.site.micro_batch_tokens
-            parts = self.plan.parts(self.plan.share(rows, self.ranks.rank, self.ranks.size), most)
-            raise OutOfMemory(
-                f"update {self.position.update + 1} did not fit into memory: {largest_part(self.plan, parts, most)}: "
-                f"{(str(error).strip() or type(error).__name__).splitlines()[0]}"
-            ) from error
+            raise too_large(update, self.position.update + 1, self.job.site.micro_batch_tokens, error) from error
 
     def is_passed_over(self) -> bool:
         """Whether the gradients are not finite and the update may be passed over. Raises Diverged where too many were.
@@ -153,19 +173,15 @@ class Trainer:
             raise self.diverged("gradient", self.position.update + 1)
         return True
 
-    def gradients(self, rows: Array) -> Losses:
-        """Gradients of the mean loss over all target pieces of a batch, however ranks and parts cut it."""
-        pieces = int(self.plan.target[rows].sum())
-        mine = self.plan.share(rows, self.ranks.rank, self.ranks.size)
-        parts = self.plan.parts(mine, self.job.site.micro_batch_tokens)
+    def gradients(self, update: Update) -> Losses:
+        """Gradients of the mean loss over all target pieces of an update, however ranks and parts cut it."""
         losses = Losses(self.device)
-        for i, part in enumerate(parts):
-            batch = load(self.shards, part)
-            with self.apart() if i < len(parts) - 1 else nullcontext():
+        for i, batch in enumerate(update.parts):
+            with self.apart() if i < len(update.parts) - 1 else nullcontext():
                 with self.precision():
-                    loss, nll = self.wrapped(*batch.to(self.device))
+                    loss, nll = self.wrapped(batch.to(self.device))
                 # DDP takes the mean over ranks where the sum is wanted.
-                (loss * (self.ranks.size / pieces)).backward()
+                (loss * (self.ranks.size / update.pieces)).backward()
             losses.add(loss, nll, batch)
         return losses
 
@@ -192,13 +208,13 @@ class Trainer:
         skipped = {"skipped": self.position.skipped} if self.training.skip_nonfinite else {}
         return self.meters.read() | skipped
 
-    def advance(self, place: Place, tokens: int) -> None:
+    def advance(self, update: Update) -> None:
         self.position = replace(
             self.position,
             update=self.position.update + 1,
-            epoch=place.epoch,
-            batch=place.batch,
-            target_tokens=self.position.target_tokens + tokens,
+            epoch=update.next.epoch,
+            batch=update.next.batch,
+            target_tokens=self.position.target_tokens + update.pieces,
             seconds=time.monotonic() - self.begun,
         )
 
@@ -262,17 +278,12 @@ class Trainer:
         return facts
 
 
-def largest_part(plan: Plan, parts: list[Array], most: int) -> str:
-    """The shape of the part of an update that takes most memory, and how to make it smaller."""
-
-    def cells(rows: Array) -> list[int]:
-        return [len(rows) * int(lengths[rows].max(initial=1)) for lengths in (plan.source, plan.target)]
-
-    part = max(parts, key=lambda rows: sum(cells(rows)))
-    pieces = int(plan.target[part].sum())
-    shape = f"{len(part):,} pairs, {cells(part)[0]:,} source and {cells(part)[1]:,} target positions, padding counted"
-    lower = f"set REPRO_MICRO_BATCH_TOKENS, now {most or 'all at once'}, to {max(1, pieces // 2)} or less"
-    return f"the largest of {len(parts)} parts has {shape}, {pieces:,} target pieces; {lower}"
+def check_packed_on_gpu(model: Model, training: Training) -> None:
+    """Raise ValueError naming what the GPU's attention over packed batches cannot do."""
+    precision = training.precision
+    require(precision == "bf16", "training.precision", precision, "bf16 where training.batching is packed on a GPU")
+    allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
+    require(fits_the_kernel(model), "training.batching", training.batching, allowed)
 
 
 def dropout_seed(seed: int, update: int, rank: int) -> int:

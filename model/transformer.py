@@ -8,6 +8,8 @@ Shape suffixes:
     P target positions seen so far (past and present)         D d_model              H heads
     K d_k           V d_v           F d_ff                     N vocabulary           L layers
 
+Without a B, S and T are positions of many sentences end to end (``Packing``); "…" stands for either.
+
 Pieces: 0 pads, 1 begins, 2 ends, 3 is unknown. A source ends with eos; a decoder reads bos … and writes … eos.
 """
 
@@ -19,13 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.attention import Bounds, CrossAttention, KeysValues, Rows, SelfAttention, Sight, Spans
 from model.bpe import PAD
 from model.config import Model
 from model.dropout import Dropout
 from model.fields import require
-
-KeysValues = tuple[Tensor, Tensor]
-"""Keys (…, H, positions, K) and values (…, H, positions, V) of one attention."""
 
 
 @dataclass
@@ -56,77 +56,17 @@ class Cache:
             self.source_mask_B11S = self.source_mask_B11S[sources_B]
 
 
-class Attention(nn.Module):
-    """What both attentions share (§3.2): softmax(Q K^T / sqrt(d_k)) V in ``heads`` subspaces, joined and projected.
+@dataclass(frozen=True)
+class Packing:
+    """Pairs that lie end to end, sources (S) and targets (T) each in a tensor of one dimension.
 
-    W^Q, W^K and W^V have no bias, as in the paper: the softmax does not see a bias of the keys, so its gradient
-    would be rounding alone, which Adam scales up to full steps.
+    Positions restart with every sentence; ``source_positions_S`` and ``target_positions_T`` are each piece's own.
     """
 
-    def __init__(self, config: Model) -> None:
-        super().__init__()
-        self.heads, self.d_k, self.p_drop = config.heads, config.d_k, config.p_drop_attention
-        self.widths = [config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v]
-        self.out = nn.Linear(config.heads * config.d_v, config.d_model)
-
-    def split(self, x_BTX: Tensor) -> Tensor:
-        """(B, T, H * width) to (B, H, T, width)."""
-        return x_BTX.view(*x_BTX.shape[:2], self.heads, -1).transpose(1, 2)
-
-    def attend(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """Scaled dot-product attention (§3.2.1), heads joined and projected: (B, T, D). ``mask`` is true where seen."""
-        p_drop = self.p_drop if self.training else 0.0
-        x_BHTV = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, mask, p_drop, causal)
-        out: Tensor = self.out(x_BHTV.transpose(1, 2).flatten(2))
-        return out
-
-
-class SelfAttention(Attention):
-    """Queries, keys and values from one input, so their three matrices are one product (§3.2.3)."""
-
-    def __init__(self, config: Model) -> None:
-        super().__init__(config)
-        self.query_keys_values = nn.Linear(config.d_model, sum(self.widths), bias=False)
-
-    def forward(
-        self, x_BTD: Tensor, mask_B11S: Tensor | None, causal: bool, past: KeysValues | None
-    ) -> tuple[Tensor, KeysValues]:
-        """The attended input (B, T, D), and the keys and values of past and present positions."""
-        q, k, v = (self.split(x) for x in self.query_keys_values(x_BTD).split(self.widths, dim=-1))
-        if past is None:
-            return self.attend(q, k, v, mask_B11S, causal), (k, v)
-        k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
-        # A single new position sees all; several see the past and each other up to themselves.
-        steps, seen = q.shape[2], k.shape[2]
-        mask_TP = torch.ones(steps, seen, dtype=torch.bool, device=k.device).tril(seen - steps) if steps > 1 else None
-        return self.attend(q, k, v, mask_TP, causal=False), (k, v)
-
-
-class CrossAttention(Attention):
-    """Queries from the decoder, keys and values from the encoder's output (§3.2.3)."""
-
-    def __init__(self, config: Model) -> None:
-        super().__init__(config)
-        self.query = nn.Linear(config.d_model, self.widths[0], bias=False)
-        self.keys_values = nn.Linear(config.d_model, sum(self.widths[1:]), bias=False)
-
-    def remember(self, memory_BSD: Tensor) -> KeysValues:
-        """Keys and values: once per source, whatever the number of target steps."""
-        k, v = self.keys_values(memory_BSD).split(self.widths[1:], dim=-1)
-        return self.split(k), self.split(v)
-
-    def forward(self, x_RTD: Tensor, memory: KeysValues, mask_B11S: Tensor | None) -> Tensor:
-        """R rows over B sources: beams of one source become further queries of that source."""
-        return self.attend(self.queries(x_RTD, memory), *memory, mask_B11S, causal=False).view_as(x_RTD)
-
-    def weights(self, x_RTD: Tensor, memory: KeysValues, mask_B11S: Tensor | None) -> Tensor:
-        """What ``forward`` weighs the values with: (B, H, R // B * T, S), each row summing to 1."""
-        scores = self.queries(x_RTD, memory) @ memory[0].transpose(-1, -2) / math.sqrt(self.d_k)
-        return (scores if mask_B11S is None else scores.masked_fill(~mask_B11S, -math.inf)).softmax(-1)
-
-    def queries(self, x_RTD: Tensor, memory: KeysValues) -> Tensor:
-        q_RTX = self.query(x_RTD)
-        return self.split(q_RTX.reshape(memory[0].shape[0], -1, q_RTX.shape[-1]))
+    source: Bounds
+    target: Bounds
+    source_positions_S: Tensor
+    target_positions_T: Tensor
 
 
 class FeedForward(nn.Module):
@@ -166,9 +106,9 @@ class EncoderLayer(nn.Module):
         self.attention, self.around_attention = SelfAttention(config), Residual(config)
         self.feed_forward, self.around_feed_forward = FeedForward(config), Residual(config)
 
-    def forward(self, x_BSD: Tensor, mask_B11S: Tensor | None) -> Tensor:
-        x_BSD = self.around_attention(x_BSD, lambda x: self.attention(x, mask_B11S, causal=False, past=None)[0])
-        out: Tensor = self.around_feed_forward(x_BSD, self.feed_forward)
+    def forward(self, x: Tensor, sight: Sight) -> Tensor:
+        x = self.around_attention(x, lambda x: self.attention(x, sight, past=None)[0])
+        out: Tensor = self.around_feed_forward(x, self.feed_forward)
         return out
 
 
@@ -182,20 +122,19 @@ class DecoderLayer(nn.Module):
         self.feed_forward, self.around_feed_forward = FeedForward(config), Residual(config)
 
     def forward(
-        self, x_RTD: Tensor, memory: KeysValues, mask_B11S: Tensor | None, past: KeysValues | None
+        self, x: Tensor, memory: KeysValues, own: Sight, cross: Sight, past: KeysValues | None
     ) -> tuple[Tensor, KeysValues]:
-        """The layer's output (R, T, D), and its self-attention's keys and values of past and present positions."""
-        own: list[KeysValues] = []
+        """The layer's output (…, D), and its self-attention's keys and values of past and present positions."""
+        seen: list[KeysValues] = []
 
         def attend(x: Tensor) -> Tensor:
-            # Padding lies at the end of a target, so the causal mask hides it from every piece that counts.
-            attended, keys_values = self.attention(x, None, causal=True, past=past)
-            own.append(keys_values)
+            attended, keys_values = self.attention(x, own, past)
+            seen.append(keys_values)
             return attended  # type: ignore[no-any-return]
 
-        x_RTD = self.around_attention(x_RTD, attend)
-        x_RTD = self.around_cross(x_RTD, lambda x: self.cross(x, memory, mask_B11S))
-        return self.around_feed_forward(x_RTD, self.feed_forward), own[0]
+        x = self.around_attention(x, attend)
+        x = self.around_cross(x, lambda x: self.cross(x, memory, cross))
+        return self.around_feed_forward(x, self.feed_forward), seen[0]
 
 
 class Positions(nn.Module):
@@ -211,12 +150,19 @@ class Positions(nn.Module):
         else:
             self.register_buffer("table", sinusoid(config.max_positions, config.d_model), persistent=False)
 
-    def forward(self, x_BTD: Tensor, start: int) -> Tensor:
-        end = start + x_BTD.shape[1]
+    def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
+        """(B, T, D) from position ``start`` on; (M, D) at the positions ``start`` (M), which ``reach`` must cover."""
+        if isinstance(start, Tensor):
+            return x + F.embedding(start, self.table)
+        end = start + x.shape[1]
+        self.reach(end)
+        return x + self.table[start:end]
+
+    def reach(self, end: int) -> None:
+        """Make the table long enough. ValueError where it is learned and ends before."""
         if end > self.table.shape[0]:
             require(not self.learned, "position", end, f"up to model.max_positions, {self.table.shape[0]}")
-            self.table = sinusoid(2 * end, x_BTD.shape[2]).to(self.table)
-        return x_BTD + self.table[start:end]
+            self.table = sinusoid(2 * end, self.table.shape[1]).to(self.table)
 
 
 class Transformer(nn.Module):
@@ -250,14 +196,40 @@ class Transformer(nn.Module):
         self.initialise()
 
     @property
+    def input_ND(self) -> Tensor:
+        """The source's embeddings, (N, D)."""
+        return self.target_embedding if self.config.tied else self.source_embedding
+
+    @property
     def output_ND(self) -> Tensor:
         """The matrix before the softmax, (N, D)."""
         return self.target_embedding if self.config.tied else self.projection
 
-    def forward(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-        """Hidden states (B, T, D) of a whole target prefix (bos …); ``logits`` makes scores of them."""
-        memory_BSD, mask_B11S = self.encode(source_BS)
-        return self.decode(target_BT, self.start_cache(memory_BSD, mask_B11S))
+    def forward(self, source: Tensor, target: Tensor, packing: Packing | None = None) -> Tensor:
+        """Hidden states (…, D) of whole target prefixes (bos …); ``logits`` makes scores of them.
+
+        ``source`` and ``target`` are padded rows (B, S) and (B, T), or with ``packing`` pairs end to end, (S) and (T).
+        """
+        if packing is not None:
+            return self.packed(source, target, packing)
+        memory_BSD, mask_B11S = self.encode(source)
+        return self.decode(target, self.start_cache(memory_BSD, mask_B11S))
+
+    def packed(self, source_S: Tensor, target_T: Tensor, packing: Packing) -> Tensor:
+        """``forward`` of pairs end to end: (T, D)."""
+        sources, targets = packing.source, packing.target
+        self.source_positions.reach(sources.longest)
+        self.target_positions.reach(targets.longest)
+        x_SD = self.embed(source_S, self.input_ND, self.source_positions, packing.source_positions_S)
+        for encoder_layer in self.encoder:
+            x_SD = encoder_layer(x_SD, Spans(sources, sources))
+        memory_SD = self.encoder_norm(x_SD)
+        x_TD = self.embed(target_T, self.target_embedding, self.target_positions, packing.target_positions_T)
+        own, cross = Spans(targets, targets, causal=True), Spans(targets, sources)
+        for layer in self.decoder:
+            x_TD, _ = layer(x_TD, layer.cross.remember(memory_SD), own, cross, None)
+        out: Tensor = self.decoder_norm(x_TD)
+        return out
 
     def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
         """The encoder's output (B, S, D) and where it is real (B, 1, 1, S); None: nothing is padding."""
@@ -265,10 +237,9 @@ class Transformer(nn.Module):
         # On a GPU the question would make the host wait for the device; there the mask is always passed on.
         if mask_B11S is not None and mask_B11S.device.type == "cpu" and bool(mask_B11S.all()):
             mask_B11S = None
-        embedding_ND = self.target_embedding if self.config.tied else self.source_embedding
-        x_BSD = self.embed(source_BS, embedding_ND, self.source_positions, start=0)
+        x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
         for layer in self.encoder:
-            x_BSD = layer(x_BSD, mask_B11S)
+            x_BSD = layer(x_BSD, Rows(mask_B11S))
         return self.encoder_norm(x_BSD), mask_B11S
 
     def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Cache:
@@ -282,9 +253,11 @@ class Transformer(nn.Module):
         """
         x_RTD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
         past: list[KeysValues] | list[None] = cache.own or [None] * len(self.decoder)
+        # Padding lies at the end of a target, so the causal mask hides it from every piece that counts.
+        own_sight, cross_sight = Rows(causal=True), Rows(cache.source_mask_B11S)
         own: list[KeysValues] = []
         for layer, memory, seen in zip(self.decoder, cache.cross, past, strict=True):
-            x_RTD, now = layer(x_RTD, memory, cache.source_mask_B11S, seen)
+            x_RTD, now = layer(x_RTD, memory, own_sight, cross_sight, seen)
             own.append(now)
         cache.own = own
         out: Tensor = self.decoder_norm(x_RTD)
@@ -299,7 +272,7 @@ class Transformer(nn.Module):
         """Weights of every layer's and head's cross-attention, (L, B, H, T, S): for pictures."""
         weights: list[Tensor] = []
 
-        def look(cross: nn.Module, inputs: tuple[Tensor, KeysValues, Tensor | None]) -> None:
+        def look(cross: nn.Module, inputs: tuple[Tensor, KeysValues, Sight]) -> None:
             assert isinstance(cross, CrossAttention)
             weights.append(cross.weights(*inputs))
 
@@ -311,10 +284,10 @@ class Transformer(nn.Module):
                 hook.remove()
         return torch.stack(weights)
 
-    def embed(self, pieces_BT: Tensor, embedding_ND: Tensor, positions: Positions, start: int) -> Tensor:
+    def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
         """Embeddings times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout on the sum (§5.4)."""
-        x_BTD = F.embedding(pieces_BT, embedding_ND) * math.sqrt(self.config.d_model)
-        out: Tensor = self.drop(positions(x_BTD, start))
+        x = F.embedding(pieces, embedding_ND) * math.sqrt(self.config.d_model)
+        out: Tensor = self.drop(positions(x, start))
         return out
 
     @torch.no_grad()

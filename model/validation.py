@@ -61,8 +61,8 @@ class Validation:
         for rows in self.batches[self.ranks.rank :: self.ranks.size]:
             batch = load(self.dev, rows)
             with self.precision():
-                _, nll = objective(*batch.to(self.device))
-            sums += torch.tensor([float(nll), len(batch.labels_M)])
+                _, nll = objective(batch.to(self.device))
+            sums += torch.tensor([float(nll), batch.pieces])
         nll, pieces = self.ranks.sum(sums).tolist()
         values = {"dev_perplexity": math.exp(min(nll / pieces, 700))}
         if self.ranks.leads and math.isfinite(values["dev_perplexity"]):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.runs import RUNS
+from flows.runs import RUNS, VARIATIONS
 
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 
@@ -17,10 +17,14 @@ def repro(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run([*REPRO, *words], input=stdin, capture_output=True, text=True, check=False, timeout=280)
 
 
-def test_runs_are_listed_one_a_line() -> None:
+def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
     done = repro("runs")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(RUNS)
+    *lines, table_3 = done.stdout.splitlines()
+    name, _, rows = table_3.partition("  ")
+    listed = [name.replace("ROW", row) for row in rows.partition(": ")[2].split(", ")]
+    assert listed == list(VARIATIONS)
+    assert [line.split()[0] for line in lines] + listed == list(RUNS)
 
 
 @pytest.mark.parametrize("command", ["", "run", "plan", "translate", "models"])

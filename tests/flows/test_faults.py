@@ -123,6 +123,10 @@ def test_limits_that_no_pair_meets(mirror: Path, monkeypatch: pytest.MonkeyPatch
             {"averaging.count": "1", "averaging.which": "best"},
             "averaging.which is 'best', allowed is last, where training.patience is 0",
         ),
+        (
+            {"model.attention": "torch", "training.batching": "packed"},
+            "training.batching is 'packed', allowed is buckets where model.attention is torch",
+        ),
     ],
 )
 def test_settings_that_cannot_go_together_are_refused_at_once(

@@ -102,18 +102,18 @@ def test_a_batch_holds_what_the_shards_hold(tmp_path: Path) -> None:
     batch = load(shards, np.array([3, 7, 5]))
     for i, row in enumerate((3, 7, 5)):
         source, target = rows[row]
-        assert [x for x in batch.source_BS[i].tolist() if x != PAD] == [*source, EOS]
-        assert [x for x in batch.target_BT[i].tolist() if x != PAD] == [BOS, *target]
-    assert batch.labels_M.tolist() == [piece for row in (3, 7, 5) for piece in [*rows[row][1], EOS]]
+        assert [x for x in batch.source[i].tolist() if x != PAD] == [*source, EOS]
+        assert [x for x in batch.target[i].tolist() if x != PAD] == [BOS, *target]
+    assert batch.labels.tolist() == [piece for row in (3, 7, 5) for piece in [*rows[row][1], EOS]]
     # Where a label is predicted, the decoder has just read the label before it.
-    read = batch.target_BT.flatten()[batch.places_M].tolist()
+    read = batch.target.flatten()[batch.places].tolist()
     assert read == [piece for row in (3, 7, 5) for piece in [BOS, *rows[row][1]]]
-    real = (batch.source_BS != PAD).sum() + len(batch.places_M)
+    real = (batch.source != PAD).sum() + len(batch.places)
     assert batch.padding == batch.cells - real
 
 
 def test_a_share_without_pairs_predicts_nothing(tmp_path: Path) -> None:
     shards = Shards(write_shards(tmp_path / "shards", pairs(3)))
     batch = load(shards, np.zeros(0, np.int64))
-    assert batch.source_BS.tolist() == [[EOS]]
-    assert len(batch.labels_M) == len(batch.places_M) == 0
+    assert batch.source.tolist() == [[EOS]]
+    assert len(batch.labels) == len(batch.places) == 0

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 import torch
 from small_training import TRAINING, rows, run, weights, write_job
 
+from model.batches import Batch, Update
+from model.bpe import EOS
 from model.endings import OutOfMemory
 from model.job import Job, StopSignal
 from model.objective import Objective
@@ -28,8 +30,8 @@ def spoilt(*updates: int, end_after: int = 0) -> Callable[[], None]:
     def before() -> None:
         gradients = Trainer.gradients
 
-        def spoil(self: Trainer, rows: Any) -> Losses:
-            losses = gradients(self, rows)
+        def spoil(self: Trainer, update: Update) -> Losses:
+            losses = gradients(self, update)
             if self.position.update + 1 in updates:
                 next(self.model.parameters()).grad[0, 0] = math.nan  # type: ignore[index]
             if self.position.update + 1 == end_after:
@@ -104,34 +106,37 @@ def test_dev_text_that_the_model_has_no_number_for_ends_as_diverged(tmp_path: Pa
     assert "the dev perplexity of update 6 is not finite" in answer["message"]
 
 
+@pytest.mark.parametrize("batching", ["buckets", "packed"])
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("CUDA out of memory. Tried 5 GiB\nmore"), RuntimeError("can't allocate memory: x")]
 )
 def test_a_batch_that_does_not_fit_is_described(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, batching: Literal["buckets", "packed"]
 ) -> None:
-    seen: list[tuple[torch.Tensor, ...]] = []
+    seen: list[Batch] = []
 
-    def full(_: Objective, *batch: torch.Tensor) -> None:
+    def full(_: Objective, batch: Batch) -> None:
         seen.append(batch)
         raise error
 
     monkeypatch.setattr(Objective, "forward", full)
-    trainer = Trainer(Job.read(write_job(tmp_path)), Ranks())
+    trainer = Trainer(Job.read(write_job(tmp_path, training=replace(TRAINING, batching=batching))), Ranks())
     with pytest.raises(OutOfMemory) as caught:
         trainer.run(NEVER)
     told = str(caught.value)
-    source_BS, target_BT, _, labels_M = seen[0]
-    pairs, sources, targets, pieces, lower = map(int, re.findall(r"(\d+) (?:pairs|source|target|or less)", told))
-    assert (pairs, sources, targets) == (len(source_BS), source_BS.numel(), target_BT.numel())
-    assert (pieces, lower) == (len(labels_M), len(labels_M) // 2)
+    batch = seen[0]
+    found = map(int, re.findall(r"(\d+) (?:pairs|source|target|of them|or less)", told))
+    pairs, sources, targets, padding, pieces, lower = found
+    assert (sources, targets, padding) == (batch.source.numel(), batch.target.numel(), batch.padding)
+    assert (pieces, lower) == (batch.pieces, batch.pieces // 2)
+    assert pairs == (len(batch.source) if batching == "buckets" else int((batch.labels == EOS).sum()))
     assert told.startswith("update 1 did not fit into memory")
     assert "REPRO_MICRO_BATCH_TOKENS, now all at once" in told
     assert told.endswith(str(error).splitlines()[0])
 
 
 def test_lack_of_memory_is_the_reason_of_the_end(tmp_path: Path) -> None:
-    def full(_: Objective, *__: torch.Tensor) -> None:
+    def full(_: Objective, __: Batch) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     def before() -> None:

@@ -9,11 +9,24 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_training import MODEL, TRAINING, fork, pairs, rows, run, weights, write_job, write_shards, write_vocabulary
+from small_training import (
+    MODEL,
+    TRAINING,
+    fork,
+    pairs,
+    rows,
+    run,
+    weights,
+    write_job,
+    write_shards,
+    write_vocabulary,
+)
 
 from model.checkpoint import load_model
 from model.job import Job
@@ -130,11 +143,12 @@ def test_a_training_that_has_ended_is_not_touched(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in job.parent.rglob("*.safetensors")} == before
 
 
-def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path) -> None:
-    model = replace(MODEL, p_drop=0.0)
+@pytest.mark.parametrize("batching", ["buckets", "packed"])
+def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path, batching: Any) -> None:
+    model, training = replace(MODEL, p_drop=0.0), replace(TRAINING, batching=batching)
     whole, parts = (
-        write_job(tmp_path, name="whole", model=model),
-        write_job(tmp_path, name="parts", model=model, micro_batch_tokens=15),
+        write_job(tmp_path, name="whole", model=model, training=training),
+        write_job(tmp_path, name="parts", model=model, training=training, micro_batch_tokens=15),
     )
     for job in (whole, parts):
         run(job)
@@ -142,11 +156,11 @@ def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path) -> None:
     assert weights(whole) != weights(parts), "nothing was cut"
 
 
-@pytest.mark.parametrize("micro_batch_tokens", [0, 15])
-def test_two_ranks_are_one(tmp_path: Path, micro_batch_tokens: int) -> None:
-    model = replace(MODEL, p_drop=0.0)
-    one = write_job(tmp_path, name="one", model=model)
-    two = write_job(tmp_path, name="two", model=model, micro_batch_tokens=micro_batch_tokens)
+@pytest.mark.parametrize(("micro_batch_tokens", "batching"), [(0, "buckets"), (15, "buckets"), (0, "packed")])
+def test_two_ranks_are_one(tmp_path: Path, micro_batch_tokens: int, batching: Any) -> None:
+    model, training = replace(MODEL, p_drop=0.0), replace(TRAINING, batching=batching)
+    one = write_job(tmp_path, name="one", model=model, training=training)
+    two = write_job(tmp_path, name="two", model=model, training=training, micro_batch_tokens=micro_batch_tokens)
     run(one)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
     house = Path(__file__).resolve().parents[2]
@@ -182,6 +196,7 @@ def test_dev_perplexity_is_that_of_the_plain_formula(tmp_path: Path) -> None:
         ({"peak": 1e30, "updates": 200}, "diverged", ["loss of update", "learning rate 1e+30", "checkpoint"]),
         ({"batch_tokens": 8}, "bad_data", ["small:", "pieces", "training.batch_tokens 8"]),
         ({"updates": 0}, "bad_configuration", ["training.updates is 0"]),
+        ({"optimizer": "adam", "weight_decay": 0.1}, "bad_configuration", ["training.weight_decay is 0.1", "adamw"]),
     ],
 )
 def test_a_training_that_cannot_be_says_why(
@@ -234,6 +249,40 @@ def test_bad_data_is_named(tmp_path: Path, spoil: Callable[[Path], str]) -> None
     answer = run(job)
     assert answer["reason"] == "bad_data"
     assert words in answer["message"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"batching": "packed"}, {"optimizer": "adamw", "weight_decay": 0.1}, {"attention_entropy": 0.1}],
+)
+def test_every_way_of_training_learns_and_goes_on_after_a_stop(tmp_path: Path, change: dict[str, Any]) -> None:
+    training = replace(TRAINING, updates=120, dev_every=60, checkpoint_every=40, peak=1e-2, **change)
+    model = replace(MODEL, d_model=32, p_drop=0.02)
+    whole, stopped = (write_job(tmp_path, name=n, model=model, training=training) for n in ("whole", "stopped"))
+    assert run(whole)["reason"] == "done"
+    nll = [row["nll"] for row in rows(whole) if "nll" in row]
+    assert np.mean(nll[-10:]) < 0.8 * np.mean(nll[:10])
+    assert run(stopped, before=lambda: end_after(update=31))["reason"] == "preempted"
+    assert run(stopped)["reason"] == "done"
+    assert weights(stopped) == weights(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batching", ["buckets", "packed"])
+def test_a_compiled_training_is_the_plain_one(tmp_path: Path, batching: Any) -> None:
+    model, training = replace(MODEL, p_drop=0.0), replace(TRAINING, batching=batching)
+    plain = write_job(tmp_path, name="plain", model=model, training=training)
+    compiled = write_job(tmp_path, name="compiled", model=model, training=training, compile=True)
+    for job in (plain, compiled):
+        assert run(job)["reason"] == "done"
+    assert_close(plain, compiled)
+
+
+def test_weight_decay_is_for_matrices(tmp_path: Path) -> None:
+    training = replace(TRAINING, optimizer="adamw", weight_decay=0.3)
+    optimizer = Trainer(Job.read(write_job(tmp_path, training=training)), Ranks()).optimizer
+    decays = {p.dim(): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert decays == {2: 0.3, 1: 0.0}
 
 
 def test_learned_positions_bound_the_pairs(tmp_path: Path) -> None:
