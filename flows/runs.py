@@ -53,6 +53,8 @@ class Run:
         check_together(self.model, self.training)
         count, keep = self.averaging.count, self.training.keep
         require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
+        sought = self.averaging.which == "last" or self.training.patience > 0
+        require(sought, "averaging.which", self.averaging.which, "last, where training.patience is 0")
         made = -(-self.training.updates // self.training.checkpoint_every)
         few = f"at most {made}, the checkpoints that training.updates and training.checkpoint_every make"
         require(count <= made, "averaging.count", count, few)

@@ -1,4 +1,5 @@
-"""Averages the last checkpoints of a training into one set of weights (§6.1): ``python -m model.average job.json``.
+"""Averages the last checkpoints of a training into one set of weights (§6.1), or takes the best alone:
+``python -m model.average job.json``.
 
 In comes ``run``, a training's folder; ``config`` holds ``averaging``. Out goes
 
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from model.checkpoint import SHAPE, WEIGHTS, load_tensors, save_tensors
+from model.checkpoint import BEST, SHAPE, WEIGHTS, best_of, load_tensors, save_tensors
 from model.config import Averaging, from_json
 from model.endings import BadData
 from model.job import Facts, Job, main
@@ -31,6 +32,14 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
             "lower it, or raise training.keep or training.updates"
         )
     return [path / WEIGHTS for path in found[-count:]]
+
+
+def best_checkpoint(run: Path) -> tuple[int, Path]:
+    """The update and the weights of the lowest dev perplexity. Raises BadData where a run names no best."""
+    folder = run / "checkpoints"
+    update = best_of(folder)
+    among = folder / f"{update:08d}" / WEIGHTS
+    return update, among if among.exists() else folder / BEST / WEIGHTS
 
 
 def mean(paths: Sequence[Path]) -> dict[str, Tensor]:
@@ -72,17 +81,17 @@ def check_alike(first: Path, expected: dict[str, Tensor], path: Path, tensors: d
 def work(job: Job) -> Facts:
     """The stage's program."""
     averaging = from_json(Averaging, job.config["averaging"])
-    paths = last_checkpoints(job.inputs["run"], averaging.count)
+    if averaging.which == "best":
+        update, path = best_checkpoint(job.inputs["run"])
+        chosen = {update: path}
+    else:
+        chosen = {int(path.parent.name): path for path in last_checkpoints(job.inputs["run"], averaging.count)}
     shape = job.inputs["run"] / SHAPE
     if not shape.is_file():
         raise BadData(f"{shape} is missing")
-    save_tensors(job.out / WEIGHTS, mean(paths))
+    save_tensors(job.out / WEIGHTS, mean(list(chosen.values())))
     shutil.copyfile(shape, job.out / SHAPE)
-    return {
-        "checkpoints": len(paths),
-        "first_update": int(paths[0].parent.name),
-        "last_update": int(paths[-1].parent.name),
-    }
+    return {"checkpoints": len(chosen), "first_update": min(chosen), "last_update": max(chosen)}
 
 
 if __name__ == "__main__":

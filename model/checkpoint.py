@@ -6,7 +6,11 @@ A model: ``model.safetensors`` and ``model.json`` (the Model and its vocabulary 
                                   /state.safetensors   Adam's moments
                                   /position.json       where the training stood, and the sums of the two files above
 
-Each is written beside and renamed when whole. At the end only the weights that are averaged stay.
+Each is written beside and renamed when whole. At the end only the weights that are averaged stay and, where the best
+by dev perplexity is sought,
+
+    checkpoints/best.json                              {"update", "dev_perplexity"}
+               /best/model.safetensors                 its weights, where they are not among those that are averaged
 """
 
 import errno
@@ -32,6 +36,7 @@ from model.transformer import Transformer
 WEIGHTS, SHAPE = "model.safetensors", "model.json"
 STATE, POSITION = "state.safetensors", "position.json"
 MOMENTS = ("first", "second")
+BEST = "best"
 
 
 def save_model(folder: Path, model: Transformer) -> None:
@@ -99,11 +104,18 @@ class Position:
     target_tokens: int = 0
     seconds: float = 0.0
     dev_perplexity: float = 0.0
+    best_update: int = 0
+    """Of the dev check with the lowest perplexity so far; 0 before the first, and where no best is sought."""
+    best_dev_perplexity: float = 0.0
+    checks_since_best: int = 0
+    skipped: int = 0
+    """Updates that were passed over, as their gradients were not finite."""
+    gpu_kwh: float = 0.0
 
 
 class Checkpoints:
-    """The checkpoints of one training: the last ``keep`` at multiples of ``every`` and at the end stay for averaging,
-    and the two newest of all so that the training can go on."""
+    """The checkpoints of one training: the last ``keep`` at multiples of ``every`` and at ``last`` stay for averaging,
+    and the two newest of all so that the training can go on, each with the best of its time."""
 
     def __init__(self, out: Path, every: int, keep: int, last: int) -> None:
         self.folder, self.every, self.keep, self.last = out / "checkpoints", every, keep, last
@@ -143,12 +155,15 @@ class Checkpoints:
 
     def prune(self) -> None:
         updates = self.updates()
-        averaged = [update for update in updates if self.is_kept(update)][-self.keep :]
+        kept = {*self.averaged(), *(best_before(self.path(update)) for update in updates[-2:])}
         for update in updates[:-2]:
-            if update in averaged:
+            if update in kept:
                 (self.path(update) / STATE).unlink(missing_ok=True)
             else:
                 shutil.rmtree(self.path(update))
+
+    def averaged(self) -> list[int]:
+        return [update for update in self.updates() if self.is_kept(update)][-self.keep :]
 
     def resume(
         self, model: Transformer, optimizer: torch.optim.Optimizer, damaged: Callable[[int, str], None]
@@ -170,9 +185,23 @@ class Checkpoints:
             if newer > update:
                 shutil.rmtree(self.path(newer))
 
+    def name_best(self, position: Position) -> None:
+        """Write which checkpoint is the best; ``finish`` then leaves it as well."""
+        beside = self.folder / f"{BEST}.json.partial"
+        best = {"update": position.best_update, "dev_perplexity": position.best_dev_perplexity}
+        beside.write_text(json.dumps(best) + "\n")
+        beside.replace(self.folder / f"{BEST}.json")
+
     def finish(self) -> None:
-        """Leave only the weights to average."""
-        averaged = [update for update in self.updates() if self.is_kept(update)][-self.keep :]
+        """Leave only the weights to average, and the best. Cut short it can be done again."""
+        averaged = self.averaged()
+        apart = self.folder / BEST
+        if (self.folder / f"{BEST}.json").exists() and not apart.exists():
+            best = best_of(self.folder)
+            if best not in averaged:
+                self.path(best).rename(apart)
+        for name in (STATE, POSITION):
+            (apart / name).unlink(missing_ok=True)
         for update in self.updates():
             if update not in averaged:
                 shutil.rmtree(self.path(update))
@@ -196,16 +225,33 @@ class Checkpoints:
         for name, parameter in model.named_parameters():
             # Copied into tensors of torch's own: how a sum is rounded may depend on how memory is aligned.
             first, second = (torch.zeros_like(parameter).copy_(state[f"{key}/{name}"]) for key in MOMENTS)
-            step = torch.tensor(float(position.update), device=parameter.device)
+            step = torch.tensor(float(position.update - position.skipped), device=parameter.device)
             optimizer.state[parameter] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
         return position
 
 
+def best_before(folder: Path) -> int:
+    """The best update by what a checkpoint's position says; 0 for none, or where the position cannot be read."""
+    try:
+        return int(json.loads((folder / POSITION).read_text())["position"]["best_update"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def best_of(folder: Path) -> int:
+    """The update of the best checkpoint among a training's ``checkpoints``. Raises BadData where none is named."""
+    path = folder / f"{BEST}.json"
+    try:
+        return int(json.loads(path.read_text())["update"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadData(f"{path} names no best checkpoint: {error}") from error
+
+
 def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's two moments of every parameter, by name. Its step count is the update."""
+    """Adam's two moments of every parameter, by name. Its step count is the number of updates not passed over."""
     state = optimizer.state
     return {
-        f"{key}/{name}": state[parameter][field]
+        f"{key}/{name}": state[parameter][field] if parameter in state else torch.zeros_like(parameter)
         for name, parameter in model.named_parameters()
         for key, field in zip(MOMENTS, ("exp_avg", "exp_avg_sq"), strict=True)
     }

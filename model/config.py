@@ -88,7 +88,8 @@ class Training:
     patience: int = late(0)
     """End after this many dev checks in a row without a lower perplexity; 0 trains to the last update."""
     dev_bleu: int = late(0)
-    """Dev sentences that are decoded greedily at each dev check for a BLEU to watch; 0 decodes none."""
+    """Dev sentences that are decoded greedily at each dev check for a BLEU to watch; 0 decodes none. One rank decodes
+    while the others wait, a minute at most."""
     start: str = unkeyed("")
     """A version of the registry (``name@alias``, ``name/number``) whose weights training begins with; they enter the
     key, not their name. Empty: weights are drawn anew."""
@@ -124,9 +125,14 @@ class Averaging:
     """How many of the last checkpoints are averaged (§6.1: 5 for base, 20 for big; Table 3 takes 1)."""
 
     count: int = 5
+    which: Literal["last", "best"] = late("last")
+    """last: the last ``count``; best: the one of the lowest dev perplexity alone (training.patience above 0)."""
 
     def __post_init__(self) -> None:
         require(self.count >= 1, "averaging.count", self.count, "a whole number of at least 1")
+        require(self.which in ("last", "best"), "averaging.which", self.which, "last or best")
+        alone = self.which == "last" or self.count == 1
+        require(alone, "averaging.count", self.count, "1 where averaging.which is best")
 
 
 @dataclass(frozen=True)

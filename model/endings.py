@@ -31,6 +31,12 @@ class Diverged(Ending):
     reason = "diverged"
 
 
+class OutOfMemory(Ending):
+    """A batch did not fit into memory."""
+
+    reason = "out_of_memory"
+
+
 class Preempted(Ending):
     """Asked to end; a checkpoint was left behind."""
 

@@ -162,12 +162,16 @@ def why(error: Exception) -> tuple[Reason, str]:
         return error.reason, str(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "no_space", f"no space left on the device while writing {error.filename or 'into the output folder'}"
-    # The CPU allocator has no error class of its own.
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+    if is_lack_of_memory(error):
         return "out_of_memory", f"a batch did not fit into memory (set REPRO_MICRO_BATCH_TOKENS, or lower it): {first}"
     if isinstance(error, ValueError):
         return "bad_configuration", first
     return "failed", f"{type(error).__name__}: {first}"
+
+
+def is_lack_of_memory(error: Exception) -> bool:
+    """Whether a GPU's memory or the machine's was too small; the CPU allocator has no error class of its own."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def leave(out: Path, reason: Reason, message: str, facts: Facts) -> None:

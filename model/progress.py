@@ -4,6 +4,7 @@ Losses stay on the device until a row is due, so that no update waits for them.
 """
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from model.endings import BadData, Diverged
 from model.job import Facts, Job, Metrics
 
 FACTS = "facts"
+Values = dict[str, float]
 
 
 class Losses:
@@ -44,19 +46,25 @@ class Progress:
         self.begun = self.written = time.monotonic()
         self.first = self.tokens = -1
 
-    def note(self, update: int, rate: float, losses: Losses, tokens: int, gradient_norm: Callable[[], float]) -> None:
+    def note(self, update: int, rate: float, losses: Losses, tokens: int, measure: Callable[[], Values]) -> None:
         """Take in an update after which ``tokens`` target pieces have been seen; write a row when one is due.
 
-        Raises Diverged as ``check`` does.
+        Only then is ``measure`` asked for what else belongs in a row. Raises Diverged as ``check`` does.
         """
         if self.first < 0:
             self.first, self.tokens = update - 1, tokens - losses.pieces
         self.window.append((update, rate, losses))
-        elapsed = time.monotonic() - self.written
-        if elapsed < self.every and update < self.total:
+        if time.monotonic() - self.written >= self.every or update == self.total:
+            self.flush(tokens, measure)
+
+    def flush(self, tokens: int, measure: Callable[[], Values]) -> None:
+        """Write what has been noted since the last row, if anything."""
+        if not self.window:
             return
         self.check()
-        values = self.means() | {"learning_rate": rate, "gradient_norm": gradient_norm()}
+        elapsed = time.monotonic() - self.written
+        update, rate, _ = self.window[-1]
+        values = self.means() | {"learning_rate": rate} | measure()
         self.window.clear()
         values["tokens_per_second"] = (tokens - self.tokens) / max(elapsed, 1e-9)
         values["seconds_left"] = (time.monotonic() - self.begun) / (update - self.first) * (self.total - update)
@@ -70,12 +78,14 @@ class Progress:
                 if not finite:
                     raise self.diverged("loss", update, rate)
 
-    def means(self) -> dict[str, float]:
-        """Losses per piece, and the share of cells that are padding, since the last row."""
+    def means(self) -> Values:
+        """Losses per piece, exp of them (``perplexity`` is §6.2's), and the share of cells that are padding, since the
+        last row."""
         parts = [losses for _, _, losses in self.window]
         loss, nll = (self.sums().sum(0) / max(1, sum(part.pieces for part in parts))).tolist()
         padding = sum(part.padding for part in parts) / sum(part.cells for part in parts)
-        return {"loss": loss, "nll": nll, "padding": padding}
+        perplexities = {"perplexity": exp(nll), "smoothed_perplexity": exp(loss)}
+        return {"loss": loss, "nll": nll, "padding": padding} | perplexities
 
     def sums(self) -> Tensor:
         return torch.stack([losses.sums for _, _, losses in self.window]).double().cpu()
@@ -85,7 +95,7 @@ class Progress:
         back = f"the last checkpoint is of update {self.last_saved}" if self.last_saved else "there is no checkpoint"
         return Diverged(f"the {what} of update {update} is not finite, at learning rate {rate:.3g}; {back}")
 
-    def write(self, update: int, values: dict[str, float]) -> None:
+    def write(self, update: int, values: Values) -> None:
         if self.metrics:
             self.metrics.write(update, self.total, values)
 
@@ -99,6 +109,11 @@ class Progress:
         """The last row, from which a job that finds all its work done takes its facts."""
         if self.metrics:
             self.metrics.write(self.total, self.total, {FACTS: facts})
+
+
+def exp(mean: float) -> float:
+    """A perplexity, kept within what a float holds."""
+    return math.exp(min(mean, 700))
 
 
 def facts_of(out: Path) -> Facts:

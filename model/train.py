@@ -8,6 +8,7 @@ Started again over the same folder it goes on from the newest whole checkpoint, 
 and which random numbers make an update is a function of seed, update and rank. It knows nothing of text.
 """
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -24,25 +25,29 @@ from model.bpe import Pieces
 from model.build import build
 from model.checkpoint import SHAPE, Checkpoints, save_shape
 from model.config import Model, Training, check_together, fits_the_kernel, from_json
-from model.endings import Preempted
+from model.endings import Diverged, Preempted
 from model.fields import require
-from model.job import Facts, Job, StopSignal, main
+from model.job import Facts, Job, StopSignal, is_lack_of_memory, main
+from model.memory import too_large
+from model.meters import Meters
 from model.objective import Objective
 from model.optimizer import optimizer_of
 from model.progress import Losses, Progress, facts_of
 from model.ranks import Ranks
 from model.schedule import learning_rate
 from model.shards import Array, Shards
+from model.stopping import is_over, judged
 from model.validation import Validation
 
 
 def work(job: Job) -> Facts:
-    """Train to the last update; returns updates, dev_perplexity, target_tokens, seconds and parameters."""
+    """Train to the last update, or until patience ends; returns the facts of ``Trainer.finish``."""
     stop = StopSignal()
     if (job.out / SHAPE).exists():  # all is trained; what only served to go on may still lie there
         training = from_json(Training, job.config["training"])
-        Checkpoints(job.out, training.checkpoint_every, training.keep, training.updates).finish()
-        return facts_of(job.out)
+        facts = facts_of(job.out)
+        Checkpoints(job.out, training.checkpoint_every, training.keep, facts["updates"]).finish()
+        return facts
     with Ranks.joined() as ranks:
         trainer = Trainer(job, ranks)
         trainer.run(stop)
@@ -79,6 +84,7 @@ class Trainer:
         )
         self.position = self.checkpoints.resume(self.model, self.optimizer, self.progress.damaged)
         self.progress.last_saved = self.position.update
+        self.meters = Meters(self.device, self.position.gpu_kwh)
         self.begun, self.saved = time.monotonic() - self.position.seconds, time.monotonic()
         if job.site.compile:
             for layer in (*self.model.encoder, *self.model.decoder):
@@ -88,7 +94,7 @@ class Trainer:
             self.model, self.training.label_smoothing, self.training.attention_entropy, compiled=job.site.compile
         )
         self.wrapped = ranks.wrap(self.objective)
-        self.validation = Validation(self.dev, ranks, self.device, self.precision)
+        self.validation = Validation(self.dev, ranks, self.device, self.precision, vocabulary, self.training.dev_bleu)
         if ranks.size > 1:
             # After its first backward DDP lays the gradients out anew, and sums over three or more ranks round by
             # layout: with that pass behind it a resumed training rounds as an uninterrupted one does.
@@ -101,10 +107,12 @@ class Trainer:
         with read_ahead(self.updates) as updates:
             for batches in updates:
                 self.update(batches, stop)
+                if is_over(self.training, self.position):
+                    return
 
     def updates(self) -> Iterator[Update]:
         """What is left to train on, read."""
-        left = self.training.updates - self.position.update
+        left = 0 if is_over(self.training, self.position) else self.training.updates - self.position.update
         for rows, place in islice(self.plan.after(Place(self.position.epoch, self.position.batch)), left):
             yield self.read(rows, place)
 
@@ -117,22 +125,53 @@ class Trainer:
         rate = learning_rate(self.training, self.model.config.d_model, update)
         torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
         self.optimizer.zero_grad()
-        losses = self.gradients(batches)
-        if self.training.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        losses = self.fitting_gradients(batches)
+        passed_over = self.is_passed_over()
+        if not passed_over:
+            if self.training.clip_norm:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
+            self.optimizer.step()
         self.advance(batches)
 
-        self.progress.note(update, rate, losses, self.position.target_tokens, self.gradient_norm)
+        if passed_over:
+            self.position = replace(self.position, skipped=self.position.skipped + 1)
+            self.progress.write(update, {"skipped": self.position.skipped})
+        else:
+            self.progress.note(update, rate, losses, self.position.target_tokens, self.measured)
         if update % self.training.dev_every == 0:
             self.validate()
+        over = is_over(self.training, self.position)
+        if over:
+            self.progress.flush(self.position.target_tokens, self.costs)
+            self.checkpoints.last = update
         stopped = self.ranks.any(stop.came)
         if stopped or self.is_time_to_save():
             self.save()
-        if stopped and update < self.training.updates:
+        if stopped and not over:
             raise Preempted(f"asked to end; update {update} of {self.training.updates} is saved")
+
+    def fitting_gradients(self, update: Update) -> Losses:
+        """``gradients``. Raises OutOfMemory naming the batch that did not fit into memory."""
+        try:
+            return self.gradients(update)
+        except Exception as error:
+            if not is_lack_of_memory(error):
+                raise
+            raise too_large(update, self.position.update + 1, self.job.site.micro_batch_tokens, error) from error
+
+    def is_passed_over(self) -> bool:
+        """Whether the gradients are not finite and the update may be passed over. Raises Diverged where too many were.
+
+        The answer waits for the device: it is sought only where any may be passed over. Ranks hold the same sums.
+        """
+        if not self.training.skip_nonfinite or math.isfinite(self.gradient_norm()):
+            return False
+        if self.position.skipped == self.training.skip_nonfinite:
+            self.progress.check()
+            raise self.diverged("gradient", self.position.update + 1)
+        return True
 
     def gradients(self, update: Update) -> Losses:
         """Gradients of the mean loss over all target pieces of an update, however ranks and parts cut it."""
@@ -161,6 +200,14 @@ class Trainer:
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         return float(torch.nn.utils.get_total_norm(gradients))
 
+    def measured(self) -> dict[str, float]:
+        """What a row of metrics says beside the losses; waits for the device."""
+        return {"gradient_norm": self.gradient_norm()} | self.costs()
+
+    def costs(self) -> dict[str, float]:
+        skipped = {"skipped": self.position.skipped} if self.training.skip_nonfinite else {}
+        return self.meters.read() | skipped
+
     def advance(self, update: Update) -> None:
         self.position = replace(
             self.position,
@@ -172,14 +219,18 @@ class Trainer:
         )
 
     def validate(self) -> None:
-        """Ask the dev set."""
+        """Ask the dev set. Raises Diverged where its perplexity is no number."""
         values = self.validation.check(self.objective)
-        self.position = replace(self.position, dev_perplexity=values["dev_perplexity"])
+        if math.isnan(values["dev_perplexity"]):
+            self.progress.check()
+            raise self.diverged("dev perplexity", self.position.update)
+        self.position = judged(self.training, self.position, values["dev_perplexity"])
         self.progress.write(self.position.update, values)
 
     def is_time_to_save(self) -> bool:
         late = time.monotonic() - self.saved > self.job.site.resume_seconds
-        return late or self.checkpoints.is_kept(self.position.update)
+        update = self.position.update
+        return late or self.checkpoints.is_kept(update) or update == self.position.best_update
 
     def save(self) -> None:
         """Write a checkpoint, of finite weights only."""
@@ -187,23 +238,41 @@ class Trainer:
             return
         self.progress.check()
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
-            raise self.progress.diverged("gradient", self.position.update, self.optimizer.param_groups[0]["lr"])
+            raise self.diverged("gradient", self.position.update)
+        self.position = replace(self.position, gpu_kwh=self.meters.gpus.kwh())
         self.checkpoints.save(self.model, self.optimizer, self.position)
         self.saved, self.progress.last_saved = time.monotonic(), self.position.update
 
+    def diverged(self, what: str, update: int) -> Diverged:
+        return self.progress.diverged(what, update, self.optimizer.param_groups[0]["lr"])
+
     def finish(self) -> Facts:
-        """Leave weights only, and the facts."""
-        if self.training.updates % self.training.dev_every:
+        """Leave weights only, and the facts: updates, dev_perplexity, target_tokens, seconds and parameters.
+
+        With patience also best_update, best_dev_perplexity, stopped_early; skipped and gpu_kwh where they are counted.
+        """
+        if self.position.update % self.training.dev_every:
             self.validate()
-        facts = {
-            "updates": self.training.updates,
+        facts: Facts = {
+            "updates": self.position.update,
             "dev_perplexity": self.position.dev_perplexity,
             "target_tokens": self.position.target_tokens,
             "seconds": self.position.seconds,
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }
+        if self.training.patience:
+            facts["best_update"] = self.position.best_update
+            facts["best_dev_perplexity"] = self.position.best_dev_perplexity
+            facts["stopped_early"] = self.position.update < self.training.updates
+        if self.training.skip_nonfinite:
+            facts["skipped"] = self.position.skipped
+        if self.meters.gpus.begun:
+            facts["gpu_kwh"] = self.meters.gpus.kwh()
         if self.ranks.leads:
             self.progress.end(facts)
+            self.checkpoints.last = self.position.update
+            if self.training.patience:
+                self.checkpoints.name_best(self.position)
             save_shape(self.job.out, self.model)
             self.checkpoints.finish()
         return facts

@@ -1,6 +1,7 @@
 """Shards to weights: one job under torchrun, which goes on from its newest whole checkpoint when it is tried again.
 
 checkpoints/00004500/model.safetensors, …   the last ``training.keep`` of them
+checkpoints/best.json, best/                with ``training.patience``: the one of the lowest dev perplexity
 model.json  metrics.jsonl  exit.json  job.log
 """
 

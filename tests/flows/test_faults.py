@@ -120,6 +120,10 @@ def test_limits_that_no_pair_meets(mirror: Path, monkeypatch: pytest.MonkeyPatch
         ({"vocabulary.joint": "false"}, "model.tied is True, allowed is false, as vocabulary.joint is false"),
         ({"averaging.count": "4"}, "averaging.count is 4, allowed is at most training.keep, which is 3"),
         (
+            {"averaging.count": "1", "averaging.which": "best"},
+            "averaging.which is 'best', allowed is last, where training.patience is 0",
+        ),
+        (
             {"model.attention": "torch", "training.batching": "packed"},
             "training.batching is 'packed', allowed is buckets where model.attention is torch",
         ),

@@ -10,7 +10,7 @@ import torch
 from small_training import MODEL
 
 from model import checkpoint
-from model.checkpoint import Checkpoints, Position, load_model, save_model
+from model.checkpoint import Checkpoints, Position, best_of, load_model, save_model
 from model.endings import BadData
 from model.transformer import Transformer
 
@@ -118,6 +118,39 @@ def test_what_is_averaged_stays_and_what_served_to_go_on_goes(tmp_path: Path) ->
     checkpoints.finish()
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {f"checkpoints/000000{update}/model.safetensors" for update in (40, 45)}
+
+
+def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, every=10, keep=1, last=45)
+    model, optimizer = made()
+    for update, best in ((4, 4), (8, 8), (10, 8), (16, 16), (20, 16), (23, 16)):
+        checkpoints.save(model, optimizer, Position(update=update, best_update=best))
+        assert {best, update} <= set(checkpoints.updates())
+        if update == 16:
+            assert checkpoints.updates() == [8, 10, 16], "10 may still be gone back to, and its best is 8"
+    assert checkpoints.updates() == [16, 20, 23]
+    checkpoints.save(model, optimizer, Position(update=45, best_update=16))
+    checkpoints.name_best(Position(update=45, best_update=16, best_dev_perplexity=4.5))
+    for _ in range(2):
+        checkpoints.finish()
+        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+        assert left == {
+            "checkpoints/00000045/model.safetensors",
+            "checkpoints/best.json",
+            "checkpoints/best/model.safetensors",
+        }
+    assert best_of(tmp_path / "checkpoints") == 16
+
+
+def test_moments_of_a_training_that_has_passed_over_all_its_updates(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, every=10, keep=1, last=45)
+    model, _ = made()
+    fresh = torch.optim.Adam(model.parameters(), fused=True)
+    checkpoints.save(model, fresh, Position(update=2, skipped=2))
+    again, optimizer = made(seed=1)
+    assert checkpoints.resume(again, optimizer, fail).skipped == 2
+    for state in optimizer.state.values():
+        assert all(not state[name].any() for name in ("step", "exp_avg", "exp_avg_sq"))
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
