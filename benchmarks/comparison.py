@@ -56,8 +56,8 @@ def compare(
         before = torch.cuda.memory_allocated() if gpu else 0
         contestants.append(make(setting))
         streams.append(contestants[-1].batches())
-        for update in range(1, warmup + 1):
-            contestants[-1].step(next(streams[-1]), update)
+        for _ in range(warmup):
+            contestants[-1].step(next(streams[-1]))
         resident.append(torch.cuda.memory_allocated() - before if gpu else 0)
 
     lengths = {side: counts + 1 for side, counts in Shards(setting.folder / "shards").lengths.items()}
@@ -70,8 +70,7 @@ def compare(
             name = contestants[i].name
             rows = np.concatenate(batches[i])
             flops = training_flops(setting.model, setting.vocabulary, *(lengths[s][rows] for s in lengths))
-            first = warmup + number * updates + 1
-            done[name].append(timed(contestants[i], batches[i], first, flops, resident[i] if gpu else -1))
+            done[name].append(timed(contestants[i], batches[i], flops, resident[i] if gpu else -1))
             seen[name].update(np.sort(rows).astype(np.int64).tobytes())
 
     own = done[contestants[0].name]
@@ -92,7 +91,7 @@ def compare(
     }
 
 
-def timed(contestant: Contestant, batches: Sequence[Array], first: int, flops: float, resident: int) -> Round:
+def timed(contestant: Contestant, batches: Sequence[Array], flops: float, resident: int) -> Round:
     """Updates over ``batches`` with the clocks running; ``resident`` bytes are its own between rounds (-1: no GPU)."""
     others = 0
     if resident >= 0:
@@ -100,7 +99,7 @@ def timed(contestant: Contestant, batches: Sequence[Array], first: int, flops: f
         torch.cuda.reset_peak_memory_stats()
         others = torch.cuda.memory_allocated() - resident
     wall, cpu = time.perf_counter(), time.process_time()
-    steps = [contestant.step(rows, first + i) for i, rows in enumerate(batches)]
+    steps = [contestant.step(rows) for rows in batches]
     if resident >= 0:
         torch.cuda.synchronize()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

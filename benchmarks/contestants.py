@@ -23,7 +23,7 @@ from model.job import Job, Settings
 from model.ranks import Ranks
 from model.schedule import learning_rate
 from model.shards import Array, Shards
-from model.train import Trainer, dropout_seed
+from model.train import Trainer
 from model.transformer import sinusoid
 
 
@@ -66,8 +66,8 @@ class Contestant(ABC):
         """Rows of the corpus, update by update, without end."""
 
     @abstractmethod
-    def step(self, rows: Array, update: int) -> Step:
-        """One update over these rows, ``update`` counted from 1. Does not wait for the device."""
+    def step(self, rows: Array) -> Step:
+        """One update over these rows. Does not wait for the device."""
 
 
 class Own(Contestant):
@@ -87,14 +87,8 @@ class Own(Contestant):
     def batches(self) -> Iterator[Array]:
         return (rows for rows, _ in self.trainer.plan.after(Place()))
 
-    def step(self, rows: Array, update: int) -> Step:
-        trainer = self.trainer
-        torch.manual_seed(dropout_seed(trainer.training.seed, update, 0))
-        trainer.optimizer.zero_grad()
-        losses = trainer.gradients(rows)
-        for group in trainer.optimizer.param_groups:
-            group["lr"] = learning_rate(trainer.training, trainer.model.config.d_model, update)
-        trainer.optimizer.step()
+    def step(self, rows: Array) -> Step:
+        losses = self.trainer.learn(self.trainer.read(rows, Place()))
         return Step(len(rows), losses.pieces, losses.cells, losses.padding)
 
 
@@ -104,7 +98,7 @@ class Peer(Contestant):
     model: nn.Module
 
     def __init__(self, setting: Setting) -> None:
-        self.setting, self.device = setting, torch.device(setting.device)
+        self.setting, self.device, self.updates = setting, torch.device(setting.device), 0
         self.shards = Shards(setting.folder / "shards")
         torch.manual_seed(setting.training.seed)
         self.model = self.build().to(self.device).train()
@@ -134,11 +128,12 @@ class Peer(Contestant):
         plan = Plan(self.shards, self.setting.training.batch_tokens, self.setting.training.seed)
         return (rows for rows, _ in plan.after(Place()))
 
-    def step(self, rows: Array, update: int) -> Step:
+    def step(self, rows: Array) -> Step:
         source_BS, target_BT, labels_BT = padded(self.shards, rows)
         pieces = int((labels_BT != PAD).sum())
         cells = source_BS.numel() + target_BT.numel()
         done = Step(len(rows), pieces, cells, cells - int((source_BS != PAD).sum()) - pieces)
+        self.updates += 1
         if self.device.type == "cuda":
             tensors = [x.pin_memory().to(self.device, non_blocking=True) for x in (source_BS, target_BT, labels_BT)]
             source_BS, target_BT, labels_BT = tensors
@@ -148,7 +143,7 @@ class Peer(Contestant):
             loss = self.loss(logits_BTN.flatten(0, 1), labels_BT.flatten())
         loss.backward()
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.setting.training, self.setting.model.d_model, update)
+            group["lr"] = learning_rate(self.setting.training, self.setting.model.d_model, self.updates)
         self.optimizer.step()
         return done
 

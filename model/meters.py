@@ -129,6 +129,11 @@ def memory_bytes(device: torch.device) -> float:
         return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def device_name(device: torch.device) -> str:
+    """What the device calls itself."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def mfu(flops_per_second: float, device: str, peaks: Mapping[str, float]) -> dict[str, float]:
     """``mfu``: the share of a device's peak that the arithmetic of the model makes up, given that of one rank.
 

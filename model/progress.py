@@ -38,7 +38,9 @@ class Losses:
 class Progress:
     """Writes the rows of a training: the leading rank's, with losses of its part of the batches."""
 
-    def __init__(self, job: Job, total: int, leads: bool) -> None:
+    def __init__(self, job: Job, total: int, leads: bool, per_piece: Values) -> None:
+        """``per_piece`` holds metrics that grow with the rate of target pieces, at a rate of one a second."""
+        self.per_piece = per_piece
         self.metrics = Metrics(job.out) if leads else None
         self.every, self.total = job.site.log_seconds, total
         self.window: list[tuple[int, float, Losses]] = []
@@ -67,6 +69,7 @@ class Progress:
         values = self.means() | {"learning_rate": rate} | measure()
         self.window.clear()
         values["tokens_per_second"] = (tokens - self.tokens) / max(elapsed, 1e-9)
+        values |= {name: value * values["tokens_per_second"] for name, value in self.per_piece.items()}
         values["seconds_left"] = (time.monotonic() - self.begun) / (update - self.first) * (self.total - update)
         self.write(update, values)
         self.written, self.tokens = time.monotonic(), tokens

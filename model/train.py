@@ -27,9 +27,10 @@ from model.checkpoint import SHAPE, Checkpoints, save_shape
 from model.config import Model, Training, check_together, fits_the_kernel, from_json
 from model.endings import Diverged, Preempted
 from model.fields import require
+from model.flops import PEAKS, training_flops
 from model.job import Facts, Job, StopSignal, is_lack_of_memory, main
 from model.memory import too_large
-from model.meters import Meters
+from model.meters import Meters, device_name, mfu
 from model.objective import Objective
 from model.optimizer import optimizer_of
 from model.progress import Losses, Progress, facts_of
@@ -78,7 +79,9 @@ class Trainer:
         torch.manual_seed(self.training.seed)
         self.model = build(config, source_size, target_size).to(self.device)
         self.optimizer = optimizer_of(self.training, self.model)
-        self.progress = Progress(job, self.training.updates, ranks.leads)
+        piece = training_flops(config, target_size, self.plan.source, self.plan.target) / self.plan.target.sum()
+        per_piece = mfu(float(piece) / ranks.size, device_name(self.device), PEAKS)
+        self.progress = Progress(job, self.training.updates, ranks.leads, per_piece)
         self.checkpoints = Checkpoints(
             job.out, self.training.checkpoint_every, self.training.keep, self.training.updates
         )
@@ -121,22 +124,10 @@ class Trainer:
         return update.pinned() if self.device.type == "cuda" else update
 
     def update(self, batches: Update, stop: StopSignal) -> None:
-        update = self.position.update + 1
-        rate = learning_rate(self.training, self.model.config.d_model, update)
-        torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
-        self.optimizer.zero_grad()
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        losses = self.fitting_gradients(batches)
-        passed_over = self.is_passed_over()
-        if not passed_over:
-            if self.training.clip_norm:
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
-            self.optimizer.step()
-        self.advance(batches)
-
-        if passed_over:
-            self.position = replace(self.position, skipped=self.position.skipped + 1)
+        """One update, and what is due after it: a row of metrics, a dev check, a checkpoint, the end."""
+        skipped, losses = self.position.skipped, self.learn(batches)
+        update, rate = self.position.update, self.optimizer.param_groups[0]["lr"]
+        if self.position.skipped > skipped:
             self.progress.write(update, {"skipped": self.position.skipped})
         else:
             self.progress.note(update, rate, losses, self.position.target_tokens, self.measured)
@@ -151,6 +142,22 @@ class Trainer:
             self.save()
         if stopped and not over:
             raise Preempted(f"asked to end; update {update} of {self.training.updates} is saved")
+
+    def learn(self, batches: Update) -> Losses:
+        """Batch, loss, gradients, weights. Waits for the device only where updates may be passed over."""
+        update = self.position.update + 1
+        torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
+        self.optimizer.zero_grad()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.training, self.model.config.d_model, update)
+        losses = self.fitting_gradients(batches)
+        passed_over = self.is_passed_over()
+        if not passed_over:
+            if self.training.clip_norm:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
+            self.optimizer.step()
+        self.advance(batches, passed_over)
+        return losses
 
     def fitting_gradients(self, update: Update) -> Losses:
         """``gradients``. Raises OutOfMemory naming the batch that did not fit into memory."""
@@ -208,13 +215,14 @@ class Trainer:
         skipped = {"skipped": self.position.skipped} if self.training.skip_nonfinite else {}
         return self.meters.read() | skipped
 
-    def advance(self, update: Update) -> None:
+    def advance(self, update: Update, passed_over: bool) -> None:
         self.position = replace(
             self.position,
             update=self.position.update + 1,
             epoch=update.next.epoch,
             batch=update.next.batch,
             target_tokens=self.position.target_tokens + update.pieces,
+            skipped=self.position.skipped + passed_over,
             seconds=time.monotonic() - self.begun,
         )
 

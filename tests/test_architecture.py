@@ -12,7 +12,15 @@ HOUSE = Path(__file__).resolve().parents[1]
 PACKAGES = ("flows", "tasks", "model", "infra")
 STANDARD = sys.stdlib_module_names
 NODE = {"torch", "numpy", "pyarrow", "tokenizers", "safetensors"}
-TORCH_FREE = {"model.config", "model.fields", "model.bpe", "model.shards", "model.endings", "model.presets", "model.flops"}
+TORCH_FREE = {
+    "model.config",
+    "model.fields",
+    "model.bpe",
+    "model.shards",
+    "model.endings",
+    "model.presets",
+    "model.flops",
+}
 MOST_LINES = 400
 EMPTY_WORDS = {"utils", "util", "helpers", "common", "manager", "misc"}
 
