@@ -1,6 +1,7 @@
 """The training job: shards to checkpoints. ``python -m model.train job.json``, alone or under torchrun.
 
-    inputs  shards/ *.arrow, dev/ *.arrow, vocabulary/ tokenizer.json (tokenizer.target.json)
+    inputs  shards/ *.arrow, dev/ *.arrow, vocabulary/ tokenizer.json (tokenizer.target.json),
+            start/ model.safetensors (optional: the weights that update 1 finds)
     config  {"model": Model, "training": Training}
     out     checkpoints/<update>/model.safetensors, model.json (written last), metrics.jsonl, exit.json
 
@@ -20,9 +21,9 @@ from torch import nn
 from model.batches import Place, Plan, check_lengths, load
 from model.bpe import Pieces
 from model.build import build
-from model.checkpoint import SHAPE, Checkpoints, save_shape
+from model.checkpoint import SHAPE, Checkpoints, load_weights, save_shape
 from model.config import Model, Training, from_json
-from model.endings import Preempted
+from model.endings import BadConfiguration, Preempted
 from model.job import Facts, Job, StopSignal, main
 from model.objective import Objective
 from model.optimizer import optimizer_of
@@ -40,7 +41,7 @@ def work(job: Job) -> Facts:
         training = from_json(Training, job.config["training"])
         Checkpoints(job.out, training.checkpoint_every, training.keep, training.updates).finish()
         return facts_of(job.out)
-    with Ranks.joined() as ranks:
+    with Ranks.joined(job.site.rank_timeout_seconds) as ranks:
         trainer = Trainer(job, ranks)
         trainer.run(stop)
         return trainer.finish()
@@ -64,6 +65,7 @@ class Trainer:
 
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+        settle_products(self.training.precision, self.device)
         torch.manual_seed(self.training.seed)
         self.model = build(config, source_size, target_size).to(self.device)
         self.optimizer = optimizer_of(self.training, self.model)
@@ -72,6 +74,8 @@ class Trainer:
             job.out, self.training.checkpoint_every, self.training.keep, self.training.updates
         )
         self.position = self.checkpoints.resume(self.model, self.optimizer, self.progress.damaged)
+        if not self.position.update and "start" in job.inputs:
+            load_weights(self.model, job.inputs["start"])
         self.progress.last_saved = self.position.update
         self.begun, self.saved = time.monotonic() - self.position.seconds, time.monotonic()
         if job.site.compile:
@@ -191,6 +195,13 @@ class Trainer:
             save_shape(self.job.out, self.model)
             self.checkpoints.finish()
         return facts
+
+
+def settle_products(precision: str, device: torch.device) -> None:
+    """How float32 matrices are multiplied: exactly, or in TF32. Raises BadConfiguration for TF32 without a GPU."""
+    if precision == "tf32" and device.type != "cuda":
+        raise BadConfiguration("training.precision is 'tf32', which needs a GPU; allowed on a CPU is fp32 or bf16")
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
 def dropout_seed(seed: int, update: int, rank: int) -> int:
