@@ -23,7 +23,7 @@ LAUNCH_SECONDS = 120
 
 def start(root: Path, updates: int) -> subprocess.Popen[str]:
     words = ["run", "demo", "--set", f"training.updates={updates}", "--until", "average", "--json"]
-    environment = os.environ | {"REPRO_ROOT": str(root)}
+    environment = os.environ | {"REPRO_ROOT": str(root), "REPRO_THREADS": "1"}
     return subprocess.Popen(
         [*REPRO, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -63,14 +63,14 @@ def wait_for(process: subprocess.Popen[str], done: Callable[[], bool], seconds: 
 @pytest.mark.parametrize(
     ("updates", "kills"),
     [
-        (120, 3),
+        pytest.param(120, 3, marks=pytest.mark.timeout(900)),
         pytest.param(850, 20, marks=pytest.mark.timeout(3600)),  # the whole demo
     ],
 )
 def test_a_trainer_killed_at_random_again_and_again_ends_with_the_same_weights(
     tmp_path: Path, updates: int, kills: int
 ) -> None:
-    """One kill in each of as many stretches of the training, each after a new checkpoint: without one nothing was won."""
+    """One kill in each of as many stretches of the training, each after a new checkpoint: else nothing was won."""
     seconds = 60 + 2 * updates
     undisturbed = weights(tmp_path / "quiet", start(tmp_path / "quiet", updates), seconds)
     root, moments, before = tmp_path / "killed", random.Random(20), 0
