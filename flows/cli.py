@@ -18,9 +18,11 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
-from flows.display import console, score_table, stage_table
+from flows import records
+from flows.display import console, score_table, seed_table, stage_table
 from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan
 from flows.runs import RUNS, VARIATIONS
+from flows.seeds import run_seeds, seeds_of
 from infra import interrupts
 from infra.faults import BadConfiguration, Fault
 from infra.prefect_server import temporary_server
@@ -93,7 +95,12 @@ def runs() -> None:
 
 
 @app.command(name="run")
-def run_command(asked: Asked, *, as_json: AsJson = False) -> None:
+def run_command(
+    asked: Asked,
+    *,
+    seeds: Annotated[str, Parameter(help="one run for each of these seeds, compared at the end")] = "",
+    as_json: AsJson = False,
+) -> None:
     """Run what is missing of a run; stages whose result is there stay cached.
 
     For example:
@@ -104,15 +111,22 @@ def run_command(asked: Asked, *, as_json: AsJson = False) -> None:
 
     repro run demo --set training.updates=200 --until average
 
+    repro run demo --set training.start=demo@champion --set training.peak=1e-3
+
+    repro run demo --seeds 1,2,3
+
     repro run my_runs.py:TINY --json
     """
     request = asked.request()
     request.resolve()  # a wrong word is said before a server is started for it
+    several = seeds_of(seeds) if seeds else ()
     settle(Site.named(request.site).root)
     served = server_configured()
-    outcome = None if served else nothing_to_do(plan(request))
+    if several:
+        _run_seeds(request, several, served, as_json)
+        return
     try:
-        outcome = outcome or _through_prefect(request)
+        outcome = _carry_out(request, served)
     except StageFailed as failed:
         if as_json:
             print(json.dumps(failed.outcome.as_json(), ensure_ascii=False))
@@ -206,6 +220,27 @@ def _guarded(command: Callable[[], Any], debug: bool) -> int:
         known = isinstance(error, Fault | StageFailed)
         _say(f"{error}" if known else f"{type(error).__name__}: {error} (--debug shows where)")
         return 1
+
+
+def _carry_out(request: Request, served: bool) -> Outcome:
+    """Run what is missing; where nothing is, without Prefect, unless a server of the user's is to know of it."""
+    outcome = None if served else nothing_to_do(plan(request))
+    return outcome or _through_prefect(request)
+
+
+def _run_seeds(request: Request, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
+    """Run them all and compare them; raises Fault at the end where one failed."""
+    found = run_seeds(request, seeds, lambda own: _carry_out(own, served), _say)
+    path = records.write_seeds(Site.named(request.site).root, found.run, request.overrides, found.as_json())
+    error = console()
+    error.print()
+    error.print(seed_table(found))
+    error.print(f"\nseeds:   {path}", markup=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(found.as_json(), ensure_ascii=False))
+    if found.failed:
+        told = "; ".join(f"seed {seed}: {found.outcomes[seed].failure}" for seed in found.failed)
+        raise Fault(f"{len(found.failed)} of {len(seeds)} seeds failed: {told}")
 
 
 def _through_prefect(request: Request) -> Outcome:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from flows.seeds import Seeds
 from tasks.execution import Row, duration
 from tasks.stage import Call
 
@@ -100,6 +101,20 @@ def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_column(name, justify="right")
     for name in measures(scores):
         table.add_row(name, *(_number(card.get(name, "")) for card in scores.values()))
+    return table
+
+
+def seed_table(seeds: Seeds) -> Table:
+    """Each number of each set by seed, with mean and standard deviation."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("set", "score"):
+        table.add_column(name)
+    for name in (*(f"seed {seed}" for seed in seeds.outcomes), "mean", "deviation"):
+        table.add_column(name, justify="right")
+    for spread in seeds.spreads():
+        cells = [spread.values.get(seed, "") for seed in seeds.outcomes]
+        cells += [spread.summary.get(name, "") for name in ("mean", "deviation")]
+        table.add_row(spread.set_name, spread.measure, *(_number(cell) for cell in cells))
     return table
 
 

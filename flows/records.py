@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,6 @@ from tasks.execution import Row
 
 def write(root: Path, name: str, overrides: Sequence[str], rows: Sequence[Row], outcome: str) -> Path:
     """Record a run; returns the file."""
-    folder = root / "runs" / _safe(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}.json"
     stages = [
         {"stage": r.stage, "item": r.item, "key": r.key, "state": r.state, "seconds": r.seconds, "form": r.form}
         for r in rows
@@ -29,8 +26,13 @@ def write(root: Path, name: str, overrides: Sequence[str], rows: Sequence[Row], 
         "commit": commit(),
         "stages": stages,
     }
-    write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False))
-    return path
+    return _keep(root, name, "", record)
+
+
+def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[str, Any]) -> Path:
+    """Record what several seeds of a run came to; returns the file."""
+    told = {**seeds, "overrides": list(overrides), "who": user(), "commit": commit()}
+    return _keep(root, name, "-seeds", told)
 
 
 def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
@@ -42,6 +44,14 @@ def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return {}
+
+
+def _keep(root: Path, name: str, mark: str, record: Mapping[str, Any]) -> Path:
+    folder = root / "runs" / _safe(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}{mark}.json"
+    write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False))
+    return path
 
 
 def _safe(name: str) -> str:

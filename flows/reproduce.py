@@ -1,6 +1,7 @@
 """The whole story on one screen. Called under an engine (``tasks.stage.engine``): planned, or run."""
 
 from flows.runs import Run
+from flows.start import Start
 from tasks.average import average
 from tasks.clean import clean
 from tasks.corpora import files
@@ -29,8 +30,11 @@ STAGES = (
 )
 
 
-def reproduce(run: Run, modified: bool) -> None:
-    """From archives to a registered model version; ``modified`` marks a run with overrides, which moves no alias."""
+def reproduce(run: Run, modified: bool, start: Start | None) -> None:
+    """From archives to a registered model version; ``modified`` marks a run with overrides, which moves no alias.
+
+    Where training begins with the weights of a ``start``, its vocabulary is taken too.
+    """
     archives = {file.path: download.named(file.path)(file) for file in files(run.corpus, run.sets)}
     sets = {
         s.name: prepare_sets.named(s.name)(s, archives[s.source.file.path], archives[s.target.file.path])
@@ -38,10 +42,11 @@ def reproduce(run: Run, modified: bool) -> None:
     }
     texts = {file.path: archives[file.path] for file in files(run.corpus)}
     corpus = clean(run.corpus, texts, tuple(sets[name] for name in run.filters.exclude), run.filters)
-    vocabulary = learn_bpe(corpus, run.vocabulary)
+    vocabulary = start.vocabulary if start else learn_bpe(corpus, run.vocabulary)
     shards = shard.named("train")(corpus, vocabulary, run.sharding)
     encoded = {name: shard.named(name)(pairs, vocabulary, EVERYTHING) for name, pairs in sets.items()}
-    training = train(shards, encoded[run.dev], vocabulary, run.model, run.training)
+    begins = (start.weights,) if start else ()
+    training = train(shards, encoded[run.dev], vocabulary, run.model, run.training, begins)
     weights = average(training, run.averaging)
     hypotheses = {
         name: translate.named(name)(weights, vocabulary, pairs, run.decoding) for name, pairs in encoded.items()

@@ -11,6 +11,7 @@ from flows import records
 from flows.overrides import override
 from flows.reproduce import STAGES, reproduce
 from flows.runs import RUNS, Run
+from flows.start import Start, start_of
 from infra.faults import BadConfiguration, Fault
 from infra.site import Site
 from infra.store import Store
@@ -95,11 +96,12 @@ def find_run(name: str) -> Run:
 def plan(request: Request) -> Outcome:
     """What a run would do, by looking alone; ``why`` also says what changed since the last run of that name."""
     run, site, scope = request.resolve()
+    start = start_of(run, site)
     planning = Planning(Store(site.root), site, scope)
     with engine(planning), _until_enough():
-        reproduce(run, bool(request.overrides))
+        reproduce(run, bool(request.overrides), start)
     before = records.last_forms(site.root, run.name)
-    return Outcome(run.name, [_explained(row, before) for row in planning.rows])
+    return Outcome(run.name, [_explained(row, before, start) for row in planning.rows])
 
 
 def nothing_to_do(planned: Outcome) -> Outcome | None:
@@ -112,17 +114,18 @@ def nothing_to_do(planned: Outcome) -> Outcome | None:
 def run(request: Request, display: Display, through: Through = directly) -> Outcome:
     """Carry the request out; raises StageFailed, or BadConfiguration before anything ran."""
     asked, site, scope = request.resolve()
+    start = start_of(asked, site)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     running = Running(Store(site.root), site, scope, display, tracker, through)
     outcome = Outcome(asked.name, running.rows)
     status = "FAILED"
     try:
-        tags = {"overrides": " ".join(request.overrides), "site": request.site}
+        tags = {"overrides": " ".join(request.overrides), "site": request.site, "start": start.version if start else ""}
         settings = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
         if nothing_to_do(plan(request)) is None:  # a run that makes nothing is not worth a record in MLflow
             tracker.start(asked.name, asked.name, tags, canonical({name: getattr(asked, name) for name in settings}))
         with engine(running), _until_enough():
-            reproduce(asked, bool(request.overrides))
+            reproduce(asked, bool(request.overrides), start)
         status = "FINISHED"
     except Exception as error:
         failed = next((row for row in running.rows if row.state == "failed"), None)
@@ -150,11 +153,12 @@ def _until_enough() -> Iterator[None]:
         return
 
 
-def _explained(row: Row, before: Mapping[tuple[str, str], Any]) -> Row:
-    form = before.get((row.stage, row.item))
-    if row.state == "hit" or form is None:
+def _explained(row: Row, before: Mapping[tuple[str, str], Any], start: Start | None) -> Row:
+    if row.state == "hit":
         return row
-    return replace(row, why="; ".join([row.why, *differences(row.form, form)]))
+    begins = [f"begins with {start.version}"] if start and row.stage == "train" else []
+    changed = differences(row.form, before.get((row.stage, row.item), row.form))
+    return replace(row, why="; ".join([row.why, *begins, *changed]))
 
 
 def _run_from_file(file: str, name: str) -> Run:

@@ -29,15 +29,22 @@ class Site:
     """Threads of each process (REPRO_THREADS); 0 shares the machine's cores among the ranks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     compile: bool = False
+    """Compile the layers (REPRO_COMPILE): pays on a GPU, where a training is long."""
     micro_batch_tokens: int = 0
     """Most target pieces computed at once on one rank (REPRO_MICRO_BATCH_TOKENS); 0 takes a rank's whole part."""
     log_seconds: float = 2.0
     resume_seconds: float = 60.0
     """Seconds between checkpoints that serve only to go on after a kill."""
+    rank_timeout_seconds: int = 120
+    """How long training processes wait for one that is slow, stuck or gone (REPRO_RANK_TIMEOUT): longer than the
+    leading one alone ever works, as it does when it writes a checkpoint."""
 
     def __post_init__(self) -> None:
         if self.ranks < 1:
             raise BadConfiguration(f"site.ranks is {self.ranks}, allowed is a whole number of at least 1")
+        if self.rank_timeout_seconds < 1:
+            seconds = self.rank_timeout_seconds
+            raise BadConfiguration(f"site.rank_timeout_seconds is {seconds}, allowed is a whole number of at least 1")
         if self.threads < 0:
             raise BadConfiguration(f"site.threads is {self.threads}, allowed is 0 (shared out) or above")
 
@@ -62,7 +69,9 @@ class Site:
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or site.tracking_uri,
             ranks=_number("REPRO_RANKS", site.ranks),
             threads=_number("REPRO_THREADS", site.threads),
+            compile=_flag("REPRO_COMPILE", site.compile),
             micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
+            rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),
         )
 
 
@@ -79,3 +88,10 @@ def _number(variable: str, otherwise: int) -> int:
     if not value.isdigit():
         raise BadConfiguration(f"{variable} is {value!r}, allowed is a whole number")
     return int(value)
+
+
+def _flag(variable: str, otherwise: bool) -> bool:
+    value = os.environ.get(variable, "")
+    if value not in ("", "0", "1"):
+        raise BadConfiguration(f"{variable} is {value!r}, allowed is 0 or 1")
+    return value == "1" if value else otherwise

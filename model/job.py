@@ -57,10 +57,13 @@ class Settings:
     log_seconds: float = 2.0
     resume_seconds: float = 60.0
     """Seconds between checkpoints that serve only to go on after a kill."""
+    rank_timeout_seconds: float = 120.0
+    """How long ranks wait for one that is slow, stuck or gone."""
 
     def __post_init__(self) -> None:
         require(self.device in ("auto", "cpu", "cuda"), "site.device", self.device, "auto, cpu or cuda")
         require(self.threads >= 1, "site.threads", self.threads, "a whole number of at least 1")
+        require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")
 
     def torch_device(self) -> torch.device:
         """The device of this rank (LOCAL_RANK under torchrun). Raises BadConfiguration where there is no GPU."""

@@ -10,9 +10,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-TIMEOUT = timedelta(seconds=120)
-"""How long ranks wait for one that is slow or gone."""
-
 
 @dataclass(frozen=True)
 class Ranks:
@@ -20,19 +17,24 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
+    timeout_seconds: float = 0.0
+    """How long one waits for another; 0 where there is no other."""
 
     @staticmethod
     @contextmanager
-    def joined() -> Iterator["Ranks"]:
-        """Join the peers that torchrun started (gloo between CPUs, NCCL between GPUs), and leave them at the end."""
+    def joined(timeout_seconds: float) -> Iterator["Ranks"]:
+        """Join the peers that torchrun started (gloo between CPUs, NCCL between GPUs), and leave them at the end.
+
+        A rank that waits longer than ``timeout_seconds`` for another one fails, and torchrun ends them all.
+        """
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             yield Ranks()
             return
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, timeout=TIMEOUT)
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         try:
-            yield Ranks(dist.get_rank(), size)
+            yield Ranks(dist.get_rank(), size, timeout_seconds)
         finally:
             dist.destroy_process_group()
 

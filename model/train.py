@@ -1,6 +1,7 @@
 """The training job: shards to checkpoints. ``python -m model.train job.json``, alone or under torchrun.
 
-    inputs  shards/ *.arrow, dev/ *.arrow, vocabulary/ tokenizer.json (tokenizer.target.json)
+    inputs  shards/ *.arrow, dev/ *.arrow, vocabulary/ tokenizer.json (tokenizer.target.json),
+            start/ model.safetensors (optional: the weights that update 1 finds)
     config  {"model": Model, "training": Training}
     out     checkpoints/<update>/model.safetensors, model.json (written last), metrics.jsonl, exit.json
 
@@ -23,16 +24,16 @@ from model.ahead import read_ahead
 from model.batches import Place, Plan, Update, check_lengths
 from model.bpe import Pieces
 from model.build import build
-from model.checkpoint import SHAPE, Checkpoints, save_shape
-from model.config import Model, Training, check_together, fits_the_kernel, from_json
+from model.checkpoint import SHAPE, Checkpoints, load_weights, save_shape
+from model.config import Model, Training, check_together, from_json
 from model.endings import Diverged, Preempted
-from model.fields import require
 from model.flops import PEAKS, training_flops
 from model.job import Facts, Job, StopSignal, is_lack_of_memory, main
 from model.memory import too_large
 from model.meters import Meters, device_name, mfu
 from model.objective import Objective
 from model.optimizer import optimizer_of
+from model.precision import settle_precision
 from model.progress import Losses, Progress, facts_of
 from model.ranks import Ranks
 from model.schedule import learning_rate
@@ -49,7 +50,7 @@ def work(job: Job) -> Facts:
         facts = facts_of(job.out)
         Checkpoints(job.out, training.checkpoint_every, training.keep, facts["updates"]).finish()
         return facts
-    with Ranks.joined() as ranks:
+    with Ranks.joined(job.site.rank_timeout_seconds) as ranks:
         trainer = Trainer(job, ranks)
         trainer.run(stop)
         return trainer.finish()
@@ -63,8 +64,6 @@ class Trainer:
         self.training = from_json(Training, job.config["training"])
         config = from_json(Model, job.config["model"])
         check_together(config, self.training)
-        if self.device.type == "cuda" and self.training.batching == "packed":
-            check_packed_on_gpu(config, self.training)
         vocabulary = Pieces.load(job.inputs["vocabulary"])
         source_size, target_size = vocabulary.source_size, vocabulary.target_size
         self.shards, self.dev = Shards(job.inputs["shards"]), Shards(job.inputs["dev"])
@@ -76,6 +75,7 @@ class Trainer:
 
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+        settle_precision(config, self.training, self.device)
         torch.manual_seed(self.training.seed)
         self.model = build(config, source_size, target_size).to(self.device)
         self.optimizer = optimizer_of(self.training, self.model)
@@ -86,6 +86,8 @@ class Trainer:
             job.out, self.training.checkpoint_every, self.training.keep, self.training.updates
         )
         self.position = self.checkpoints.resume(self.model, self.optimizer, self.progress.damaged)
+        if not self.position.update and "start" in job.inputs:
+            load_weights(self.model, job.inputs["start"])
         self.progress.last_saved = self.position.update
         self.meters = Meters(self.device, self.position.gpu_kwh)
         self.begun, self.saved = time.monotonic() - self.position.seconds, time.monotonic()
@@ -284,14 +286,6 @@ class Trainer:
             save_shape(self.job.out, self.model)
             self.checkpoints.finish()
         return facts
-
-
-def check_packed_on_gpu(model: Model, training: Training) -> None:
-    """Raise ValueError naming what the GPU's attention over packed batches cannot do."""
-    precision = training.precision
-    require(precision == "bf16", "training.precision", precision, "bf16 where training.batching is packed on a GPU")
-    allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
-    require(fits_the_kernel(model), "training.batching", training.batching, allowed)
 
 
 def dropout_seed(seed: int, update: int, rank: int) -> int:

@@ -14,7 +14,7 @@ from model.bpe import BOS, EOS, Pieces
 from model.config import Decoding
 from model.objective import Objective
 from model.probes import probe
-from model.ranks import TIMEOUT, Ranks
+from model.ranks import Ranks
 from model.shards import Shards
 from model.transformer import Transformer
 from model.translator import Translator, padded
@@ -82,14 +82,14 @@ class Validation:
     def bleu(self, model: Transformer) -> dict[str, float]:
         """``dev_bleu``: BLEU (``model.bleu``) of greedy translations against the text of the target pieces.
 
-        Ranks wait for each other for ``model.ranks.TIMEOUT`` at most: past half of it the number is given up.
+        Ranks wait for each other for a time: past half of it the number is given up.
         """
         if not self.decoded:
             return {}
         begun = time.monotonic()
 
         def hurry(done: int, total: int) -> None:
-            if self.ranks.size > 1 and done < total and time.monotonic() - begun > TIMEOUT.total_seconds() / 2:
+            if self.ranks.size > 1 and done < total and time.monotonic() - begun > self.ranks.timeout_seconds / 2:
                 raise TooSlow(f"no dev_bleu: only {done} of {total} sentences decoded in time, lower training.dev_bleu")
 
         translator = Translator(model, self.vocabulary, self.device)

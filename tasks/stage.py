@@ -83,8 +83,10 @@ class Stage(Generic[P]):
 
     def named(self, item: str) -> Callable[P, Artifact]:
         def call(*args: P.args, **kwargs: P.kwargs) -> Artifact:
-            arguments = signature(self.body).bind(Path(), *args, **kwargs).arguments
-            arguments.pop("out")
+            bound = signature(self.body).bind(Path(), *args, **kwargs)
+            defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
+            # What equals its default stays out of the key: an argument added later leaves old artifacts valid.
+            arguments = {n: value for n, value in bound.arguments.items() if n != "out" and value != defaults[n]}
             return _engine.get().resolve(Call(self, item, arguments))
 
         return call
@@ -186,6 +188,7 @@ def run_job(
         "micro_batch_tokens": place.micro_batch_tokens,
         "log_seconds": place.log_seconds,
         "resume_seconds": place.resume_seconds,
+        "rank_timeout_seconds": place.rank_timeout_seconds,
     }
     _surroundings.get().run_job(Job(module, config, inputs, out, settings, ranks, distributed, threads))
 

@@ -15,9 +15,22 @@ from tasks.stage import Facts, job_facts, run_job, stage
 
 
 @stage(version=1, retries=3, resume=True)
-def train(out: Path, shards: Artifact, dev: Artifact, vocabulary: Artifact, model: Model, training: Training) -> Facts:
-    """Train a Transformer (§3) on the shards, watching the perplexity of the dev set."""
+def train(
+    out: Path,
+    shards: Artifact,
+    dev: Artifact,
+    vocabulary: Artifact,
+    model: Model,
+    training: Training,
+    start: tuple[Artifact, ...] = (),
+) -> Facts:
+    """Train a Transformer (§3) on the shards, watching the perplexity of the dev set.
+
+    ``start`` is empty, or holds the one artifact whose weights (``model.safetensors``) the first update finds.
+    """
     inputs = {"shards": shards.path(), "dev": dev.path(), "vocabulary": vocabulary.path()}
+    if start:
+        inputs["start"] = start[0].path()
     config = {"model": asdict(model), "training": asdict(training)}
     while True:
         before = newest_checkpoint(out)

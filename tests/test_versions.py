@@ -16,7 +16,7 @@ def test_stages_are_as_recorded() -> None:
 def test_the_guard_follows_imports_and_launched_jobs_only() -> None:
     modules = fingerprints.fingerprints()["train"]["modules"]
     assert {"tasks.train", "model.train", "model.transformer", "model.config"} <= set(modules)
-    assert not {"tasks.stage", "tasks.clean", "model.search"} & set(modules)
+    assert not {"tasks.stage", "tasks.clean", "model.average"} & set(modules)
 
 
 def test_comments_and_docstrings_do_not_count() -> None:

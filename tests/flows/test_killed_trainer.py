@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -12,34 +14,33 @@ import pytest
 from test_cli import REPRO
 
 from infra.store import Store
+from tasks.train import newest_checkpoint
 
 pytestmark = pytest.mark.slow
-WORDS = ["run", "demo", "--set", "training.updates=120", "--until", "train", "--json"]
+LAUNCH_SECONDS = 120
+"""Most that a killed training needs until it has a new checkpoint, on a machine that is busy."""
 
 
-def start(root: Path) -> subprocess.Popen[str]:
-    environment = os.environ | {"REPRO_ROOT": str(root)}
+def start(root: Path, updates: int) -> subprocess.Popen[str]:
+    words = ["run", "demo", "--set", f"training.updates={updates}", "--until", "average", "--json"]
+    environment = os.environ | {"REPRO_ROOT": str(root), "REPRO_THREADS": "1"}
     return subprocess.Popen(
-        [*REPRO, *WORDS], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*REPRO, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
-def weights(root: Path, process: subprocess.Popen[str]) -> str:
-    out, said = process.communicate(timeout=280)
+def weights(root: Path, process: subprocess.Popen[str], seconds: float) -> bytes:
+    """The averaged weights that the process ends with."""
+    out, said = process.communicate(timeout=seconds)
     assert process.returncode == 0, said
     row = json.loads(out.splitlines()[-1])["stages"][-1]
-    assert (row["stage"], row["state"]) == ("train", "completed")
-    manifest = Store(root).manifest("train", row["key"])
-    assert manifest
-    return manifest.content
+    assert (row["stage"], row["state"]) == ("average", "completed")
+    assert Store(root).manifest("average", row["key"])
+    return (Path(row["path"]) / "model.safetensors").read_bytes()
 
 
-def update_reached(root: Path) -> int:
-    for metrics in root.glob("train/*.partial-*/metrics.jsonl"):
-        lines = metrics.read_text().splitlines()
-        if lines and lines[-1].endswith("}"):
-            return int(json.loads(lines[-1])["done"])
-    return 0
+def newest(root: Path) -> int:
+    return max((newest_checkpoint(folder) for folder in root.glob("train/*.partial-*")), default=0)
 
 
 def trainers(root: Path) -> list[psutil.Process]:
@@ -51,15 +52,41 @@ def trainers(root: Path) -> list[psutil.Process]:
     return found
 
 
-def test_sigkill_of_the_trainer_is_survived_within_the_run(tmp_path: Path) -> None:
-    undisturbed = weights(tmp_path / "quiet", start(tmp_path / "quiet"))
-    disturbed = start(tmp_path / "killed")
-    for goal in (20, 60):
-        while update_reached(tmp_path / "killed") < goal:
-            assert disturbed.poll() is None
-            time.sleep(0.05)
-        (victim,) = trainers(tmp_path / "killed")
+def wait_for(process: subprocess.Popen[str], done: Callable[[], bool], seconds: float) -> None:
+    begun = time.monotonic()
+    while not done():
+        assert process.poll() is None, "ended before it could be killed"
+        assert time.monotonic() - begun < seconds
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("updates", "kills"),
+    [
+        pytest.param(120, 3, marks=pytest.mark.timeout(900)),
+        pytest.param(850, 20, marks=pytest.mark.timeout(3600)),  # the whole demo
+    ],
+)
+def test_a_trainer_killed_at_random_again_and_again_ends_with_the_same_weights(
+    tmp_path: Path, updates: int, kills: int
+) -> None:
+    """One kill in each of as many stretches of the training, each after a new checkpoint: else nothing was won."""
+    seconds = 60 + 2 * updates
+    undisturbed = weights(tmp_path / "quiet", start(tmp_path / "quiet", updates), seconds)
+    root, moments, before = tmp_path / "killed", random.Random(20), 0
+    disturbed = start(root, updates)
+    for kill in range(kills):
+        goal = (kill + moments.random()) * 0.8 * updates / kills
+
+        def further(goal: float = goal, before: int = before) -> bool:
+            return newest(root) > max(goal, before)
+
+        wait_for(disturbed, further, LAUNCH_SECONDS + updates)
+        before = newest(root)
+        moment = time.monotonic() + moments.uniform(0, 1)
+        wait_for(disturbed, lambda: time.monotonic() > moment, 2)  # noqa: B023
+        (victim,) = trainers(root)
         victim.send_signal(signal.SIGKILL)
         victim.wait(20)
-    assert weights(tmp_path / "killed", disturbed) == undisturbed
-    assert trainers(tmp_path / "killed") == []
+    assert weights(root, disturbed, seconds) == undisturbed
+    assert trainers(root) == []

@@ -107,6 +107,32 @@ def test_a_request_to_end_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> N
     assert weights(stopped) == weights(whole)
 
 
+def test_a_start_is_where_update_one_begins_and_no_resumed_training(tmp_path: Path) -> None:
+    """Each training that begins with it has first moved a little from it; one that goes on does not read it again."""
+    before = write_job(tmp_path, name="before", training=replace(TRAINING, updates=200, dev_every=200))
+    run(before)
+    start = before.parent / "checkpoints/00000200"
+    cautious = replace(TRAINING, peak=1e-6, dev_every=1)
+    whole, stopped, anew = (write_job(tmp_path, name=n, training=cautious) for n in ("whole", "stopped", "anew"))
+    for job in (whole, stopped):
+        content = json.loads(job.read_text())
+        content["inputs"]["start"] = str(start)
+        job.write_text(json.dumps(content))
+    run(whole)
+    run(anew)
+    learnt = [row["dev_perplexity"] for row in rows(before) if "dev_perplexity" in row][-1]
+    first, drawn = (
+        next(row["dev_perplexity"] for row in rows(job) if "dev_perplexity" in row) for job in (whole, anew)
+    )
+    assert first == pytest.approx(learnt, rel=1e-3)
+    assert drawn > 1.2 * learnt
+    assert [row["done"] for row in rows(whole) if "loss" in row] == list(range(1, 13))
+    assert run(stopped, before=lambda: end_after(update=5))["reason"] == "preempted"
+    (start / "model.safetensors").unlink()
+    assert run(stopped)["reason"] == "done"
+    assert weights(stopped) == weights(whole)
+
+
 def end_after(update: int) -> None:
     """Have SIGTERM come twice in the middle of an update, as torchrun sends it."""
     advance = Trainer.advance
@@ -197,6 +223,7 @@ def test_dev_perplexity_is_that_of_the_plain_formula(tmp_path: Path) -> None:
         ({"batch_tokens": 8}, "bad_data", ["small:", "pieces", "training.batch_tokens 8"]),
         ({"updates": 0}, "bad_configuration", ["training.updates is 0"]),
         ({"optimizer": "adam", "weight_decay": 0.1}, "bad_configuration", ["training.weight_decay is 0.1", "adamw"]),
+        ({"precision": "tf32"}, "bad_configuration", ["training.precision is 'tf32'", "tf32 needs a GPU"]),
     ],
 )
 def test_a_training_that_cannot_be_says_why(

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from small_training import MODEL, TRAINING, pairs, rows, run, weights, write_job, write_shards, write_vocabulary
 
-from model import validation
 from model.job import Job
 from model.ranks import Ranks
 from model.train import Trainer
@@ -45,7 +44,6 @@ def test_a_decoding_that_others_would_not_wait_for_is_given_up(
 ) -> None:
     job = Job.read(write_job(tmp_path, training=replace(TRAINING, dev_bleu=10)))
     trainer = Trainer(job, Ranks())
-    monkeypatch.setattr(validation, "TIMEOUT", 0 * validation.TIMEOUT)
     monkeypatch.setattr("model.translator.BATCH_PIECES", {"cpu": 1})
     assert "dev_bleu" in trainer.validation.bleu(trainer.model), "alone nobody waits"
     trainer.validation.ranks = Ranks(0, 2)

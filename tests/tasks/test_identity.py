@@ -11,6 +11,7 @@ from infra.store import Artifact
 from model.config import Model, Training
 from model.fields import late, unkeyed
 from tasks.identity import artifacts_in, canonical, differences, key_of
+from tasks.stage import Call, Facts, engine, stage
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,26 @@ def test_late_fields_keep_old_keys_until_they_are_used() -> None:
     assert key_of("s", 1, {"x": Grown()}) == key_of("s", 1, {"x": Old()})
     assert key_of("s", 1, {"x": Grown(address="elsewhere")}) == key_of("s", 1, {"x": Old()})
     assert key_of("s", 1, {"x": Grown(extra="some")}) != key_of("s", 1, {"x": Old()})
+
+
+def test_an_argument_that_equals_its_default_is_as_if_it_were_not_there() -> None:
+    class Keys:
+        def resolve(self, call: Call) -> Artifact:
+            return Artifact(call.stage.name, call.key, Path())
+
+    @stage(version=1)
+    def brew(out: Path, size: int) -> Facts:
+        return {}
+
+    older = brew
+
+    @stage(version=1)
+    def brew(out: Path, size: int, start: tuple[Artifact, ...] = ()) -> Facts:
+        return {}
+
+    with engine(Keys()):
+        assert brew(3) == brew(3, ()) == brew(3, start=()) == older(3)
+        assert brew(3, (Artifact("brew", "k1", Path()),)) not in (older(3), brew(3, (Artifact("brew", "k2", Path()),)))
 
 
 def test_artifacts_count_by_key_not_by_place() -> None:

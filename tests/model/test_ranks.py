@@ -1,0 +1,176 @@
+"""Ranks that die or get stuck: the group ends soon, and training goes on with as many as there are then."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_training import MODEL, TRAINING, rows, run, weights, write_job
+
+from infra.launch import Job
+from infra.launch.local import LocalLauncher
+from infra.site import Site
+from infra.store import Artifact
+from infra.tracking import Tracker
+from tasks.stage import Call, Surroundings, surroundings
+from tasks.train import newest_checkpoint, train
+
+EXACT = replace(MODEL, p_drop=0.0)
+LONG = replace(TRAINING, updates=400, checkpoint_every=200, dev_every=400, peak=1e-4)
+"""Steps so small that what ranks round otherwise does not grow."""
+TIMEOUT_SECONDS = 8
+TORCHRUN_SECONDS = 30
+"""What torchrun waits between SIGTERM and SIGKILL, which alone ends a stopped process."""
+
+
+def ranks_of(out: Path) -> list[psutil.Process]:
+    """The training processes over a folder, by rank; torchrun itself left out."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            if str(out / "job.json") in words and "torch.distributed.run" not in words:
+                found.append((int(process.environ()["RANK"]), process))
+        except (psutil.NoSuchProcess, psutil.AccessDenied, KeyError):
+            continue
+    return [process for _, process in sorted(found, key=lambda pair: pair[0])]
+
+
+def wait_for(done: Callable[[], bool], seconds: float) -> float:
+    """Seconds until it holds; fails where it does not within ``seconds``."""
+    begun = time.monotonic()
+    while not done():
+        assert time.monotonic() - begun < seconds
+        time.sleep(0.02)
+    return time.monotonic() - begun
+
+
+@contextmanager
+def torchrun(job: Path, ranks: int) -> Iterator[subprocess.Popen[bytes]]:
+    words = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "--max-restarts=0"]
+    house = Path(__file__).resolve().parents[2]
+    with (job.parent / "job.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *words, "-m", "model.train", str(job)],
+            cwd=house,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_rank_is_killed_and_fewer_or_more_go_on_to_the_same_weights(tmp_path: Path) -> None:
+    one = write_job(tmp_path, name="one", model=EXACT, training=LONG)
+    run(one)
+    job = write_job(tmp_path, name="changing", model=EXACT, training=LONG, resume_seconds=0.0)
+    for ranks, victim in ((2, 1), (1, 0)):
+        further = newest_checkpoint(job.parent) + 20
+        with torchrun(job, ranks) as process:
+            wait_for(lambda: newest_checkpoint(job.parent) >= further, 100)  # noqa: B023
+            group = ranks_of(job.parent)
+            assert len(group) == ranks
+            group[victim].send_signal(signal.SIGKILL)
+            ended = wait_for(lambda: process.poll() is not None, 60)
+        assert ended < 15, "the others waited for a dead rank"
+        assert ranks_of(job.parent) == []
+        assert further <= newest_checkpoint(job.parent) < LONG.updates
+    with torchrun(job, 3) as process:
+        assert process.wait(120) == 0
+    assert json.loads((job.parent / "exit.json").read_text())["reason"] == "done"
+    assert [row["done"] for row in rows(job) if "loss" in row].count(1) == 1, "began anew"
+    assert_close(one, job)
+
+
+def assert_close(one: Path, other: Path) -> None:
+    """One update left out or done twice would show: it moves each weight by about LONG.peak."""
+    for update in ("00000200", "00000400"):
+        a, b = (load_file(job.parent / "checkpoints" / update / "model.safetensors") for job in (one, other))
+        assert all(torch.allclose(a[name], b[name], atol=1e-5) for name in a)
+
+
+class Staged:
+    """The stage ``train`` over the small training's files, by the launcher of this machine."""
+
+    def __init__(self, root: Path, out: Path, ranks: int) -> None:
+        self.out, self.job, self.jobs = out, out / "job.json", 0
+        out.mkdir(exist_ok=True)
+        self.inputs = [Artifact("shard", name, root / name) for name in ("shards", "dev", "vocabulary")]
+        self.site = Site(
+            root=root,
+            ranks=ranks,
+            threads=1,
+            device="cpu",
+            resume_seconds=0,
+            log_seconds=0,
+            rank_timeout_seconds=TIMEOUT_SECONDS,
+        )
+
+    def train(self, during: Callable[[], None]) -> None:
+        """Run it to its end; ``during`` is called now and then while a job runs."""
+
+        def launch(job: Job) -> None:
+            self.jobs += 1
+            LocalLauncher().run(job, during)
+
+        call = Call(train, "", {})
+        around = Surroundings(self.site, call, launch, lambda *_: None, Tracker("", self.site.root), "")
+        with surroundings(around):
+            train.body(self.out, *self.inputs, EXACT, LONG)
+
+
+@pytest.mark.slow
+def test_a_stuck_rank_is_noticed_and_the_stage_goes_on_without_it(tmp_path: Path) -> None:
+    write_job(tmp_path)
+    quiet, stuck = Staged(tmp_path, tmp_path / "quiet", 2), Staged(tmp_path, tmp_path / "stuck", 2)
+    quiet.train(lambda: None)
+    stopped: list[tuple[psutil.Process, float]] = []
+    ended: list[float] = []
+
+    def stop_one() -> None:
+        if not stopped and newest_checkpoint(stuck.out) >= 20:
+            victim = ranks_of(stuck.out)[1]
+            victim.suspend()
+            stopped.append((victim, time.monotonic()))
+        if stopped and not ended and not stopped[0][0].is_running():
+            ended.append(time.monotonic() - stopped[0][1])
+
+    stuck.train(stop_one)
+    assert stuck.jobs == 2
+    soon = TIMEOUT_SECONDS + TORCHRUN_SECONDS + 10
+    assert TIMEOUT_SECONDS - 1 < ended[0] < soon, "noticed by the time-out, not by chance, and ended"
+    assert ranks_of(stuck.out) == []
+    assert weights(stuck.job) == weights(quiet.job)
+
+
+def test_a_stage_that_was_interrupted_goes_on_with_other_ranks(tmp_path: Path) -> None:
+    write_job(tmp_path)
+    whole, changed = Staged(tmp_path, tmp_path / "whole", 1), Staged(tmp_path, tmp_path / "changed", 2)
+
+    def interrupt() -> None:
+        if newest_checkpoint(changed.out) >= 20:
+            raise KeyboardInterrupt
+
+    whole.train(lambda: None)
+    with pytest.raises(KeyboardInterrupt):
+        changed.train(interrupt)
+    saved = newest_checkpoint(changed.out)
+    assert 20 <= saved < LONG.updates
+    changed.site = replace(changed.site, ranks=1)
+    changed.train(lambda: None)
+    assert [row["done"] for row in rows(changed.job) if "loss" in row].count(1) == 1, "began anew"
+    assert_close(whole.job, changed.job)
