@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import Model
+from model.linear import Linear
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys (B, H, S, K) and values (B, H, S, V) of one attention; end to end (M, H, K) and (M, H, V)."""
@@ -135,7 +136,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.p_drop = config.heads, config.p_drop_attention
         self.widths = [config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v]
-        self.out = nn.Linear(config.heads * config.d_v, config.d_model)
+        self.out = Linear(config.heads * config.d_v, config.d_model)
 
     def split(self, x: Tensor) -> Tensor:
         """(B, T, H * width) to (B, H, T, width); (M, H * width) to (M, H, width)."""
@@ -153,7 +154,7 @@ class SelfAttention(Attention):
 
     def __init__(self, config: Model) -> None:
         super().__init__(config)
-        self.query_keys_values = nn.Linear(config.d_model, sum(self.widths), bias=False)
+        self.query_keys_values = Linear(config.d_model, sum(self.widths), bias=False)
 
     def forward(self, x: Tensor, sight: Sight, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         """The attended input (…, D), and the keys and values of past and present positions."""
@@ -172,8 +173,8 @@ class CrossAttention(Attention):
 
     def __init__(self, config: Model) -> None:
         super().__init__(config)
-        self.query = nn.Linear(config.d_model, self.widths[0], bias=False)
-        self.keys_values = nn.Linear(config.d_model, sum(self.widths[1:]), bias=False)
+        self.query = Linear(config.d_model, self.widths[0], bias=False)
+        self.keys_values = Linear(config.d_model, sum(self.widths[1:]), bias=False)
 
     def remember(self, memory: Tensor) -> KeysValues:
         """Keys and values: once per source, whatever the number of target steps."""

@@ -26,6 +26,7 @@ from model.bpe import PAD
 from model.config import Model
 from model.dropout import Dropout
 from model.fields import require
+from model.linear import Linear
 
 
 @dataclass
@@ -74,7 +75,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.inner, self.outer = nn.Linear(config.d_model, config.d_ff), nn.Linear(config.d_ff, config.d_model)
+        self.inner, self.outer = Linear(config.d_model, config.d_ff), Linear(config.d_ff, config.d_model)
         self.drop = Dropout(config.p_drop_relu)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
