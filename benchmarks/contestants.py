@@ -78,7 +78,8 @@ class Own(Contestant):
     def __init__(self, setting: Setting) -> None:
         inputs = {name: setting.folder / name for name in ("shards", "dev", "vocabulary")}
         config = {"model": asdict(setting.model), "training": asdict(setting.training)}
-        site = Settings(device=setting.device, threads=setting.threads, compile=setting.compile)  # type: ignore[arg-type]
+        compiled = "always" if setting.compile else "never"
+        site = Settings(setting.device, setting.threads, compiled)  # type: ignore[arg-type]
         out = setting.folder / "own"
         out.mkdir(exist_ok=True)
         self.trainer = Trainer(Job(config, inputs, out, site), Ranks())

@@ -21,9 +21,9 @@ ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 
 EXAMPLES = """examples:
   python benchmarks/throughput.py --size small --lengths multi30k
-  python benchmarks/throughput.py --size small --lengths wmt --dropouts everywhere --threads 2 --json -
-  python benchmarks/throughput.py --size base --lengths wmt --device cuda --precision bf16 --compile --batching packed
-  python benchmarks/throughput.py --size base --lengths wmt --device cuda --precision bf16 --peers '' --json base.json
+  python benchmarks/throughput.py --size small --lengths wmt --dropouts everywhere --threads 2 --json
+  python benchmarks/throughput.py --size base --lengths wmt --device cuda
+  python benchmarks/throughput.py --size big --lengths wmt --device cuda --peers '' --json big.json
 """
 
 
@@ -67,13 +67,21 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         default="paper",
         help="paper: sublayers' outputs and embedding sums; everywhere: attention weights and ReLU as well",
     )
-    parser.add_argument("--batching", choices=("buckets", "packed"), default="buckets", help="of own; peers always pad")
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the layers of all contestants")
+    parser.add_argument(
+        "--batching", choices=("buckets", "packed"), help="of own, peers always pad (buckets; packed on a GPU)"
+    )
+    parser.add_argument("--precision", choices=("fp32", "bf16"), help="of all contestants (fp32; bf16 on a GPU)")
+    parser.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        help="torch.compile the layers of all contestants (on a GPU)",
+    )
     parser.add_argument("--peers", default="torch,marian", help="comma-separated: torch, marian; '' for none")
     parser.add_argument("--pairs", type=int, default=0, help="of the made-up corpus (as many as are sorted together)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", default="", metavar="FILE", help="write everything there; - is standard output")
+    parser.add_argument(
+        "--json", nargs="?", const="-", default="", metavar="FILE", help="write everything there (standard output)"
+    )
     chosen = parser.parse_args(arguments)
     gpu = chosen.device == "cuda"
     # A CPU's neighbours come and go: there contestants take turns at every update, which on a GPU would make it wait.
@@ -81,6 +89,9 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     chosen.updates = chosen.updates or (20 if gpu else 1)
     chosen.warmup = chosen.warmup or (20 if gpu else 2)
     chosen.tokens = chosen.tokens or (25_000 if gpu else 4_096)
+    chosen.batching = chosen.batching or ("packed" if gpu else "buckets")
+    chosen.precision = chosen.precision or ("bf16" if gpu else "fp32")
+    chosen.compile = gpu if chosen.compile is None else chosen.compile
     chosen.peers = [peer for peer in chosen.peers.split(",") if peer]
     return chosen
 

@@ -3,9 +3,11 @@
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from infra.faults import BadConfiguration
+
+Compile = Literal["auto", "always", "never"]
 
 
 def _cores() -> int:
@@ -28,8 +30,8 @@ class Site:
     threads: int = 0
     """Threads of each process (REPRO_THREADS); 0 shares the machine's cores among the ranks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    compile: bool = False
-    """Compile the layers (REPRO_COMPILE): pays on a GPU, where a training is long."""
+    compile: Compile = "auto"
+    """Compile the layers (REPRO_COMPILE); auto: on GPUs, where a training is long enough for it to pay."""
     micro_batch_tokens: int = 0
     """Most target pieces computed at once on one rank (REPRO_MICRO_BATCH_TOKENS); 0 takes a rank's whole part."""
     log_seconds: float = 2.0
@@ -69,7 +71,7 @@ class Site:
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or site.tracking_uri,
             ranks=_number("REPRO_RANKS", site.ranks),
             threads=_number("REPRO_THREADS", site.threads),
-            compile=_flag("REPRO_COMPILE", site.compile),
+            compile=_word("REPRO_COMPILE", site.compile),
             micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
             rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),
         )
@@ -77,7 +79,7 @@ class Site:
 
 SITES = {
     "local": Site(),
-    "gpu": Site(device="cuda", compile=True),
+    "gpu": Site(device="cuda"),
 }
 
 
@@ -90,8 +92,9 @@ def _number(variable: str, otherwise: int) -> int:
     return int(value)
 
 
-def _flag(variable: str, otherwise: bool) -> bool:
+def _word(variable: str, otherwise: Compile) -> Compile:
     value = os.environ.get(variable, "")
-    if value not in ("", "0", "1"):
-        raise BadConfiguration(f"{variable} is {value!r}, allowed is 0 or 1")
-    return value == "1" if value else otherwise
+    words: dict[str, Compile] = {word: word for word in get_args(Compile)} | {"": otherwise}
+    if value not in words:
+        raise BadConfiguration(f"{variable} is {value!r}, allowed is {', '.join(get_args(Compile))}")
+    return words[value]

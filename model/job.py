@@ -51,7 +51,8 @@ class Settings:
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = 1
-    compile: bool = False
+    compile: Literal["auto", "always", "never"] = "auto"
+    """Whether the compiler makes the layers; auto: on GPUs."""
     micro_batch_tokens: int = 0
     """Most target pieces computed at once on one rank; 0 takes a rank's whole part."""
     log_seconds: float = 2.0
@@ -62,6 +63,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         require(self.device in ("auto", "cpu", "cuda"), "site.device", self.device, "auto, cpu or cuda")
+        words = ("auto", "always", "never")
+        require(self.compile in words, "site.compile", self.compile, ", ".join(words))
         require(self.threads >= 1, "site.threads", self.threads, "a whole number of at least 1")
         require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")
 

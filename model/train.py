@@ -91,12 +91,13 @@ class Trainer:
         self.progress.last_saved = self.position.update
         self.meters = Meters(self.device, self.position.gpu_kwh)
         self.begun, self.saved = time.monotonic() - self.position.seconds, time.monotonic()
-        if job.site.compile:
+        compiled = job.site.compile == "always" or (job.site.compile == "auto" and self.device.type == "cuda")
+        if compiled:
             for layer in (*self.model.encoder, *self.model.decoder):
                 # Packed batches have one shape; should another come, the compiler finds out by itself.
                 layer.compile(dynamic=None if self.plan.packed else True)
         self.objective = Objective(
-            self.model, self.training.label_smoothing, self.training.attention_entropy, compiled=job.site.compile
+            self.model, self.training.label_smoothing, self.training.attention_entropy, compiled=compiled
         )
         self.wrapped = ranks.wrap(self.objective)
         self.validation = Validation(self.dev, ranks, self.device, self.precision, vocabulary, self.training.dev_bleu)

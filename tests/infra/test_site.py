@@ -15,10 +15,10 @@ def test_the_environment_completes_a_site(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("REPRO_RANKS", "2")
     monkeypatch.setenv("REPRO_THREADS", "3")
     monkeypatch.setenv("REPRO_RANK_TIMEOUT", "9")
-    monkeypatch.setenv("REPRO_COMPILE", "1")
+    monkeypatch.setenv("REPRO_COMPILE", "always")
     site = Site.named()
     assert (site.root, site.mirrors, site.ranks, site.threads_each) == (tmp_path, ("/here", "http://there"), 2, 3)
-    assert (site.rank_timeout_seconds, site.compile) == (9, True)
+    assert (site.rank_timeout_seconds, site.compile) == (9, "always")
     assert site.tracking == f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     assert Site.named("gpu").tracking == "http://127.0.0.1:5000"
@@ -31,7 +31,7 @@ def test_the_environment_completes_a_site(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("REPRO_RANKS", "0", "site.ranks is 0"),
         ("REPRO_THREADS", "-1", "REPRO_THREADS is '-1'"),
         ("REPRO_RANK_TIMEOUT", "0", "site.rank_timeout_seconds is 0"),
-        ("REPRO_COMPILE", "yes", "REPRO_COMPILE is 'yes', allowed is 0 or 1"),
+        ("REPRO_COMPILE", "yes", "REPRO_COMPILE is 'yes', allowed is auto, always, never"),
     ],
 )
 def test_wrong_words_in_the_environment(
@@ -40,12 +40,6 @@ def test_wrong_words_in_the_environment(
     monkeypatch.setenv(variable, value)
     with pytest.raises(BadConfiguration, match=sentence):
         Site.named()
-
-
-def test_a_flag_can_take_back_what_a_site_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Site.named("gpu").compile
-    monkeypatch.setenv("REPRO_COMPILE", "0")
-    assert not Site.named("gpu").compile
 
 
 PROFILES = """

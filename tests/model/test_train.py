@@ -299,7 +299,7 @@ def test_every_way_of_training_learns_and_goes_on_after_a_stop(tmp_path: Path, c
 def test_a_compiled_training_is_the_plain_one(tmp_path: Path, batching: Any) -> None:
     model, training = replace(MODEL, p_drop=0.0), replace(TRAINING, batching=batching)
     plain = write_job(tmp_path, name="plain", model=model, training=training)
-    compiled = write_job(tmp_path, name="compiled", model=model, training=training, compile=True)
+    compiled = write_job(tmp_path, name="compiled", model=model, training=training, compile="always")
     for job in (plain, compiled):
         assert run(job)["reason"] == "done"
     assert_close(plain, compiled)
