@@ -55,8 +55,12 @@ class Run:
         require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
         sought = self.averaging.which == "last" or self.training.patience > 0
         require(sought, "averaging.which", self.averaging.which, "last, where training.patience is 0")
-        made = -(-self.training.updates // self.training.checkpoint_every)
-        few = f"at most {made}, the checkpoints that training.updates and training.checkpoint_every make"
+        fewest = self.training.updates
+        if self.training.patience:
+            # The first dev check is the best so far; patience ends after as many others at the soonest.
+            fewest = min(fewest, (self.training.patience + 1) * self.training.dev_every)
+        made = -(-fewest // self.training.checkpoint_every)
+        few = f"at most {made}, the checkpoints made every training.checkpoint_every of {fewest} updates at the least"
         require(count <= made, "averaging.count", count, few)
         joint = self.vocabulary.joint or not self.model.tied
         require(joint, "model.tied", self.model.tied, "false, as vocabulary.joint is false")

@@ -36,7 +36,7 @@ class Site:
     """Most target pieces computed at once on one rank (REPRO_MICRO_BATCH_TOKENS); 0 takes a rank's whole part."""
     log_seconds: float = 2.0
     resume_seconds: float = 60.0
-    """Seconds between checkpoints that serve only to go on after a kill."""
+    """Seconds between checkpoints that serve only to go on after a kill; more where writing one takes long."""
     rank_timeout_seconds: int = 120
     """How long training processes wait for one that is slow, stuck or gone (REPRO_RANK_TIMEOUT): longer than the
     leading one alone ever works, as it does when it writes a checkpoint."""

@@ -8,7 +8,6 @@ Shape suffixes:
 In a suffix "…" stands for B and T (rows) or for M alone (end to end); heads then lie before T, or before the width.
 """
 
-import inspect
 import math
 from dataclasses import dataclass
 
@@ -109,20 +108,13 @@ Sight = Rows | Spans
 
 
 def _varlen(spans: Spans, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn  # not in every torch that runs on CPUs
+    from torch.nn.attention.varlen import varlen_attn  # loads what only a GPU needs
 
-    # Up to torch 2.10 causality was a flag; since then it is a window without a right side.
-    flag = "is_causal" in _parameters(varlen_attn)
-    causal = {"is_causal": spans.causal} if flag else {"window_size": (-1, 0 if spans.causal else -1)}
     q, k = spans.queries, spans.keys
-    out = varlen_attn(q_MHK, k_MHK, v_MHV, q.starts, k.starts, q.longest, k.longest, **causal)
+    window = (-1, 0 if spans.causal else -1)  # without bound to the left; to the right none is seen, or all
+    out = varlen_attn(q_MHK, k_MHK, v_MHV, q.starts, k.starts, q.longest, k.longest, window_size=window)
     assert isinstance(out, Tensor)
     return out
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _parameters(function: object) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
 
 class Attention(nn.Module):

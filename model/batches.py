@@ -7,6 +7,7 @@ so that little is padding; then the batches of the epoch are shuffled.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -97,6 +98,7 @@ class Plan:
             raise BadData(f"{shards.folder} holds no pair to train on")
         self.source, self.target = shards.lengths["source"] + 1, shards.lengths["target"] + 1
         self.shards, self.budget, self.seed, self.packed = shards, budget, seed, batching == "packed"
+        self._room = cache(partial(room_for, self.source, self.target))  # asks all lengths
         longest = int(np.argmax(np.maximum(self.source, self.target)))
         self.longest = int(max(self.source[longest], self.target[longest]))
         if self.longest > budget:
@@ -148,11 +150,11 @@ class Plan:
             return load(self.shards, rows)
         # Ranks' shares of a batch differ by a pair or so.
         each = self.budget if ranks == 1 else -(-self.budget // ranks) + self.longest
-        return load_packed(self.shards, rows, room_for(self.source, self.target, min(most, each) if most else each))
+        return load_packed(self.shards, rows, self._room(min(most, each) if most else each))
 
     def _most(self, budget: int) -> tuple[int, int]:
         """Source and target pieces that a batch may have."""
-        source, target = room_for(self.source, self.target, budget).pieces if self.packed else (budget, budget)
+        source, target = self._room(budget).pieces if self.packed else (budget, budget)
         return min(source, budget), min(target, budget)
 
     def _sort(self, rows: Array) -> Array:

@@ -130,6 +130,10 @@ class Checkpoints:
     def path(self, update: int) -> Path:
         return self.folder / f"{update:08d}"
 
+    def is_among_last(self, update: int) -> bool:
+        """Whether an update is so late that a checkpoint of it would be among those that stay."""
+        return update > self.last - self.keep * self.every
+
     def is_kept(self, update: int) -> bool:
         """Whether a checkpoint is among those that are averaged (while it is one of the last)."""
         return update % self.every == 0 or update == self.last
@@ -174,7 +178,7 @@ class Checkpoints:
         """
         for update in reversed(self.updates()):
             try:
-                return self._load(self.path(update), model, optimizer)
+                return self.load(update, model, optimizer)
             except BadData as fault:
                 damaged(update, f"checkpoint of update {update} passed over: {fault}")
         return Position()
@@ -209,7 +213,9 @@ class Checkpoints:
             for name in (STATE, POSITION):
                 (self.path(update) / name).unlink(missing_ok=True)
 
-    def _load(self, folder: Path, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:
+    def load(self, update: int, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:
+        """Load the checkpoint of an update. Raises BadData where it is not whole."""
+        folder = self.path(update)
         try:
             record = json.loads((folder / POSITION).read_text())
             if sum_of({name: record[name] for name in ("position", "sums")}) != record["sum"]:
@@ -222,6 +228,9 @@ class Checkpoints:
             raise BadData(f"{folder} is not whole: {error}") from error
         load_weights(model, folder)
         state = load_tensors(folder / STATE)
+        missing = [name for name, _ in model.named_parameters() if not all(f"{key}/{name}" in state for key in MOMENTS)]
+        if missing:
+            raise BadData(f"{folder / STATE} has no moments of {missing[0]}")
         for name, parameter in model.named_parameters():
             # Copied into tensors of torch's own: how a sum is rounded may depend on how memory is aligned.
             first, second = (torch.zeros_like(parameter).copy_(state[f"{key}/{name}"]) for key in MOMENTS)

@@ -57,7 +57,7 @@ class Settings:
     """Most target pieces computed at once on one rank; 0 takes a rank's whole part."""
     log_seconds: float = 2.0
     resume_seconds: float = 60.0
-    """Seconds between checkpoints that serve only to go on after a kill."""
+    """Seconds between checkpoints that serve only to go on after a kill: more if one takes long, 0 after any update."""
     rank_timeout_seconds: float = 120.0
     """How long ranks wait for one that is slow, stuck or gone."""
 
@@ -181,9 +181,10 @@ def is_lack_of_memory(error: Exception) -> bool:
 
 
 def leave(out: Path, reason: Reason, message: str, facts: Facts) -> None:
-    """Write ``exit.json``. Of several ranks the first to know the reason has the word, not those it took along."""
+    """Write ``exit.json``. Of several ranks those that know the reason have the word, not those they took along, and
+    the leading one before others."""
     path = out / "exit.json"
-    if reason == "failed" and path.exists():
+    if path.exists() and (reason == "failed" or os.environ.get("RANK", "0") != "0"):
         return
     beside = path.with_suffix(f".{os.getpid()}")
     beside.write_text(json.dumps({"reason": reason, "message": message, "facts": facts}))

@@ -18,6 +18,8 @@ MULTIPLE = 64
 """Sizes are multiples of this: matrix units like it."""
 SLACK = 1.01
 """How much more of the shorter side there is room for than its share of the corpus, as batches differ."""
+SPARE = 8
+"""Pieces of each side that no pair fills: sentences of padding, of which each side is the other's at least."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class Room:
 
     @property
     def pieces(self) -> tuple[int, int]:
-        """What pairs may fill. A piece at least is left to padding, whose sentences thus have a source and a target."""
-        return self.source - 1, self.target - 1
+        """What pairs may fill. What is left makes sentences of padding, each with a source and a target."""
+        return self.source - SPARE, self.target - SPARE
 
 
 def room_for(source: Array, target: Array, budget: int) -> Room:
@@ -46,9 +48,9 @@ def room_for(source: Array, target: Array, budget: int) -> Room:
     pairs = budget * len(source) / max(source.sum(), target.sum())
     longest_source, longest_target = int(source.max()), int(target.max())
     return Room(
-        source=rounded(max(sides[0], longest_source) + 1),
-        target=rounded(max(sides[1], longest_target) + 1),
-        sentences=rounded(int(1.25 * pairs) + 1),
+        source=rounded(max(sides[0], longest_source) + SPARE),
+        target=rounded(max(sides[1], longest_target) + SPARE),
+        sentences=rounded(int(1.25 * pairs) + SPARE),
         longest_source=longest_source,
         longest_target=longest_target,
     )
@@ -70,13 +72,13 @@ class Packed:
 
 
 def pack(shards: Shards, rows: Array, room: Room) -> Packed:
-    """Read rows and lay them end to end. What does not fit into ``room`` makes it larger by whole multiples."""
+    """Read rows and lay them end to end. What does not fit into ``room`` makes it larger."""
     sources, targets = shards.gather("source", rows), shards.gather("target", rows)
     source_lengths, target_lengths = sources[1] + 1, targets[1] + 1
     ends_S, ends_T = np.cumsum(source_lengths), np.cumsum(target_lengths)
-    used = (int(ends_S[-1]), int(ends_T[-1])) if len(rows) else (0, 0)
-    source = np.full(max(room.source, rounded(used[0] + 1)), PAD, np.int64)
-    target = np.full(max(room.target, rounded(used[1] + 1)), PAD, np.int64)
+    used = (int(source_lengths.sum()), int(target_lengths.sum()))
+    rest, fillers = padding_of(used, room)
+    source, target = (np.full(here + more, PAD, np.int64) for here, more in zip(used, rest, strict=True))
     labels = np.full_like(target, PAD)
     source[np.delete(np.arange(used[0]), ends_S - 1)] = sources[0]
     source[ends_S - 1] = EOS
@@ -85,9 +87,6 @@ def pack(shards: Shards, rows: Array, room: Room) -> Packed:
     labels[np.delete(np.arange(used[1]), ends_T - 1)] = targets[0]
     labels[ends_T - 1] = EOS
 
-    rest = (len(source) - used[0], len(target) - used[1])
-    fillers = max(-(-rest[0] // room.longest_source), -(-rest[1] // room.longest_target))
-    fillers = min(fillers, *rest)
     lengths_S = np.concatenate([source_lengths, _evenly(rest[0], fillers)])
     lengths_T = np.concatenate([target_lengths, _evenly(rest[1], fillers)])
     sentences = max(room.sentences, rounded(len(lengths_S)))
@@ -98,6 +97,18 @@ def pack(shards: Shards, rows: Array, room: Room) -> Packed:
         torch.from_numpy(_positions(lengths_T)),
     )
     return Packed(source, target, labels, packing, padding=sum(rest))
+
+
+def padding_of(used: tuple[int, int], room: Room) -> tuple[tuple[int, int], int]:
+    """Padding of each side, and of how many sentences it is: none overlong, each with a source and a target."""
+    source, target = (
+        max(size, rounded(here + 1)) - here for size, here in zip((room.source, room.target), used, strict=True)
+    )
+    while min(source, target) < (
+        fillers := max(-(-source // room.longest_source), -(-target // room.longest_target))
+    ):  # one side is full and the other almost empty
+        source, target = max(source, fillers), max(target, fillers)
+    return (source, target), fillers
 
 
 def _evenly(total: int, parts: int) -> Array:

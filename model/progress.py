@@ -44,17 +44,19 @@ class Progress:
         self.metrics = Metrics(job.out) if leads else None
         self.every, self.total = job.site.log_seconds, total
         self.window: list[tuple[int, float, Losses]] = []
-        self.last_saved = 0
+        self.begin(0, 0)
+
+    def begin(self, update: int, tokens: int) -> None:
+        """Start the clock after ``update``, whose checkpoint is the last, and ``tokens`` target pieces."""
+        self.last_saved = self.first = update
+        self.tokens = tokens
         self.begun = self.written = time.monotonic()
-        self.first = self.tokens = -1
 
     def note(self, update: int, rate: float, losses: Losses, tokens: int, measure: Callable[[], Values]) -> None:
         """Take in an update after which ``tokens`` target pieces have been seen; write a row when one is due.
 
         Only then is ``measure`` asked for what else belongs in a row. Raises Diverged as ``check`` does.
         """
-        if self.first < 0:
-            self.first, self.tokens = update - 1, tokens - losses.pieces
         self.window.append((update, rate, losses))
         if time.monotonic() - self.written >= self.every or update == self.total:
             self.flush(tokens, measure)
@@ -67,6 +69,8 @@ class Progress:
         elapsed = time.monotonic() - self.written
         update, rate, _ = self.window[-1]
         values = self.means() | {"learning_rate": rate} | measure()
+        if not math.isfinite(values.get("gradient_norm", 0.0)):
+            raise self.diverged("gradient", update, rate)
         self.window.clear()
         values["tokens_per_second"] = (tokens - self.tokens) / max(elapsed, 1e-9)
         values |= {name: value * values["tokens_per_second"] for name, value in self.per_piece.items()}

@@ -33,10 +33,9 @@ class Ranks:
             return
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
-        try:
-            yield Ranks(dist.get_rank(), size, timeout_seconds)
-        finally:
-            dist.destroy_process_group()
+        yield Ranks(dist.get_rank(), size, timeout_seconds)
+        # Not after an error: leaving the group may wait for peers, and the reason would be told too late or never.
+        dist.destroy_process_group()
 
     @property
     def leads(self) -> bool:
@@ -56,6 +55,13 @@ class Ranks:
         if self.size > 1:
             dist.all_reduce(here)
         return here
+
+    def agree(self, here: int) -> int:
+        """The leading rank's number."""
+        number = torch.tensor(here)
+        if self.size > 1:
+            dist.broadcast(number, 0)
+        return int(number)
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """The module with gradients that are means over ranks."""

@@ -10,6 +10,7 @@ and which random numbers make an update is a function of seed, update and rank. 
 """
 
 import math
+import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -18,13 +19,13 @@ from itertools import islice
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from model.ahead import read_ahead
 from model.batches import Place, Plan, Update, check_lengths
 from model.bpe import Pieces
 from model.build import build
-from model.checkpoint import SHAPE, Checkpoints, load_weights, save_shape
+from model.checkpoint import SHAPE, Checkpoints, Position, load_weights, save_shape
 from model.config import Model, Training, check_together, from_json
 from model.endings import Diverged, Preempted
 from model.flops import PEAKS, training_flops
@@ -41,6 +42,9 @@ from model.shards import Array, Shards
 from model.stopping import is_over, judged
 from model.validation import Validation
 
+SAVING_SHARE = 100
+"""A checkpoint that averaging will not read comes no sooner than this many times as long as the last one took."""
+
 
 def work(job: Job) -> Facts:
     """Train to the last update, or until patience ends; returns the facts of ``Trainer.finish``."""
@@ -48,7 +52,8 @@ def work(job: Job) -> Facts:
     if (job.out / SHAPE).exists():  # all is trained; what only served to go on may still lie there
         training = from_json(Training, job.config["training"])
         facts = facts_of(job.out)
-        Checkpoints(job.out, training.checkpoint_every, training.keep, facts["updates"]).finish()
+        if os.environ.get("RANK", "0") == "0":
+            Checkpoints(job.out, training.checkpoint_every, training.keep, facts["updates"]).finish()
         return facts
     with Ranks.joined(job.site.rank_timeout_seconds) as ranks:
         trainer = Trainer(job, ranks)
@@ -85,13 +90,15 @@ class Trainer:
         self.checkpoints = Checkpoints(
             job.out, self.training.checkpoint_every, self.training.keep, self.training.updates
         )
-        self.position = self.checkpoints.resume(self.model, self.optimizer, self.progress.damaged)
+        self.position = self.resume()
         if not self.position.update and "start" in job.inputs:
             load_weights(self.model, job.inputs["start"])
-        self.progress.last_saved = self.position.update
         self.meters = Meters(self.device, self.position.gpu_kwh)
         self.begun, self.saved = time.monotonic() - self.position.seconds, time.monotonic()
+        self.saving = 0.0
+        self.norm: Tensor | None = None
         compiled = job.site.compile == "always" or (job.site.compile == "auto" and self.device.type == "cuda")
+        compiled = compiled and not self.training.attention_entropy  # its hooks are nothing for a compiler
         if compiled:
             for layer in (*self.model.encoder, *self.model.decoder):
                 # Packed batches have one shape; should another come, the compiler finds out by itself.
@@ -108,8 +115,17 @@ class Trainer:
         if ranks.leads:
             self.checkpoints.remove_after(self.position.update)
 
+    def resume(self) -> Position:
+        """Go on from the leading rank's newest whole checkpoint. Raises BadData where another rank does not find it."""
+        position = Position()
+        if self.ranks.leads:
+            position = self.checkpoints.resume(self.model, self.optimizer, self.progress.damaged)
+        update = self.ranks.agree(position.update)
+        return position if self.ranks.leads or not update else self.checkpoints.load(update, self.model, self.optimizer)
+
     def run(self, stop: StopSignal) -> None:
         """The loop (§5). Raises Preempted once a stop is asked for and a checkpoint written."""
+        self.progress.begin(self.position.update, self.position.target_tokens)
         with read_ahead(self.updates) as updates:
             for batches in updates:
                 self.update(batches, stop)
@@ -124,7 +140,10 @@ class Trainer:
 
     def read(self, rows: Array, place: Place) -> Update:
         update = self.plan.read(rows, place, self.ranks.rank, self.ranks.size, self.job.site.micro_batch_tokens)
-        return update.pinned() if self.device.type == "cuda" else update
+        if self.device.type != "cuda":
+            return update
+        with torch.cuda.device(self.device):  # a thread does not inherit the device that was set
+            return update.pinned()
 
     def update(self, batches: Update, stop: StopSignal) -> None:
         """One update, and what is due after it: a row of metrics, a dev check, a checkpoint, the end."""
@@ -144,6 +163,7 @@ class Trainer:
         if stopped or self.is_time_to_save():
             self.save()
         if stopped and not over:
+            self.ranks.any(False)  # none says that it is saved before it is
             raise Preempted(f"asked to end; update {update} of {self.training.updates} is saved")
 
     def learn(self, batches: Update) -> Losses:
@@ -154,10 +174,12 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.training, self.model.config.d_model, update)
         losses = self.fitting_gradients(batches)
+        self.norm = None
         passed_over = self.is_passed_over()
         if not passed_over:
             if self.training.clip_norm:
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
+                parameters = self.model.parameters()
+                torch.nn.utils.clip_grads_with_norm_(parameters, self.training.clip_norm, self.gradient_norm())
             self.optimizer.step()
         self.advance(batches, passed_over)
         return losses
@@ -176,7 +198,7 @@ class Trainer:
 
         The answer waits for the device: it is sought only where any may be passed over. Ranks hold the same sums.
         """
-        if not self.training.skip_nonfinite or math.isfinite(self.gradient_norm()):
+        if not self.training.skip_nonfinite or math.isfinite(float(self.gradient_norm())):
             return False
         if self.position.skipped == self.training.skip_nonfinite:
             self.progress.check()
@@ -205,14 +227,15 @@ class Trainer:
     def precision(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.precision == "bf16")
 
-    def gradient_norm(self) -> float:
-        """Norm of the update's gradients (after clipping); waits for the device."""
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        return float(torch.nn.utils.get_total_norm(gradients))
+    def gradient_norm(self) -> Tensor:
+        """Norm of the update's gradients before clipping."""
+        if self.norm is None:
+            self.norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        return self.norm
 
     def measured(self) -> dict[str, float]:
         """What a row of metrics says beside the losses; waits for the device."""
-        return {"gradient_norm": self.gradient_norm()} | self.costs()
+        return {"gradient_norm": float(self.gradient_norm())} | self.costs()
 
     def costs(self) -> dict[str, float]:
         skipped = {"skipped": self.position.skipped} if self.training.skip_nonfinite else {}
@@ -239,20 +262,26 @@ class Trainer:
         self.progress.write(self.position.update, values)
 
     def is_time_to_save(self) -> bool:
-        late = time.monotonic() - self.saved > self.job.site.resume_seconds
-        update = self.position.update
-        return late or self.checkpoints.is_kept(update) or update == self.position.best_update
+        update, elapsed = self.position.update, time.monotonic() - self.saved
+        kept, every = self.checkpoints.is_kept(update), self.job.site.resume_seconds
+        needed = kept and (self.training.patience > 0 or self.checkpoints.is_among_last(update))
+        if needed or update == self.position.best_update:
+            return True
+        welcome = kept or elapsed > every
+        return welcome and (not every or elapsed >= SAVING_SHARE * self.saving)
 
     def save(self) -> None:
         """Write a checkpoint, of finite weights only."""
         if not self.ranks.leads:
             return
+        begun = time.monotonic()
         self.progress.check()
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
             raise self.diverged("gradient", self.position.update)
         self.position = replace(self.position, gpu_kwh=self.meters.gpus.kwh())
         self.checkpoints.save(self.model, self.optimizer, self.position)
         self.saved, self.progress.last_saved = time.monotonic(), self.position.update
+        self.saving = self.saved - begun
 
     def diverged(self, what: str, update: int) -> Diverged:
         return self.progress.diverged(what, update, self.optimizer.param_groups[0]["lr"])

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from model.batches import Plan, load
@@ -47,7 +46,7 @@ class Validation:
     ) -> None:
         self.dev, self.ranks, self.device, self.precision = dev, ranks, device, precision
         self.vocabulary, self.decoded = vocabulary, range(min(sentences, len(dev)))
-        longest = int(max(map(np.max, dev.lengths.values()))) + 1
+        longest = max(int(lengths.max(initial=0)) for lengths in dev.lengths.values()) + 1
         self.batches = Plan(dev, max(DEV_TOKENS, longest), seed=0).epoch(0)
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_training import MODEL, SIZE, TRAINING, pairs, write_job, write_shards
+from small_training import MODEL, SIZE, TRAINING, pairs, rows, write_job, write_shards
 from torch import Tensor
 
 from model.batches import Batch, load, load_packed
@@ -52,9 +52,9 @@ def train(path: Path) -> dict[str, Any]:
 def test_a_gpu_computes_what_a_cpu_does(tmp_path: Path, packed: bool, bf16: bool) -> None:
     if packed and not bf16:
         pytest.skip("the kernel of packed batches computes in half precision alone")
-    shards, rows = Shards(write_shards(tmp_path / "shards", pairs(40))), np.arange(30)
-    batch = load_packed(shards, rows, Room(384, 384, 64, 10, 10)) if packed else load(shards, rows)
-    exact, expected = slopes(load(shards, rows), "cpu", bf16=False)
+    shards, some = Shards(write_shards(tmp_path / "shards", pairs(40))), np.arange(30)
+    batch = load_packed(shards, some, Room(384, 384, 64, 10, 10)) if packed else load(shards, some)
+    exact, expected = slopes(load(shards, some), "cpu", bf16=False)
     loss, found = slopes(batch, "cuda", bf16=bf16)
     assert loss == pytest.approx(exact, rel=2e-2 if bf16 else 1e-5)
     assert torch.cosine_similarity(found, expected, dim=0) > (0.99 if bf16 else 0.99999)
@@ -67,6 +67,8 @@ def test_a_training_on_a_gpu_learns(tmp_path: Path, compiled: str, batching: Any
     job = write_job(tmp_path, model=replace(WIDE, norm="pre"), training=training, device="cuda", compile=compiled)
     answer = train(job)
     assert answer["reason"] == "done", answer["message"]
+    nll = [row["nll"] for row in rows(job) if "nll" in row]
+    assert np.mean(nll[-10:]) < 0.8 * np.mean(nll[:10])
 
 
 def test_no_update_waits_for_the_gpu(tmp_path: Path) -> None:

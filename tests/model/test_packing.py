@@ -19,7 +19,7 @@ from model.batches import Batch, Plan, load, load_packed
 from model.bpe import BOS, EOS, PAD
 from model.config import Model
 from model.objective import Objective
-from model.packing import Room
+from model.packing import Room, padding_of
 from model.shards import Shards
 from model.transformer import Transformer
 
@@ -62,7 +62,7 @@ def test_a_packed_batch_holds_what_the_shards_hold(shards: Shards, rows: list[in
     for bounds in (batch.packing.source, batch.packing.target):
         lengths = bounds.starts.diff()
         assert lengths.min() >= 0
-        assert lengths.max() <= bounds.longest
+        assert lengths.max() <= bounds.longest == 10
     assert torch.equal(batch.packing.source.starts.diff() > 0, batch.packing.target.starts.diff() > 0)
 
 
@@ -111,6 +111,24 @@ def test_no_pair_sees_another_nor_its_own_future(shards: Shards, config: Model) 
         assert seen_T == [at - 1, at]
 
 
+def size(batch: Batch) -> tuple[object, ...]:
+    """All that a compiler sees of a batch."""
+    assert batch.packing
+    sides = (batch.packing.source, batch.packing.target)
+    return (batch.source.shape, batch.target.shape, *((side.starts.shape, side.longest) for side in sides))
+
+
+@given(
+    used=st.tuples(st.integers(0, 500), st.integers(0, 500)),
+    longest=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+)
+def test_sentences_of_padding_are_never_overlong_and_never_without_a_side(
+    used: tuple[int, int], longest: tuple[int, int]
+) -> None:
+    rest, fillers = padding_of(used, Room(320, 320, 64, *longest))
+    assert all(fillers <= more <= fillers * most for more, most in zip(rest, longest, strict=True))
+
+
 def test_batches_of_a_plan_are_of_one_size_and_almost_without_padding(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     target = np.maximum(1, random.lognormal(3.1, 0.6, 8_000)).astype(int)
@@ -120,7 +138,7 @@ def test_batches_of_a_plan_are_of_one_size_and_almost_without_padding(tmp_path: 
     epoch = plan.epoch(0)
     assert sorted(row for batch in epoch for row in batch) == list(range(8_000))
     batches = [plan.load(batch, 1, 0) for batch in epoch]
-    assert len({(b.source.shape, b.target.shape, b.packing and b.packing.target.starts.shape) for b in batches}) == 1
+    assert len({size(b) for b in batches}) == 1
     assert sum(b.padding for b in batches[:-1]) / sum(b.cells for b in batches[:-1]) < 0.03
     assert all(b.pieces <= 4_096 for b in batches)
     lengths = [plan.target[batch].mean() for batch in epoch]
@@ -129,7 +147,7 @@ def test_batches_of_a_plan_are_of_one_size_and_almost_without_padding(tmp_path: 
         for batch in epoch[:3]:
             updates = [plan.read(batch, None, rank, ranks, most) for rank in range(ranks)]  # type: ignore[arg-type]
             assert sum(part.pieces for update in updates for part in update.parts) == updates[0].pieces
-            assert len({part.target.shape for update in updates for part in update.parts}) == 1
+            assert len({size(part) for update in updates for part in update.parts}) == 1
 
 
 def one_by_one(
@@ -147,17 +165,13 @@ def one_by_one(
     return out
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_the_gpu_s_kernel_is_asked_for_what_is_computed_elsewhere(monkeypatch: pytest.MonkeyPatch, old: bool) -> None:
-    """The kernel stands in as a loop over sentences, with the signatures of torch 2.10 and of later ones."""
+def test_the_gpu_s_kernel_is_asked_for_what_is_computed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel stands in as a loop over sentences."""
 
-    def with_flag(q, k, v, sq, sk, mq, mk, is_causal=False):  # type: ignore[no-untyped-def]
-        return one_by_one(q, k, v, sq, sk, mq, mk, is_causal)
-
-    def with_window(q, k, v, sq, sk, mq, mk, *, window_size=(-1, -1)):  # type: ignore[no-untyped-def]
+    def varlen_attn(q, k, v, sq, sk, mq, mk, *, window_size=(-1, -1)):  # type: ignore[no-untyped-def]
         return one_by_one(q, k, v, sq, sk, mq, mk, {(-1, -1): False, (-1, 0): True}[window_size])
 
-    monkeypatch.setattr(varlen, "varlen_attn", with_flag if old else with_window)
+    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
     torch.manual_seed(0)
     queries, keys = (
         Bounds(torch.tensor([0, 3, 4, 9, 9], dtype=torch.int32), 6),

@@ -3,10 +3,11 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,10 @@ from infra.launch.local import LocalLauncher
 from infra.site import Site
 from infra.store import Artifact
 from infra.tracking import Tracker
+from model import job as model_job
+from model.endings import BadData
+from model.ranks import Ranks
+from model.train import Trainer
 from tasks.stage import Call, Surroundings, surroundings
 from tasks.train import newest_checkpoint, train
 
@@ -57,21 +62,21 @@ def wait_for(done: Callable[[], bool], seconds: float) -> float:
 
 @contextmanager
 def torchrun(job: Path, ranks: int) -> Iterator[subprocess.Popen[bytes]]:
-    words = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "--max-restarts=0"]
-    house = Path(__file__).resolve().parents[2]
-    with (job.parent / "job.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *words, "-m", "model.train", str(job)],
-            cwd=house,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stdout=log,
-            stderr=log,
-        )
+    process = agent(job, "--standalone", f"--nproc-per-node={ranks}")
     try:
         yield process
     finally:
         process.kill()
         process.wait()
+
+
+def agent(job: Path, *words: str) -> subprocess.Popen[bytes]:
+    """One torchrun, as there is one on each node."""
+    house = Path(__file__).resolve().parents[2]
+    program = [sys.executable, "-m", "torch.distributed.run", *words, "--max-restarts=0", "-m", "model.train", str(job)]
+    with (job.parent / "job.log").open("ab") as log:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(program, cwd=house, env=environment, stdout=log, stderr=log)
 
 
 def test_a_rank_is_killed_and_fewer_or_more_go_on_to_the_same_weights(tmp_path: Path) -> None:
@@ -96,9 +101,57 @@ def test_a_rank_is_killed_and_fewer_or_more_go_on_to_the_same_weights(tmp_path: 
     assert_close(one, job)
 
 
-def assert_close(one: Path, other: Path) -> None:
+def test_two_nodes_train_as_one_rank_does(tmp_path: Path) -> None:
+    training = replace(LONG, updates=40, checkpoint_every=20, dev_every=40)
+    one, two = (write_job(tmp_path, name=name, model=EXACT, training=training) for name in ("one", "two"))
+    run(one)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = f"127.0.0.1:{free.getsockname()[1]}"
+    words = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=small", f"--rdzv-endpoint={meeting}"]
+    agents = [agent(two, *words, "--local-addr=127.0.0.1") for _ in range(2)]
+    try:
+        assert [process.wait(120) for process in agents] == [0, 0]
+    finally:
+        for process in agents:
+            process.kill()
+    assert json.loads((two.parent / "exit.json").read_text())["reason"] == "done"
+    assert_close(one, two, ("00000020", "00000040"))
+
+
+def test_ranks_that_are_asked_to_end_say_what_is_saved(tmp_path: Path) -> None:
+    whole = write_job(tmp_path, name="whole", model=EXACT, training=LONG)
+    run(whole)
+    job = write_job(tmp_path, name="stopped", model=EXACT, training=LONG)
+    with torchrun(job, 2) as process:
+        wait_for(lambda: (job.parent / "metrics.jsonl").exists() and len(rows(job)) > 20, 100)
+        process.terminate()
+        assert process.wait(60) != 0
+    answer = json.loads((job.parent / "exit.json").read_text())
+    assert answer["reason"] == "preempted"
+    saved = newest_checkpoint(job.parent)
+    assert f"update {saved} of 400 is saved" in answer["message"]
+    with torchrun(job, 2) as process:
+        assert process.wait(120) == 0
+    assert_close(whole, job)
+
+
+def test_ranks_go_on_from_the_checkpoint_that_the_leading_one_finds(tmp_path: Path) -> None:
+    job = write_job(tmp_path, name="apart", model=EXACT, training=replace(LONG, updates=40, checkpoint_every=10))
+    assert run(job)["reason"] == "done"
+
+    class Following(Ranks):
+        def agree(self, here: int) -> int:
+            return 10
+
+    follower = Following(rank=1, size=1)
+    with pytest.raises(BadData, match="00000010"):
+        Trainer(model_job.Job.read(job), follower)
+
+
+def assert_close(one: Path, other: Path, updates: Sequence[str] = ("00000200", "00000400")) -> None:
     """One update left out or done twice would show: it moves each weight by about LONG.peak."""
-    for update in ("00000200", "00000400"):
+    for update in updates:
         a, b = (load_file(job.parent / "checkpoints" / update / "model.safetensors") for job in (one, other))
         assert all(torch.allclose(a[name], b[name], atol=1e-5) for name in a)
 

@@ -30,6 +30,7 @@ from small_training import (
 
 from model.checkpoint import load_model
 from model.job import Job
+from model.precision import has_bf16
 from model.ranks import Ranks
 from model.train import Trainer
 
@@ -182,7 +183,7 @@ def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path, batching: Any) -> 
     assert weights(whole) != weights(parts), "nothing was cut"
 
 
-@pytest.mark.parametrize(("micro_batch_tokens", "batching"), [(0, "buckets"), (15, "buckets"), (0, "packed")])
+@pytest.mark.parametrize(("micro_batch_tokens", "batching"), [(0, "buckets"), (15, "buckets"), (15, "packed")])
 def test_two_ranks_are_one(tmp_path: Path, micro_batch_tokens: int, batching: Any) -> None:
     model, training = replace(MODEL, p_drop=0.0), replace(TRAINING, batching=batching)
     one = write_job(tmp_path, name="one", model=model, training=training)
@@ -303,6 +304,71 @@ def test_a_compiled_training_is_the_plain_one(tmp_path: Path, batching: Any) -> 
     for job in (plain, compiled):
         assert run(job)["reason"] == "done"
     assert_close(plain, compiled)
+
+
+def test_gradients_are_clipped_and_their_norm_told_as_it_was(tmp_path: Path) -> None:
+    free, clipped = (
+        write_job(
+            tmp_path, name=name, training=replace(TRAINING, updates=1, checkpoint_every=1, keep=1, clip_norm=norm)
+        )
+        for name, norm in (("free", 0.0), ("clipped", 0.1))
+    )
+    trainers = [Trainer(Job.read(job), Ranks()) for job in (free, clipped)]
+    for trainer in trainers:
+        trainer.learn(next(trainer.updates()))
+    norms = [float(trainer.gradient_norm()) for trainer in trainers]
+    assert norms[0] == norms[1] > 0.2
+    lengths = [
+        float(torch.nn.utils.get_total_norm([p.grad for p in trainer.model.parameters() if p.grad is not None]))
+        for trainer in trainers
+    ]
+    assert lengths == pytest.approx([norms[0], 0.1], rel=1e-4)
+
+
+def test_a_gradient_that_is_no_number_is_named(tmp_path: Path) -> None:
+    def spoil() -> None:
+        gradients = Trainer.gradients
+
+        def spoilt(self: Trainer, update: Any) -> Any:
+            losses = gradients(self, update)
+            if self.position.update == 6:
+                next(self.model.parameters()).grad.fill_(float("nan"))  # type: ignore[union-attr]
+            return losses
+
+        Trainer.gradients = spoilt  # type: ignore[method-assign]
+
+    answer = run(write_job(tmp_path), before=spoil)
+    assert answer["reason"] == "diverged"
+    assert "gradient of update 7" in answer["message"]
+    assert "last checkpoint is of update 4" in answer["message"]
+
+
+@pytest.mark.skipif(not has_bf16(), reason="NOT RUN: this CPU has no bfloat16")
+def test_bf16_trains_like_fp32_on_a_cpu_that_has_it(tmp_path: Path) -> None:
+    exact, coarse = (
+        write_job(tmp_path, name=precision, training=replace(TRAINING, precision=precision, dev_every=12))
+        for precision in ("fp32", "bf16")
+    )
+    exact_facts, coarse_facts = (run(job)["facts"] for job in (exact, coarse))
+    assert coarse_facts["dev_perplexity"] == pytest.approx(exact_facts["dev_perplexity"], rel=0.03)
+    assert weights(exact) != weights(coarse)
+
+
+def test_bf16_is_refused_where_it_would_take_ages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model.precision.CPU_FLAGS", tmp_path / "cpuinfo")
+    (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512f")
+    answer = run(write_job(tmp_path, training=replace(TRAINING, precision="bf16")))
+    assert answer["reason"] == "bad_configuration"
+    assert "training.precision is 'bf16'" in answer["message"]
+
+
+def test_an_empty_dev_set_is_named(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    for file in (tmp_path / "dev").iterdir():
+        file.unlink()
+    (tmp_path / "dev").rmdir()
+    write_shards(tmp_path / "dev", [], files=1)
+    assert "holds no pair" in run(job)["message"]
 
 
 def test_weight_decay_is_for_matrices(tmp_path: Path) -> None:
