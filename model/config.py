@@ -4,6 +4,7 @@ Frozen dataclasses without any import of torch, so that orchestration can read t
 JSON and rebuilds them with ``from_json``. The symbols are the paper's (Table 3).
 """
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
@@ -144,11 +145,50 @@ class Decoding:
     """Length penalty ((5 + length) / 6) ** alpha."""
     max_extra: int = 50
     """Longest output: input length plus this many pieces."""
+    max_ratio: float = late(0.0)
+    """Longest output: this many pieces, eos counted, for each of the input's, if that is less; 0: no such bound."""
+    min_length: int = late(0)
+    """Shortest output, in pieces without eos."""
+    min_ratio: float = late(0.0)
+    """Shortest output: this many pieces, eos counted, for each of the input's."""
+    beta: float = late(0.0)
+    """Weight of GNMT's coverage penalty over the cross-attention, meant over layers and heads; 0: none."""
 
     def __post_init__(self) -> None:
         require(self.beam >= 1, "decoding.beam", self.beam, "a whole number of at least 1")
         require(self.alpha >= 0, "decoding.alpha", self.alpha, "0 or above")
         require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
+        for name in ("max_ratio", "min_length", "min_ratio", "beta"):
+            require(getattr(self, name) >= 0, f"decoding.{name}", getattr(self, name), "0 (off) or above")
+        longer = not self.max_ratio or self.min_ratio <= self.max_ratio
+        require(longer, "decoding.min_ratio", self.min_ratio, f"at most decoding.max_ratio, which is {self.max_ratio}")
+
+    def lengths(self, source: int) -> tuple[int, int]:
+        """Least and greatest length of an output, eos counted, for a source of so many pieces, eos counted."""
+        most = source - 1 + self.max_extra
+        if self.max_ratio:
+            most = min(most, max(1, math.floor(self.max_ratio * source)))
+        least = max(1 + self.min_length, math.ceil(self.min_ratio * source))
+        return min(least, most), most
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Drawing pieces by their probabilities in place of searching for the best."""
+
+    temperature: float = 1.0
+    """Scores are divided by it: below 1 the likely become likelier."""
+    top_k: int = 0
+    """Only the so many likeliest pieces are drawn from; 0: all."""
+    top_p: float = 1.0
+    """Only the likeliest pieces that together reach this probability are drawn from."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.temperature > 0, "sampling.temperature", self.temperature, "a number above 0")
+        require(self.top_k >= 0, "sampling.top_k", self.top_k, "0 (all) or a whole number above")
+        require(0 < self.top_p <= 1, "sampling.top_p", self.top_p, "above 0, up to 1")
+        require(self.seed >= 0, "sampling.seed", self.seed, "a whole number of at least 0")
 
 
 def check_together(model: Model, training: Training) -> None:

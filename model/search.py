@@ -1,16 +1,17 @@
-"""Batched beam search (§6.1): scores of next pieces in, the best hypothesis of each sentence out.
+"""Batched beam search (§6.1): scores of next pieces in, the best hypotheses of each sentence out.
 
 It knows nothing of networks, text or files: what is searched is a ``Step``, so that a table can stand in for a model.
 
 How it searches. Of the continuations of a sentence's live hypotheses, those among the best K that end in eos are
 finished, and the best K others live on. A sentence is done when K hypotheses have finished, at its greatest length,
-or as soon as no live hypothesis can beat the best finished one. So beam 1 is greedy search, and the early stop never
-changes a result. Equal candidates are taken in the order of hypothesis and piece, whatever else is in the batch.
+or as soon as no live hypothesis can beat the finished ones that are asked for. So beam 1 is greedy search, and the
+early stop never changes a result. Equal candidates are taken in the order of hypothesis and piece, whatever else is in
+the batch.
 
 Shape suffixes:
     B sentences still searched     W hypotheses of each: 1 before the first step, then K, the beam
     R rows of the step, B * W, hypotheses of a sentence side by side     N vocabulary
-    C candidates of a row     X candidates of a sentence, W * C     T pieces so far
+    C candidates of a row     X candidates of a sentence, W * C     T pieces so far     S source positions
 """
 
 import math
@@ -43,6 +44,34 @@ class Step(Protocol):
         """Forget all but these sentences; ``select`` follows with their rows, counted as before."""
         ...
 
+    def attention(self) -> Tensor:
+        """How much the piece that was appended last looks at each source position (R, S), each row summing to 1; 1
+        where a position is padding. Asked for only where coverage counts."""
+        ...
+
+
+class Ensemble:
+    """Several models of one vocabulary as one Step: the mean of their probabilities, and of their attention."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = steps
+
+    def advance(self, pieces_R: Tensor) -> Tensor:
+        """The logarithm of the mean probability: its softmax is that mean."""
+        log_p_ERN = torch.stack([step.advance(pieces_R).log_softmax(dim=1) for step in self.steps])
+        return log_p_ERN.logsumexp(dim=0)
+
+    def select(self, rows_R: Tensor) -> None:
+        for step in self.steps:
+            step.select(rows_R)
+
+    def keep(self, sentences_B: Tensor) -> None:
+        for step in self.steps:
+            step.keep(sentences_B)
+
+    def attention(self) -> Tensor:
+        return torch.stack([step.attention() for step in self.steps]).mean(dim=0)
+
 
 @dataclass(frozen=True)
 class Symbols:
@@ -54,11 +83,27 @@ class Symbols:
 
 
 @dataclass(frozen=True)
+class Wish:
+    """What is asked of one sentence's hypotheses: their lengths, eos counted, and the pieces that they begin with."""
+
+    most: int
+    least: int = 1
+    prefix: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(self.most >= 1, "most", self.most, "a whole number of at least 1")
+        require(1 <= self.least <= self.most, "least", self.least, f"1 to {self.most}, the greatest length")
+        length = len(self.prefix)
+        require(length < self.most, "prefix", self.prefix, f"fewer than {self.most} pieces, the greatest length")
+
+
+@dataclass(frozen=True)
 class Hypothesis:
     """An output: its pieces without bos and eos.
 
     ``log_probability`` is natural and sums over ``length`` pieces, eos counted; ``score`` is it over the length
-    penalty. One that is not ``finished`` was cut at its greatest length, for want of any that ended.
+    penalty, plus the coverage penalty. One that is not ``finished`` was cut at its greatest length, for want of any
+    that ended.
     """
 
     pieces: tuple[int, ...]
@@ -77,24 +122,44 @@ def length_penalty(length: int, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
+def coverage_penalty(coverage_RS: Tensor, beta: float) -> Tensor:
+    """beta * sum over source positions of log(min(coverage, 1)), coverage the attention so far (Wu et al. 2016,
+    equation 15): (R). A position that nothing looked at costs much, yet not infinitely much."""
+    return beta * coverage_RS.double().clamp(1e-10, 1).log().sum(dim=1)
+
+
 @torch.inference_mode()
 def beam_search(
-    step: Step, limits: Sequence[int], decoding: Decoding, symbols: Symbols, device: torch.device
-) -> list[Hypothesis]:
-    """The best hypothesis of each sentence, in the sentences' order (§6.1).
+    step: Step, wishes: Sequence[Wish], decoding: Decoding, symbols: Symbols, device: torch.device, n_best: int = 1
+) -> list[list[Hypothesis]]:
+    """The ``n_best`` best hypotheses of each sentence, best first, in the sentences' order (§6.1).
 
-    ``limits`` are the greatest lengths, eos counted. Forbidden pieces keep their share of the softmax. Raises
-    ValueError for a limit under 1, FloatingPointError where the step's scores are no numbers.
+    Where fewer ended before the greatest length, the likeliest that were cut follow them. Forbidden pieces, and those
+    that a wish rules out, keep their share of the softmax. Raises ValueError for more hypotheses than the beam is wide
+    and for a prefix with a piece that no hypothesis can hold, FloatingPointError where scores are no numbers.
     """
-    for limit in limits:
-        require(limit >= 1, "limit", limit, "a whole number of at least 1")
-    ledger = Ledger(limits, decoding)
-    log_p_BW = torch.zeros(len(limits), 1, dtype=torch.float64, device=device)
-    pieces_R = torch.full((len(limits),), symbols.bos, device=device)
-    prefixes_RT = torch.empty(len(limits), 0, dtype=torch.int64, device=device)
+    require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
+    for wish in wishes:
+        for piece in wish.prefix:
+            require(piece not in (symbols.eos, *symbols.forbidden), "prefix", wish.prefix, "pieces of words")
+    ledger = Ledger(wishes, decoding, n_best)
+    log_p_BW = torch.zeros(len(wishes), 1, dtype=torch.float64, device=device)
+    pieces_R = torch.full((len(wishes),), symbols.bos, device=device)
+    prefixes_RT = torch.empty(len(wishes), 0, dtype=torch.int64, device=device)
+    coverage_RS = torch.zeros(len(wishes), 1, device=device)
     while ledger.live:
         sentences, width = log_p_BW.shape
-        scores_RC, pieces_RC = candidates(step.advance(pieces_R), decoding.beam, symbols)
+        log_p_RN = step.advance(pieces_R).log_softmax(dim=1)
+        if decoding.beta:
+            coverage_RS = coverage_RS + step.attention()
+        too_short, forced = ledger.too_short(), ledger.forced()
+        if any(too_short):
+            log_p_RN[torch.tensor(too_short, device=device).repeat_interleave(width), symbols.eos] = -torch.inf
+        scores_RC, pieces_RC = candidates(log_p_RN, decoding.beam, symbols)
+        for sentence, piece in forced.items():
+            rows = slice(sentence * width, (sentence + 1) * width)
+            scores_RC[rows] = -torch.inf
+            scores_RC[rows, 0], pieces_RC[rows, 0] = log_p_RN[rows, piece].double(), piece
         per_row = scores_RC.shape[1]
         # Stable: equal candidates stay in the order of hypothesis and piece.
         scores_BX = (log_p_BW.view(-1, 1) + scores_RC).view(sentences, -1)
@@ -105,17 +170,20 @@ def beam_search(
         ends_BX = pieces_BX == symbols.eos
         ended_BK = (ends_BX & (scores_BX > -torch.inf))[:, : decoding.beam]
         for sentence, rank in ended_BK.nonzero().tolist():
-            prefix = prefixes_RT[rows_BX[sentence, rank]].tolist()
-            ledger.finish(sentence, prefix, float(scores_BX[sentence, rank]))
+            row = rows_BX[sentence, rank]
+            covered = float(coverage_penalty(coverage_RS[row][None], decoding.beta)) if decoding.beta else 0.0
+            ledger.finish(sentence, prefixes_RT[row].tolist(), float(scores_BX[sentence, rank]), covered)
 
         lives_BW = ends_BX.to(torch.uint8).argsort(dim=1, stable=True)[:, : decoding.beam]
         log_p_BW = scores_BX.masked_fill(ends_BX, -torch.inf).gather(1, lives_BW)
         rows_BW, pieces_BW = rows_BX.gather(1, lives_BW), pieces_BX.gather(1, lives_BW)
         prefixes_RT = torch.cat([prefixes_RT[rows_BW.view(-1)], pieces_BW.view(-1, 1)], dim=1)
 
-        stay = ledger.settle(log_p_BW[:, 0].tolist(), prefixes_RT[:: log_p_BW.shape[1]])
+        stay = ledger.settle(log_p_BW, prefixes_RT.view(*log_p_BW.shape, -1))
         if not stay:
             break
+        if decoding.beta:
+            coverage_RS = coverage_RS[rows_BW[torch.tensor(stay, device=device)].reshape(-1)]
         if len(stay) < sentences:
             stay_B = torch.tensor(stay, device=device)
             step.keep(stay_B)
@@ -127,14 +195,14 @@ def beam_search(
     return ledger.results()
 
 
-def candidates(logits_RN: Tensor, beam: int, symbols: Symbols) -> tuple[Tensor, Tensor]:
+def candidates(log_p_RN: Tensor, beam: int, symbols: Symbols) -> tuple[Tensor, Tensor]:
     """Enough of each row's best next pieces: log-probabilities (R, C), float64 and falling, and the pieces (R, C).
 
     Enough are the ``beam`` best that may go on, eos if it is among them, and the forbidden, which get minus infinity.
     Raises FloatingPointError where scores are no numbers.
     """
-    count = min(beam + 1 + len(symbols.forbidden), logits_RN.shape[1])
-    scores_RC, pieces_RC = top(logits_RN.log_softmax(dim=1), count)
+    count = min(beam + 1 + len(symbols.forbidden), log_p_RN.shape[1])
+    scores_RC, pieces_RC = top(log_p_RN, count)
     if bool(scores_RC.isnan().any()):
         raise FloatingPointError("the model gives scores that are not finite: its weights have diverged")
     for piece in symbols.forbidden:
@@ -177,54 +245,68 @@ def any_top(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
 class Ledger:
     """Which sentences are still searched, and the best that each has found: the bookkeeping beside the tensors.
 
-    Sentences are counted among those still live; ``results`` are in the order of ``limits``.
+    Sentences are counted among those still live; ``results`` are in the order of ``wishes``.
     """
 
-    def __init__(self, limits: Sequence[int], decoding: Decoding) -> None:
-        self.limits, self.decoding = limits, decoding
-        self.live = list(range(len(limits)))
-        self.best: dict[int, Hypothesis] = {}
-        self.finished = [0] * len(limits)
+    def __init__(self, wishes: Sequence[Wish], decoding: Decoding, n_best: int) -> None:
+        self.wishes, self.decoding, self.n_best = wishes, decoding, n_best
+        self.live = list(range(len(wishes)))
+        self.best: list[list[Hypothesis]] = [[] for _ in wishes]
+        self.finished = [0] * len(wishes)
         self.length = 1
         """|Y| of the hypotheses that end in this step."""
 
-    def finish(self, sentence: int, pieces: list[int], log_probability: float) -> None:
-        """A hypothesis has written eos."""
+    def too_short(self) -> list[bool]:
+        """Of which sentences no hypothesis may end in this step."""
+        return [self.length < self.wishes[number].least for number in self.live]
+
+    def forced(self) -> dict[int, int]:
+        """The piece that a sentence's hypotheses must write in this step, where its prefix says so."""
+        prefixes = [self.wishes[number].prefix for number in self.live]
+        return {b: prefix[self.length - 1] for b, prefix in enumerate(prefixes) if len(prefix) >= self.length}
+
+    def finish(self, sentence: int, pieces: list[int], log_probability: float, covered: float) -> None:
+        """A hypothesis has written eos; ``covered`` is its coverage penalty."""
         number = self.live[sentence]
         self.finished[number] += 1
-        self.offer(number, pieces, log_probability, finished=True)
+        score = log_probability / length_penalty(self.length, self.decoding.alpha) + covered
+        found = [*self.best[number], Hypothesis(tuple(pieces), log_probability, score, finished=True)]
+        # Stable: of equal ones the first found is the best.
+        self.best[number] = sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.n_best]
 
-    def offer(self, number: int, pieces: list[int], log_probability: float, finished: bool) -> None:
-        score = log_probability / length_penalty(self.length, self.decoding.alpha)
-        if number not in self.best or score > self.best[number].score:
-            self.best[number] = Hypothesis(tuple(pieces), log_probability, score, finished)
-
-    def settle(self, live_log_p: list[float], best_live_BT: Tensor) -> list[int]:
+    def settle(self, live_log_p_BW: Tensor, live_BWT: Tensor) -> list[int]:
         """End the step and the sentences that are done; which of them stay, in order.
 
-        ``live_log_p`` is each sentence's greatest live log-probability, ``best_live_BT`` the pieces that have it.
+        ``live_log_p_BW`` are the live hypotheses' log-probabilities, falling, ``live_BWT`` their pieces: cut here, they
+        fill up what the finished ones leave open.
         """
-        stay = [b for b, number in enumerate(self.live) if not self.done(number, live_log_p[b])]
+        greatest = live_log_p_BW[:, 0].tolist()
+        stay = [b for b, number in enumerate(self.live) if not self.done(number, greatest[b])]
+        penalty = length_penalty(self.length, self.decoding.alpha)
         for b in set(range(len(self.live))).difference(stay):
-            if self.live[b] not in self.best:
-                self.offer(self.live[b], best_live_BT[b].tolist(), live_log_p[b], finished=False)
+            best = self.best[self.live[b]]
+            missing = self.n_best - len(best)
+            for log_p, pieces in zip(live_log_p_BW[b, :missing].tolist(), live_BWT[b, :missing].tolist(), strict=True):
+                if log_p > -math.inf or not best:
+                    best.append(Hypothesis(tuple(pieces), log_p, log_p / penalty, finished=False))
         self.live = [self.live[b] for b in stay]
         self.length += 1
         return stay
 
     def done(self, number: int, live_log_p: float) -> bool:
         """Whether nothing better can come for a sentence."""
-        limit = self.limits[number]
-        if self.length == limit or live_log_p == -math.inf or self.finished[number] >= self.decoding.beam:
+        most = self.wishes[number].most
+        if self.length == most or live_log_p == -math.inf or self.finished[number] >= self.decoding.beam:
             return True
         return self.beaten(number, live_log_p)
 
     def beaten(self, number: int, live_log_p: float) -> bool:
         """Whether the best live hypothesis of a sentence can no longer win (§6.1: "terminate early when possible")."""
-        # Log-probabilities only fall and alpha >= 0, so this is the most that a live hypothesis can still reach.
-        reachable = live_log_p / length_penalty(self.limits[number], self.decoding.alpha)
-        return number in self.best and reachable <= self.best[number].score
+        # Log-probabilities only fall, coverage costs at least nothing and alpha >= 0: no live one can reach more.
+        reachable = live_log_p / length_penalty(self.wishes[number].most, self.decoding.alpha)
+        found = self.best[number]
+        return len(found) == self.n_best and reachable <= found[-1].score
 
-    def results(self) -> list[Hypothesis]:
-        """The best hypothesis of every sentence."""
-        return [self.best[number] for number in range(len(self.limits))]
+    def results(self) -> list[list[Hypothesis]]:
+        """The best hypotheses of every sentence."""
+        return self.best

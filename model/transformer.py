@@ -14,7 +14,8 @@ Pieces: 0 pads, 1 begins, 2 ends, 3 is unknown. A source ends with eos; a decode
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -271,6 +272,13 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
         """Weights of every layer's and head's cross-attention, (L, B, H, T, S): for pictures."""
+        with self.watched() as weights:
+            self.forward(source_BS, target_BT)
+        return torch.stack(weights)
+
+    @contextmanager
+    def watched(self) -> Iterator[list[Tensor]]:
+        """The weights of every cross-attention that is computed inside, (B, H, R // B * T, S) each, layer by layer."""
         weights: list[Tensor] = []
 
         def look(cross: nn.Module, inputs: tuple[Tensor, KeysValues, Sight]) -> None:
@@ -279,11 +287,10 @@ class Transformer(nn.Module):
 
         hooks = [layer.cross.register_forward_pre_hook(look) for layer in self.decoder]
         try:
-            self.forward(source_BS, target_BT)
+            yield weights
         finally:
             for hook in hooks:
                 hook.remove()
-        return torch.stack(weights)
 
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
         """Embeddings times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout on the sum (§5.4)."""

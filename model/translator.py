@@ -4,11 +4,11 @@ It sorts by length and forms batches inside; callers see only their own order. I
 folders that it is loaded from. Shape suffixes are those of ``model.transformer``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -16,14 +16,18 @@ from torch import Tensor
 
 from model.bpe import BOS, EOS, PAD, Pieces
 from model.checkpoint import load_model
-from model.config import Decoding
+from model.config import Decoding, Sampling
 from model.fields import require
 from model.job import Settings
-from model.search import Hypothesis, Symbols, beam_search
+from model.sampling import sample
+from model.search import Hypothesis, Symbols, Wish, beam_search
 from model.transformer import Transformer
 
 Progress = Callable[[int, int], None]
 """Called with the number of sentences done and of all sentences."""
+Prefixes = Mapping[int, Sequence[int]]
+"""The pieces with which the outputs of some sources, by number, are to begin."""
+Answer = TypeVar("Answer")
 
 SYMBOLS = Symbols(BOS, EOS, forbidden=(PAD, BOS))
 BATCH_PIECES = {"cpu": 1_024, "cuda": 16_384}
@@ -50,13 +54,26 @@ class Translation:
 class CachedStep:
     """A ``model.search.Step`` over a Transformer that computes each target position once."""
 
-    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], device: torch.device) -> None:
-        """``sources`` are pieces with eos."""
-        self.model = model
+    def __init__(
+        self, model: Transformer, sources: Sequence[Sequence[int]], device: torch.device, watching: bool = False
+    ) -> None:
+        """``sources`` are pieces with eos. Only a step that is ``watching`` can tell its ``attention``."""
+        self.model, self.watching = model, watching
         self.cache = model.start_cache(*model.encode(padded(sources, device)))
+        self.weights: list[Tensor] = []
 
     def advance(self, pieces_R: Tensor) -> Tensor:
-        return self.model.logits(self.model.decode(pieces_R[:, None], self.cache)[:, -1])
+        if not self.watching:
+            return self.model.logits(self.model.decode(pieces_R[:, None], self.cache)[:, -1])
+        with self.model.watched() as self.weights:
+            return self.model.logits(self.model.decode(pieces_R[:, None], self.cache)[:, -1])
+
+    def attention(self) -> Tensor:
+        """The mean over layers and heads."""
+        weights_BWS = torch.stack(self.weights).mean(dim=(0, 2))
+        if self.cache.source_mask_B11S is not None:
+            weights_BWS = weights_BWS.masked_fill(~self.cache.source_mask_B11S[:, 0], 1.0)
+        return weights_BWS.flatten(0, 1)
 
     def select(self, rows_R: Tensor) -> None:
         self.cache.reorder(rows_R)
@@ -160,28 +177,72 @@ class Translator:
     def search(
         self, sources: Sequence[Sequence[int]], decoding: Decoding, progress: Progress | None = None
     ) -> list[Hypothesis]:
-        """Beam search (§6.1) over sources given as pieces without eos, in their order."""
-        hypotheses = [NOTHING] * len(sources)
+        """The best hypothesis of each source, as ``search_n_best`` finds it."""
+        return [best for best, *_ in self.search_n_best(sources, decoding, 1, progress=progress)]
+
+    def search_n_best(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: Decoding,
+        n_best: int,
+        prefixes: Prefixes | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Beam search (§6.1) over sources given as pieces without eos, in their order: the best of each, best first."""
+
+        @torch.inference_mode()
+        def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
+            batch = [[*sources[n], EOS] for n in numbers]
+            step = CachedStep(self.model, batch, self.device, watching=decoding.beta > 0)
+            wishes = [self.wish(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
+            return beam_search(step, wishes, decoding, SYMBOLS, self.device, n_best)
+
+        return self._in_batches(sources, find, [NOTHING], progress)
+
+    def sample(
+        self,
+        sources: Sequence[Sequence[int]],
+        sampling: Sampling,
+        decoding: Decoding,
+        prefixes: Prefixes | None = None,
+        progress: Progress | None = None,
+    ) -> list[Hypothesis]:
+        """One output of each source, drawn by its probabilities; of ``decoding`` only the lengths count."""
+
+        @torch.inference_mode()
+        def find(numbers: Sequence[int]) -> list[Hypothesis]:
+            step = CachedStep(self.model, [[*sources[n], EOS] for n in numbers], self.device)
+            wishes = [self.wish(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
+            return sample(step, wishes, sampling, SYMBOLS, self.device, numbers)
+
+        return self._in_batches(sources, find, NOTHING, progress)
+
+    def wish(self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int]) -> Wish:
+        """What is asked of a source's output; room is left for one piece after the prefix."""
+        least, most = decoding.lengths(len(source) + 1)
+        most = min(max(most, len(prefix) + 1), self.longest_target)
+        return Wish(most, min(least, most), tuple(prefix))
+
+    def _in_batches(
+        self,
+        sources: Sequence[Sequence[int]],
+        find: Callable[[Sequence[int]], Sequence[Answer]],
+        nothing: Answer,
+        progress: Progress | None,
+    ) -> list[Answer]:
+        """What ``find`` answers to batches of sources, by number, in the sources' order; ``nothing`` to empty ones."""
+        answers = [nothing] * len(sources)
         asked = [number for number, source in enumerate(sources) if len(source)]
         done = len(sources) - len(asked)
         lengths = [len(sources[number]) + 1 for number in asked]
         for batch in batches(lengths, self.batch_pieces):
             numbers = [asked[position] for position in batch]
-            for number, hypothesis in zip(
-                numbers, self.search_batch([sources[n] for n in numbers], decoding), strict=True
-            ):
-                hypotheses[number] = hypothesis
+            for number, answer in zip(numbers, find(numbers), strict=True):
+                answers[number] = answer
             done += len(numbers)
             if progress is not None:
                 progress(done, len(sources))
-        return hypotheses
-
-    @torch.inference_mode()
-    def search_batch(self, sources: Sequence[Sequence[int]], decoding: Decoding) -> list[Hypothesis]:
-        """Beam search over sources that are one batch, pieces without eos."""
-        limits = [min(len(source) + decoding.max_extra, self.longest_target) for source in sources]
-        step = CachedStep(self.model, [[*source, EOS] for source in sources], self.device)
-        return beam_search(step, limits, decoding, SYMBOLS, self.device)
+        return answers
 
     @torch.inference_mode()
     def log_probabilities(

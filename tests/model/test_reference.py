@@ -17,7 +17,7 @@ from model.build import build
 from model.checkpoint import Checkpoints, Position, load_model, load_weights
 from model.config import Decoding, Model, Training
 from model.optimizer import optimizer_of
-from model.search import beam_search
+from model.search import Wish, beam_search
 from model.transformer import Transformer
 from model.translator import SYMBOLS, CachedStep, padded
 
@@ -122,9 +122,10 @@ def test_beam_search_finds_the_same_hypotheses(norm: str, beam: int) -> None:
     own, reference = both(replace(SMALL, norm=norm, max_positions=64), 40)  # type: ignore[arg-type]
     draw = random.Random(beam)
     sources = [[*(draw.randrange(4, 40) for _ in range(n)), EOS] for n in (3, 9, 1, 6)]
-    limits = [len(source) + 5 for source in sources]
+    wishes = [Wish(len(source) + 5) for source in sources]
     found, expected = (
-        beam_search(CachedStep(model, sources, CPU), limits, Decoding(beam), SYMBOLS, CPU) for model in (reference, own)
+        [best for [best] in beam_search(CachedStep(model, sources, CPU), wishes, Decoding(beam), SYMBOLS, CPU)]
+        for model in (reference, own)
     )
     assert [h.pieces for h in found] == [h.pieces for h in expected]
     assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-4)

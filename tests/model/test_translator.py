@@ -11,7 +11,7 @@ from torch import Tensor
 
 from model.bpe import EOS, Pieces
 from model.checkpoint import save_model
-from model.config import Decoding, Model
+from model.config import Decoding, Model, Sampling
 from model.endings import BadData
 from model.search import Hypothesis
 from model.transformer import Transformer
@@ -155,3 +155,49 @@ def test_batches_hold_every_sentence_once_within_the_budget(lengths: list[int], 
     assert sorted(position for batch in found for position in batch) == list(range(len(lengths)))
     for batch in found:
         assert len(batch) == 1 or len(batch) * max(lengths[position] for position in batch) <= budget
+
+
+SOURCES = [[7, 8, 9], [], [5], [9, 8, 7, 6, 5, 4, 30, 31]]
+
+
+def test_the_first_of_several_is_the_best(translator: Translator) -> None:
+    translator.batch_pieces = 1000
+    several = translator.search_n_best(SOURCES, DECODING, 3)
+    assert [best for best, *_ in several] == translator.search(SOURCES, DECODING)
+    for hypotheses in several:
+        assert hypotheses == sorted(hypotheses, key=lambda h: (-h.finished, -h.score))
+        assert len({h.pieces for h in hypotheses}) == len(hypotheses)
+    assert list(map(len, several)) == [3, 1, 3, 3]
+    first, empty, third, fourth = translator.search_n_best(SOURCES, DECODING, 1, {0: [40, 41], 3: [50]})
+    assert first[0].pieces[:2] == (40, 41)
+    assert fourth[0].pieces[:1] == (50,)
+    assert [empty, third] == [several[1], several[2][:1]]
+
+
+@pytest.mark.parametrize("budget", [1, 12, 1000])
+def test_what_is_drawn_does_not_depend_on_the_batch(translator: Translator, budget: int) -> None:
+    sampling = Sampling(temperature=0.7, top_k=20, seed=4)
+    translator.batch_pieces = 1000
+    expected = translator.sample(SOURCES, sampling, DECODING, {0: [40, 41]})
+    translator.batch_pieces = budget
+    found = translator.sample(SOURCES, sampling, DECODING, {0: [40, 41]})
+    assert [h.pieces for h in found] == [h.pieces for h in expected]
+    assert found[0].pieces[:2] == (40, 41)
+    assert translator.sample(SOURCES, Sampling(seed=5), DECODING) != translator.sample(SOURCES, Sampling(), DECODING)
+
+
+@given(
+    source=st.integers(1, 40),
+    most=st.integers(1, 30),
+    ratio=st.sampled_from([0.0, 0.5, 1.5]),
+    least=st.integers(0, 30),
+    least_ratio=st.sampled_from([0.0, 0.4]),
+)
+def test_lengths_are_absolute_and_relative(
+    source: int, most: int, ratio: float, least: int, least_ratio: float
+) -> None:
+    decoding = Decoding(max_extra=most, max_ratio=ratio, min_length=least, min_ratio=least_ratio)
+    shortest, longest = decoding.lengths(source)
+    assert 1 <= shortest <= longest == min(source - 1 + most, max(1, int(ratio * source)) if ratio else 10**9)
+    assert shortest == longest or (shortest >= least + 1 and shortest >= least_ratio * source)
+    assert Decoding(max_extra=most).lengths(source) == (1, source - 1 + most)
