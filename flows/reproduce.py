@@ -51,6 +51,7 @@ def reproduce(run: Run, modified: bool, start: Start | None) -> None:
     hypotheses = {
         name: translate.named(name)(weights, vocabulary, pairs, run.decoding) for name, pairs in encoded.items()
     }
-    scores = {name: score.named(name)(hypotheses[name], pairs, name) for name, pairs in sets.items()}
+    language = run.corpus.target_language
+    scores = {name: score.named(name)(hypotheses[name], pairs, name, language) for name, pairs in sets.items()}
     page = report(run.name, corpus, shards, training, sets, hypotheses, scores)
     register(run.name, weights, vocabulary, page, scores, sets, run.dev, modified)

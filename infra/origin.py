@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-LIBRARIES = ("torch", "polars", "pyarrow", "tokenizers", "sacrebleu", "mlflow", "prefect")
+LIBRARIES = ("torch", "polars", "pyarrow", "tokenizers", "sacrebleu", "sacremoses", "mlflow", "prefect")
 
 
 @cache

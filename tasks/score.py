@@ -2,80 +2,27 @@
 
     card.json    sentences.parquet (pair_id, source, reference, hypothesis, bleu, chrf; in the set's order)
 
-Every measure is kept as counts of each sentence: their sum gives the corpus score, their resampled sums the bootstrap
-interval (Koehn 2004), one row of them the sentence score. Nothing here knows a model; what it thought of the references
-stands beside the hypotheses.
+Measures are ``tasks.measures``'. Nothing here knows a model; what it thought of the references stands beside the
+hypotheses.
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from infra.faults import BadData
 from infra.store import Artifact
+from tasks.measures import LEVEL, RESAMPLES, SEED, Counts, interval, measures, total
 from tasks.stage import Facts, progress, stage
 
-Counts = NDArray[np.float64]
-
-RESAMPLES = 1_000
-SEED = 12_345
-LEVEL = 0.95
 SOURCE_WORDS = (0, 10, 20, 30, 40)
 """Where buckets of source length begin, in words; the last one is open."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A metric of sacreBLEU under a name and a protocol."""
-
-    name: str
-    protocol: str
-    metric: Any
-
-
-def measures() -> list[Measure]:
-    """The card's measures; the first is the headline."""
-    from sacrebleu.metrics import BLEU, CHRF  # a fifth of a second, which a run with nothing to do need not wait for
-
-    return [
-        Measure("bleu", "13a, cased, detokenised", BLEU()),
-        Measure("bleu_lc", "13a, lower-cased, detokenised", BLEU(lowercase=True, force=True)),
-        Measure("bleu_intl", "international, cased, detokenised", BLEU(tokenize="intl", force=True)),
-        Measure("bleu_intl_lc", "international, lower-cased", BLEU(tokenize="intl", lowercase=True, force=True)),
-        Measure("chrf", "characters 1 to 6, cased", CHRF()),
-    ]
-
-
-def count(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Counts:
-    """Sufficient statistics of each sentence (sentences, statistics) as sacreBLEU counts them."""
-    return np.array(metric._extract_corpus_statistics(hypotheses, [references]), dtype=np.float64)
-
-
-def total(metric: Any, counts: Counts) -> float:
-    """The score of these sentences together."""
-    return float(metric._compute_score_from_stats(counts.sum(axis=0).astype(np.int64).tolist()).score)
-
-
-def resample(counts: Counts) -> Counts:
-    """Summed statistics of RESAMPLES corpora drawn with replacement (resamples, statistics); the same every time."""
-    sentences = len(counts)
-    rng = np.random.default_rng(SEED)
-    return np.stack([counts[rng.integers(0, sentences, sentences)].sum(axis=0) for _ in range(RESAMPLES)])
-
-
-def interval(metric: Any, counts: Counts) -> tuple[float, float]:
-    """Lower and upper bound of the percentile bootstrap interval at LEVEL."""
-    scores = [total(metric, row[None]) for row in resample(counts)]
-    low, high = np.quantile(scores, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
 
 
 def perplexities(log_probability: float, pieces: int, words: int) -> dict[str, float]:
@@ -125,7 +72,7 @@ def by_source_length(metric: Any, counts: Counts, sources: Sequence[str]) -> lis
     return buckets
 
 
-def card_of(table: pl.DataFrame, name: str) -> tuple[dict[str, Any], pl.DataFrame]:
+def card_of(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str, Any], pl.DataFrame]:
     """The score card, and the table with a column for the sentence scores of BLEU and chrF."""
     from sacrebleu.metrics import BLEU
 
@@ -133,17 +80,17 @@ def card_of(table: pl.DataFrame, name: str) -> tuple[dict[str, Any], pl.DataFram
     scores: dict[str, Any] = {}
     columns: dict[str, list[float]] = {}
     buckets: list[dict[str, Any]] = []
-    kinds = measures()
+    kinds = measures(language)
     for done, kind in enumerate(kinds):
         progress(done, len(kinds), kind.name)
-        counts = count(kind.metric, hypotheses, references)
+        counts = kind.count(hypotheses, references)
         low, high = interval(kind.metric, counts)
         scores[kind.name] = {
             "score": round(total(kind.metric, counts), 4),
             "low": round(low, 4),
             "high": round(high, 4),
             "protocol": kind.protocol,
-            "signature": kind.metric.get_signature().format(),
+            "signature": kind.signature,
         }
         if kind.name == "bleu":
             one = BLEU(effective_order=True, force=True)
@@ -168,15 +115,15 @@ def card_of(table: pl.DataFrame, name: str) -> tuple[dict[str, Any], pl.DataFram
     return card, table.with_columns(pl.Series(n, v, pl.Float64) for n, v in columns.items())
 
 
-@stage(version=1)
-def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str) -> Facts:
-    """Weigh the hypotheses of one set against its references."""
+@stage(version=2)
+def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str) -> Facts:
+    """Weigh the hypotheses of one set against its references, which are in ``language``."""
     references = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id", "source", "target"])
     written = pl.read_parquet(
         hypotheses.path() / "hypotheses.parquet",
         columns=["pair_id", "hypothesis", "reference_log_probability", "reference_pieces"],
     )
-    card, table = card_of(joined(references.rename({"target": "reference"}), written, set_name), set_name)
+    card, table = card_of(joined(references.rename({"target": "reference"}), written, set_name), set_name, language)
     (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")
     table.select("pair_id", "source", "reference", "hypothesis", "bleu", "chrf").write_parquet(
         out / "sentences.parquet", compression="zstd"

@@ -51,7 +51,7 @@ def evaluated(folder: Path, name: str) -> dict[str, Artifact]:
     pieces = {"source_pieces": ["▁A", "▁dog", "</s>"], "hypothesis_pieces": ["▁<i>", "$"]}
     (made["translate"].path() / "attention.json").write_text(json.dumps([{"pair_id": ids[0], **pieces}]))
     np.savez(made["translate"].path() / "attention.npz", cross_0=np.full((2, 2, 2, 3), 1 / 3, np.float16))
-    score.body(made["score"].path(), made["translate"], made["prepare_sets"], name)
+    score.body(made["score"].path(), made["translate"], made["prepare_sets"], name, "de")
     return made
 
 

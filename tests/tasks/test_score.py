@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import BLEU, CHRF, TER
 
 from infra.faults import BadData
 from infra.store import Artifact
-from tasks.score import by_source_length, count, digest, interval, measures, perplexities, resample, score, total
+from tasks.measures import interval, measures, paper_bleu, resample, split_compounds, total
+from tasks.score import by_source_length, digest, perplexities, score
 
 NOUNS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't"]
 REFERENCES = [f"A {NOUNS[n % 8]} sees the {NOUNS[n * 3 % 7]}, number {n} of {n * n}." for n in range(40)]
@@ -40,7 +41,7 @@ def translated(folder: Path, ids: list[str], hypotheses: list[str], log_probabil
 
 def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
     hypotheses = translated(tmp_path / "translate", IDS[::-1], HYPOTHESES[::-1])
-    facts = score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy")
+    facts = score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
     card = json.loads((tmp_path / "card.json").read_text())
     public = {
         "bleu": BLEU(),
@@ -48,8 +49,9 @@ def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
         "bleu_intl": BLEU(tokenize="intl"),
         "bleu_intl_lc": BLEU(tokenize="intl", lowercase=True),
         "chrf": CHRF(),
+        "ter": TER(),
     }
-    assert list(card["scores"]) == list(public)
+    assert [name for name in card["scores"] if name != "bleu_paper"] == list(public)
     for name, metric in public.items():
         expected = metric.corpus_score(HYPOTHESES, [REFERENCES]).score
         assert card["scores"][name]["score"] == facts[name] == pytest.approx(expected, abs=1e-4)
@@ -61,7 +63,7 @@ def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
 
 def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) -> None:
     hypotheses = translated(tmp_path / "translate", IDS[::-1], HYPOTHESES[::-1])
-    score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy")
+    score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
     table = pl.read_parquet(tmp_path / "sentences.parquet")
     assert table.columns == ["pair_id", "source", "reference", "hypothesis", "bleu", "chrf"]
     assert table["pair_id"].to_list() == IDS
@@ -74,22 +76,41 @@ def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) ->
 
 
 def test_references_score_100(tmp_path: Path) -> None:
-    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, REFERENCES), pairs(tmp_path / "pairs"), "toy")
-    for name in ("bleu", "bleu_low", "bleu_high", "bleu_lc", "bleu_intl", "bleu_intl_lc", "chrf"):
+    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, REFERENCES), pairs(tmp_path / "pairs"), "toy", "en")
+    for name in ("bleu", "bleu_low", "bleu_high", "bleu_lc", "bleu_intl", "bleu_intl_lc", "bleu_paper", "chrf"):
         assert facts[name] == pytest.approx(100)
+    assert facts["ter"] == 0
     assert pl.read_parquet(tmp_path / "sentences.parquet")["bleu"].to_list() == pytest.approx([100] * 40)
 
 
 def test_bootstrap_agrees_with_sacrebleus_and_repeats() -> None:
-    for kind in measures():
-        counts = count(kind.metric, HYPOTHESES, REFERENCES)
+    for kind in measures("en"):
+        counts = kind.count(HYPOTHESES, REFERENCES)
         low, high = interval(kind.metric, counts)
         assert interval(kind.metric, counts) == (low, high)
-        theirs = type(kind.metric)(**({} if kind.name == "chrf" else {"lowercase": kind.metric.lowercase}))
-        estimate = theirs.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
-        if kind.name in ("bleu", "bleu_lc", "chrf"):
+        if kind.name in ("bleu", "bleu_lc", "chrf", "ter"):
+            theirs = type(kind.metric)(**({"lowercase": kind.metric.lowercase} if "bleu" in kind.name else {}))
+            estimate = theirs.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
             assert (high - low) / 2 == pytest.approx(estimate._ci, rel=0.15)
             assert (high + low) / 2 == pytest.approx(estimate._mean, rel=0.05)
+
+
+def test_the_paper_s_protocol_is_moses_tokens_with_compounds_split() -> None:
+    measure = paper_bleu("de")
+    assert measure.prepare('Die "Rad-an-Rad"-Duelle, z. B. am 3. Mai, d.h. bald.') == (
+        'Die " Rad ##AT##-##AT## an ##AT##-##AT## Rad " -Duelle , z. B. am 3. Mai , d.h. bald .'
+    )
+    assert split_compounds("a-b-c") == "a ##AT##-##AT## b-c", "matches do not overlap, as in perl"
+    assert split_compounds("a - b -c d-") == "a - b -c d-"
+    hypotheses, references = ["Ein wind-stiller Tag heute."], ["Ein wind-reicher Tag heute ."]
+    counts = measure.count(hypotheses, references)
+    expected = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
+        ["Ein wind ##AT##-##AT## stiller Tag heute ."], [["Ein wind ##AT##-##AT## reicher Tag heute ."]]
+    )
+    assert total(measure.metric, counts) == pytest.approx(expected.score)
+    assert "tok:none|smooth:none" in measure.signature
+    assert "moses:sacremoses-" in measure.signature
+    assert "-de|hyphens:split" in measure.signature
 
 
 def test_resamples_hold_as_many_sentences() -> None:
@@ -97,7 +118,7 @@ def test_resamples_hold_as_many_sentences() -> None:
 
 
 def test_perplexity_is_the_unsmoothed_one_of_the_references(tmp_path: Path) -> None:
-    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, HYPOTHESES), pairs(tmp_path / "pairs"), "toy")
+    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, HYPOTHESES), pairs(tmp_path / "pairs"), "toy", "en")
     assert facts["perplexity"] == pytest.approx(math.exp(0.7), abs=1e-4)
     words = sum(len(line.split()) + 1 for line in REFERENCES)
     assert facts["perplexity_word"] == pytest.approx(math.exp(7 * 40 / words), abs=1e-4)
@@ -107,8 +128,8 @@ def test_perplexity_is_the_unsmoothed_one_of_the_references(tmp_path: Path) -> N
 
 
 def test_buckets_of_source_length_part_the_set() -> None:
-    (bleu, *_) = measures()
-    counts = count(bleu.metric, HYPOTHESES, REFERENCES)
+    (bleu, *_) = measures("en")
+    counts = bleu.count(HYPOTHESES, REFERENCES)
     buckets = by_source_length(bleu.metric, counts, SOURCES)
     assert [b["source_words"] for b in buckets] == ["1–10", "11–20", "21–30"]
     assert sum(b["sentences"] for b in buckets) == 40
@@ -128,9 +149,9 @@ def test_buckets_of_source_length_part_the_set() -> None:
 def test_hypotheses_of_another_set_are_refused(tmp_path: Path, ids: list[str], message: str) -> None:
     hypotheses = translated(tmp_path / "t", ids, (HYPOTHESES * 2)[: len(ids)])
     with pytest.raises(BadData, match=message):
-        score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy")
+        score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
 
 
 def test_silence_scores_zero(tmp_path: Path) -> None:
-    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, [""] * 40), pairs(tmp_path / "pairs"), "toy")
+    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, [""] * 40), pairs(tmp_path / "pairs"), "toy", "en")
     assert (facts["bleu"], facts["chrf"], facts["sentences"]) == (0, 0, 40)
