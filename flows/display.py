@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.seeds import Seeds
+from tasks.comparison import Comparison
 from tasks.execution import Row, duration
 from tasks.stage import Call
 
@@ -115,6 +116,20 @@ def seed_table(seeds: Seeds) -> Table:
         cells = [spread.values.get(seed, "") for seed in seeds.outcomes]
         cells += [spread.summary.get(name, "") for name in ("mean", "deviation")]
         table.add_row(spread.set_name, spread.measure, *(_number(cell) for cell in cells))
+    return table
+
+
+def comparison_table(comparisons: Sequence[Comparison]) -> Table:
+    """Both systems' numbers for each set, what B gains, and the chance of so large a difference between equals."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("set", "score"):
+        table.add_column(name)
+    for name in ("A", "B", "B - A", "p"):
+        table.add_column(name, justify="right")
+    for comparison in comparisons:
+        for row in comparison.differences:
+            numbers = (_number(row.a), _number(row.b), f"{row.b - row.a:+.2f}", f"{row.p:.3f}")
+            table.add_row(comparison.name, row.measure, *numbers)
     return table
 
 

@@ -46,6 +46,18 @@ def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
     return {}
 
 
+def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
+    """Keys of a stage by item in the newest readable record of the run in which all of them were there at the end."""
+    for path in sorted((root / "runs" / _safe(name)).glob("*.json"), reverse=True):
+        try:
+            stages = [s for s in json.loads(path.read_text())["stages"] if s["stage"] == stage]
+            if stages and all(s["state"] in ("cached", "completed", "hit") for s in stages):
+                return {s["item"]: s["key"] for s in stages}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return {}
+
+
 def _keep(root: Path, name: str, mark: str, record: Mapping[str, Any]) -> Path:
     folder = root / "runs" / _safe(name)
     folder.mkdir(parents=True, exist_ok=True)

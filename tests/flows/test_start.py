@@ -10,6 +10,7 @@ from small_pipeline import run_small
 from flows.running import Outcome, Request, plan
 from infra.faults import BadConfiguration
 from tasks.identity import key_of
+from tasks.train import train
 
 FROM_FIRST = "training.start=small/1"
 CAUTIOUS = ("training.checkpoint_every=1", "training.updates=2", "training.dev_every=1", "training.peak=1e-6")
@@ -43,7 +44,7 @@ def test_the_weights_enter_the_key_and_their_name_does_not(small: Path) -> None:
     key, state, _ = planned()
     form = next(row.form for row in plan(Request("small")).rows if row.stage == "train")
     assert (state, "start" in form) == ("hit", False)
-    assert key == key_of("train", 1, form)
+    assert key == key_of("train", train.version, form)
     from_first, state, why = planned(FROM_FIRST)
     assert state == "miss"
     assert "begins with small/1" in why
