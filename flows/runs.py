@@ -117,26 +117,26 @@ DEMO = Run(
 
 MULTI30K_ENDE = Run(
     name="multi30k-ende",
-    about="Multi30k English-German, raw text, a tiny model; half an hour on two cores",
+    about="Multi30k English-German, raw text, a tiny model; an hour on two cores",
     corpus=corpora.MULTI30K_ENDE,
     sets=(corpora.MULTI30K_ENDE_VAL, corpora.MULTI30K_ENDE_TEST),
     dev="val",
     filters=careful("en", "de", Length(1, 100), ("val", "test_2016_flickr")),
     vocabulary=Vocabulary(size=8_000),
     sharding=Sharding(max_pieces=100),
-    model=Model(layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, p_drop=0.2, norm="pre"),
+    model=Model(layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, p_drop=0.3, norm="pre"),
     training=Training(
-        updates=3_200,
+        updates=6_000,
         batch_tokens=4_096,
         schedule="linear",
-        warmup=320,
+        warmup=400,
         peak=5e-3,
         checkpoint_every=40,
         keep=8,
         dev_every=200,
     ),
     averaging=Averaging(8),
-    decoding=Decoding(),
+    decoding=Decoding(alpha=2.0),
 )
 
 MULTI30K_ENFR = replace(
