@@ -22,14 +22,17 @@ def _find_product() -> Any:
 
 
 PRODUCT = _find_product()
+LEAST_WEIGHTS = 1 << 16
+"""Below this many weights what oneDNN prepares for every new shape costs more than it gains."""
 
 
 class Linear(nn.Linear):
-    """x W^T + b. The library depends on the machine alone, so that a resumed training rounds as before."""
+    """x W^T + b. The library depends on machine and shape alone, so that a resumed training rounds as before."""
 
     def forward(self, x: Tensor) -> Tensor:
         exact = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        if PRODUCT and self.training and exact and not torch.compiler.is_compiling():
+        large = self.weight.numel() >= LEAST_WEIGHTS
+        if PRODUCT and self.training and exact and large and not torch.compiler.is_compiling():
             out: Tensor = _Product.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
             return out
         return F.linear(x, self.weight, self.bias)
