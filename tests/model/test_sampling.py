@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_search import CPU, SYMBOLS, Table, recomputed, search
+from test_search import CPU, SYMBOLS, WISHES, Table, recomputed, search
 
 from model.bpe import BOS, EOS, PAD
 from model.config import Decoding, Sampling
@@ -58,16 +58,7 @@ def test_without_freedom_it_is_greedy_search(sentence: int, most: int, sampling:
 
 
 @given(
-    wishes=st.lists(
-        st.builds(
-            lambda most, least, prefix: Wish(most, min(least, most), tuple(prefix[: most - 1])),
-            st.integers(1, 7),
-            st.integers(1, 7),
-            st.lists(st.integers(3, 7), max_size=4),
-        ),
-        min_size=1,
-        max_size=5,
-    ),
+    wishes=WISHES,
     seed=st.integers(0, 100),
 )
 @settings(max_examples=60, deadline=None)

@@ -20,6 +20,17 @@ from model.translator import CachedStep
 CPU = torch.device("cpu")
 SYMBOLS = Symbols(bos=BOS, eos=EOS, forbidden=(PAD, BOS))
 
+WISHES = st.lists(
+    st.builds(
+        lambda most, least, prefix: Wish(most, min(least, most), tuple(prefix[: most - 1])),
+        st.integers(1, 7),
+        st.integers(1, 7),
+        st.lists(st.integers(3, 7), max_size=4),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
 
 class Table:
     """A toy: the scores of what may follow are drawn anew for every sentence and prefix.
@@ -140,16 +151,7 @@ def test_a_wide_beam_finds_the_best_that_a_wish_allows(
 
 
 @given(
-    wishes=st.lists(
-        st.builds(
-            lambda most, least, prefix: Wish(most, min(least, most), tuple(prefix[: most - 1])),
-            st.integers(1, 7),
-            st.integers(1, 7),
-            st.lists(st.integers(3, 7), max_size=4),
-        ),
-        min_size=1,
-        max_size=5,
-    ),
+    wishes=WISHES,
     beam=st.integers(2, 5),
     beta=st.sampled_from([0.0, 0.4]),
 )
