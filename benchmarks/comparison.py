@@ -17,14 +17,15 @@ import torch
 from benchmarks.contestants import Contestant, Setting
 from model.config import Model
 from model.flops import PEAKS, training_flops
+from model.presets import BASE, BIG
 from model.shards import Array, Shards
 
 SIZES: dict[str, tuple[Model, int]] = {
     "toy": (Model(layers=1, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8), 64),
-    "tiny": (Model(layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, p_drop=0.2, norm="pre"), 8_000),
+    "tiny": (Model(layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, p_drop=0.3, norm="pre"), 8_000),
     "small": (Model(layers=3, d_model=256, d_ff=1024, heads=4), 8_000),
-    "base": (Model(), 37_000),
-    "big": (Model(d_model=1024, d_ff=4096, heads=16, p_drop=0.3), 37_000),
+    "base": (BASE, 37_000),
+    "big": (BIG, 37_000),
 }
 """Shape and entries of the joint vocabulary; ``tiny`` is of the run multi30k-ende, base and big are the paper's."""
 

@@ -34,10 +34,10 @@ class Rows:
         dtype = q_BHTK.dtype
         if q_BHTK.device.type == "cpu" and dtype == torch.bfloat16:
             # Torch's backward pass takes eight times as long in bfloat16 as in float32 there.
-            q_BHTK, k_BHSK, v_BHSV = q_BHTK.float(), k_BHSK.float(), v_BHSV.float()
-        with torch.autocast("cpu", enabled=False):
-            x_BHTV = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, self.mask, p_drop, self.causal)
-        return x_BHTV.to(dtype).transpose(1, 2).flatten(2)
+            with torch.autocast("cpu", enabled=False):
+                return self.attend(q_BHTK.float(), k_BHSK.float(), v_BHSV.float(), p_drop).to(dtype)
+        x_BHTV = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, self.mask, p_drop, self.causal)
+        return x_BHTV.transpose(1, 2).flatten(2)
 
     def weights(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
         """What ``attend`` weighs values with where it is not causal: (B, H, T, S), each row summing to 1."""

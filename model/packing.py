@@ -121,7 +121,7 @@ def _bounds(lengths: Array, sentences: int, longest: int) -> Bounds:
     starts = np.full(sentences + 1, lengths.sum(), np.int32)
     starts[0] = 0
     starts[1 : len(lengths) + 1] = np.cumsum(lengths)
-    return Bounds(torch.from_numpy(starts), max(longest, int(lengths.max())))
+    return Bounds(torch.from_numpy(starts), longest)
 
 
 def _positions(lengths: Array) -> Array:

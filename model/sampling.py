@@ -52,8 +52,9 @@ def sample(
                 allowed_RN[row, wish.prefix[length - 1]] = forced
         chance_R = torch.tensor([chances[number][length - 1] for number in live], dtype=torch.float64, device=device)
         pieces_R = draw(allowed_RN, chance_R, sampling)
-        for row, (number, piece) in enumerate(zip(live, pieces_R.tolist(), strict=True)):
-            log_p[number] += float(log_p_RN[row, piece])
+        drawn = log_p_RN.gather(1, pieces_R[:, None])[:, 0].tolist()
+        for number, piece, its_log_p in zip(live, pieces_R.tolist(), drawn, strict=True):
+            log_p[number] += its_log_p
             ended[number] = piece == symbols.eos
             if not ended[number]:
                 written[number].append(piece)
