@@ -151,3 +151,8 @@ def _number(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return str(value)
+
+
+def say(text: str) -> None:
+    """One line of the program's own to stderr."""
+    print(f"repro: {text}", file=sys.stderr)

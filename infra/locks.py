@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from infra import interrupts
+
 POLL_SECONDS = 0.1
 
 
@@ -29,6 +31,7 @@ def held(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
                 if not waiting:
                     on_wait(os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process")
                 waiting = True
+                interrupts.check()
                 time.sleep(POLL_SECONDS)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -183,6 +184,10 @@ class Running:
             self.tracker.cached(call.stage.name, call.item, call.key, row.facts)
         return artifact
 
+    def _progress(self, call: Call, done: float, total: float, text: str) -> None:
+        interrupts.check()
+        self.display.progress(call, done, total, text)
+
     def _close(self, row: Row) -> None:
         self.rows.append(row)
         self.display.end(row)
@@ -215,7 +220,7 @@ class Running:
                     site=self.site,
                     call=call,
                     run_job=lambda job: self._run_job(call, replace(job, holds=(lock,)), run_id),
-                    progress=lambda done, total, text: self.display.progress(call, done, total, text),
+                    progress=partial(self._progress, call),
                     tracker=self.tracker,
                     run_id=run_id,
                 )

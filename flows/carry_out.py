@@ -1,0 +1,28 @@
+"""A request carried out: by Prefect where there is work, without it where there is none."""
+
+import atexit
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+from flows.running import Outcome, Request, nothing_to_do, plan
+from infra import interrupts
+from infra.prefect_server import temporary_server
+from infra.quiet import server_configured
+
+
+def carry_out(request: Request, served: bool) -> Outcome:
+    """Run what is missing; where nothing is, without Prefect, unless a server of the user's is to know of it."""
+    outcome = None if served else nothing_to_do(plan(request))
+    return outcome or _through_prefect(request)
+
+
+def _through_prefect(request: Request) -> Outcome:
+    if not server_configured():
+        # Registered before Prefect is imported, so that it ends last: Prefect sends its log on the way out.
+        stack = ExitStack()
+        atexit.register(stack.close)
+        os.environ["PREFECT_API_URL"] = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))
+    from flows.deployment import run_with_prefect  # reads the address when it is imported
+
+    return interrupts.shielded(lambda: run_with_prefect(request))

@@ -1,0 +1,42 @@
+"""``repro compare``."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.commands.words import AsJson
+from flows.display import comparison_table, console
+from infra.quiet import settle
+from infra.site import Site
+
+
+def compare(
+    a: Annotated[str, Parameter(help="a run, or a version as in demo@champion or demo/3")],
+    b: Annotated[str, Parameter(help="likewise")],
+    *,
+    html: Annotated[Path | None, Parameter(help="write the comparison, with the sentences that differ most")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two runs or model versions on every set that both were scored on, with paired bootstrap p-values.
+
+    Example: repro compare demo/1 demo@candidate --html compared.html
+    """
+    from flows.compare import compare_systems, system_of
+    from tasks.comparison import page
+
+    site = Site.named()
+    settle(site.root)
+    first, second = system_of(a, site), system_of(b, site)
+    comparisons = compare_systems(first, second, site)
+    error = console()
+    error.print(f"A: {first.name}\nB: {second.name}", markup=False)
+    error.print(comparison_table(comparisons))
+    if html:
+        html.write_text(page(first.name, second.name, comparisons))
+        error.print(f"\npage:    {html}", markup=False, soft_wrap=True)
+    if as_json:
+        told = {"a": first.name, "b": second.name, "sets": [asdict(each) for each in comparisons]}
+        print(json.dumps(told, ensure_ascii=False))

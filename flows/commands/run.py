@@ -1,0 +1,143 @@
+"""``repro runs``, ``run`` and ``plan``."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from flows import records
+from flows.carry_out import carry_out
+from flows.commands.words import AsJson, Asked
+from flows.display import console, say, score_table, seed_table, stage_table
+from flows.running import Outcome, Request, StageFailed, plan
+from flows.runs import RUNS, VARIATIONS
+from flows.seeds import run_seeds, seeds_of
+from infra.faults import Fault
+from infra.quiet import server_configured, settle
+from infra.site import Site
+
+
+def runs() -> None:
+    """List the runs, one line each; those of Table 3 on one.
+
+    Example: repro runs
+    """
+    width = max(len(name) for name in RUNS)
+    for name, value in RUNS.items():
+        if name not in VARIATIONS:
+            print(f"{name:{width}}  {value.about}")
+    rows = ", ".join(name.removeprefix("wmt14-ende-") for name in VARIATIONS)
+    print(f"{'wmt14-ende-ROW':{width}}  a row of Table 3, the last checkpoint, newstest2013: {rows}")
+
+
+def run_command(
+    asked: Asked,
+    *,
+    seeds: Annotated[str, Parameter(help="one run for each of these seeds, compared at the end")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Run what is missing of a run; stages whose result is there stay cached.
+
+    For example:
+
+    repro run demo
+
+    repro run demo --from train
+
+    repro run demo --set training.updates=200 --until average
+
+    repro run demo --set training.start=demo@champion --set training.peak=1e-3
+
+    repro run demo --seeds 1,2,3
+
+    repro run my_runs.py:TINY --json
+    """
+    request = asked.request()
+    request.resolve()  # a wrong word is said before a server is started for it
+    several = seeds_of(seeds) if seeds else ()
+    settle(Site.named(request.site).root)
+    served = server_configured()
+    if several:
+        _run_seeds(request, several, served, as_json)
+        return
+    try:
+        outcome = carry_out(request, served)
+    except StageFailed as failed:
+        if as_json:
+            print(json.dumps(failed.outcome.as_json(), ensure_ascii=False))
+        raise
+    _show(outcome, Site.named(request.site), served)
+    if as_json:
+        print(json.dumps(outcome.as_json(), ensure_ascii=False))
+
+
+def plan_command(asked: Asked, *, as_json: AsJson = False) -> None:
+    """Say for each stage whether it is there, and what changed since the last run. Runs nothing.
+
+    Example: repro plan demo --set training.updates=200
+    """
+    outcome = plan(asked.request())
+    if as_json:
+        print(json.dumps(outcome.as_json(), ensure_ascii=False))
+    else:
+        Console(highlight=False).print(stage_table(outcome.rows))
+
+
+def _run_seeds(request: Request, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
+    """Run them all and compare them; raises Fault at the end where one failed."""
+    found = run_seeds(request, seeds, lambda own: carry_out(own, served), say)
+    path = records.write_seeds(Site.named(request.site).root, found.run, request.overrides, found.as_json())
+    error = console()
+    error.print()
+    error.print(seed_table(found))
+    error.print(f"\nseeds:   {path}", markup=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(found.as_json(), ensure_ascii=False))
+    if found.failed:
+        told = "; ".join(f"seed {seed}: {found.outcomes[seed].failure}" for seed in found.failed)
+        raise Fault(f"{len(found.failed)} of {len(seeds)} seeds failed: {told}")
+
+
+def _show(outcome: Outcome, site: Site, served: bool) -> None:
+    """The stages, the scores, a few translations, and where to look on."""
+    error = console()
+    error.print()
+    error.print(stage_table(outcome.rows))
+    if outcome.scores:
+        error.print()
+        error.print(score_table(outcome.scores))
+    for line in [*_samples(outcome), *_where_to_look(outcome, site, served)]:
+        error.print(line, markup=False, soft_wrap=True)
+
+
+def _samples(outcome: Outcome, most: int = 3) -> list[str]:
+    """A few sentences of the last set scored: source, reference, hypothesis."""
+    import polars as pl
+
+    scored = [row for row in outcome.rows if row.stage == "score" and row.path]
+    if not scored:
+        return []
+    table = pl.read_parquet(Path(scored[-1].path) / "sentences.parquet")
+    lines = []
+    for row in table.sample(min(most, len(table)), seed=1).iter_rows(named=True):
+        lines += ["", *(f"  {name:10}  {row[name]}" for name in ("source", "reference", "hypothesis"))]
+    return lines
+
+
+def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
+    programs, tracking = Path(sys.executable).parent, site.tracking
+    mlflow = f"{programs}/mlflow ui --backend-store-uri {tracking}   then http://127.0.0.1:5000"
+    prefect = f"PREFECT_HOME={os.environ.get('PREFECT_HOME', '')} {programs}/prefect server start   then http://127.0.0.1:4200"
+    lines = [
+        "",
+        f"mlflow:  {tracking if tracking.startswith('http') else mlflow}",
+        f"prefect: {'the server that is configured' if served else prefect}",
+    ]
+    lines += [f"report:  {row.path}/report.html" for row in outcome.rows if row.stage == "report" and row.path]
+    if outcome.model_version:
+        lines.append(f"model:   {programs}/repro translate --model {outcome.model_version} < in.txt > out.txt")
+    return lines
