@@ -20,6 +20,8 @@ from model.linear import Linear
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys (B, H, S, K) and values (B, H, S, V) of one attention; end to end (M, H, K) and (M, H, V)."""
+LEAST_ROOM = 32
+"""Target positions that a search has room for from its first reordering on."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,46 @@ def _varlen(spans: Spans, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor
     return out
 
 
+class Past:
+    """Keys (R, H, P, K) and values (R, H, P, V) of the target positions that a search has seen.
+
+    They lie in buffers with room for more, so that a step copies only what it adds. No gradient goes through them.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._buffers: list[Tensor] = []
+        self._spare: list[Tensor] = []
+
+    @torch.no_grad()
+    def extend(self, *new: Tensor) -> list[Tensor]:
+        """Append further positions' keys and values; all of both."""
+        begin, self.length = self.length, self.length + new[0].shape[2]
+        if not self._buffers:
+            self._buffers = list(new)
+            return list(new)
+        if self.length > self._buffers[0].shape[2]:
+            self._move(torch.arange(new[0].shape[0], device=new[0].device), begin, room=2 * self.length)
+        for buffer, x in zip(self._buffers, new, strict=True):
+            buffer[:, :, begin : self.length] = x
+        return [buffer[:, :, : self.length] for buffer in self._buffers]
+
+    @torch.no_grad()
+    def reorder(self, rows_R: Tensor) -> None:
+        """Let row i be what row ``rows_R[i]`` was; there may be more rows or fewer."""
+        if self._buffers:
+            self._move(rows_R, self.length, room=max(LEAST_ROOM, self._buffers[0].shape[2]))
+
+    def _move(self, rows_R: Tensor, length: int, room: int) -> None:
+        """Copy these rows to where the positions before the last move lay, if that fits."""
+        shapes = [(rows_R.shape[0], x.shape[1], room, x.shape[3]) for x in self._buffers]
+        if [x.shape for x in self._spare] != shapes:
+            self._spare = [x.new_empty(shape) for x, shape in zip(self._buffers, shapes, strict=True)]
+        for x, moved in zip(self._buffers, self._spare, strict=True):
+            torch.index_select(x[:, :, :length], 0, rows_R, out=moved[:, :, :length])
+        self._buffers, self._spare = self._spare, self._buffers
+
+
 class Attention(nn.Module):
     """What both attentions share (§3.2): softmax(Q K^T / sqrt(d_k)) V in ``heads`` subspaces, joined and projected.
 
@@ -148,16 +190,16 @@ class SelfAttention(Attention):
         super().__init__(config)
         self.query_keys_values = Linear(config.d_model, sum(self.widths), bias=False)
 
-    def forward(self, x: Tensor, sight: Sight, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
-        """The attended input (…, D), and the keys and values of past and present positions."""
+    def forward(self, x: Tensor, sight: Sight, past: Past | None = None) -> Tensor:
+        """The attended input (…, D). ``past`` holds the positions before, and these as well from now on."""
         q, k, v = (self.split(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))
         if past is None:
-            return self.attend(q, k, v, sight), (k, v)
-        k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+            return self.attend(q, k, v, sight)
+        steps, (k, v) = q.shape[2], past.extend(k, v)
         # A single new position sees all; several see the past and each other up to themselves.
-        steps, seen = q.shape[2], k.shape[2]
+        seen = k.shape[2]
         mask_TP = torch.ones(steps, seen, dtype=torch.bool, device=k.device).tril(seen - steps) if steps > 1 else None
-        return self.attend(q, k, v, Rows(mask_TP)), (k, v)
+        return self.attend(q, k, v, Rows(mask_TP))
 
 
 class CrossAttention(Attention):

@@ -1,8 +1,8 @@
 """Dense layers with the faster of two libraries' products.
 
 On a CPU torch multiplies float32 matrices by MKL, which leaves a fifth of some processors' AVX-512 units unused.
-oneDNN, which torch brings along for its compiler, does not: it makes the forward product and the input's gradient of a
-training. The weight's gradient, where MKL is as good, and all else are torch's own.
+oneDNN, which torch brings along for its compiler, does not: it makes the forward product and the input's gradient. The
+weight's gradient, where MKL is as good, and all else are torch's own.
 """
 
 from typing import Any
@@ -26,16 +26,21 @@ LEAST_WEIGHTS = 1 << 16
 """Below this many weights what oneDNN prepares for every new shape costs more than it gains."""
 
 
-class Linear(nn.Linear):
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b. The library depends on machine and shape alone, so that a resumed training rounds as before."""
+    exact = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    large = weight.numel() >= LEAST_WEIGHTS
+    if PRODUCT and exact and large and not torch.compiler.is_compiling():
+        out: Tensor = _Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return out
+    return F.linear(x, weight, bias)
+
+
+class Linear(nn.Linear):
+    """x W^T + b by ``linear``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        exact = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        large = self.weight.numel() >= LEAST_WEIGHTS
-        if PRODUCT and self.training and exact and large and not torch.compiler.is_compiling():
-            out: Tensor = _Product.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
-            return out
-        return F.linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
 
 
 class _Product(torch.autograd.Function):

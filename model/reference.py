@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from model.attention import Past
 from model.bpe import PAD
 from model.config import Model
 from model.transformer import Cache, DecoderLayer, EncoderLayer, Transformer
@@ -62,14 +63,13 @@ class Reference(Transformer):
 
     def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Cache:
         """The encoder's output in the place of one layer's keys and values; ``own`` holds the decoder's inputs so."""
-        return Cache(mask_B11S, [(memory_BSD[:, None], memory_BSD[:, None])], [])
+        return Cache(mask_B11S, [(memory_BSD[:, None], memory_BSD[:, None])], [Past()])
 
     def decode(self, target_RT: Tensor, cache: Cache) -> Tensor:
         """Hidden states (R, T, D) of the next T target pieces; those before them are computed again."""
         x_RPD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
         if cache.own:
-            x_RPD = torch.cat([cache.own[0][0][:, 0], x_RPD], dim=1)
-        cache.own = [(x_RPD[:, None], x_RPD[:, None])]
+            x_RPD = cache.own[0].extend(x_RPD[:, None])[0][:, 0]
         memory_BSD, mask_B11S = cache.cross[0][0][:, 0], cache.source_mask_B11S
         beams, length = x_RPD.shape[0] // memory_BSD.shape[0], x_RPD.shape[1]
         masks: dict[str, Any] = {

@@ -22,38 +22,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.attention import Bounds, CrossAttention, KeysValues, Rows, SelfAttention, Sight, Spans
+from model.attention import Bounds, CrossAttention, KeysValues, Past, Rows, SelfAttention, Sight, Spans
 from model.bpe import PAD
 from model.config import Model
 from model.dropout import Dropout
 from model.fields import require
-from model.linear import Linear
+from model.linear import Linear, linear
 
 
 @dataclass
 class Cache:
     """What a search remembers between steps: cross-attention once per source, self-attention growing.
 
-    ``cross`` and ``own`` hold one pair of keys and values a layer: (B, H, S, K or V) and (R, H, P, K or V). R is a
-    multiple of B: row r belongs to source r // (R // B), so beams of a source share its keys and values.
+    ``cross`` and ``own`` are of one layer each: keys and values (B, H, S, K or V) of the sources, and those (R, H, P,
+    K or V) of the targets. R is a multiple of B: row r belongs to source r // (R // B), so beams of a source share its
+    keys and values. Without ``own`` nothing is remembered of targets.
     """
 
     source_mask_B11S: Tensor | None
     cross: list[KeysValues]
-    own: list[KeysValues]
+    own: list[Past]
 
     @property
     def length(self) -> int:
         """Target positions seen so far."""
-        return self.own[0][0].shape[2] if self.own else 0
+        return self.own[0].length if self.own else 0
 
     def reorder(self, rows_R: Tensor) -> None:
         """Let row i go on from what row ``rows_R[i]`` has seen (beams change; there may be more rows or fewer)."""
-        self.own = [(keys[rows_R], values[rows_R]) for keys, values in self.own]
+        for past in self.own:
+            past.reorder(rows_R)
 
     def keep_sources(self, sources_B: Tensor) -> None:
         """Keep only these sources' cross-attention, in this order; ``reorder`` the rows to match."""
-        self.cross = [(keys[sources_B], values[sources_B]) for keys, values in self.cross]
+        self.cross = [(k.index_select(0, sources_B), v.index_select(0, sources_B)) for k, v in self.cross]
         if self.source_mask_B11S is not None:
             self.source_mask_B11S = self.source_mask_B11S[sources_B]
 
@@ -109,7 +111,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward, self.around_feed_forward = FeedForward(config), Residual(config)
 
     def forward(self, x: Tensor, sight: Sight) -> Tensor:
-        x = self.around_attention(x, lambda x: self.attention(x, sight, past=None)[0])
+        x = self.around_attention(x, lambda x: self.attention(x, sight))
         out: Tensor = self.around_feed_forward(x, self.feed_forward)
         return out
 
@@ -123,20 +125,12 @@ class DecoderLayer(nn.Module):
         self.cross, self.around_cross = CrossAttention(config), Residual(config)
         self.feed_forward, self.around_feed_forward = FeedForward(config), Residual(config)
 
-    def forward(
-        self, x: Tensor, memory: KeysValues, own: Sight, cross: Sight, past: KeysValues | None
-    ) -> tuple[Tensor, KeysValues]:
-        """The layer's output (…, D), and its self-attention's keys and values of past and present positions."""
-        seen: list[KeysValues] = []
-
-        def attend(x: Tensor) -> Tensor:
-            attended, keys_values = self.attention(x, own, past)
-            seen.append(keys_values)
-            return attended  # type: ignore[no-any-return]
-
-        x = self.around_attention(x, attend)
+    def forward(self, x: Tensor, memory: KeysValues, own: Sight, cross: Sight, past: Past | None = None) -> Tensor:
+        """The layer's output (…, D); ``past`` holds what its self-attention saw before."""
+        x = self.around_attention(x, lambda x: self.attention(x, own, past))
         x = self.around_cross(x, lambda x: self.cross(x, memory, cross))
-        return self.around_feed_forward(x, self.feed_forward), seen[0]
+        out: Tensor = self.around_feed_forward(x, self.feed_forward)
+        return out
 
 
 class Positions(nn.Module):
@@ -214,8 +208,9 @@ class Transformer(nn.Module):
         """
         if packing is not None:
             return self.packed(source, target, packing)
-        memory_BSD, mask_B11S = self.encode(source)
-        return self.decode(target, self.start_cache(memory_BSD, mask_B11S))
+        cache = self.start_cache(*self.encode(source))
+        cache.own = []
+        return self.decode(target, cache)
 
     def packed(self, source_S: Tensor, target_T: Tensor, packing: Packing) -> Tensor:
         """``forward`` of pairs end to end: (T, D)."""
@@ -229,7 +224,7 @@ class Transformer(nn.Module):
         x_TD = self.embed(target_T, self.target_embedding, self.target_positions, packing.target_positions_T)
         own, cross = Spans(targets, targets, causal=True), Spans(targets, sources)
         for layer in self.decoder:
-            x_TD, _ = layer(x_TD, layer.cross.remember(memory_SD), own, cross, None)
+            x_TD = layer(x_TD, layer.cross.remember(memory_SD), own, cross)
         out: Tensor = self.decoder_norm(x_TD)
         return out
 
@@ -246,7 +241,8 @@ class Transformer(nn.Module):
 
     def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Cache:
         """Keys and values of every layer's cross-attention, and no target position seen yet."""
-        return Cache(mask_B11S, [layer.cross.remember(memory_BSD) for layer in self.decoder], [])
+        memories = [layer.cross.remember(memory_BSD) for layer in self.decoder]
+        return Cache(mask_B11S, memories, [Past() for _ in memories])
 
     def decode(self, target_RT: Tensor, cache: Cache) -> Tensor:
         """Hidden states (R, T, D) of the next T target pieces, which ``cache`` then has seen.
@@ -254,20 +250,17 @@ class Transformer(nn.Module):
         R is B, or a multiple of it (see ``Cache``). ValueError where a learned position table ends.
         """
         x_RTD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
-        past: list[KeysValues] | list[None] = cache.own or [None] * len(self.decoder)
         # Padding lies at the end of a target, so the causal mask hides it from every piece that counts.
-        own_sight, cross_sight = Rows(causal=True), Rows(cache.source_mask_B11S)
-        own: list[KeysValues] = []
-        for layer, memory, seen in zip(self.decoder, cache.cross, past, strict=True):
-            x_RTD, now = layer(x_RTD, memory, own_sight, cross_sight, seen)
-            own.append(now)
-        cache.own = own
+        own, cross = Rows(causal=True), Rows(cache.source_mask_B11S)
+        pasts: Sequence[Past | None] = cache.own or [None] * len(cache.cross)
+        for layer, memory, past in zip(self.decoder, cache.cross, pasts, strict=True):
+            x_RTD = layer(x_RTD, memory, own, cross, past)
         out: Tensor = self.decoder_norm(x_RTD)
         return out
 
     def logits(self, hidden_RTD: Tensor) -> Tensor:
         """Scores before the softmax (§3.4): (R, T, N)."""
-        return F.linear(hidden_RTD, self.output_ND)
+        return linear(hidden_RTD, self.output_ND)
 
     @torch.no_grad()
     def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
