@@ -5,7 +5,6 @@ others, as a dictionary for JSON. A ratio is taken within a round, so that what 
 """
 
 import hashlib
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.contestants import Contestant, Setting
+from benchmarks.machine import spread
 from model.config import Model
 from model.flops import PEAKS, training_flops
 from model.presets import BASE, BIG
@@ -135,10 +135,6 @@ def summary(rounds: Sequence[Round], peak: "Peak") -> dict[str, Any]:
 
 def rate(done: Round, seconds: float) -> float:
     return done.target_pieces / seconds
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
 @dataclass(frozen=True)

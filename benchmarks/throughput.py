@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-HOUSE = Path(__file__).resolve().parents[1]
-ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
-"""As the local launcher sets it for trainings (infra/launch/local.py); peers get the same."""
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.machine import ALLOCATOR, aligned, at_home, between, processor
 
 EXAMPLES = """examples:
   python benchmarks/throughput.py --size small --lengths multi30k
@@ -37,13 +36,6 @@ def main() -> None:
         print(json.dumps(report, indent=1))
     elif file:
         Path(file).write_text(json.dumps(report, indent=1) + "\n")
-
-
-def at_home() -> None:
-    """Start this program again where its environment is not yet that of a training: malloc reads it once only."""
-    search = os.pathsep.join(filter(None, [str(HOUSE), os.environ.get("PYTHONPATH", "")]))
-    if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()) or str(HOUSE) not in sys.path:
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ALLOCATOR, "PYTHONPATH": search})
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -158,18 +150,6 @@ def replace_dropouts(model: Any) -> Any:
     return replace(model, p_drop_attention=model.p_drop, p_drop_relu=model.p_drop)
 
 
-def processor() -> str:
-    """Name and instruction sets that decide the speed of products; empty where the system does not tell."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    named = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
-    named = {name.strip(): value.strip() for name, value in named.items()}
-    sets = [name for name in ("avx2", "avx512f", "amx_bf16") if name in named.get("flags", "").split()]
-    return " ".join([named.get("model name", platform.processor()), *sets])
-
-
 def table(report: Mapping[str, Any]) -> str:
     """The report for people."""
     what = (
@@ -195,19 +175,13 @@ def table(report: Mapping[str, Any]) -> str:
                 memory,
             ]
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     ratios = [
         f"{name}: {between(ratio['wall'], '.3f')} by wall time, {between(ratio['cpu'], '.3f')} by CPU seconds"
         for name, ratio in report["ratios"].items()
     ]
     of = f"peak: {peak['flops_per_second'] / 1e12:.3g} TFLOP/s ({peak['by']}); product: {peak['measured'] / 1e12:.3g}"
     flops = next(iter(report["contestants"].values()))["flops_per_target_piece"]
-    return "\n".join([what, *lines, *ratios, f"{of}; {flops / 1e9:.4g} GFLOP a target piece"])
-
-
-def between(values: Mapping[str, float], form: str) -> str:
-    return f"{values['median']:{form}} ({values['least']:{form}}–{values['most']:{form}})"
+    return "\n".join([what, *aligned(rows), *ratios, f"{of}; {flops / 1e9:.4g} GFLOP a target piece"])
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ Answer = TypeVar("Answer")
 SYMBOLS = Symbols(BOS, EOS, forbidden=(PAD, BOS))
 BATCH_PIECES = {"cpu": 1_024, "cuda": 16_384}
 """Source pieces of a batch, eos and padding counted, by type of device; each has a whole beam of target rows."""
+LEAST_COUNTED = 8
+"""Pieces that the shortest source counts for in a batch."""
 LONGEST_SOURCE = 1_000
 """Pieces of the longest source, where the model itself sets no limit."""
 NOTHING = Hypothesis((), 0.0, 0.0, finished=True)
@@ -286,11 +288,12 @@ def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
 def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Positions in ``lengths`` by falling length, together: longest times number is at most ``budget``, or one alone.
 
-    The longest come first, so that what does not fit into memory shows at once.
+    The longest come first, so that what does not fit into memory shows at once. The shortest count for more, since the
+    scores of a step take as much for them as for any.
     """
     order = sorted(range(len(lengths)), key=lambda position: -lengths[position])
     start = 0
     while start < len(order):
-        end = start + max(1, budget // lengths[order[start]])
+        end = start + max(1, budget // max(LEAST_COUNTED, lengths[order[start]]))
         yield order[start:end]
         start = end

@@ -1,0 +1,190 @@
+"""Who decodes against whom: this engine, Transformers' ``generate`` and CTranslate2, over one set of weights' shapes.
+
+In come a shape and batches of sources with the number of pieces to write; a decoder searches them by beam search, no
+hypothesis ending sooner. It knows neither clocks nor rounds.
+"""
+
+import importlib.util
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from model.bpe import BOS, EOS, PAD, SPECIALS, UNK
+from model.config import Decoding, Model
+from model.search import Wish, beam_search
+from model.transformer import Transformer
+from model.translator import SYMBOLS, CachedStep
+
+ALPHA = 0.6
+Quantization = Literal["float32", "int8"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all decoders of one comparison share."""
+
+    model: Model
+    vocabulary: int
+    beam: int
+    device: str
+    threads: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """A batch: source pieces without eos, and how many pieces each output has, eos counted."""
+
+    sources: list[list[int]]
+    lengths: list[int]
+
+
+class Decoder(ABC):
+    """One of those that are measured."""
+
+    name: str
+    any_length = False
+    """Whether it can be told each sentence's own length."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting, self.device = setting, torch.device(setting.device)
+
+    @abstractmethod
+    def decode(self, work: Work) -> list[int]:
+        """Pieces written for each sentence, eos counted where one was written."""
+
+
+class Own(Decoder):
+    """This engine's search."""
+
+    name = "own"
+    any_length = True
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.model = random_model(setting).to(self.device).eval()
+
+    @torch.inference_mode()
+    def decode(self, work: Work) -> list[int]:
+        step = CachedStep(self.model, [[*source, EOS] for source in work.sources], self.device)
+        wishes = [Wish(most=length, least=length) for length in work.lengths]
+        decoding = Decoding(beam=self.setting.beam, alpha=ALPHA)
+        return [best.length for best, *_ in beam_search(step, wishes, decoding, SYMBOLS, self.device)]
+
+
+class Generate(Decoder):
+    """Transformers' MarianMTModel, its cache as it comes."""
+
+    name = "transformers"
+
+    def __init__(self, setting: Setting) -> None:
+        import transformers
+
+        super().__init__(setting)
+        config = setting.model
+        shape = transformers.MarianConfig(
+            vocab_size=setting.vocabulary,
+            d_model=config.d_model,
+            encoder_layers=config.layers,
+            decoder_layers=config.layers,
+            encoder_attention_heads=config.heads,
+            decoder_attention_heads=config.heads,
+            encoder_ffn_dim=config.d_ff,
+            decoder_ffn_dim=config.d_ff,
+            activation_function="relu",
+            max_position_embeddings=config.max_positions,
+            scale_embedding=True,
+            share_encoder_decoder_embeddings=True,
+            tie_word_embeddings=True,
+            pad_token_id=PAD,
+            bos_token_id=BOS,
+            eos_token_id=EOS,
+            forced_eos_token_id=None,
+            decoder_start_token_id=BOS,
+        )
+        torch.manual_seed(setting.seed)
+        self.model = transformers.MarianMTModel(shape).to(self.device).eval()
+
+    @torch.inference_mode()
+    def decode(self, work: Work) -> list[int]:
+        longest = max(map(len, work.sources)) + 1
+        rows = [[*source, EOS, *[PAD] * (longest - 1 - len(source))] for source in work.sources]
+        source_BS = torch.tensor(rows, device=self.device)
+        (length,) = set(work.lengths)
+        found = self.model.generate(
+            input_ids=source_BS,
+            attention_mask=(source_BS != PAD).long(),
+            num_beams=self.setting.beam,
+            length_penalty=ALPHA,
+            min_new_tokens=length,
+            max_new_tokens=length,
+            do_sample=False,
+        )
+        return [found.shape[1] - 1] * len(rows)
+
+
+class CTranslate2(Decoder):
+    """CTranslate2 over this engine's weights."""
+
+    name = "ctranslate2"
+    quantization: Quantization = "float32"
+
+    def __init__(self, setting: Setting) -> None:
+        import ctranslate2
+
+        from model.export.ctranslate2 import write_ctranslate2
+
+        super().__init__(setting)
+        self.pieces = [*SPECIALS, *(f"p{i}" for i in range(len(SPECIALS), setting.vocabulary))]
+        with tempfile.TemporaryDirectory(prefix="ctranslate2-") as folder:
+            write_ctranslate2(random_model(setting), self.pieces, self.pieces, Path(folder), self.quantization)
+            self.translator = ctranslate2.Translator(
+                folder, device=setting.device, intra_threads=setting.threads, inter_threads=1
+            )
+
+    def decode(self, work: Work) -> list[int]:
+        (length,) = set(work.lengths)
+        found = self.translator.translate_batch(
+            [[self.pieces[piece] for piece in source] for source in work.sources],
+            beam_size=self.setting.beam,
+            length_penalty=ALPHA,
+            min_decoding_length=length,
+            max_decoding_length=length,
+            max_batch_size=0,
+        )
+        return [len(one.hypotheses[0]) for one in found]
+
+
+class CTranslate2Int8(CTranslate2):
+    """The same in whole numbers of eight bits."""
+
+    name = "ctranslate2-int8"
+    quantization: Quantization = "int8"
+
+
+PEERS: dict[str, type[Decoder]] = {peer.name: peer for peer in (Generate, CTranslate2, CTranslate2Int8)}
+
+
+def missing(peer: str) -> str:
+    """Why a peer cannot take part, or nothing."""
+    library = "transformers" if peer == Generate.name else "ctranslate2"
+    if importlib.util.find_spec(library):
+        return ""
+    return f"{peer} is left out: pip install {library}"
+
+
+def random_model(setting: Setting) -> Transformer:
+    """Untrained weights, the same for the same seed; what they say is nonsense, at the same speed."""
+    torch.manual_seed(setting.seed)
+    return Transformer(setting.model, setting.vocabulary, setting.vocabulary)
+
+
+def draw_sources(lengths: Sequence[int], vocabulary: int, seed: int) -> list[list[int]]:
+    """Random pieces, so many for each."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(UNK + 1, vocabulary, (length,), generator=generator).tolist() for length in lengths]

@@ -1,0 +1,193 @@
+"""Speed of beam search against peers, measured in one process: ``python benchmarks/decoding.py --help``.
+
+Every output has a length that is set beforehand, so that untrained weights do the work of trained ones. Out come a
+table and, with --json, everything: sentences a second by wall time and by the seconds of all the process's threads. A
+ratio is taken within each round, over the same sentences, decoders taking turns.
+"""
+
+import argparse
+import json
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.machine import ALLOCATOR, aligned, at_home, between, processor, spread
+
+EXAMPLES = """examples:
+  python benchmarks/decoding.py --size base --threads 2
+  python benchmarks/decoding.py --size tiny --peers ctranslate2 --json
+  python benchmarks/decoding.py --size base --device cuda --lengths wmt --peers ''
+"""
+FIXED = 30
+"""Pieces of a source and of its output, eos counted, where lengths are fixed."""
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="decoding.py",
+        description="Beam search of this engine and its peers, taking turns at the same sentences.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--size", default="base", metavar="{tiny,small,base,big}", help="shape and vocabulary (base)")
+    parser.add_argument(
+        "--lengths",
+        choices=("fixed", "multi30k", "wmt"),
+        default="fixed",
+        help=f"fixed: {FIXED} pieces in and out; else a corpus's, its outputs as long as its references: own alone",
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", type=int, default=1, help="of a CPU (1)")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=32, help="sentences of a batch, where lengths are fixed (32)")
+    parser.add_argument("--sentences", type=int, default=0, help="of a round (one batch on a CPU; 3,000 on a GPU)")
+    parser.add_argument("--rounds", type=int, default=0, help="each decoder once in each (6 on a CPU, 3 on a GPU)")
+    parser.add_argument("--peers", default="transformers,ctranslate2,ctranslate2-int8", help="'' for none")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--json", nargs="?", const="-", default="", metavar="FILE", help="write everything there (standard output)"
+    )
+    chosen = parser.parse_args(arguments)
+    gpu = chosen.device == "cuda"
+    chosen.sentences = chosen.sentences or (3_000 if gpu else chosen.batch)
+    chosen.rounds = chosen.rounds or (3 if gpu else 6)
+    chosen.peers = [peer for peer in chosen.peers.split(",") if peer]
+    return chosen
+
+
+def measure(arguments: Sequence[str]) -> dict[str, Any]:
+    """The whole report. Raises ValueError where an argument names what is not known."""
+    chosen = options(arguments)
+
+    import torch
+
+    from benchmarks.comparison import SIZES
+    from benchmarks.decoders import PEERS, Decoder, Own, Setting, missing
+    from infra.origin import commit
+    from model.fields import require
+
+    require(chosen.size in SIZES, "--size", chosen.size, ", ".join(SIZES))
+    for peer in chosen.peers:
+        require(peer in PEERS, "--peers", peer, ", ".join(PEERS))
+    left_out = {peer: missing(peer) for peer in chosen.peers if missing(peer)}
+    if chosen.lengths != "fixed":
+        left_out |= {peer: f"{peer} is left out: it takes no length of each sentence's own" for peer in chosen.peers}
+    for reason in left_out.values():
+        print(reason, file=sys.stderr, flush=True)
+
+    model, vocabulary = SIZES[chosen.size]
+    setting = Setting(model, vocabulary, chosen.beam, chosen.device, chosen.threads, chosen.seed)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(chosen.threads)
+    try:
+        makers: list[type[Decoder]] = [Own, *(PEERS[peer] for peer in chosen.peers if peer not in left_out)]
+        decoders = [make(setting) for make in makers]
+        done: dict[str, list[dict[str, float]]] = {decoder.name: [] for decoder in decoders}
+        for number in range(-1, chosen.rounds):  # the first warms up
+            batches = list(works(chosen, vocabulary, chosen.seed + number))
+            for decoder in decoders if number % 2 else reversed(decoders):
+                row = timed(decoder, batches, chosen.device)
+                if number >= 0:
+                    done[decoder.name].append(row)
+    finally:
+        torch.set_num_threads(threads)
+    rates = {
+        clock: {name: [r["sentences"] / r[clock] for r in rows] for name, rows in done.items()} for clock in CLOCKS
+    }
+    return {
+        "command": shlex.join(["python", "benchmarks/decoding.py", *arguments]),
+        "commit": commit(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name() if chosen.device == "cuda" else processor(),
+        "allocator": ALLOCATOR,
+        **{name: value for name, value in vars(chosen).items() if name not in ("device", "json")},
+        "left_out": left_out,
+        "rounds_done": done,
+        "decoders": {name: {clock: spread(rates[clock][name]) for clock in CLOCKS} for name in done},
+        "ratios": {
+            f"own/{name}": {
+                clock: spread([a / b for a, b in zip(rates[clock]["own"], rates[clock][name], strict=True)])
+                for clock in CLOCKS
+            }
+            for name in done
+            if name != "own"
+        },
+    }
+
+
+CLOCKS = ("wall", "cpu")
+
+
+def works(chosen: argparse.Namespace, vocabulary: int, seed: int) -> Iterator[Any]:
+    """A round's batches."""
+    import numpy as np
+
+    from benchmarks.decoders import Work, draw_sources
+    from benchmarks.synthetic import LENGTHS
+    from model.translator import BATCH_PIECES, batches
+
+    if chosen.lengths == "fixed":
+        for begin in range(0, chosen.sentences, chosen.batch):
+            count = min(chosen.batch, chosen.sentences - begin)
+            yield Work(draw_sources([FIXED - 1] * count, vocabulary, seed * 10_000 + begin), [FIXED] * count)
+        return
+    sides = LENGTHS[chosen.lengths].draw(np.random.default_rng(seed + 1), chosen.sentences)
+    source, target = (side.tolist() for side in sides)
+    sources = draw_sources(source, vocabulary, seed + 1)
+    for numbers in batches([length + 1 for length in source], BATCH_PIECES[chosen.device]):
+        yield Work([sources[n] for n in numbers], [target[n] + 1 for n in numbers])
+
+
+def timed(decoder: Any, batches: Sequence[Any], device: str) -> dict[str, float]:
+    """Seconds over these batches; raises RuntimeError where not all was written that was asked for."""
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+    wall, cpu = time.perf_counter(), time.process_time()
+    written = [decoder.decode(work) for work in batches]
+    if device == "cuda":
+        torch.cuda.synchronize()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    for work, lengths in zip(batches, written, strict=True):
+        if list(lengths) != list(work.lengths):
+            raise RuntimeError(f"{decoder.name} wrote {lengths} pieces where {work.lengths} were asked for")
+    pieces = sum(sum(lengths) for lengths in written)
+    return {"wall": wall, "cpu": cpu, "sentences": sum(len(work.sources) for work in batches), "pieces": pieces}
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """The report for people."""
+    what = (
+        f"{report['size']}, {report['lengths']} lengths, beam {report['beam']}, {report['rounds']} rounds of "
+        f"{report['sentences']:,} sentences, fp32; {report['device']}, {report['threads']} thread(s), "
+        f"torch {report['torch']}"
+    )
+    rows = [["", "sentences/s", "per CPU second", "own, times", "by CPU seconds"]]
+    for name, row in report["decoders"].items():
+        ratio = report["ratios"].get(f"own/{name}")
+        times = [between(ratio[clock], ".2f") for clock in CLOCKS] if ratio else ["", ""]
+        rows.append([name, between(row["wall"], ",.2f"), between(row["cpu"], ",.2f"), *times])
+    return "\n".join([what, *aligned(rows)])
+
+
+def main() -> None:
+    at_home()
+    arguments = sys.argv[1:]
+    report = measure(arguments)
+    file = options(arguments).json
+    print(table(report), file=sys.stderr if file == "-" else sys.stdout)
+    if file == "-":
+        print(json.dumps(report, indent=1))
+    elif file:
+        Path(file).write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The decoding comparison at a toy size: everyone wrote what was asked for, and the report says all of it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks.decoders import PEERS, Own, Setting, Work, draw_sources
+from benchmarks.decoding import measure, table
+from model.config import Model
+
+TOY = ["--size", "toy", "--rounds", "2", "--batch", "3", "--sentences", "5"]
+SETTING = Setting(
+    Model(layers=1, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8), 64, beam=2, device="cpu", threads=1, seed=1
+)
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    return measure(TOY)
+
+
+def test_all_are_measured_over_the_same_sentences(report: dict[str, Any]) -> None:
+    assert report["decoders"].keys() == {"own", *PEERS}
+    for rows in report["rounds_done"].values():
+        assert [(row["sentences"], row["pieces"]) for row in rows] == [(5, 150)] * 2
+
+
+def test_a_ratio_is_taken_within_a_round(report: dict[str, Any]) -> None:
+    for name in PEERS:
+        pairs = zip(report["rounds_done"]["own"], report["rounds_done"][name], strict=True)
+        ratios = sorted(theirs["cpu"] / own["cpu"] for own, theirs in pairs)
+        ratio = report["ratios"][f"own/{name}"]["cpu"]
+        assert (ratio["least"], ratio["most"]) == pytest.approx((ratios[0], ratios[-1]))
+
+
+def test_the_report_tells_where_it_comes_from(report: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(report)) == report
+    assert report["command"] == "python benchmarks/decoding.py " + " ".join(TOY)
+    assert {"commit", "torch", "device", "threads", "beam", "seed"} <= report.keys()
+    for name in ("own", *PEERS):
+        assert name in table(report)
+
+
+def test_a_corpus_s_lengths_are_kept_to_and_leave_peers_out() -> None:
+    report = measure(["--size", "toy", "--rounds", "1", "--sentences", "40", "--lengths", "multi30k"])
+    assert report["decoders"].keys() == {"own"}
+    assert report["left_out"].keys() == set(PEERS)
+
+
+def test_each_sentence_has_its_own_length() -> None:
+    sources = draw_sources([3, 9, 4], 64, seed=1)
+    assert Own(SETTING).decode(Work(sources, [7, 2, 12])) == [7, 2, 12]
+
+
+def test_unknown_words_are_named() -> None:
+    with pytest.raises(ValueError, match="--peers is 'marian'"):
+        measure(["--size", "toy", "--peers", "marian"])
