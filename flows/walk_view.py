@@ -111,8 +111,11 @@ def body(step: Step, walk: Walk) -> Iterator[RenderableType]:
 
 
 def visible(text: str) -> str:
-    """The text with every sign that cannot be seen as an escape."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    """The text with every sign that cannot be seen, spaces at its ends too, as an escape."""
+    inner = text.strip(" ")
+    before, _, after = text.partition(inner) if inner else ("", "", text)
+    ends = (r"\x20" * len(end) for end in (before, after))
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in inner).join(ends)
 
 
 def _trained(step: Trained) -> str:

@@ -91,9 +91,10 @@ def unknown(ground: Ground, pair_id: str) -> BadConfiguration:
     ]
     name, _, number = pair_id.rpartition(":")
     nearest = ""
-    if near := difflib.get_close_matches(name or pair_id, counts, n=1, cutoff=0.5):
+    read = [each for each, count in counts.items() if count]
+    if near := difflib.get_close_matches(name or pair_id, read, n=1, cutoff=0.5):
         line = int(number) if number.isdecimal() else 0
-        nearest = f"; the nearest is {near[0]}:{min(line, max(counts[near[0]] - 1, 0))}"
+        nearest = f"; the nearest is {near[0]}:{min(line, counts[near[0]] - 1)}"
     return BadConfiguration(f"unknown pair_id {pair_id!r}: the run {ground.run} has {', '.join(told)}{nearest}")
 
 
