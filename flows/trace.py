@@ -69,6 +69,7 @@ class TorchNetwork:
 
         threads = self.site.threads_each * self.site.ranks
         translator = Translator.load(weights.path(), vocabulary.path(), self.site.device, threads)
+        translator.check_source(source, "the source")
         (found,) = translator.search_n_best([source], self.run.decoding, self.run.decoding.beam)
         best = found[0]
         beams = tuple(Beam(translator.text(h), h.score, h.log_probability, h.length, h.finished) for h in found)

@@ -41,7 +41,8 @@ def _(rule: Empty, pair: pl.DataFrame) -> Measured:  # noqa: ARG001
 @measured.register
 def _(rule: InvalidUnicode, pair: pl.DataFrame) -> Measured:
     first = [pair.select(pl.col(side).str.extract(f"({rule.PATTERN})")).item() for side in SIDES]
-    found = [f"{text!a} in the {side}" for side, text in zip(SIDES, first, strict=True) if text]
+    codes = [" ".join(f"U+{ord(c):04X}" for c in text or "") for text in first]
+    found = [f"{code} in the {side}" for side, code in zip(SIDES, codes, strict=True) if code]
     return ", ".join(found), "none" if found else ""
 
 
