@@ -24,7 +24,7 @@ from infra.store import Artifact, Manifest, Store
 from model.config import Decoding
 from tasks.stage import Facts, progress, stage, stage_run, tracker
 
-LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors")
+LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sentencex")
 """What the package ``model`` needs where a registered model is loaded."""
 UNNAMED = ("download",)
 """Stages whose many keys would bury the others among a version's tags; the keys after them depend on them."""
@@ -32,8 +32,8 @@ DATA = ("prepare_sets", "clean", "learn_bpe", "average")
 """Stages whose content is what a version was made from and measured on."""
 
 
-def translator_model(weights: Artifact, vocabulary: Artifact) -> TextModel:
-    """The model as MLflow is to store it, its code the package ``model`` as it is now."""
+def translator_model(weights: Artifact, vocabulary: Artifact, text: Mapping[str, int | str]) -> TextModel:
+    """The model as MLflow is to store it, its code the package ``model`` as it is now; ``text`` is ``trained_on``."""
     found = find_spec("model.pyfunc")
     assert found, "the package model has its pyfunc file"
     assert found.origin
@@ -41,10 +41,20 @@ def translator_model(weights: Artifact, vocabulary: Artifact) -> TextModel:
         code=Path(found.origin),
         package=Path(found.origin).parent,
         folders={"weights": weights.path(), "vocabulary": vocabulary.path()},
-        options={name: value for name, value in asdict(Decoding()).items() if is_number(value)},
+        options={**{name: value for name, value in asdict(Decoding()).items() if is_number(value)}, "split": "long"},
         libraries=LIBRARIES,
         example=("A dog runs.",),
+        config=text,
     )
+
+
+def trained_on(made: Mapping[str, Manifest]) -> dict[str, int | str]:
+    """What whoever translates must know of the training text, as far as its manifests are there: its languages, and
+    ``max_pieces``, the longest side of a pair."""
+    corpus = made["clean"].arguments.get("corpus", {}) if "clean" in made else {}
+    sharding = made["shard.train"].arguments.get("sharding", {}) if "shard.train" in made else {}
+    told = {**corpus, **sharding}
+    return {name: told[name] for name in ("source_language", "target_language", "max_pieces") if name in told}
 
 
 def descent(artifacts: Iterable[Artifact]) -> dict[str, Manifest]:
@@ -88,6 +98,7 @@ def version_tags(
             tags[f"key.{name}"] = manifest.key
         if manifest.stage in DATA:
             tags[f"digest.{name}"] = manifest.content
+    tags |= {name: f"{value}" for name, value in trained_on(made).items()}
     if "train" in made:
         tags["git_commit.train"] = f"{made['train'].made.get('commit', '')}"
     return tags
@@ -199,7 +210,8 @@ def register(
         )
     progress(1, 3, "model")
     tags = version_tags(scores, sets, dev, made)
-    registered = register_version(record.uri, run_id, run_name, translator_model(weights, vocabulary), tags, modified)
+    model = translator_model(weights, vocabulary, trained_on(made))
+    registered = register_version(record.uri, run_id, run_name, model, tags, modified)
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
     progress(3, 3, f"{run_name}/{registered['version']}")
     return {

@@ -20,10 +20,10 @@ from infra.mlflow_store import client
 from infra.model_log import TextModel
 from infra.registry import Version, local_folder, resolve, versions
 from infra.site import Site
-from infra.store import Artifact, Store
+from infra.store import Artifact, Manifest, Store
 from infra.tracking import Tracker
 from model.config import Decoding
-from tasks.register import _still_registered, decide, descent, register, register_version, version_tags
+from tasks.register import _still_registered, decide, descent, register, register_version, trained_on, version_tags
 from tasks.stage import Call, Surroundings, surroundings
 
 CODE = """
@@ -128,6 +128,20 @@ def test_a_version_says_scores_protocol_descent_and_commit(house: House) -> None
     assert not [tag for tag in tags if "download" in tag]
 
 
+def test_a_version_says_what_text_it_was_trained_on(tmp_path: Path) -> None:
+    corpus = {"source_language": "fr", "target_language": "en", "name": "toy"}
+    made = {
+        name: Manifest(stage, "k", 1, item, arguments, {}, "", {}, {}, 0.0, {})
+        for name, stage, item, arguments in (
+            ("clean", "clean", "", {"corpus": corpus}),
+            ("shard.train", "shard", "train", {"sharding": {"max_pieces": 80, "min_pieces": 1}}),
+            ("shard.dev", "shard", "dev", {"sharding": {"max_pieces": 2**31 - 1}}),
+        )
+    }
+    assert trained_on(made) == {"source_language": "fr", "target_language": "en", "max_pieces": 80}
+    assert trained_on({}) == {}
+
+
 def test_equal_references_are_the_same_dev_set_in_any_file(house: House) -> None:
     facts = {**house.scores["val"].facts, "references_sha256": "r1"}
     scores = {"val": replace(house.scores["val"], facts=facts)}
@@ -229,8 +243,9 @@ def test_without_mlflow_the_stage_fails_and_may_be_tried_again(house: House, tmp
 def test_what_mlflow_is_given_fits_the_translator(house: House) -> None:
     from tasks.register import translator_model
 
-    model = translator_model(house.weights, house.vocabulary)
+    model = translator_model(house.weights, house.vocabulary, {"source_language": "de"})
     assert (model.package / "pyfunc.py") == model.code
-    assert set(model.options) <= set(vars(Decoding()))
+    assert set(model.options) <= {*vars(Decoding()), "split"}
+    assert model.config == {"source_language": "de"}
     assert {"beam", "alpha"} <= set(model.options)
     assert model.folders == {"weights": house.weights.path(), "vocabulary": house.vocabulary.path()}
