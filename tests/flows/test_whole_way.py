@@ -137,13 +137,11 @@ def test_files_and_pipes_are_translated_line_by_line(here: Path) -> None:
     assert "not UTF-8, U+FFFD stands for what could not be read: line 3" in done.stderr
     lines = out.read_bytes().split(b"\n")
     assert [bool(line) for line in lines] == [True, False, True, False, False]
-    told = repro("translate", "--model", "small/1", "--n-best", "2", "--beam", "3", "-", stdin="A cat.\n\n")
+    told = repro("translate", "--model", "small", "-", "--n-best", "2", "--beam", "3", stdin="A cat.\n\n")
     first, second = map(json.loads, told.stdout.splitlines())
     assert [each["text"] for each in second["hypotheses"]] == [""]
     assert len(first["hypotheses"]) == 2
     assert first["hypotheses"][0]["score"] >= first["hypotheses"][1]["score"]
-    draws = [repro("translate", "--model", "small", "--sample", "--seed", f"{n}", stdin="A cat.\n") for n in (1, 1, 2)]
-    assert draws[0].stdout == draws[1].stdout != draws[2].stdout
 
 
 def test_an_answer_comes_before_the_input_ends_and_a_reader_may_leave(here: Path) -> None:
