@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.streams import STANDARD, blocks, opened, written
-from flows.translating import Stream
+from flows.translating import Pace, Stream
 from infra.faults import BadConfiguration
 from model.lines import TranslatedLine
 from model.sentences import whole
@@ -179,3 +179,18 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
         with pytest.raises(BadConfiguration, match="the output .* cannot be written"), written(tmp_path / name):
             pass
     assert Path("-") == STANDARD
+
+
+def test_only_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now = 100.0
+    monkeypatch.setattr("flows.translating.time.monotonic", lambda: now)
+    pace = Pace()
+    for seconds in range(1, 31):
+        now = 100.0 + seconds
+        pace.show(20 * seconds, 0.5 if seconds > 20 else 0.0)
+    pace.end()
+    assert capsys.readouterr().err.splitlines() == [
+        "repro: 100 lines · 20.0 lines/s",
+        "repro: 300 lines · 20.0 lines/s",
+        "repro: 500 lines · 20.0 lines/s · 50.0 % read",
+    ]

@@ -6,7 +6,7 @@ from math import fsum
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_translator import LINES, SHAPE, translator_of
 
@@ -44,7 +44,8 @@ def lines_of(translator: Translator, splitting: Splitting, n_best: int = 1) -> L
     return LineTranslator(translator, searched(translator, DECODING, n_best), splitting, n_best)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
+@example(text="A\u2028. Then B\u0085. End", language="en")
 @given(text=TEXTS, language=st.sampled_from(["en", "de", "fr", "DE-at", "zh", "xx", ""]))
 def test_sentences_together_hold_all_that_is_no_white_space(text: str, language: str) -> None:
     sentences = splitter(language)(text)
