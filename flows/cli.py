@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration, 130 interrupted.
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -67,6 +68,8 @@ def _guarded(command: Callable[[], Any], debug: bool) -> int:
         say("interrupted; what was finished is kept, and the same command goes on from there")
         return 130
     except BrokenPipeError:
+        # Whoever read has left: what is still buffered would fail again at the end, and say so.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
         if debug:

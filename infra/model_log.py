@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,17 @@ class TextModel:
     """A model from lines of text to lines of text.
 
     ``code`` is the file that sets the model, ``package`` the folder it imports from, ``folders`` what it loads, by the
-    name it looks for, ``options`` the params of ``predict`` with their defaults, ``libraries`` what must be installed.
+    name it looks for, ``options`` the params of ``predict`` with their defaults, ``libraries`` what must be installed,
+    ``config`` what the code is told of the model when it is loaded.
     """
 
     code: Path
     package: Path
     folders: Mapping[str, Path]
-    options: Mapping[str, int | float]
+    options: Mapping[str, int | float | str]
     libraries: Sequence[str]
     example: Sequence[str]
+    config: Mapping[str, int | str] = field(default_factory=dict)
 
 
 def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mapping[str, float]) -> str:
@@ -78,7 +80,7 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
         folders[name] = str(scratch / "in" / name)
     package = scratch / "in" / model.package.name
     shutil.copytree(model.package, package, ignore=shutil.ignore_patterns("__pycache__"))
-    kinds = {int: DataType.long, float: DataType.double}
+    kinds = {int: DataType.long, float: DataType.double, str: DataType.string}
     options = [ParamSpec(name, kinds[type(value)], value) for name, value in model.options.items()]
     text = Schema([ColSpec(DataType.string)])
     # It warns about the missing type hint on predict, which would drop the params; and it resets the warning filters.
@@ -94,6 +96,7 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
             signature=ModelSignature(text, text, ParamSchema(options)),
             input_example=(list(model.example), dict(model.options)),
             pip_requirements=requirements(model.libraries),
+            model_config=dict(model.config),
         )
 
 

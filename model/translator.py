@@ -4,9 +4,8 @@ It sorts by length and forms batches inside; callers see only their own order. I
 folders that it is loaded from. Shape suffixes are those of ``model.transformer``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -128,7 +127,8 @@ class Translator:
     def translate(
         self, lines: Sequence[str], decoding: Decoding, progress: Progress | None = None
     ) -> list[Translation]:
-        """Translate lines; the answers are in their order, and an empty line stays empty.
+        """Translate lines, each a sentence; the answers are in their order, and an empty line stays empty. Whoever has
+        longer ones takes ``model.lines``.
 
         Raises ValueError naming the line (counted from 1) whose source is too long for the model.
         """
@@ -136,17 +136,6 @@ class Translator:
         for number, source in enumerate(sources, start=1):
             self.check_source(source, f"line {number}")
         return [self.translation(hypothesis) for hypothesis in self.search(sources, decoding, progress)]
-
-    def stream(self, lines: Iterable[str], decoding: Decoding, at_once: int = 1_024) -> Iterator[Translation]:
-        """Translate lines as they come, ``at_once`` at a time: memory stays bounded. Raises as ``translate`` does."""
-        lines = iter(lines)
-        done = 0
-        while chunk := list(islice(lines, at_once)):
-            sources = self.vocabulary.encode_source([line.strip() for line in chunk])
-            for number, source in enumerate(sources, start=done + 1):
-                self.check_source(source, f"line {number}")
-            yield from (self.translation(hypothesis) for hypothesis in self.search(sources, decoding))
-            done += len(chunk)
 
     def check_source(self, source: Sequence[int], name: str) -> None:
         """Raise ValueError naming the source, its length and the limit where it is too long."""
@@ -208,14 +197,18 @@ class Translator:
         decoding: Decoding,
         prefixes: Prefixes | None = None,
         progress: Progress | None = None,
+        first: int = 0,
     ) -> list[Hypothesis]:
-        """One output of each source, drawn by its probabilities; of ``decoding`` only the lengths count."""
+        """One output of each source, drawn by its probabilities; of ``decoding`` only the lengths count.
+
+        ``first`` is the number of the first source among all that are drawn with this seed: no two share their chances.
+        """
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[Hypothesis]:
             step = CachedStep(self.model, [[*sources[n], EOS] for n in numbers], self.device)
             wishes = [self.wish(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
-            return sample(step, wishes, sampling, SYMBOLS, self.device, numbers)
+            return sample(step, wishes, sampling, SYMBOLS, self.device, [first + n for n in numbers])
 
         return self._in_batches(sources, find, NOTHING, progress)
 

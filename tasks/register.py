@@ -21,10 +21,10 @@ from infra.registry import Version, create_version, set_alias, stands, versions
 from infra.run_note import is_number
 from infra.site import Site
 from infra.store import Artifact, Manifest, Store
-from model.config import Decoding
+from model.config import Decoding, from_json
 from tasks.stage import Facts, progress, stage, stage_run, tracker
 
-LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors")
+LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sentencex")
 """What the package ``model`` needs where a registered model is loaded."""
 UNNAMED = ("download",)
 """Stages whose many keys would bury the others among a version's tags; the keys after them depend on them."""
@@ -32,8 +32,10 @@ DATA = ("prepare_sets", "clean", "learn_bpe", "average")
 """Stages whose content is what a version was made from and measured on."""
 
 
-def translator_model(weights: Artifact, vocabulary: Artifact) -> TextModel:
-    """The model as MLflow is to store it, its code the package ``model`` as it is now."""
+def translator_model(
+    weights: Artifact, vocabulary: Artifact, decoding: Decoding, text: Mapping[str, int | str]
+) -> TextModel:
+    """The model as MLflow is to store it, its code the package ``model`` as it is now; ``text`` is ``trained_on``."""
     found = find_spec("model.pyfunc")
     assert found, "the package model has its pyfunc file"
     assert found.origin
@@ -41,10 +43,32 @@ def translator_model(weights: Artifact, vocabulary: Artifact) -> TextModel:
         code=Path(found.origin),
         package=Path(found.origin).parent,
         folders={"weights": weights.path(), "vocabulary": vocabulary.path()},
-        options={name: value for name, value in asdict(Decoding()).items() if is_number(value)},
+        options={**{name: value for name, value in asdict(decoding).items() if is_number(value)}, "split": "always"},
         libraries=LIBRARIES,
         example=("A dog runs.",),
+        config=text,
     )
+
+
+def trained_on(weights: Artifact) -> dict[str, int | str]:
+    """What whoever translates must know of the training text, as far as its manifests are there: its languages, and
+    ``max_pieces``, the longest side of a pair."""
+    store = Store(weights.folder.parents[1])
+    told: dict[str, Any] = {}
+    manifest = store.manifest(weights.stage, weights.key)
+    # Not any stage above: where training began with another run's weights, that run's text is above as well.
+    for name in ("training", "shards", "pairs"):
+        above = manifest.arguments.get(name) if manifest else None
+        manifest = store.manifest(above["artifact"], above["key"]) if above else None
+        if manifest:
+            told |= {**manifest.arguments.get("corpus", {}), **manifest.arguments.get("sharding", {})}
+    return {name: told[name] for name in ("source_language", "target_language", "max_pieces") if name in told}
+
+
+def decoded_by(made: Mapping[str, Manifest], dev: str) -> Decoding:
+    """How the dev set was decoded, which is how the version is to be used."""
+    found = made[f"translate.{dev}"].arguments["decoding"] if f"translate.{dev}" in made else {}
+    return from_json(Decoding, {name: value for name, value in found.items() if name != "class"})
 
 
 def descent(artifacts: Iterable[Artifact]) -> dict[str, Manifest]:
@@ -88,6 +112,7 @@ def version_tags(
             tags[f"key.{name}"] = manifest.key
         if manifest.stage in DATA:
             tags[f"digest.{name}"] = manifest.content
+    tags |= {f"decoding.{name}": json.dumps(value) for name, value in asdict(decoded_by(made, dev)).items()}
     if "train" in made:
         tags["git_commit.train"] = f"{made['train'].made.get('commit', '')}"
     return tags
@@ -198,8 +223,10 @@ def register(
             run_id, "dev" if name == dev else "test", name, pairs.content, f"prepare_sets/{pairs.key}", profile
         )
     progress(1, 3, "model")
-    tags = version_tags(scores, sets, dev, made)
-    registered = register_version(record.uri, run_id, run_name, translator_model(weights, vocabulary), tags, modified)
+    text = trained_on(weights)
+    tags = version_tags(scores, sets, dev, made) | {name: f"{value}" for name, value in text.items()}
+    model = translator_model(weights, vocabulary, decoded_by(made, dev), text)
+    registered = register_version(record.uri, run_id, run_name, model, tags, modified)
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
     progress(3, 3, f"{run_name}/{registered['version']}")
     return {

@@ -14,6 +14,7 @@ STANDARD = sys.stdlib_module_names
 NODE = {"torch", "numpy", "pyarrow", "tokenizers", "safetensors"}
 OTHERS = {
     "model.pyfunc": {"mlflow", "pandas"},
+    "model.sentences": {"sentencex"},
     "model.export.ctranslate2": {"ctranslate2"},
     "model.export.serving": {"ctranslate2"},
     "model.export.huggingface": {"transformers"},

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -23,7 +24,15 @@ SMALL = small_run(pathlib.Path({{mirror!r}}))
 PREDICT = """
 import mlflow
 model = mlflow.pyfunc.load_model("models:/small@champion")
-print(len(model.predict(["The dog sees a cat.", ""])))
+lines = ["The dog sees a cat. A man runs.", ""]
+whole = model.predict(lines)
+split = model.predict(lines, params={"split": "always"})
+alone = model.predict(["The dog sees a cat.", "A man runs."])
+print(len(whole), split == [" ".join(alone), ""])
+try:
+    model.predict(["cat " * 2000])
+except ValueError as error:
+    print(error)
 """
 
 
@@ -114,7 +123,40 @@ def test_the_model_is_listed_loaded_and_translates(here: Path) -> None:
     assert done.stdout.split("\n")[1] == ""
     environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{here / 'root' / 'mlflow.db'}"}
     loaded = subprocess.run([sys.executable, "-c", PREDICT], env=environment, capture_output=True, text=True, cwd=here)
-    assert loaded.stdout.strip() == "2", loaded.stderr
+    first, second = loaded.stdout.splitlines()
+    assert first == "2 True", loaded.stderr
+    assert re.fullmatch(r"line 1 has a sentence of \d+ pieces, the longest that this model takes has 1000", second)
+
+
+def test_files_and_pipes_are_translated_line_by_line(here: Path) -> None:
+    text, out = here / "in.txt", here / "out.txt"
+    text.write_bytes(b"The dog sees a cat. A man runs.\n\nA cat\xff.\r\n" + b"cat " * 2000)
+    done = repro("translate", str(text), str(out), "--model", "small", "--split", "always", "--beam", "2")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search(r"line 4 has a sentence of \d+ pieces, the longest that this model takes has 1000", done.stderr)
+    assert "not UTF-8, U+FFFD stands for what could not be read: line 3" in done.stderr
+    lines = out.read_bytes().split(b"\n")
+    assert [bool(line) for line in lines] == [True, False, True, False, False]
+    told = repro("translate", "--model", "small", "-", "--n-best", "2", "--beam", "3", stdin="A cat.\n\n")
+    first, second = map(json.loads, told.stdout.splitlines())
+    assert [each["text"] for each in second["hypotheses"]] == [""]
+    assert len(first["hypotheses"]) == 2
+    assert first["hypotheses"][0]["score"] >= first["hypotheses"][1]["score"]
+
+
+def test_an_answer_comes_before_the_input_ends_and_a_reader_may_leave(here: Path) -> None:
+    words = [*REPRO, "translate", "--model", "small", "--beam", "1"]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    process.stdin.write(b"A cat.\n")
+    process.stdin.flush()
+    assert process.stdout.readline().endswith(b"\n")
+    process.stdout.close()
+    process.stdin.write(b"A cat.\n")
+    process.stdin.close()
+    assert (process.wait(100), process.stderr.read()) == (1, b"")
 
 
 def test_unknown_models_name_their_neighbours(here: Path) -> None:

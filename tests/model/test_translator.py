@@ -66,7 +66,6 @@ def test_a_line_is_translated_the_same_alone_and_in_any_batch(
     translator.batch_pieces = budget
     together = translator.translate([LINES[n] for n in order], DECODING)
     assert same(together, [alone[n] for n in order])
-    assert same(list(translator.stream(iter(LINES), DECODING, at_once=2)), alone)
 
 
 def test_an_empty_line_stays_empty_and_costs_nothing(translator: Translator) -> None:
@@ -83,8 +82,6 @@ def test_a_line_that_is_too_long_is_named_with_its_length_and_the_limit(vocabula
     length = len(translator.vocabulary.encode_source([longest])[0])
     with pytest.raises(ValueError, match=rf"line 2 has {length} pieces, .* takes has {limit}"):
         translator.translate(["A dog", longest], DECODING)
-    with pytest.raises(ValueError, match=rf"line 3 has {length} pieces, .* takes has {limit}"):
-        list(translator.stream(["A dog", "A dog", longest], DECODING, at_once=2))
 
 
 def test_learned_positions_bound_the_output(vocabulary: Path) -> None:
@@ -183,6 +180,8 @@ def test_what_is_drawn_does_not_depend_on_the_batch(translator: Translator, budg
     found = translator.sample(SOURCES, sampling, DECODING, {0: [40, 41]})
     assert [h.pieces for h in found] == [h.pieces for h in expected]
     assert found[0].pieces[:2] == (40, 41)
+    parts = [translator.sample(SOURCES[n : n + 2], sampling, DECODING, first=n) for n in (0, 2)]
+    assert [h.pieces for part in parts for h in part][1:] == [h.pieces for h in expected][1:]
     assert translator.sample(SOURCES, Sampling(seed=5), DECODING) != translator.sample(SOURCES, Sampling(), DECODING)
 
 

@@ -23,7 +23,16 @@ from infra.site import Site
 from infra.store import Artifact, Store
 from infra.tracking import Tracker
 from model.config import Decoding
-from tasks.register import _still_registered, decide, descent, register, register_version, version_tags
+from tasks.register import (
+    _still_registered,
+    decide,
+    decoded_by,
+    descent,
+    register,
+    register_version,
+    trained_on,
+    version_tags,
+)
 from tasks.stage import Call, Surroundings, surroundings
 
 CODE = """
@@ -42,13 +51,25 @@ mlflow.models.set_model(Toy())
 
 
 def sealed(
-    store: Store, stage: str, files: Mapping[str, str], *inputs: Artifact, item: str = "", **facts: Any
+    store: Store,
+    stage: str,
+    files: Mapping[str, str],
+    *inputs: Artifact,
+    item: str = "",
+    arguments: Mapping[str, Any] | None = None,
+    **facts: Any,
 ) -> Artifact:
     key = f"{stage}{item}".ljust(20, "0")
     partial = store.partial(stage, key, resume=False)
     for name, text in files.items():
         (partial / name).write_text(text)
-    description = {"version": 1, "arguments": {}, "facts": facts, "seconds": 0.0, "made": {"commit": "c0ffee"}}
+    description = {
+        "version": 1,
+        "arguments": arguments or {},
+        "facts": facts,
+        "seconds": 0.0,
+        "made": {"commit": "c0ffee"},
+    }
     made_from = {f"{a.stage}/{a.key}": a.content for a in inputs}
     return store.seal(partial, {**description, "stage": stage, "key": key, "item": item, "inputs": made_from})
 
@@ -126,6 +147,36 @@ def test_a_version_says_scores_protocol_descent_and_commit(house: House) -> None
     assert {"key.clean", "key.learn_bpe", "key.average", "digest.clean", "git_commit", "key.score.val"} <= set(tags)
     assert tags["git_commit.train"] == "c0ffee"
     assert not [tag for tag in tags if "download" in tag]
+
+
+def test_a_version_says_what_text_it_was_trained_on_not_what_its_start_was(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def trained(name: str, language: str, *start: Artifact) -> Artifact:
+        def made(stage: str, item: str, arguments: Mapping[str, Any], *inputs: Artifact) -> Artifact:
+            return sealed(store, stage, {}, *inputs, item=name + item, arguments=arguments)
+
+        def said(artifact: Artifact) -> dict[str, str]:
+            return {"artifact": artifact.stage, "key": artifact.key}
+
+        clean = made("clean", "", {"corpus": {"source_language": language, "target_language": "en", "name": "toy"}})
+        shards = made("shard", "train", {"pairs": said(clean), "sharding": {"max_pieces": 80, "min_pieces": 1}}, clean)
+        dev = made("shard", "dev", {"sharding": {"max_pieces": 2**31 - 1}})
+        training = made("train", "", {"dev": said(dev), "shards": said(shards)}, *start, dev, shards)
+        return made("average", "", {"training": said(training)}, training)
+
+    weights = trained("b", "fr", trained("a", "de"))
+    assert trained_on(weights) == {"source_language": "fr", "target_language": "en", "max_pieces": 80}
+    assert trained_on(Artifact("average", "gone", tmp_path / "average" / "gone")) == {}
+
+
+def test_a_version_is_used_as_its_dev_set_was_decoded(house: House) -> None:
+    decoding = {"class": "Decoding", "beam": 4, "alpha": 2.0, "max_extra": 50}
+    hypotheses = sealed(house.store, "translate", {}, item="val", arguments={"decoding": decoding})
+    made = descent([hypotheses])
+    assert decoded_by(made, "val") == Decoding(alpha=2.0)
+    assert decoded_by({}, "val") == Decoding()
+    assert version_tags(house.scores, house.sets, "val", made)["decoding.alpha"] == "2.0"
 
 
 def test_equal_references_are_the_same_dev_set_in_any_file(house: House) -> None:
@@ -229,8 +280,9 @@ def test_without_mlflow_the_stage_fails_and_may_be_tried_again(house: House, tmp
 def test_what_mlflow_is_given_fits_the_translator(house: House) -> None:
     from tasks.register import translator_model
 
-    model = translator_model(house.weights, house.vocabulary)
+    model = translator_model(house.weights, house.vocabulary, Decoding(alpha=2.0), {"source_language": "de"})
     assert (model.package / "pyfunc.py") == model.code
-    assert set(model.options) <= set(vars(Decoding()))
-    assert {"beam", "alpha"} <= set(model.options)
+    assert set(model.options) <= {*vars(Decoding()), "split"}
+    assert model.config == {"source_language": "de"}
+    assert (model.options["beam"], model.options["alpha"]) == (4, 2.0)
     assert model.folders == {"weights": house.weights.path(), "vocabulary": house.vocabulary.path()}
