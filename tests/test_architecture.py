@@ -12,6 +12,13 @@ HOUSE = Path(__file__).resolve().parents[1]
 PACKAGES = ("flows", "tasks", "model", "infra")
 STANDARD = sys.stdlib_module_names
 NODE = {"torch", "numpy", "pyarrow", "tokenizers", "safetensors"}
+OTHERS = {
+    "model.pyfunc": {"mlflow", "pandas"},
+    "model.export.ctranslate2": {"ctranslate2"},
+    "model.export.serving": {"ctranslate2"},
+    "model.export.huggingface": {"transformers"},
+}
+"""Modules that no node needs, and the libraries that each of them alone may know besides."""
 TORCH_FREE = {
     "model.config",
     "model.fields",
@@ -54,7 +61,7 @@ def test_imports_go_one_way(path: Path) -> None:
     siblings = roots(path) & set(PACKAGES) - {package}
     if package == "model":
         outside = roots(path) - STANDARD - NODE - {"model"}
-        assert outside <= ({"mlflow", "pandas"} if name == "model.pyfunc" else set())
+        assert outside <= OTHERS.get(name, set())
         if name in TORCH_FREE:
             assert "torch" not in roots(path)
     if package == "infra":

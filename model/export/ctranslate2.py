@@ -1,0 +1,135 @@
+"""A Transformer as CTranslate2 has it: weights and pieces in, a folder for ``ctranslate2.Translator`` out.
+
+CTranslate2 adds eos to a source and begins a target with bos by itself. It has one width for queries, keys and values
+of a head: the narrower are filled up with zeros, which changes no product, and the scores are still divided by the
+square root of the paper's d_k. It knows nothing of search: ``model.export.serving`` goes with the folder.
+
+Shape suffixes: H heads     K d_k     V d_v     W the wider of both     D d_model     N vocabulary     P positions
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from ctranslate2.specs import TransformerSpec
+from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
+from torch import Tensor, nn
+
+from model.attention import Attention
+from model.bpe import BOS, EOS, SPECIALS, UNK
+from model.config import Model
+from model.fields import require
+from model.transformer import FeedForward, Positions, Transformer, sinusoid
+
+Quantization = Literal["float32", "int8"]
+POSITIONS = 2_048
+"""Rows of a table of sines and cosines at least, which elsewhere grows as it is asked for."""
+
+
+def write_ctranslate2(
+    model: Transformer,
+    source_pieces: Sequence[str],
+    target_pieces: Sequence[str],
+    folder: Path,
+    quantization: Quantization = "float32",
+) -> None:
+    """Write what ``ctranslate2.Translator`` loads into a folder that exists.
+
+    ``int8`` makes whole numbers of the matrices and embeddings, each row with its own scale. Raises ValueError where
+    pieces are not as many as the model's, or named twice.
+    """
+    require(quantization in get_args(Quantization), "quantization", quantization, ", ".join(get_args(Quantization)))
+    for name, pieces, size in (
+        ("source_pieces", source_pieces, model.source_size),
+        ("target_pieces", target_pieces, model.target_size),
+    ):
+        require(len(set(pieces)) == size, name, len(set(pieces)), f"{size} different ones, as many as the model's")
+    spec = specification(model)
+    spec.register_source_vocabulary(list(source_pieces))
+    spec.register_target_vocabulary(list(target_pieces))
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(folder))
+
+
+@torch.no_grad()
+def specification(model: Transformer) -> TransformerSpec:
+    """The model in CTranslate2's names, without its vocabulary."""
+    config = model.config
+    width = max(config.d_k, config.d_v)
+    options = {"pre_norm": config.norm == "pre"}
+    if config.heads * width != config.d_model:
+        options["head_dim"] = width
+    spec = TransformerSpec(
+        TransformerEncoderSpec(config.layers, config.heads, **options),
+        TransformerDecoderSpec(config.layers, config.heads, **options),
+    )
+    for stack, ours, embeddings, positions, norm in (
+        (spec.encoder, model.encoder, spec.encoder.embeddings[0], model.source_positions, model.encoder_norm),
+        (spec.decoder, model.decoder, spec.decoder.embeddings, model.target_positions, model.decoder_norm),
+    ):
+        embeddings.weight = array(model.input_ND if stack is spec.encoder else model.target_embedding)
+        stack.position_encodings.encodings = table(positions)
+        if isinstance(norm, nn.LayerNorm):
+            set_norm(stack.layer_norm, norm)
+        for theirs, layer in zip(stack.layer, ours, strict=True):
+            set_attention(theirs.self_attention, layer.attention, layer.around_attention.norm, config)
+            if stack is spec.decoder:
+                set_attention(theirs.attention, layer.cross, layer.around_cross.norm, config)
+            set_feed_forward(theirs.ffn, layer.feed_forward, layer.around_feed_forward.norm)
+    spec.decoder.projection.weight = array(model.output_ND)
+    spec.config.bos_token = spec.config.decoder_start_token = SPECIALS[BOS]
+    spec.config.eos_token, spec.config.unk_token = SPECIALS[EOS], SPECIALS[UNK]
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = model.encoder[0].around_attention.norm.eps
+    return spec
+
+
+def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Model) -> None:
+    """An attention, its matrices side by side as both keep them: W^Q, W^K and W^V, or W^Q alone first."""
+    bare = [weight for name, weight in ours.named_parameters() if not name.startswith("out.")]
+    parts = torch.cat(bare).split(ours.widths)
+    width = max(config.d_k, config.d_v)
+    q_HWxD, k_HWxD, v_HWxD = (widened(part, config.heads, width) for part in parts)
+    if len(theirs.linear) == 2:
+        theirs.linear[0].weight = array(torch.cat([q_HWxD, k_HWxD, v_HWxD]))
+    else:
+        theirs.linear[0].weight = array(q_HWxD)
+        theirs.linear[1].weight = array(torch.cat([k_HWxD, v_HWxD]))
+    theirs.linear[-1].weight = array(widened(ours.out.weight.T, config.heads, width).T)
+    theirs.linear[-1].bias = array(ours.out.bias)
+    if width != config.d_k:
+        theirs.queries_scale = np.float32(1 / math.sqrt(config.d_k))
+    set_norm(theirs.layer_norm, norm)
+
+
+def set_feed_forward(theirs: Any, ours: FeedForward, norm: nn.LayerNorm) -> None:
+    """Both dense layers with their biases; CTranslate2's activation is a ReLU unless told otherwise."""
+    for linear, layer in ((theirs.linear_0, ours.inner), (theirs.linear_1, ours.outer)):
+        linear.weight, linear.bias = array(layer.weight), array(layer.bias)
+    set_norm(theirs.layer_norm, norm)
+
+
+def set_norm(theirs: Any, norm: nn.LayerNorm) -> None:
+    theirs.gamma, theirs.beta = array(norm.weight), array(norm.bias)
+
+
+def widened(matrix: Tensor, heads: int, width: int) -> Tensor:
+    """The rows of each head (H * K or H * V, D) filled up with zeros to (H * W, D)."""
+    by_head = matrix.unflatten(0, (heads, -1))
+    return nn.functional.pad(by_head, (0, 0, 0, width - by_head.shape[1])).flatten(0, 1)
+
+
+def table(positions: Positions) -> np.ndarray[Any, Any]:
+    """What is added to embeddings, (P, D). CTranslate2 would make sines and cosines in another order (§3.5)."""
+    rows, d_model = positions.table.shape
+    return array(positions.table if positions.learned else sinusoid(max(rows, POSITIONS), d_model))
+
+
+def array(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """A copy of its own in float32, row by row."""
+    copy: np.ndarray[Any, Any] = tensor.detach().to("cpu", torch.float32).contiguous().numpy().copy()
+    return copy
