@@ -22,7 +22,7 @@ from model.attention import Attention
 from model.bpe import BOS, EOS, SPECIALS, UNK
 from model.config import Model
 from model.fields import require
-from model.transformer import FeedForward, Positions, Transformer, sinusoid
+from model.transformer import DecoderLayer, EncoderLayer, FeedForward, Positions, Transformer, sinusoid
 
 Quantization = Literal["float32", "int8"]
 POSITIONS = 2_048
@@ -60,26 +60,28 @@ def specification(model: Transformer) -> TransformerSpec:
     """The model in CTranslate2's names, without its vocabulary."""
     config = model.config
     width = max(config.d_k, config.d_v)
-    options = {"pre_norm": config.norm == "pre"}
+    options: dict[str, Any] = {"pre_norm": config.norm == "pre"}
     if config.heads * width != config.d_model:
         options["head_dim"] = width
     spec = TransformerSpec(
         TransformerEncoderSpec(config.layers, config.heads, **options),
         TransformerDecoderSpec(config.layers, config.heads, **options),
     )
-    for stack, ours, embeddings, positions, norm in (
-        (spec.encoder, model.encoder, spec.encoder.embeddings[0], model.source_positions, model.encoder_norm),
-        (spec.decoder, model.decoder, spec.decoder.embeddings, model.target_positions, model.decoder_norm),
-    ):
-        embeddings.weight = array(model.input_ND if stack is spec.encoder else model.target_embedding)
+    halves: list[tuple[Any, Sequence[EncoderLayer | DecoderLayer], Positions, nn.Module]] = [
+        (spec.encoder, model.encoder, model.source_positions, model.encoder_norm),
+        (spec.decoder, model.decoder, model.target_positions, model.decoder_norm),
+    ]
+    for stack, ours, positions, norm in halves:
         stack.position_encodings.encodings = table(positions)
         if isinstance(norm, nn.LayerNorm):
             set_norm(stack.layer_norm, norm)
         for theirs, layer in zip(stack.layer, ours, strict=True):
             set_attention(theirs.self_attention, layer.attention, layer.around_attention.norm, config)
-            if stack is spec.decoder:
+            if isinstance(layer, DecoderLayer):
                 set_attention(theirs.attention, layer.cross, layer.around_cross.norm, config)
             set_feed_forward(theirs.ffn, layer.feed_forward, layer.around_feed_forward.norm)
+    spec.encoder.embeddings[0].weight = array(model.input_ND)
+    spec.decoder.embeddings.weight = array(model.target_embedding)
     spec.decoder.projection.weight = array(model.output_ND)
     spec.config.bos_token = spec.config.decoder_start_token = SPECIALS[BOS]
     spec.config.eos_token, spec.config.unk_token = SPECIALS[EOS], SPECIALS[UNK]
@@ -90,8 +92,8 @@ def specification(model: Transformer) -> TransformerSpec:
 
 def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Model) -> None:
     """An attention, its matrices side by side as both keep them: W^Q, W^K and W^V, or W^Q alone first."""
-    bare = [weight for name, weight in ours.named_parameters() if not name.startswith("out.")]
-    parts = torch.cat(bare).split(ours.widths)
+    bare: list[Tensor] = [weight for name, weight in ours.named_parameters() if not name.startswith("out.")]
+    parts = torch.split(torch.cat(bare), ours.widths)
     width = max(config.d_k, config.d_v)
     q_HWxD, k_HWxD, v_HWxD = (widened(part, config.heads, width) for part in parts)
     if len(theirs.linear) == 2:
@@ -119,7 +121,7 @@ def set_norm(theirs: Any, norm: nn.LayerNorm) -> None:
 
 def widened(matrix: Tensor, heads: int, width: int) -> Tensor:
     """The rows of each head (H * K or H * V, D) filled up with zeros to (H * W, D)."""
-    by_head = matrix.unflatten(0, (heads, -1))
+    by_head = matrix.reshape(heads, -1, matrix.shape[1])
     return nn.functional.pad(by_head, (0, 0, 0, width - by_head.shape[1])).flatten(0, 1)
 
 
