@@ -11,6 +11,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 
 from flows.commands.compare import compare
+from flows.commands.export import export
 from flows.commands.models import models
 from flows.commands.run import plan_command, run_command, runs
 from flows.commands.translate import translate
@@ -42,6 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plan": plan_command,
     "translate": translate,
     "compare": compare,
+    "export": export,
     "models": models,
 }
 for name, command in COMMANDS.items():

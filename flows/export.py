@@ -1,0 +1,102 @@
+"""A trained model for other programs: which weights, vocabulary and search the words mean, and a folder of its own.
+
+``demo@champion`` and ``demo/3`` are versions of the registry; any other word is a run, of which the newest record
+counts that reached its translations.
+"""
+
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from flows import records
+from infra.faults import BadConfiguration, BadData
+from infra.registry import local_folder, resolve
+from infra.site import Site
+from infra.store import Store
+from model.config import Decoding, from_json
+from model.endings import BadData as Broken
+
+Target = Literal["ctranslate2", "huggingface"]
+Quantization = Literal["float32", "int8"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A name, the folders of weights and vocabulary, and the search that the model was scored with."""
+
+    name: str
+    weights: Path
+    vocabulary: Path
+    decoding: Decoding
+
+
+def trained_of(words: str, site: Site) -> Trained:
+    """The trained model that the words mean. Raises BadConfiguration where there is none, or it is gone."""
+    store = Store(site.root)
+    if "@" in words or "/" in words:
+        version = resolve(site.tracking, words)
+        folder = local_folder(site.tracking, version)
+        scores = _arguments(store, words, "score", version.tags.get(f"key.score.{version.dev}", ""))
+        told = _arguments(store, words, "translate", scores["hypotheses"]["key"])
+        name = f"{version.name}/{version.version}"
+        return Trained(name, folder / "weights", folder / "vocabulary", _decoding(told))
+    keys = records.last_keys(site.root, words, "translate")
+    if not keys:
+        raise BadConfiguration(f"{words!r} has translated nothing here: run it, or name a version as in demo@champion")
+    told = _arguments(store, words, "translate", next(iter(keys.values())))
+    weights, vocabulary = (
+        store.folder(told[name]["artifact"], told[name]["key"]) for name in ("weights", "vocabulary")
+    )
+    for folder in (weights, vocabulary):
+        if not folder.is_dir():
+            raise BadConfiguration(f"{words!r} was made from {folder}, but that artifact is not there")
+    return Trained(words, weights, vocabulary, _decoding(told))
+
+
+def export(trained: Trained, to: Target, quantization: Quantization, out: Path) -> None:
+    """Write the folder ``out``, whole or not at all.
+
+    Raises BadConfiguration where it is there already, a library is missing, or the format has no such model.
+    """
+    if out.exists():
+        raise BadConfiguration(f"{out} is there already: remove it, or name another folder with --out")
+    if to == "huggingface" and quantization != "float32":
+        raise BadConfiguration(f"--quantization is {quantization!r}, allowed is float32 where --to is huggingface")
+    partial = out.with_name(f"{out.name}.partial-{uuid.uuid4().hex[:8]}")
+    partial.mkdir(parents=True)
+    try:
+        given = (trained.name, trained.weights, trained.vocabulary, trained.decoding, partial)
+        if to == "ctranslate2":
+            from model.export.ctranslate2 import write_folder
+
+            write_folder(*given, quantization)
+        else:
+            from model.export import huggingface
+
+            huggingface.write_folder(*given)
+        partial.rename(out)
+    except ModuleNotFoundError as error:
+        if error.name not in ("ctranslate2", "transformers"):
+            raise
+        raise BadConfiguration(f"{error.name} is not installed here: pip install 'repro[{to}]'") from error
+    except Broken as error:
+        raise BadData(f"{error}") from error
+    except ValueError as error:
+        raise BadConfiguration(f"{trained.name} cannot be exported to {to}: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _arguments(store: Store, words: str, stage: str, key: str) -> Mapping[str, Any]:
+    manifest = store.manifest(stage, key) if key else None
+    if manifest is None:
+        place = store.folder(stage, key) if key else f"no known {stage}"
+        raise BadConfiguration(f"how {words!r} was searched is told by {place}, but that artifact is not there")
+    return manifest.arguments
+
+
+def _decoding(arguments: Mapping[str, Any]) -> Decoding:
+    return from_json(Decoding, {name: value for name, value in arguments["decoding"].items() if name != "class"})
