@@ -70,13 +70,13 @@ def export(trained: Trained, to: Target, quantization: Quantization, out: Path) 
     try:
         given = (trained.name, trained.weights, trained.vocabulary, trained.decoding, partial)
         if to == "ctranslate2":
-            from model.export.ctranslate2 import write_folder
+            from model.export.ctranslate2 import write_folder as write_for_ctranslate2
 
-            write_folder(*given, quantization)
+            write_for_ctranslate2(*given, quantization)
         else:
-            from model.export import huggingface
+            from model.export.huggingface import write_folder as write_for_transformers
 
-            huggingface.write_folder(*given)
+            write_for_transformers(*given)
         partial.rename(out)
     except ModuleNotFoundError as error:
         if error.name not in ("ctranslate2", "transformers"):

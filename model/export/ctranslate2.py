@@ -57,8 +57,8 @@ Whoever calls `ctranslate2.Translator` alone should know:
   a source and bos to a target by itself. Hypotheses are joined by `tokenizer.target.json` where there is one, else by
   `tokenizer.json`.
 - `search.json` holds the search that the model was scored with. Its `alpha` is that of ((5 + length) / 6) ** alpha,
-  which is not CTranslate2's `length_penalty` (length ** penalty): `translate.py` asks for all hypotheses with their
-  scores and ranks them anew.
+  which is not CTranslate2's `length_penalty` (length ** penalty): `translate.py` asks for a beam of hypotheses with
+  their log-probabilities and ranks them itself.
 - Sources of more than {positions} pieces, eos counted, are too long.
 """
 

@@ -1,11 +1,11 @@
-"""A Transformer as Hugging Face's transformers have it: weights and a vocabulary in, a folder for ``Auto…`` classes out.
+"""A Transformer as Hugging Face has it: weights and a vocabulary in, a folder for transformers' Auto classes out.
 
-Three of its families compute exactly what a ``Model`` does, each for some of its shapes: Marian post-LN with sines and
-cosines, Pegasus the same with pre-LN, Blenderbot pre-LN with learned positions. None has post-LN with learned positions,
-or heads wider than d_model / heads; narrower ones are filled up with zeros, and the queries scaled in return.
+Three of their families compute exactly what a ``Model`` does, each for some of its shapes: Marian is post-LN with sines
+and cosines, Pegasus the same with pre-LN, Blenderbot pre-LN with learned positions. None is post-LN with learned
+positions, or has heads wider than d_model / heads; narrower ones are filled up with zeros, and the queries scaled.
 
-The families keep all sines before all cosines, not side by side (§3.5). Positions are added to embeddings, and every
-other part of the model takes features in any order as long as it is one order: so all are put into that of the positions.
+The families keep all sines before all cosines, not side by side (§3.5). Positions are added to embeddings, and the rest
+of the model takes features in any order as long as it is one: so all are put into the order of the positions.
 
 Shape suffixes: H heads     K d_k     V d_v     W d_model / heads     D d_model
 """
@@ -63,6 +63,7 @@ def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding,
     model, pieces = load_model(weights), Pieces.load(vocabulary)
     theirs = converted(model)
     theirs.generation_config = generation(decoding, theirs.config.max_position_embeddings)
+    transformers.utils.logging.disable_progress_bar()
     theirs.save_pretrained(folder)
     write_tokenizer(vocabulary / SOURCE_FILE, folder, theirs.config.max_position_embeddings)
     if not pieces.joint:
@@ -106,7 +107,8 @@ def converted(model: Transformer) -> Any:
     theirs = family(of_family(**shape)).eval()
     unset = theirs.load_state_dict(dict(weights_of(model)), strict=False)
     unknown = {name for name in unset.missing_keys if not name.endswith("embed_positions.weight")}
-    assert not unset.unexpected_keys and unknown <= {"final_logits_bias"}, unset
+    assert not unset.unexpected_keys, unset.unexpected_keys
+    assert unknown <= {"final_logits_bias"}, unknown
     return theirs
 
 
@@ -189,9 +191,9 @@ def widened(matrix: Tensor, heads: int, width: int) -> Tensor:
 
 def generation(decoding: Decoding, positions: int) -> Any:
     """The nearest that ``generate`` has to a search; pieces that are never written are suppressed."""
+    penalty = {"length_penalty": decoding.alpha} if decoding.beam > 1 else {}
     return transformers.GenerationConfig(
         num_beams=decoding.beam,
-        length_penalty=decoding.alpha,
         max_length=min(LONGEST, positions),
         early_stopping=False,
         pad_token_id=PAD,
@@ -199,6 +201,7 @@ def generation(decoding: Decoding, positions: int) -> Any:
         eos_token_id=EOS,
         decoder_start_token_id=BOS,
         suppress_tokens=[PAD, BOS],
+        **penalty,
     )
 
 

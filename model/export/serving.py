@@ -5,16 +5,16 @@ model. Beside it are CTranslate2's files, ``tokenizer.json`` (``tokenizer.target
 vocabulary of its own) and ``search.json``: how this model is searched, and how many positions it has.
 
 The search is that of the model's scores in print, though CTranslate2 divides a log-probability by length ** alpha and
-the paper's by ((5 + length) / 6) ** alpha: here all of a sentence's finished hypotheses are asked for, and ranked anew.
+the paper's by ((5 + length) / 6) ** alpha: here the likeliest hypotheses are asked for, and ranked by the paper's.
 What remains different: pieces that are never written (padding, bos, and eos below the least length) lose their share of
-the probability instead of keeping it, and a batch is cut at one greatest length, that of its longest source.
+the probability instead of keeping it, and where more than a beam of hypotheses end, the least likely are not ranked.
 """
 
 import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ BATCH_PIECES = 1_024
 """Source pieces of a batch, eos and padding counted."""
 EOS = "</s>"
 NEVER = ["<pad>", "<s>"]
-NO_EARLY_EXIT = 1e-9
-"""A length penalty that changes no score, yet keeps CTranslate2 from ending a search at its first hypothesis."""
+NO_PENALTY = 1e-9
+"""Scores stay log-probabilities; at 0 itself CTranslate2 would end a search where nothing likelier can come."""
 
 
 class Folder:
@@ -60,17 +60,24 @@ class Folder:
 
     def search_best(self, sources: Sequence[Sequence[str]], search: Mapping[str, Any]) -> list[list[str]]:
         """The best hypothesis of each source; both are pieces without eos."""
-        found: list[list[str]] = [[] for _ in sources]
+        sizes = [len(source) + 1 for source in sources]
+        found = self._search(sources, batches(sizes, search), search)
+        # A batch goes on to the greatest length of its longest source: who went beyond its own is searched alone.
+        beyond = [[n] for n, pieces in found.items() if len(pieces) >= lengths(search, sizes[n])[1]]
+        found |= self._search(sources, beyond, search)
+        return [found.get(number, []) for number in range(len(sources))]
+
+    def _search(
+        self, sources: Sequence[Sequence[str]], groups: Iterable[list[int]], search: Mapping[str, Any]
+    ) -> dict[int, list[str]]:
+        """The best hypotheses by the numbers of their sources, those of a group being one batch."""
         waiting: list[tuple[int, Any]] = []
-        for batch in batches([len(source) + 1 for source in sources], search):
-            told = translate_arguments(search, max(len(sources[n]) + 1 for n in batch), self.positions)
-            waiting += zip(
-                batch, self.model.translate_batch([sources[n] for n in batch], **told, asynchronous=True), strict=True
-            )
-        for number, result in waiting:
-            answer = result.result()
-            found[number], _ = best(answer.hypotheses, answer.scores, search)
-        return found
+        for group in groups:
+            told = translate_arguments(search, max(len(sources[n]) + 1 for n in group), self.positions)
+            asked = self.model.translate_batch([sources[n] for n in group], **told, asynchronous=True)
+            waiting += zip(group, asked, strict=True)
+        answers = {number: result.result() for number, result in waiting}
+        return {n: best(answer.hypotheses, answer.scores, search)[0] for n, answer in answers.items()}
 
 
 def translate_arguments(search: Mapping[str, Any], source: int, positions: int) -> dict[str, Any]:
@@ -86,7 +93,7 @@ def translate_arguments(search: Mapping[str, Any], source: int, positions: int) 
     return {
         "beam_size": search["beam"],
         "num_hypotheses": search["beam"],
-        "length_penalty": search["alpha"] or NO_EARLY_EXIT,
+        "length_penalty": NO_PENALTY,
         "max_decoding_length": most,
         "min_decoding_length": min(least, most) - 1,
         "max_input_length": 0,
@@ -97,17 +104,15 @@ def translate_arguments(search: Mapping[str, Any], source: int, positions: int) 
 
 
 def best(
-    hypotheses: Sequence[Sequence[str]], scores: Sequence[float], search: Mapping[str, Any]
+    hypotheses: Sequence[Sequence[str]], log_probabilities: Sequence[float], search: Mapping[str, Any]
 ) -> tuple[list[str], float]:
     """The best of a sentence's hypotheses, without eos, and its score under the paper's length penalty.
 
     One that was cut counts only where none ended. A greedy search's only one is taken as it is.
     """
-    asked = search["alpha"] or NO_EARLY_EXIT
     ended = [hypothesis[-1:] == [EOS] for hypothesis in hypotheses]
     ranked = []
-    for hypothesis, score, end in zip(hypotheses, scores, ended, strict=True):
-        log_probability = score * len(hypothesis) ** asked
+    for hypothesis, log_probability, end in zip(hypotheses, log_probabilities, ended, strict=True):
         penalty = ((5 + len(hypothesis)) / 6) ** search["alpha"]
         ranked.append((end, log_probability / penalty, list(hypothesis[:-1] if end else hypothesis)))
     _, score, pieces = max(ranked, key=lambda one: one[:2])
