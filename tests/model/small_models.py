@@ -36,7 +36,7 @@ def name_of(config: Model) -> str:
     return f"{config.norm}-{config.positions}-{'one' if config.tied else 'two'}-{config.d_k}-{config.d_v}"
 
 
-def write_model(folder: Path, config: Model, target_size: int = SIZES[1]) -> tuple[Path, Path]:
+def write_model(folder: Path, config: Model, target_size: int = SIZES[1], gain: float = 4) -> tuple[Path, Path]:
     """Folders of weights and of a vocabulary (one if tied).
 
     Biases and norms are what no initialisation makes them; bos and padding are never likely, as after any training.
@@ -50,20 +50,23 @@ def write_model(folder: Path, config: Model, target_size: int = SIZES[1]) -> tup
         learn(iter([LINES * 3, ["green meadow and men"] * size]), Vocabulary(size=size, min_frequency=1)).save(
             str(vocabulary / name)
         )
-    save_model(weights, restless(build(config, *sizes).eval(), Pieces.load(vocabulary)))
+    save_model(weights, restless(build(config, *sizes).eval(), Pieces.load(vocabulary), gain))
     return weights, vocabulary
 
 
 @torch.no_grad()
-def restless(model: Transformer, vocabulary: Pieces) -> Transformer:
-    """Fill a model so that what it writes depends much on what it reads, and a third of its outputs end in time."""
+def restless(model: Transformer, vocabulary: Pieces, gain: float) -> Transformer:
+    """Fill a model so that what it writes depends much on what it reads, and a third of its outputs end in time.
+
+    A great ``gain`` of the matrices makes outputs various, and rounding count.
+    """
     torch.manual_seed(3)
     for stack in (model.encoder, model.decoder, model.encoder_norm, model.decoder_norm):
         for parameter in stack.parameters():  # type: ignore[union-attr]
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) / 3)
             else:
-                parameter.mul_(4)
+                parameter.mul_(gain)
     last = model.decoder_norm if model.config.norm == "pre" else model.decoder[-1].around_feed_forward.norm
     always_D = torch.nn.functional.normalize(torch.randn(model.config.d_model), dim=0)
     last.bias.copy_(8 * always_D)  # type: ignore[union-attr, operator]

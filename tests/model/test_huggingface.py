@@ -23,9 +23,9 @@ EXACT = [
 ]
 
 
-def exported(folder: Path, config: Model, decoding: Decoding = Decoding()) -> tuple[Path, Path, Path]:  # noqa: B008
+def exported(folder: Path, config: Model, decoding: Decoding) -> tuple[Path, Path, Path]:
     """Folders of weights, vocabulary and the export."""
-    weights, vocabulary = write_model(folder, config, SIZES[1] if config.norm == "post" else SIZES[0])
+    weights, vocabulary = write_model(folder, config, SIZES[1] if config.norm == "post" else SIZES[0], gain=1)
     out = folder / "out"
     out.mkdir()
     write_folder("small", weights, vocabulary, decoding, out)
@@ -34,7 +34,7 @@ def exported(folder: Path, config: Model, decoding: Decoding = Decoding()) -> tu
 
 @pytest.mark.parametrize("config", EXACT, ids=name_of)
 def test_logits_are_equal_even_after_saving_once_more(tmp_path: Path, config: Model) -> None:
-    weights, _, out = exported(tmp_path, config)
+    weights, _, out = exported(tmp_path, config, Decoding())
     model = load_model(weights, CPU)
     source_BS = padded([[*source, EOS] for source in sources(12)], CPU)
     target_BT = padded([[BOS, *target] for target in reversed(sources(12))], CPU)
