@@ -79,9 +79,10 @@ def export(trained: Trained, to: Target, quantization: Quantization, out: Path) 
             write_for_transformers(*given)
         partial.rename(out)
     except ModuleNotFoundError as error:
-        if error.name not in ("ctranslate2", "transformers"):
+        library = f"{error.name}".split(".")[0]
+        if library not in ("ctranslate2", "transformers"):
             raise
-        raise BadConfiguration(f"{error.name} is not installed here: pip install 'repro[{to}]'") from error
+        raise BadConfiguration(f"{library} is not installed here: pip install 'repro[{to}]'") from error
     except Broken as error:
         raise BadData(f"{error}") from error
     except ValueError as error:

@@ -16,7 +16,8 @@ def export(
     *,
     to: Annotated[Target, Parameter(help="whose format")],
     quantization: Annotated[
-        Quantization, Parameter(help="how CTranslate2 keeps matrices: exact, or four times smaller and faster on CPUs")
+        Quantization,
+        Parameter(help="how CTranslate2 keeps matrices; int8 is a quarter of the size, and faster on CPUs"),
     ] = "float32",
     out: Annotated[
         Path | None, Parameter(help="the folder, which must not be there yet", show_default="exports/RUN-FORMAT")
@@ -24,7 +25,7 @@ def export(
 ) -> None:
     """Write a trained model, its vocabulary and how to search it for a program that knows nothing of this one.
 
-    Examples:
+    For example:
 
     repro export demo@candidate --to ctranslate2 --quantization int8
 
