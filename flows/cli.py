@@ -12,6 +12,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 
 from flows.commands.compare import compare
+from flows.commands.export import export
 from flows.commands.models import models
 from flows.commands.run import plan_command, run_command, runs
 from flows.commands.trace import trace
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "trace": trace,
     "translate": translate,
     "compare": compare,
+    "export": export,
     "models": models,
 }
 for name, command in COMMANDS.items():

@@ -65,6 +65,10 @@ def test_imports_go_one_way(path: Path) -> None:
         assert outside <= OTHERS.get(name, set())
         if name in TORCH_FREE:
             assert "torch" not in roots(path)
+    if name == "model.export.serving":
+        assert roots(path) - STANDARD == {"ctranslate2", "tokenizers"}, "it goes with a model's folder, alone"
+    if package != "flows" and not name.startswith("model.export"):
+        assert not any(other.startswith("model.export") for other in imports(path))
     if package == "infra":
         assert not siblings
     if package == "tasks":

@@ -1,9 +1,9 @@
 """``repro translate``."""
 
-import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -94,11 +94,13 @@ def translate(
     if language and (split == "never" or not LANGUAGE.fullmatch(language)):
         allowed = "without --split never only" if split == "never" else "is an ISO 639-1 code such as de"
         raise BadConfiguration(f"--language is {language!r}, allowed {allowed}")
+    from flows.versions import decoding_of
+
     site = Site.named()
     settle(site.root)
     with opened(input) as descriptor:
         version = _resolved(model, site)
-        decoding = Decoding(**{**_decoding(version), **typed})
+        decoding = replace(decoding_of(version), **typed)
         _check_n_best(n_best, decoding.beam)
         translator = _load(version, site)
         from flows.translating import Pace, Stream
@@ -136,12 +138,6 @@ def _resolved(words: str, site: Site) -> "Version":
     from infra.registry import resolve
 
     return resolve(site.tracking, words)
-
-
-def _decoding(version: "Version") -> dict[str, Any]:
-    """The decoding that the version's run chose on its dev set, by field; older versions do not say."""
-    mark = "decoding."
-    return {n.removeprefix(mark): json.loads(v) for n, v in version.tags.items() if n.startswith(mark)}
 
 
 def _load(version: "Version", site: Site) -> "Translator":

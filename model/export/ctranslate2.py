@@ -2,13 +2,17 @@
 
 CTranslate2 adds eos to a source and begins a target with bos by itself. It has one width for queries, keys and values
 of a head: the narrower are filled up with zeros, which changes no product, and the scores are still divided by the
-square root of the paper's d_k. It knows nothing of search: ``model.export.serving`` goes with the folder.
+square root of the paper's d_k. So it has every shape that a ``Model`` can be. It knows nothing of search:
+``model.export.serving`` goes with the folder as ``translate.py``.
 
 Shape suffixes: H heads     K d_k     V d_v     W the wider of both     D d_model     N vocabulary     P positions
 """
 
+import json
 import math
+import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,17 +20,66 @@ import numpy as np
 import torch
 from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from model.attention import Attention
-from model.bpe import BOS, EOS, SPECIALS, UNK
-from model.config import Model
+from model.bpe import BOS, EOS, SOURCE_FILE, SPECIALS, TARGET_FILE, UNK, Pieces
+from model.checkpoint import load_model
+from model.config import Decoding, Model
+from model.export import serving
 from model.fields import require
 from model.transformer import DecoderLayer, EncoderLayer, FeedForward, Positions, Transformer, sinusoid
 
 Quantization = Literal["float32", "int8"]
 POSITIONS = 2_048
 """Rows of a table of sines and cosines at least, which elsewhere grows as it is asked for."""
+
+
+ABOUT = """# {name} for CTranslate2
+
+Weights are {quantization}. With nothing but `pip install ctranslate2 tokenizers`:
+
+    python translate.py < in.txt > out.txt
+
+Faster, at a small loss: `--beam 1`. On many cores: `--workers 4 --threads 2`, four batches at once on two cores each.
+
+From Python, in this folder:
+
+    from pathlib import Path
+    from translate import Folder
+    model = Folder(Path("."))
+    model.translate(["A dog runs."], model.search)
+
+Whoever calls `ctranslate2.Translator` alone should know:
+
+- A line is stripped of outer blanks and split by `tokenizer.json`; the model gets the pieces as strings. It adds eos to
+  a source and bos to a target by itself. Hypotheses are joined by `tokenizer.target.json` where there is one, else by
+  `tokenizer.json`.
+- `search.json` holds the search that the model was scored with. Its `alpha` is that of ((5 + length) / 6) ** alpha,
+  which is not CTranslate2's `length_penalty` (length ** penalty): `translate.py` asks for a beam of hypotheses with
+  their log-probabilities and ranks them itself.
+- Sources of more than {positions} pieces, eos counted, are too long.
+"""
+
+
+def write_folder(
+    name: str, weights: Path, vocabulary: Path, decoding: Decoding, folder: Path, quantization: Quantization
+) -> None:
+    """Write a trained model with all that translates with it: ``README.md`` there says how.
+
+    Raises BadData for weights or a vocabulary that are not whole, ValueError for a search that CTranslate2 lacks.
+    """
+    model, pieces = load_model(weights), Pieces.load(vocabulary)
+    positions = len(table(model.source_positions))
+    serving.translate_arguments(asdict(decoding), 1, positions)
+    write_ctranslate2(model, names(pieces.source), names(pieces.target), folder, quantization)
+    for file in (SOURCE_FILE, TARGET_FILE)[: 1 if pieces.joint else 2]:
+        shutil.copyfile(vocabulary / file, folder / file)
+    shutil.copyfile(serving.__file__, folder / "translate.py")
+    search = {"decoding": asdict(decoding), "positions": positions}
+    (folder / "search.json").write_text(json.dumps(search, indent=1) + "\n")
+    (folder / "README.md").write_text(ABOUT.format(name=name, quantization=quantization, positions=positions))
 
 
 def write_ctranslate2(
@@ -129,6 +182,12 @@ def table(positions: Positions) -> np.ndarray[Any, Any]:
     """What is added to embeddings, (P, D). CTranslate2 would make sines and cosines in another order (§3.5)."""
     rows, d_model = positions.table.shape
     return array(positions.table if positions.learned else sinusoid(max(rows, POSITIONS), d_model))
+
+
+def names(tokenizer: Tokenizer) -> list[str]:
+    """A vocabulary's pieces by their ids."""
+    ids: dict[str, int] = tokenizer.get_vocab()
+    return sorted(ids, key=ids.__getitem__)
 
 
 def array(tensor: Tensor) -> np.ndarray[Any, Any]:

@@ -27,7 +27,7 @@ def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
     assert [line.split()[0] for line in lines] + listed == list(RUNS)
 
 
-@pytest.mark.parametrize("command", ["", "run", "plan", "trace", "translate", "models", "compare"])
+@pytest.mark.parametrize("command", ["", "run", "plan", "trace", "translate", "models", "compare", "export"])
 def test_help_has_an_example(command: str) -> None:
     done = repro(*filter(None, [command]), "--help")
     assert done.returncode == 0

@@ -1,0 +1,223 @@
+"""A Transformer as Hugging Face has it: weights and a vocabulary in, a folder for transformers' Auto classes out.
+
+Three of their families compute exactly what a ``Model`` does, each for some of its shapes: Marian is post-LN with sines
+and cosines, Pegasus the same with pre-LN, Blenderbot pre-LN with learned positions. None is post-LN with learned
+positions, or has heads wider than d_model / heads; narrower ones are filled up with zeros, and the queries scaled.
+
+The families keep all sines before all cosines, not side by side (§3.5). Positions are added to embeddings, and the rest
+of the model takes features in any order as long as it is one: so all are put into the order of the positions.
+
+Shape suffixes: H heads     K d_k     V d_v     W d_model / heads     D d_model
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, normalizers, processors
+from torch import Tensor, nn
+
+from model.attention import Attention
+from model.bpe import BOS, EOS, PAD, SOURCE_FILE, SPECIALS, TARGET_FILE, UNK, Pieces
+from model.checkpoint import load_model
+from model.config import Decoding, Model
+from model.fields import require
+from model.transformer import DecoderLayer, EncoderLayer, Transformer
+
+FAMILIES = {
+    ("post", "sinusoid"): (transformers.MarianConfig, transformers.MarianMTModel),
+    ("pre", "sinusoid"): (transformers.PegasusConfig, transformers.PegasusForConditionalGeneration),
+    ("pre", "learned"): (transformers.BlenderbotConfig, transformers.BlenderbotForConditionalGeneration),
+}
+"""Configuration and model class by ``Model.norm`` and ``Model.positions``."""
+LONGEST = 512
+"""Pieces of the longest output where nobody says otherwise; transformers know no length relative to the source."""
+ABOUT = """# {name} for transformers
+
+With nothing but `pip install transformers torch`:
+
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    folder = "."
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    source = AutoTokenizer.from_pretrained(folder)
+    target = AutoTokenizer.from_pretrained({target})
+    asked = source(["A dog runs."], return_tensors="pt", padding=True)
+    print(target.batch_decode(model.generate(**asked), skip_special_tokens=True))
+
+The logits are those of the model that was trained; its weights are float32. `generate` has the beam that the model was
+scored with, but another length penalty: it divides by length ** penalty, the model was searched with
+((5 + length) / 6) ** {alpha}. So some hypotheses differ. Positions end at {positions}.
+"""
+
+
+def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding, folder: Path) -> None:
+    """Write a trained model and its tokenizers into a folder that exists; ``README.md`` there says how to use it.
+
+    Raises BadData for weights or a vocabulary that are not whole, ValueError for a shape that no family has.
+    """
+    model, pieces = load_model(weights), Pieces.load(vocabulary)
+    theirs = converted(model)
+    theirs.generation_config = generation(decoding, theirs.config.max_position_embeddings)
+    transformers.utils.logging.disable_progress_bar()
+    theirs.save_pretrained(folder)
+    write_tokenizer(vocabulary / SOURCE_FILE, folder, theirs.config.max_position_embeddings)
+    if not pieces.joint:
+        write_tokenizer(vocabulary / TARGET_FILE, folder / "target", theirs.config.max_position_embeddings)
+    target = "folder" if pieces.joint else 'folder + "/target"'
+    positions, alpha = theirs.config.max_position_embeddings, decoding.alpha
+    (folder / "README.md").write_text(ABOUT.format(name=name, target=target, positions=positions, alpha=alpha))
+    (folder / "search.json").write_text(json.dumps({"decoding": asdict(decoding)}, indent=1) + "\n")
+
+
+@torch.no_grad()
+def converted(model: Transformer) -> Any:
+    """The model as one of transformers' classes. Raises ValueError naming the field that none of them has."""
+    config = model.config
+    check(model)
+    of_family, family = FAMILIES[config.norm, config.positions]
+    shape = {
+        "vocab_size": model.source_size,
+        "d_model": config.d_model,
+        "max_position_embeddings": config.max_positions,
+        "activation_function": "relu",
+        "dropout": config.p_drop,
+        "attention_dropout": config.p_drop_attention,
+        "activation_dropout": config.p_drop_relu,
+        "scale_embedding": True,
+        "tie_word_embeddings": config.tied,
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": BOS,
+        "forced_eos_token_id": None,
+    }
+    for half in ("encoder", "decoder"):
+        shape |= {
+            f"{half}_layers": config.layers,
+            f"{half}_attention_heads": config.heads,
+            f"{half}_ffn_dim": config.d_ff,
+        }
+    if of_family is transformers.MarianConfig:
+        shape |= {"decoder_vocab_size": model.target_size, "share_encoder_decoder_embeddings": config.tied}
+    theirs = family(of_family(**shape)).eval()
+    unset = theirs.load_state_dict(dict(weights_of(model)), strict=False)
+    unknown = {name for name in unset.missing_keys if not name.endswith("embed_positions.weight")}
+    assert not unset.unexpected_keys, unset.unexpected_keys
+    assert unknown <= {"final_logits_bias"}, unknown
+    return theirs
+
+
+def check(model: Transformer) -> None:
+    """Raise ValueError naming the field that no family has, its value and what is allowed."""
+    config = model.config
+    if config.norm == "post":
+        require(
+            config.positions == "sinusoid", "model.positions", config.positions, "sinusoid where model.norm is post"
+        )
+    else:
+        allowed = f"as many as the source's, {model.source_size}, where model.norm is pre"
+        require(model.target_size == model.source_size, "target vocabulary size", model.target_size, allowed)
+    require(config.d_model % config.heads == 0, "model.heads", config.heads, "a divisor of model.d_model")
+    for name in ("d_k", "d_v"):
+        width = getattr(config, name)
+        require(width * config.heads <= config.d_model, f"model.{name}", width, "at most model.d_model / model.heads")
+
+
+def weights_of(model: Transformer) -> Iterator[tuple[str, Tensor]]:
+    """Weights by the families' names, features in the order of their positions. Shared ones come once for each name."""
+    config = model.config
+    order_D = torch.arange(config.d_model)
+    if config.positions == "sinusoid":
+        order_D = torch.cat([order_D[0::2], order_D[1::2]])
+    else:
+        yield "model.encoder.embed_positions.weight", model.source_positions.table
+        yield "model.decoder.embed_positions.weight", model.target_positions.table
+    if config.tied or config.norm == "pre":
+        yield "model.shared.weight", model.input_ND[:, order_D]
+    yield "model.encoder.embed_tokens.weight", model.input_ND[:, order_D]
+    yield "model.decoder.embed_tokens.weight", model.target_embedding[:, order_D]
+    yield "lm_head.weight", model.output_ND[:, order_D]
+    halves: tuple[tuple[str, Any, nn.Module], ...] = (
+        ("encoder", model.encoder, model.encoder_norm),
+        ("decoder", model.decoder, model.decoder_norm),
+    )
+    for half, layers, norm in halves:
+        if isinstance(norm, nn.LayerNorm):
+            yield from norm_weights(f"model.{half}.layer_norm", norm, order_D)
+        for number, layer in enumerate(layers):
+            for name, tensor in layer_weights(layer, config, order_D):
+                yield f"model.{half}.layers.{number}.{name}", tensor
+
+
+def layer_weights(layer: EncoderLayer | DecoderLayer, config: Model, order_D: Tensor) -> Iterator[tuple[str, Tensor]]:
+    yield from attention_weights("self_attn", layer.attention, config, order_D)
+    yield from norm_weights("self_attn_layer_norm", layer.around_attention.norm, order_D)
+    if isinstance(layer, DecoderLayer):
+        yield from attention_weights("encoder_attn", layer.cross, config, order_D)
+        yield from norm_weights("encoder_attn_layer_norm", layer.around_cross.norm, order_D)
+    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+    yield from (("fc1.weight", inner.weight[:, order_D]), ("fc1.bias", inner.bias))
+    yield from (("fc2.weight", outer.weight[order_D]), ("fc2.bias", outer.bias[order_D]))
+    yield from norm_weights("final_layer_norm", layer.around_feed_forward.norm, order_D)
+
+
+def attention_weights(name: str, ours: Attention, config: Model, order_D: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """W^Q, W^K, W^V and W^O with heads as wide as the family has them; the paper's have no bias, so theirs is 0."""
+    width = config.d_model // config.heads
+    bare: list[Tensor] = [weight for part, weight in ours.named_parameters() if not part.startswith("out.")]
+    q_HKxD, k_HKxD, v_HVxD = torch.split(torch.cat(bare), ours.widths)
+    scaled = q_HKxD * math.sqrt(width / config.d_k) if width != config.d_k else q_HKxD
+    for part, matrix in (("q", scaled), ("k", k_HKxD), ("v", v_HVxD)):
+        yield f"{name}.{part}_proj.weight", widened(matrix, config.heads, width)[:, order_D]
+        yield f"{name}.{part}_proj.bias", torch.zeros(config.d_model)
+    yield f"{name}.out_proj.weight", widened(ours.out.weight.T, config.heads, width).T[order_D]
+    yield f"{name}.out_proj.bias", ours.out.bias[order_D]
+
+
+def norm_weights(name: str, norm: nn.LayerNorm, order_D: Tensor) -> Iterator[tuple[str, Tensor]]:
+    yield from ((f"{name}.weight", norm.weight[order_D]), (f"{name}.bias", norm.bias[order_D]))
+
+
+def widened(matrix: Tensor, heads: int, width: int) -> Tensor:
+    """The rows of each head (H * K or H * V, D) filled up with zeros to (H * W, D)."""
+    by_head = matrix.reshape(heads, -1, matrix.shape[1])
+    return nn.functional.pad(by_head, (0, 0, 0, width - by_head.shape[1])).flatten(0, 1)
+
+
+def generation(decoding: Decoding, positions: int) -> Any:
+    """The nearest that ``generate`` has to a search; pieces that are never written are suppressed."""
+    penalty = {"length_penalty": decoding.alpha} if decoding.beam > 1 else {}
+    return transformers.GenerationConfig(
+        num_beams=decoding.beam,
+        max_length=min(LONGEST, positions),
+        early_stopping=False,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        decoder_start_token_id=BOS,
+        suppress_tokens=[PAD, BOS],
+        **penalty,
+    )
+
+
+def write_tokenizer(file: Path, folder: Path, positions: int) -> None:
+    """A vocabulary as a fast tokenizer that strips lines and adds eos; markup in a text, such as ``</s>``, is text."""
+    tokenizer = Tokenizer.from_file(str(file))
+    ours = [tokenizer.normalizer] if tokenizer.normalizer else []
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Strip(), *ours])
+    eos = (SPECIALS[EOS], EOS)
+    tokenizer.post_processor = processors.TemplateProcessing(f"$A {eos[0]}", f"$A {eos[0]} $B {eos[0]}", [eos])
+    named: Mapping[str, Any] = {
+        "pad_token": SPECIALS[PAD],
+        "bos_token": SPECIALS[BOS],
+        "eos_token": SPECIALS[EOS],
+        "unk_token": SPECIALS[UNK],
+    }
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=positions, split_special_tokens=True, **named
+    ).save_pretrained(folder)
