@@ -35,6 +35,14 @@ def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[
     return _keep(root, name, "-seeds", told)
 
 
+def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[str, Any]) -> Path:
+    """Record what rows of the paper came to, and the pages that show it, by file name; returns the folder."""
+    folder = _keep(root, name, "", {**told, "who": user(), "commit": commit()}).parent
+    for page, text in pages.items():
+        write_atomically(folder / page, text)
+    return folder
+
+
 def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
     """The arguments of each (stage, item) in the newest readable record of the run; empty where there is none."""
     for path in sorted((root / "runs" / _safe(name)).glob("*.json"), reverse=True):
