@@ -133,6 +133,7 @@ def carry_out_rows(asked: PaperRequest, carry_out: Callable[[Request], Outcome],
     """Carry out each row that has work, at most ``at_once`` at a time; a failure is kept with its row."""
 
     def one(row: str, request: Request) -> Outcome:
+        interrupts.check()
         try:
             there = nothing_to_do(plan(request))
             say(f"row {row}: {'all is there' if there else request.run}")
@@ -141,6 +142,9 @@ def carry_out_rows(asked: PaperRequest, carry_out: Callable[[Request], Outcome],
             outcome = failed.outcome
         except Exception as error:  # a server away, a folder gone: the next row may be luckier
             outcome = Outcome(request.run, failure=f"{type(error).__name__}: {error}")
+        except BaseException:
+            interrupts.pass_on()
+            raise
         say(f"row {row}: {outcome.failure}")
         return outcome
 

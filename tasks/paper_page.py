@@ -30,7 +30,7 @@ NOTES = (
     "BLEU of the paper's protocol (Moses tokens, hyphens of compounds split) stands beside the paper's; 13a is "
     "sacreBLEU's, cased: the two are not to be compared. In brackets the bootstrap 95 % interval.",
     "A difference is ours less the paper's, and only where corpus, set and all settings are the paper's. The paper "
-    "does not say which newstest2014 it means: the full one, 3,003 lines, is taken.",
+    "does not say which newstest2014 it means: the full one, 3,003 lines, is assumed.",
     "Perplexity is per piece of one's own vocabulary, unsmoothed: * marks another vocabulary than the paper's, of "
     "which no difference is taken.",
     "Weights: the last checkpoint (Table 3, §6.2) or the mean of the last ones (Table 2, §6.1). Hours are of all GPUs "

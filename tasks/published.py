@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 DEV, TEST = "newstest2013", "newstest2014_full"
 SENTENCES = {DEV: 3_000, TEST: 3_003}
-"""The paper does not say which newstest2014 it means; the full one is what its authors' script for BLEU reads."""
+"""The paper does not say which newstest2014 it means; the full one, which most others take, is assumed."""
 GPU_HOURS = {"base": 96.0, "big": 672.0}
 """8 P100 for 12 hours and for 3.5 days (§5.2)."""
 
