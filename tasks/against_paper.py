@@ -40,11 +40,11 @@ class PaperRow:
 
     @property
     def conditions(self) -> str:
-        """What makes this run other than the paper's row, in words; empty where nothing does."""
+        """A sentence on what makes this run other than the paper's row; empty where nothing does."""
         if self.exact:
             return ""
         widths = f"widths divided by {self.scale}" if self.scale > 1 else "the paper's widths"
-        return f"not the paper's setting: corpus {self.corpus}, {widths}, {self.model.norm}-norm"
+        return f"Not the paper's setting: corpus {self.corpus}, {widths}, {self.model.norm}-norm."
 
 
 @dataclass(frozen=True)

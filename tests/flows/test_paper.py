@@ -95,7 +95,7 @@ def test_a_run_that_is_no_row_has_none_and_a_changed_row_is_not_the_paper_s() ->
     (own,), (changed,) = row_of(PAPER_BASE), row_of(override(PAPER_BASE, ("training.updates=90000",)))
     assert (own.row, own.exact, own.conditions) == ("table2-base", True, "")
     assert (changed.row, changed.exact) == ("table2-base", False)
-    assert "not the paper's setting" in changed.conditions
+    assert "Not the paper's setting" in changed.conditions
 
 
 @pytest.mark.parametrize("corpus", ["demo", PAPER])
