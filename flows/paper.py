@@ -89,7 +89,8 @@ class Paper:
             }
             for line, outcome in zip(self.lines(), self.outcomes.values(), strict=True)
         ]
-        return {**asdict(self.asked), "title": self.asked.title, "table": rows, "peers": [asdict(p) for p in PEERS]}
+        asked = {**asdict(self.asked), "scale": scale_of(self.asked.scale, self.asked.corpus)}
+        return {**asked, "title": self.asked.title, "table": rows, "peers": [asdict(peer) for peer in PEERS]}
 
 
 class RowsFailed(Fault):

@@ -1,6 +1,7 @@
 """Rows of the paper as runs: found by name, sharing what they can, each for itself where one fails."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -251,6 +252,23 @@ def test_names_that_are_almost_a_row() -> None:
     ):
         with pytest.raises(BadConfiguration, match=sentence):
             find_run(name)
+
+
+def test_rows_that_failed_are_the_last_word_and_stand_in_the_table() -> None:
+    """The whole way through Prefect: its server, a flow for each row, two at once, the exit code, page and JSON."""
+    done = repro("paper", "--rows", "base,C2", "--corpus", "wmt14-sample-ende", "--at-once", "2", "--json")
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("repro: 2 of 2 rows failed: base: download wmt14_sample/train.en.gz failed: ")
+    assert "; C2: download wmt14_sample/train.en.gz failed: " in last
+    assert "Traceback" not in done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert [(row["row"], row["run"]) for row in told["table"]] == [
+        (row, f"wmt14-sample-ende-paper-{row}-scale8") for row in ("base", "C2")
+    ]
+    assert all("REPRO_MIRRORS" in row["failure"] and not row["differences"] for row in told["table"])
+    page = Path(os.environ["REPRO_ROOT"]) / "runs" / "paper-wmt14-sample-ende-scale8" / "paper.html"
+    assert "base, failed" in page.read_text()
 
 
 @pytest.mark.slow
