@@ -103,7 +103,7 @@ class RowsFailed(Fault):
 
 
 def keep(paper: Paper, root: Path) -> Path:
-    """Write ``paper.md``, ``paper.html`` and a record of its time below ``root``; returns their folder."""
+    """Write ``paper.md``, ``paper.html`` and ``paper.json`` below ``root``; returns their folder."""
     title, lines = paper.asked.title, paper.lines()
     texts = {"paper.md": markdown(title, lines), "paper.html": page(title, lines)}
     return records.write_paper(root, paper.asked.place, texts, paper.as_json())

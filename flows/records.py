@@ -36,10 +36,15 @@ def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[
 
 
 def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[str, Any]) -> Path:
-    """Record what rows of the paper came to, and the pages that show it, by file name; returns the folder."""
-    folder = _keep(root, name, "", {**told, "who": user(), "commit": commit()}).parent
-    for page, text in pages.items():
-        write_atomically(folder / page, text)
+    """Keep what rows of the paper came to, the newest only: ``paper.json``, and pages by file name. Returns the folder.
+
+    What each row did stands in the records of its run.
+    """
+    folder = root / "runs" / _safe(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    form = json.dumps({**told, "who": user(), "commit": commit()}, indent=1, ensure_ascii=False)
+    for file, text in {**pages, "paper.json": form}.items():
+        write_atomically(folder / file, text)
     return folder
 
 
