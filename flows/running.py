@@ -91,7 +91,8 @@ def find_run(name: str) -> Run:
         return _run_from_file(*name.rsplit(":", 1))
     found = RUNS.get(name) or run_named(name)
     if not found:
-        raise BadConfiguration(f"unknown run {name!r}, known are: {', '.join(RUNS)}; or FILE.py:NAME for your own")
+        others = "rows of the paper elsewhere, as demo-paper-A1-scale8; FILE.py:NAME for your own"
+        raise BadConfiguration(f"unknown run {name!r}, known are: {', '.join(RUNS)}; {others}")
     return found
 
 
