@@ -134,12 +134,13 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
 
 
 def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Rows beside the paper's, or any other table of words."""
+    """Rows beside the paper's. A column without any cell is left out: a terminal is narrow."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("row", "set") else "right")
+    shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    for i in shown:
+        table.add_column(columns[i], justify="left" if columns[i] in ("row", "set") else "right", overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(row[i]) for i in shown))
     return table
 
 

@@ -142,7 +142,8 @@ def carry_out_rows(asked: PaperRequest, carry_out: Callable[[Request], Outcome],
         except StageFailed as failed:
             outcome = failed.outcome
         except Exception as error:  # a server away, a folder gone: the next row may be luckier
-            outcome = Outcome(request.run, failure=f"{type(error).__name__}: {error}")
+            reason = f"{error}" if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
+            outcome = Outcome(request.run, failure=reason)
         except BaseException:
             interrupts.pass_on()
             raise

@@ -8,20 +8,20 @@ from typing import Any
 from tasks.against_paper import PROTOCOL, Line
 from tasks.published import PEERS
 
-COLUMNS = (
+COLUMNS = (  # the paper's own short words: a terminal is narrow
     "row",
     "set",
-    "perplexity, paper",
-    "perplexity, ours",
+    "PPL, paper",
+    "PPL, ours",
     "BLEU, paper",
     "BLEU, ours, paper's protocol",
-    "difference",
+    "differs by",
     "BLEU, ours, 13a",
-    "parameters, paper",
-    "parameters, ours",
+    "params, paper",
+    "params, ours",
     "weights",
     "updates",
-    "target pieces",
+    "pieces seen",
     "hours",
     "kWh",
 )
@@ -32,8 +32,8 @@ NOTES = (
     "sacreBLEU's, cased: the two are not to be compared. In brackets the bootstrap 95 % interval.",
     "A difference is ours less the paper's, and only where corpus, set and all settings are the paper's. The paper "
     "does not say which newstest2014 it means: the full one, 3,003 lines, is assumed.",
-    "Perplexity is per piece of one's own vocabulary, unsmoothed: * marks another vocabulary than the paper's, of "
-    "which no difference is taken.",
+    "Perplexity (PPL) is per piece of one's own vocabulary, unsmoothed: * marks another vocabulary than the paper's, "
+    "of which no difference is taken.",
     "Weights: the last checkpoint (Table 3, §6.2) or the mean of the last ones (Table 2, §6.1). Hours are of all GPUs "
     "or, where it says so, CPU processes together; kWh is what the GPUs' meters counted, where they do.",
 )
