@@ -5,10 +5,12 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
+from flows.paper import Paper, PaperRequest, all_there, keep
 from flows.running import Outcome, Request, nothing_to_do, plan
 from infra import interrupts
 from infra.prefect_server import temporary_server
 from infra.quiet import server_configured
+from infra.site import Site
 
 
 def carry_out(request: Request, served: bool) -> Outcome:
@@ -17,12 +19,29 @@ def carry_out(request: Request, served: bool) -> Outcome:
     return outcome or _through_prefect(request)
 
 
+def carry_out_paper(asked: PaperRequest, served: bool) -> Paper:
+    """Likewise for rows of the paper, their page written; raises RowsFailed where one failed."""
+    there = None if served else all_there(asked)
+    if there:
+        keep(there, Site.named(asked.site).root)
+        return there
+    _serve()
+    from flows.deployment import paper_with_prefect
+
+    return interrupts.shielded(lambda: paper_with_prefect(asked))
+
+
 def _through_prefect(request: Request) -> Outcome:
+    _serve()
+    from flows.deployment import run_with_prefect
+
+    return interrupts.shielded(lambda: run_with_prefect(request))
+
+
+def _serve() -> None:
+    """Have a server, before ``flows.deployment`` is imported: Prefect reads the address then."""
     if not server_configured():
         # Registered before Prefect is imported, so that it ends last: Prefect sends its log on the way out.
         stack = ExitStack()
         atexit.register(stack.close)
         os.environ["PREFECT_API_URL"] = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))
-    from flows.deployment import run_with_prefect  # reads the address when it is imported
-
-    return interrupts.shielded(lambda: run_with_prefect(request))

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 from flows.commands.compare import compare
 from flows.commands.export import export
 from flows.commands.models import models
+from flows.commands.paper import paper
 from flows.commands.run import plan_command, run_command, runs
 from flows.commands.trace import trace
 from flows.commands.translate import translate
@@ -44,6 +45,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
     "plan": plan_command,
     "trace": trace,
+    "paper": paper,
     "translate": translate,
     "compare": compare,
     "export": export,

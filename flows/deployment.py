@@ -6,7 +6,8 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from flows import running
-from flows.display import TerminalDisplay, measures
+from flows.display import TerminalDisplay, measures, say
+from flows.paper import Paper, PaperRequest, RowsFailed, carry_out_rows, keep
 from flows.running import Outcome, Request
 from infra.site import Site
 from tasks.orchestration import PrefectRunner, publish
@@ -31,7 +32,8 @@ def reproduce(
     """Reproduce one run: archives to a registered model version, cached stage by stage."""
     request = Request(run, from_stage, until, tuple(force or ()), tuple(overrides or ()), site)
     runner = PrefectRunner(Site.named(site).root.absolute() / "prefect-records", NEEDS)
-    outcome = running.run(request, TerminalDisplay(runner.progress), runner)
+    mark = run if flow_run.parent_flow_run_id else ""  # several may run at once
+    outcome = running.run(request, TerminalDisplay(runner.progress, mark), runner)
     publish("scores", _card(outcome), f"Scores of {outcome.run}")
     return outcome.as_json()
 
@@ -42,6 +44,36 @@ def run_with_prefect(request: Request) -> Outcome:
         request.run, request.from_stage, request.until, list(request.force), list(request.overrides), request.site
     )
     return Outcome.from_json(form)
+
+
+def _rows() -> str:
+    asked = flow_run.parameters
+    return f"rows {asked['rows']} on {asked['corpus']}"
+
+
+@flow(name="paper", flow_run_name=_rows, log_prints=False)
+def paper(
+    rows: str = "all",
+    corpus: str = "wmt14-ende",
+    scale: int = 0,
+    at_once: int = 1,
+    overrides: list[str] | None = None,
+    site: str = "local",
+) -> Paper:
+    """Reproduce rows of the paper's Tables 2 and 3, each a run of its own, and lay them beside the paper's figures."""
+    asked = PaperRequest(rows, corpus, scale, at_once, tuple(overrides or ()), site)
+    found = carry_out_rows(asked, run_with_prefect, say)
+    folder = keep(found, Site.named(site).root)
+    publish("paper", (folder / "paper.md").read_text(), f"Against the paper: {asked.title}")
+    if found.failed:
+        raise RowsFailed(found)
+    return found
+
+
+def paper_with_prefect(asked: PaperRequest) -> Paper:
+    """Rows of the paper as one flow in this process, each row that has work a flow below it; raises RowsFailed."""
+    found: Paper = paper(asked.rows, asked.corpus, asked.scale, asked.at_once, list(asked.overrides), asked.site)
+    return found
 
 
 def _card(outcome: Outcome) -> str:

@@ -23,18 +23,19 @@ COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red
 
 
 class TerminalDisplay:
-    """Shows a run; ``follow`` is called with every progress as well (Prefect's artifact)."""
+    """Shows a run; ``follow`` is called with every progress as well (Prefect's artifact). ``mark`` begins each line."""
 
-    def __init__(self, follow: Callable[[Call, float, float, str], None]) -> None:
+    def __init__(self, follow: Callable[[Call, float, float, str], None], mark: str = "") -> None:
         self.console = console()
         self.follow = follow
+        self.mark = f"{mark}: " if mark else ""
         self._live = sys.stderr.isatty()
         self._shown = 0.0
 
     def begin(self, call: Call, why: str) -> None:
         self._shown = time.monotonic()
         self._clear()
-        self.console.print(f"[bold]{call.label}[/bold] [dim]{call.key} · {escape(why)}[/dim]")
+        self.console.print(f"{self.mark}[bold]{call.label}[/bold] [dim]{call.key} · {escape(why)}[/dim]")
 
     def progress(self, call: Call, done: float, total: float, text: str) -> None:
         self.follow(call, done, total, text)
@@ -44,9 +45,9 @@ class TerminalDisplay:
         self._shown = now
         share = f"{100 * done / total:5.1f} %" if total else ""
         line = (
-            f"  {call.stage.name} {done:,.0f}/{total:,.0f} {share} {text}"
+            f"  {self.mark}{call.stage.name} {done:,.0f}/{total:,.0f} {share} {text}"
             if total
-            else f"  {call.stage.name} {done:,.0f} {text}"
+            else f"  {self.mark}{call.stage.name} {done:,.0f} {text}"
         )
         if self._live:
             sys.stderr.write("\r\x1b[2K" + line[: self.console.width - 1])
@@ -56,16 +57,15 @@ class TerminalDisplay:
 
     def say(self, text: str) -> None:
         self._clear()
-        self.console.print(f"  [yellow]{escape(text)}[/yellow]")
+        self.console.print(f"  {self.mark}[yellow]{escape(text)}[/yellow]")
 
     def end(self, row: Row) -> None:
         self._clear()
         if row.state == "completed":
-            self.console.print(
-                f"  [green]completed[/green] in {duration(row.seconds)}  [dim]{escape(in_words(row.facts))}[/dim]"
-            )
+            told = f"[dim]{escape(in_words(row.facts))}[/dim]"
+            self.console.print(f"  {self.mark}[green]completed[/green] in {duration(row.seconds)}  {told}")
         elif row.state == "failed":
-            self.console.print("  [red]failed[/red]")
+            self.console.print(f"  {self.mark}[red]failed[/red]")
 
     def _clear(self) -> None:
         if self._live:
@@ -130,6 +130,17 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         for row in comparison.differences:
             numbers = (_number(row.a), _number(row.b), f"{row.b - row.a:+.2f}", f"{row.p:.3f}")
             table.add_row(comparison.name, row.measure, *numbers)
+    return table
+
+
+def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Rows beside the paper's. A column without any cell is left out: a terminal is narrow."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    for i in shown:
+        table.add_column(columns[i], justify="left" if columns[i] in ("row", "set") else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(row[i]) for i in shown))
     return table
 
 

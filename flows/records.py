@@ -35,6 +35,19 @@ def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[
     return _keep(root, name, "-seeds", told)
 
 
+def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[str, Any]) -> Path:
+    """Keep what rows of the paper came to, the newest only: ``paper.json``, and pages by file name. Returns the folder.
+
+    What each row did stands in the records of its run.
+    """
+    folder = root / "runs" / _safe(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    form = json.dumps({**told, "who": user(), "commit": commit()}, indent=1, ensure_ascii=False)
+    for file, text in {**pages, "paper.json": form}.items():
+        write_atomically(folder / file, text)
+    return folder
+
+
 def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
     """The arguments of each (stage, item) in the newest readable record of the run; empty where there is none."""
     for path in sorted((root / "runs" / _safe(name)).glob("*.json"), reverse=True):

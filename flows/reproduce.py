@@ -1,5 +1,6 @@
 """The whole story on one screen. Called under an engine (``tasks.stage.engine``): planned, or run."""
 
+from flows.paper_rows import row_of
 from flows.runs import Run
 from flows.start import Start
 from tasks.average import average
@@ -53,5 +54,5 @@ def reproduce(run: Run, modified: bool, start: Start | None) -> None:
     }
     language = run.corpus.target_language
     scores = {name: score.named(name)(hypotheses[name], pairs, name, language) for name, pairs in sets.items()}
-    page = report(run.name, corpus, shards, training, sets, hypotheses, scores)
+    page = report(run.name, corpus, shards, training, sets, hypotheses, scores, row_of(run))
     register(run.name, weights, vocabulary, page, scores, sets, run.dev, modified)

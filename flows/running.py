@@ -9,6 +9,7 @@ from typing import Any
 
 from flows import records
 from flows.overrides import override
+from flows.paper_rows import run_named
 from flows.reproduce import STAGES, reproduce
 from flows.runs import RUNS, Run
 from flows.start import Start, start_of
@@ -85,12 +86,14 @@ class StageFailed(Exception):
 
 
 def find_run(name: str) -> Run:
-    """A run of ``flows.runs`` by name, or ``my_runs.py:NAME`` from a file."""
+    """A run of ``flows.runs`` by name, a row of the paper on some corpus, or ``my_runs.py:NAME`` from a file."""
     if ":" in name:
         return _run_from_file(*name.rsplit(":", 1))
-    if name not in RUNS:
-        raise BadConfiguration(f"unknown run {name!r}, known are: {', '.join(RUNS)}; or FILE.py:NAME for your own")
-    return RUNS[name]
+    found = RUNS.get(name) or run_named(name)
+    if not found:
+        others = "rows of the paper elsewhere, as demo-paper-A1-scale8; FILE.py:NAME for your own"
+        raise BadConfiguration(f"unknown run {name!r}, known are: {', '.join(RUNS)}; {others}")
+    return found
 
 
 def plan(request: Request) -> Outcome:

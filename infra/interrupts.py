@@ -38,6 +38,12 @@ def check() -> None:
         raise _meaning(_came[0])
 
 
+def pass_on() -> None:
+    """Make ``check`` raise on every other thread too, where the end came as an exception to this one alone."""
+    if not _came:
+        _came.append(signal.SIGTERM)
+
+
 def shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
     """Do ``work`` on another thread; raises what it raises, or, after a signal, what that stands for.
 

@@ -287,7 +287,7 @@ class Trainer:
         return self.progress.diverged(what, update, self.optimizer.param_groups[0]["lr"])
 
     def finish(self) -> Facts:
-        """Leave weights only, and the facts: updates, dev_perplexity, target_tokens, seconds and parameters.
+        """Leave weights only, and the facts: updates, dev_perplexity, target_tokens, seconds, parameters and the place.
 
         With patience also best_update, best_dev_perplexity, stopped_early; skipped and gpu_kwh where they are counted.
         """
@@ -299,6 +299,8 @@ class Trainer:
             "target_tokens": self.position.target_tokens,
             "seconds": self.position.seconds,
             "parameters": sum(p.numel() for p in self.model.parameters()),
+            "device": self.device.type,
+            "ranks": self.ranks.size,
         }
         if self.training.patience:
             facts["best_update"] = self.position.best_update

@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 
 from infra.store import Artifact
 from model.shards import Shards
+from tasks.against_paper import PaperRow
+from tasks.against_paper import compared as against_paper
+from tasks.paper_page import upright
 from tasks.stage import Facts, progress, stage
 
 EXAMPLES = 5
@@ -194,8 +197,12 @@ def report(
     sets: Mapping[str, Artifact],
     hypotheses: Mapping[str, Artifact],
     scores: Mapping[str, Artifact],
+    paper: tuple[PaperRow, ...] = (),
 ) -> Facts:
-    """Draw and write the page of one run; ``run`` is its training, the mappings are by the name of the set."""
+    """Draw and write the page of one run; ``run`` is its training, the mappings are by the name of the set.
+
+    ``paper`` is empty, or holds the one row of the paper that the run stands beside.
+    """
     pictures = {}
     waiting = list(drawings(corpus, shards, run, hypotheses))
     for done, (name, alt, drawing) in enumerate(waiting):
@@ -204,13 +211,15 @@ def report(
     stages = {"clean": corpus, "shard": shards, "train": run}
     stages |= {f"prepare_sets {name}": artifact for name, artifact in sets.items()}
     stages |= {f"translate {name}": artifact for name, artifact in hypotheses.items()}
+    cards = {name: json.loads((a.path() / "card.json").read_text()) for name, a in scores.items()}
     values = {
         "run": run_name,
         "shape": json.loads((run.path() / "model.json").read_text())["model"],
         "training": {**run.facts, **speed(run.path() / "metrics.jsonl")},
         "corpus": corpus.facts,
         "shards": shards.facts,
-        "cards": {name: json.loads((a.path() / "card.json").read_text()) for name, a in scores.items()},
+        "cards": cards,
+        "paper": [upright(against_paper(row, run.facts, cards[row.set_name])) for row in paper],
         "examples": {name: examples(pl.read_parquet(a.path() / "sentences.parquet")) for name, a in scores.items()},
         "removed": removed_pairs(corpus.path() / "rejected.parquet"),
         "pictures": pictures,

@@ -28,6 +28,7 @@ TORCH_FREE = {
     "model.endings",
     "model.presets",
     "model.flops",
+    "model.parameters",
 }
 MOST_LINES = 400
 EMPTY_WORDS = {"utils", "util", "helpers", "common", "manager", "misc"}

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from flows.cli import COMMANDS
 from flows.runs import RUNS, VARIATIONS
 
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 
 
-def repro(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*REPRO, *words], input=stdin, capture_output=True, text=True, check=False, timeout=280)
+def repro(*words: str, stdin: str = "", seconds: int = 280) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*REPRO, *words], input=stdin, capture_output=True, text=True, check=False, timeout=seconds)
 
 
 def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
@@ -27,7 +28,7 @@ def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
     assert [line.split()[0] for line in lines] + listed == list(RUNS)
 
 
-@pytest.mark.parametrize("command", ["", "run", "plan", "trace", "translate", "models", "compare", "export"])
+@pytest.mark.parametrize("command", ["", *sorted({*COMMANDS} - {"runs"})])
 def test_help_has_an_example(command: str) -> None:
     done = repro(*filter(None, [command]), "--help")
     assert done.returncode == 0
@@ -47,6 +48,7 @@ def test_help_has_an_example(command: str) -> None:
         (["run", "demo", "--set", "training.start=demo@champion"], "no model 'demo' is registered, there is: none yet"),
         (["run", "demo", "--seeds", "1,1"], "--seeds is '1,1', allowed are two or more different whole numbers"),
         (["run", "demo", "--seeds", "1,2", "--until", "clean"], "only train and what follows has a seed"),
+        (["paper", "--rows", "A5"], "unknown row 'A5', known on wmt14-ende are: base, A1"),
         (["plan", "nowhere.py:TINY"], "no file 'nowhere.py'"),
         (
             ["trace", "demo", "demo7"],

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from flows.display import measures, stage_table
+from flows.display import TerminalDisplay, measures, stage_table
 from tasks.execution import Row
 
 
@@ -18,3 +18,14 @@ def test_brackets_are_no_markup() -> None:
 def test_measures_are_the_numbers_of_all_cards_once() -> None:
     cards = {"dev": {"bleu": 1.0, "signature": "13a"}, "test": {"bleu": 2.0, "sentences": 3}}
     assert measures(cards) == ["bleu", "sentences"]
+
+
+def test_runs_at_work_at_once_are_told_apart() -> None:
+    display = TerminalDisplay(lambda *_: None, "demo-paper-A1-scale8")
+    with display.console.capture() as shown:
+        display.say("waiting")
+        display.end(Row("clean", "", "k", "completed", seconds=3))
+        display.end(Row("train", "", "k", "failed"))
+    lines = shown.get().splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("  demo-paper-A1-scale8: ") for line in lines)

@@ -12,6 +12,7 @@ from torch import Tensor
 from model.attention import Rows
 from model.bpe import BOS, EOS, PAD
 from model.config import Model
+from model.parameters import parameters as closed_formula
 from model.presets import BASE, TABLE_3
 from model.transformer import Transformer, sinusoid
 
@@ -33,16 +34,6 @@ def small(config: Model = SMALL) -> Transformer:
 def pieces(*rows: list[int]) -> Tensor:
     longest = max(map(len, rows))
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
-
-
-def closed_formula(m: Model, source_size: int, target_size: int) -> int:
-    attention = m.heads * m.d_model * (2 * m.d_k + 2 * m.d_v) + m.d_model
-    feed_forward = 2 * m.d_model * m.d_ff + m.d_ff + m.d_model
-    norm = 2 * m.d_model
-    stacks = m.layers * ((attention + feed_forward + 2 * norm) + (2 * attention + feed_forward + 3 * norm))
-    matrices = target_size if m.tied else source_size + 2 * target_size
-    tables = 2 * m.max_positions * m.d_model if m.positions == "learned" else 0
-    return stacks + matrices * m.d_model + tables + (2 * norm if m.norm == "pre" else 0)
 
 
 def parameters(config: Model, source_size: int, target_size: int) -> int:

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.store import Artifact
+from model.config import Model
+from tasks.against_paper import PaperRow
 from tasks.report import compared, course, duration, examples, readable, report, visible
 from tasks.score import score
 
@@ -132,6 +134,28 @@ def test_each_number_stands_with_protocol_and_signature(out: Path) -> None:
         assert card["references_sha256"][:16] in page
     assert "1,234,567" in page
     assert "1 min 15 s" in page
+
+
+def test_a_row_of_the_paper_stands_beside_the_paper(out: Path, tmp_path: Path) -> None:
+    assert "Against the paper" not in (out / "report.html").read_text()
+    row = PaperRow("C2", "toy", 8, False, "val", Model(layers=2, d_model=64), 100, 1)
+    folder = out.parent
+    kinds = [
+        {name: Artifact(kind, name, folder / kind / name) for name in ("val", "test<1>")}
+        for kind in ("prepare_sets", "translate", "score")
+    ]
+    corpus, shards = data(tmp_path / "data")
+    report.body(tmp_path, "toy", corpus, shards, training(tmp_path / "train"), *kinds, (row,))
+    page = (tmp_path / "report.html").read_text()
+    card = json.loads((folder / "score" / "val" / "card.json").read_text())
+    assert "Table 3, row C2. Not the paper&#39;s setting: corpus toy, widths divided by 8" in page
+    assert f"{card['scores']['bleu_paper']['score']:.2f} (" in page
+    assert "<td>23.7</td>" in page
+    assert "not comparable" in page
+    assert "JoeyNMT" in page
+    tags = Tags()
+    tags.feed(page)
+    assert not tags.open
 
 
 def test_pictures_lie_beside_the_page(out: Path) -> None:

@@ -1,0 +1,64 @@
+"""``repro paper``."""
+
+import json
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.carry_out import carry_out_paper
+from flows.commands.words import AsJson
+from flows.display import console, paper_table
+from flows.paper import Paper, PaperRequest, RowsFailed
+from infra.quiet import server_configured, settle
+from infra.site import Site
+from tasks.paper_page import COLUMNS, cells, conditions
+
+
+def paper(
+    *,
+    rows: Annotated[
+        str, Parameter(help="rows of Table 3 (base, A1, …) and of Table 2 (table2-base, …), or all")
+    ] = "all",
+    corpus: Annotated[
+        str, Parameter(help="wmt14-ende, the paper's; or a run whose text to take, as demo")
+    ] = "wmt14-ende",
+    scale: Annotated[int, Parameter(help="divide the models' widths; 0: by 1 for the paper's corpus, else by 8")] = 0,
+    at_once: Annotated[int, Parameter(help="rows at work at the same time")] = 1,
+    overrides: Annotated[
+        tuple[str, ...],
+        Parameter(name="--set", help="one field of every row's run; may be repeated", negative=(), show_default=False),
+    ] = (),
+    site: Annotated[str, Parameter(help="where to compute: local or gpu")] = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Run rows of the paper's Tables 2 and 3, each for itself, and lay them beside the paper's figures.
+
+    For example:
+
+    repro paper --site gpu
+
+    repro paper --rows base,A1,C2,D0 --corpus demo
+
+    repro paper --rows base --corpus wmt14-sample-ende --scale 8 --set training.updates=500
+    """
+    asked = PaperRequest(rows, corpus, scale, at_once, overrides, site)
+    asked.requests()  # a wrong word is said before a server is started for it
+    place = Site.named(site)
+    settle(place.root)
+    try:
+        found = carry_out_paper(asked, server_configured())
+    except RowsFailed as failed:
+        _show(failed.paper, place, as_json)
+        raise
+    _show(found, place, as_json)
+
+
+def _show(found: Paper, place: Site, as_json: bool) -> None:
+    error, lines = console(), found.lines()
+    error.print(f"\nAgainst the paper: {found.asked.title}\n", markup=False)
+    error.print(paper_table(COLUMNS, [cells(line) for line in lines]))
+    folder = place.root / "runs" / found.asked.place
+    for text in ("", *conditions(lines), f"page:    {folder / 'paper.html'}"):
+        error.print(text, markup=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(found.as_json(), ensure_ascii=False))

@@ -1,0 +1,120 @@
+"""What others published: the rows of the paper's Tables 2 and 3, and peers on WMT14 English-German; values only.
+
+A figure that its source does not print is not here. Nothing is computed from these: they stand beside what a run came
+to, each under its own protocol.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DEV, TEST = "newstest2013", "newstest2014_full"
+SENTENCES = {DEV: 3_000, TEST: 3_003}
+"""The paper does not say which newstest2014 it means; the full one, which most others take, is assumed."""
+GPU_HOURS = {"base": 96.0, "big": 672.0}
+"""8 P100 for 12 hours and for 3.5 days (§5.2)."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of the paper: its number of table, languages, set, and the figures that the table prints.
+
+    ``figures`` holds ``bleu`` (the paper's protocol) and, where printed, ``perplexity`` (per word piece),
+    ``parameters``, ``updates`` and ``gpu_hours``. ``averaged`` counts the checkpoints (§6.1; §6.2: one for Table 3).
+    """
+
+    name: str
+    table: int
+    languages: str
+    set_name: str
+    averaged: int
+    figures: Mapping[str, float] = field(hash=False)
+
+    @property
+    def sentences(self) -> int:
+        return SENTENCES[self.set_name]
+
+
+def _table_3(name: str, perplexity: float, bleu: float, millions: int = 0, updates: int = 0) -> Published:
+    figures = {"perplexity": perplexity, "bleu": bleu}
+    figures |= {"parameters": millions * 1e6} if millions else {}
+    figures |= {"updates": updates, "gpu_hours": GPU_HOURS[name]} if updates else {}
+    return Published(name, 3, "English-German", DEV, 1, figures)
+
+
+def _table_2(name: str, kind: str, languages: str, bleu: float) -> Published:
+    updates, averaged = {"base": (100_000, 5), "big": (300_000, 20)}[kind]
+    figures = {"bleu": bleu, "updates": updates, "gpu_hours": GPU_HOURS[kind]}
+    return Published(name, 2, languages, TEST, averaged, figures)
+
+
+ROWS = {
+    row.name: row
+    for row in (
+        _table_3("base", 4.92, 25.8, 65, 100_000),
+        _table_3("A1", 5.29, 24.9),
+        _table_3("A4", 5.00, 25.5),
+        _table_3("A16", 4.91, 25.8),
+        _table_3("A32", 5.01, 25.4),
+        _table_3("B16", 5.16, 25.1, 58),
+        _table_3("B32", 5.01, 25.4, 60),
+        _table_3("C2", 6.11, 23.7, 36),
+        _table_3("C4", 5.19, 25.3, 50),
+        _table_3("C8", 4.88, 25.5, 80),
+        _table_3("C256", 5.75, 24.5, 28),
+        _table_3("C1024", 4.66, 26.0, 168),
+        _table_3("Cff1024", 5.12, 25.4, 53),
+        _table_3("Cff4096", 4.75, 26.2, 90),
+        _table_3("D0", 5.77, 24.6),
+        _table_3("D2", 4.95, 25.5),
+        _table_3("Dls0", 4.67, 25.3),
+        _table_3("Dls2", 5.47, 25.7),
+        _table_3("E", 4.92, 25.7),
+        _table_3("big", 4.33, 26.4, 213, 300_000),
+        _table_2("table2-base", "base", "English-German", 27.3),
+        _table_2("table2-big", "big", "English-German", 28.4),
+        _table_2("table2-base-enfr", "base", "English-French", 38.1),
+        _table_2("table2-big-enfr", "big", "English-French", 41.8),
+    )
+}
+"""By name: Table 3's rows as the paper has them, Table 2's with the table before."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One number of somebody else's system on WMT14 English-German."""
+
+    system: str
+    bleu: str
+    protocol: str
+    set_name: str
+    notes: str = ""
+
+
+_T2T = "Tensor2Tensor base, released checkpoint"
+_TUTORIAL = "a-PyTorch-Tutorial-to-Transformers, base"
+_WORKBENCH = "Transformer-Workbench, base"
+FULL, EITHER = "newstest2014, full", "newstest2014"
+PEERS = (
+    Peer("paper, base", "27.3", "of the paper", EITHER, "mean of 5 checkpoints"),
+    Peer("paper, big", "28.4", "of the paper", EITHER, "mean of 20 checkpoints"),
+    Peer(_T2T, "27.52", "13a", EITHER, "far more than 100,000 updates"),
+    Peer(_T2T, "28.33", "international", EITHER, "the same hypotheses"),
+    Peer(_T2T, "28.85", "international, lower-cased", EITHER, "the same hypotheses"),
+    Peer(_T2T, "29.02", "of the paper, tweaked reference", EITHER, "the same hypotheses"),
+    Peer("fairseq, big", "28.6", "13a", FULL, "large batches"),
+    Peer("fairseq, big", "29.29", "of the paper", EITHER, "large batches"),
+    Peer(_TUTORIAL, "25.1", "13a", FULL, "100,000 updates, one 2080 Ti"),
+    Peer(_TUTORIAL, "25.6", "13a, lower-cased", FULL, "the same hypotheses"),
+    Peer(_TUTORIAL, "25.9", "international", FULL, "the same hypotheses"),
+    Peer(_TUTORIAL, "26.3", "international, lower-cased", FULL, "the same hypotheses"),
+    Peer(_TUTORIAL, "26.49", "of the paper", FULL, "the same model"),
+    Peer("OpenSeq2Seq, base", "26.4", "sacreBLEU, settings unstated", EITHER),
+    Peer("OpenSeq2Seq, big", "27.5", "sacreBLEU, settings unstated", EITHER),
+    Peer("JoeyNMT 2, base", "24.38", "13a", EITHER),
+    Peer(_WORKBENCH, "19.97–23.69", "mean of scores of sentences: comparable with nothing", EITHER, "greedy and beam"),
+    Peer("plain notes, post-LN, no label smoothing", "22.0", "unstated", EITHER, "24 epochs"),
+    Peer(
+        "transformer-aiayn, base", "25.5", "Tensor2Tensor's, lower-cased", DEV, "perplexity 4.95; 100,000 updates, TPU"
+    ),
+)
+"""WMT14 English-German. One hypothesis file gives many numbers: compare within one protocol and one set only."""
