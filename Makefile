@@ -5,10 +5,11 @@ PYTHON ?= python3
 ENV := .venv/.ready
 RUN := .venv/bin
 
-.PHONY: demo test test-slow lint types format setup clean help
+.PHONY: demo walk test test-slow lint types format setup clean help
 
 help:
 	@echo "make demo        the whole pipeline on the embedded corpus (about 3 minutes on two cores)"
+	@echo "make walk        docs/walk.md anew: three pairs of the demo, from raw line to score"
 	@echo "make test        lint, types and tests"
 	@echo "make test-slow   the slow tests: whole runs, kills, real text"
 	@echo "make format      format the code"
@@ -27,6 +28,9 @@ $(ENV): pyproject.toml constraints.txt
 
 demo: $(ENV)
 	@$(RUN)/repro run demo
+
+walk: demo
+	@$(RUN)/python docs/walk.py
 
 lint: $(ENV)
 	@echo "Format and lint ..."

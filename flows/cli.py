@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError
 from flows.commands.compare import compare
 from flows.commands.models import models
 from flows.commands.run import plan_command, run_command, runs
+from flows.commands.trace import trace
 from flows.commands.translate import translate
 from flows.display import say
 from flows.running import StageFailed
@@ -40,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "runs": runs,
     "run": run_command,
     "plan": plan_command,
+    "trace": trace,
     "translate": translate,
     "compare": compare,
     "models": models,

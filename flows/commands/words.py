@@ -8,6 +8,16 @@ from cyclopts import Parameter
 from flows.running import Request
 
 AsJson = Annotated[bool, Parameter(name="--json", help="one JSON object as the last line of stdout", negative=())]
+Overrides = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--set",
+        help="one field of the run, as in training.updates=200; may be repeated",
+        negative=(),
+        show_default=False,
+    ),
+]
+Place = Annotated[str, Parameter(help="where to compute: local or gpu")]
 
 
 @Parameter(name="*")
@@ -23,16 +33,8 @@ class Asked:
         tuple[str, ...],
         Parameter(help="run this stage, cached or not; may be repeated", negative=(), show_default=False),
     ] = ()
-    overrides: Annotated[
-        tuple[str, ...],
-        Parameter(
-            name="--set",
-            help="one field of the run, as in training.updates=200; may be repeated",
-            negative=(),
-            show_default=False,
-        ),
-    ] = ()
-    site: Annotated[str, Parameter(help="where to compute: local or gpu")] = "local"
+    overrides: Overrides = ()
+    site: Place = "local"
 
     def request(self) -> Request:
         return Request(**vars(self))

@@ -27,7 +27,7 @@ def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
     assert [line.split()[0] for line in lines] + listed == list(RUNS)
 
 
-@pytest.mark.parametrize("command", ["", "run", "plan", "translate", "models", "compare"])
+@pytest.mark.parametrize("command", ["", "run", "plan", "trace", "translate", "models", "compare"])
 def test_help_has_an_example(command: str) -> None:
     done = repro(*filter(None, [command]), "--help")
     assert done.returncode == 0
@@ -48,6 +48,11 @@ def test_help_has_an_example(command: str) -> None:
         (["run", "demo", "--seeds", "1,1"], "--seeds is '1,1', allowed are two or more different whole numbers"),
         (["run", "demo", "--seeds", "1,2", "--until", "clean"], "only train and what follows has a seed"),
         (["plan", "nowhere.py:TINY"], "no file 'nowhere.py'"),
+        (
+            ["trace", "demo", "demo7"],
+            "unknown pair_id 'demo7': the run demo has demo (not read yet), dev (not read yet)",
+        ),
+        (["trace", "demo"], "pair-id"),
         (["fly"], "fly"),
         (["run"], "run"),
         (["run", "demo", "--nothing"], "--nothing"),

@@ -1,0 +1,103 @@
+"""``docs/walk.md`` shows what the demo gives today, and text on a walk is text, whatever signs are in it."""
+
+import contextlib
+import importlib.util
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from flows.display import TerminalDisplay
+from flows.reproduce import STAGES, reproduce
+from flows.runs import DEMO
+from flows.trace import trace_pair
+from flows.walk_view import draw, visible
+from infra.site import Site
+from infra.store import Store
+from tasks.execution import Enough, Running, Scope
+from tasks.stage import engine
+from tasks.walk import Cleaned, Missing, Published, Verdict, Walk
+
+HOUSE = Path(__file__).parents[2]
+
+
+def walk_script() -> object:
+    spec = importlib.util.spec_from_file_location("walk_script", HOUSE / "docs" / "walk.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def drawn(walk: Walk, width: int) -> str:
+    shown = io.StringIO()
+    draw(walk, Console(file=shown, width=width, highlight=False))
+    return shown.getvalue()
+
+
+def before_training(text: str) -> str:
+    """What does not depend on weights."""
+    return re.split(r"^(?:train|translate) ", text, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+class NoTracker:
+    """Stands for MLflow, whose database alone takes longer than all of the demo's data."""
+
+    def start_stage(self, *_: object) -> str:
+        return "run"
+
+    def finish_stage(self, *_: object) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def demo_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with the demo up to its shards: a few seconds."""
+    root = tmp_path_factory.mktemp("demo")
+    display, scope = TerminalDisplay(lambda *_: None), Scope(STAGES, "shard")
+    making = Running(Store(root), Site(root=root), scope, display, NoTracker())  # type: ignore[arg-type]
+    with engine(making), contextlib.suppress(Enough):
+        reproduce(DEMO, False, None)
+    return root
+
+
+def test_the_page_is_what_the_demo_gives(demo_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_ROOT", str(demo_data))
+    script = walk_script()
+    blocks = script.blocks(script.PAGE.read_text())  # type: ignore[attr-defined]
+    kinds = set()
+    for words, shown in blocks.items():
+        _, name, pair_id = words.split()
+        walk = trace_pair(name, pair_id)
+        today = script.trimmed(drawn(walk, script.COLUMNS))  # type: ignore[attr-defined]
+        assert before_training(shown) == before_training(today), "make walk writes docs/walk.md anew"
+        assert isinstance(walk.steps[-1], Cleaned) or "\nshard  row " in before_training(shown)
+        rejected = any(isinstance(step, Cleaned) and step.rejected_by for step in walk.steps)
+        kinds.add((walk.set_name, rejected))
+    assert kinds == {("", False), ("", True), ("test", False)}
+
+
+def test_only_outputs_are_written_anew() -> None:
+    script = walk_script()
+    page = script.PAGE.read_text()  # type: ignore[attr-defined]
+    blocks = script.blocks(page)  # type: ignore[attr-defined]
+    assert script.rewritten(page, blocks.__getitem__) == page  # type: ignore[attr-defined]
+    assert script.rewritten(page, lambda words: f"{words}!\n").count("!\n```") == len(blocks) == 3  # type: ignore[attr-defined]
+
+
+def test_brackets_are_no_markup_and_odd_signs_are_seen() -> None:
+    files = ("a", "b")
+    published = Published("download", "", files, 3, " [bold]a\u2028b", "c\x1b[31m")
+    cleaned = Cleaned("", "pairs.parquet", 1, "[bold]ab", "c", "", (Verdict("mine", "kept", "[red]", ""),))
+    shown = drawn(Walk("[i]", "x:3", "", (published, cleaned, Missing("train", "[why]")), ("[note]",)), 200)
+    for text in (r"\x20[bold]a\u2028b", r"c\x1b[31m", "[bold]ab", "[red]", "[why]", "[note]", "[i]"):
+        assert text in shown
+
+
+@pytest.mark.parametrize("text", ["", "  ", "a b", " a  b ", "\t", "▁"])
+def test_visible_text_hides_no_space_at_its_ends(text: str) -> None:
+    shown = visible(text)
+    assert shown == shown.strip()
+    assert shown.replace(r"\x20", " ").replace(r"\t", "\t") == text
