@@ -6,23 +6,26 @@
 stands in ``model.bpe``; nothing here knows how they are trained on.
 """
 
-from collections.abc import Callable, Iterator
-from contextvars import copy_context
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from infra.faults import BadConfiguration, BadData
 from infra.store import Artifact
 from model.bpe import SOURCE_FILE, SPECIALS, TARGET_FILE, UNK, Pieces
 from model.fields import require
+from tasks.merges import learn_merges
 from tasks.stage import Facts, progress, stage
+from tasks.words import count_chunks
 
 SMALLEST = len(SPECIALS) + 256
 """Specials and bytes: with fewer entries some text could not be written."""
-BATCH_PAIRS = 20_000
+BATCH_PAIRS = 50_000
 SAMPLE_PAIRS = 10_000
 """Pairs over which pieces per word are counted; the corpus is shuffled, so the first ones stand for all."""
 
@@ -59,40 +62,35 @@ def untrained(vocabulary: Vocabulary) -> Tokenizer:
     return tokenizer
 
 
-def learn(lines: Iterator[list[str]], vocabulary: Vocabulary) -> Tokenizer:
-    """Train on lists of lines; BadConfiguration where they hold fewer than ``vocabulary.size`` pieces."""
+def learn(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
+    """Learn from arrays of lines; BadConfiguration where they hold fewer than ``vocabulary.size`` pieces.
+
+    The pieces are those that ``tokenizers.trainers.BpeTrainer`` would find.
+    """
     tokenizer = untrained(vocabulary)
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary.size,
-        min_frequency=vocabulary.min_frequency,
-        special_tokens=list(SPECIALS),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(lines, trainer)
-    learnt = tokenizer.get_vocab_size()
-    if learnt < vocabulary.size:
+    counts = count_chunks(tokenizer, batches)
+    first = (*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet()))
+    say = partial(progress, text="pieces learnt")
+    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, say)
+    if len(learnt.vocabulary) < vocabulary.size:
         raise BadConfiguration(
-            f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {learnt} pieces "
+            f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {len(learnt.vocabulary)} pieces "
             f"(vocabulary.min_frequency {vocabulary.min_frequency})"
         )
+    tokenizer.model = models.BPE(learnt.vocabulary, learnt.merges, unk_token=SPECIALS[UNK])
+    tokenizer.add_special_tokens(list(SPECIALS))
     return tokenizer
 
 
-def read_lines(pairs: Path, columns: tuple[str, ...]) -> Iterator[list[str]]:
+def read_lines(pairs: Path, columns: tuple[str, ...]) -> Iterator[pa.Array]:
     """The text columns of ``pairs.parquet``, a batch and a column at a time, so that memory stays flat."""
-    context = copy_context()  # the trainer asks for lines from a thread of its own, which knows no stage
-    return _read_lines(pairs, columns, lambda done, total, text: context.run(progress, done, total, text))
-
-
-def _read_lines(pairs: Path, columns: tuple[str, ...], say: Callable[[float, float, str], None]) -> Iterator[list[str]]:
     with pq.ParquetFile(pairs) as file:
         total, done = file.metadata.num_rows, 0
         for batch in file.iter_batches(BATCH_PAIRS, columns=list(columns)):
             for column in columns:
-                yield batch.column(column).to_pylist()
+                yield batch.column(column).cast(pa.string())
             done += batch.num_rows
-            say(done, total, "pairs read" if done < total else "learning merges")
+            progress(done, total, "pairs read")
 
 
 def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,10 +19,10 @@ TEXT = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(" .<>/s\t
 def folder_with(folder: Path, *, joint: bool) -> Path:
     vocabulary = Vocabulary(size=290, joint=joint, min_frequency=1)
     if joint:
-        learn(iter([SOURCE, TARGET]), vocabulary).save(str(folder / "tokenizer.json"))
+        learn([pa.array(SOURCE), pa.array(TARGET)], vocabulary).save(str(folder / "tokenizer.json"))
     else:
-        learn(iter([SOURCE]), vocabulary).save(str(folder / "tokenizer.json"))
-        learn(iter([TARGET]), vocabulary).save(str(folder / "tokenizer.target.json"))
+        learn([pa.array(SOURCE)], vocabulary).save(str(folder / "tokenizer.json"))
+        learn([pa.array(TARGET)], vocabulary).save(str(folder / "tokenizer.target.json"))
     return folder
 
 

@@ -51,7 +51,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     for name in ("weights", "vocabulary", "out"):
         (tmp_path / name).mkdir()
     save_model(tmp_path / "weights", Transformer(SHAPE, 290, 290))
-    learn(iter([TEXT]), Vocabulary(size=290, min_frequency=1)).save(str(tmp_path / "vocabulary" / "tokenizer.json"))
+    learn([pa.array(TEXT)], Vocabulary(size=290, min_frequency=1)).save(str(tmp_path / "vocabulary" / "tokenizer.json"))
     folders = {name: tmp_path / name for name in ("weights", "vocabulary")}
     inputs = {**folders, "pairs": write_shards(tmp_path / "pairs", pairs())}
     return Job({"decoding": {"beam": 2, "alpha": 0.6, "max_extra": 3}}, inputs, tmp_path / "out")

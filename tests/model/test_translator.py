@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -26,7 +27,7 @@ SHAPE = Model(layers=2, d_model=32, d_ff=64, heads=2, d_k=16, d_v=16, init="norm
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vocabulary")
-    learn(iter([LINES * 3]), Vocabulary(size=290, min_frequency=1)).save(str(folder / "tokenizer.json"))
+    learn([pa.array(LINES * 3)], Vocabulary(size=290, min_frequency=1)).save(str(folder / "tokenizer.json"))
     return folder
 
 

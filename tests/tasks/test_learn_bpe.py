@@ -94,4 +94,4 @@ def test_lines_come_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     text = corpus(tmp_path / "corpus")
     batches = list(read_lines(text.path() / "pairs.parquet", ("source", "target")))
     assert max(len(batch) for batch in batches) == 64
-    assert sorted(chain.from_iterable(batches)) == sorted(SOURCE + TARGET)
+    assert sorted(chain.from_iterable(batch.to_pylist() for batch in batches)) == sorted(SOURCE + TARGET)

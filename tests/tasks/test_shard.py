@@ -29,7 +29,7 @@ def text(tmp_path: Path) -> Artifact:
 @pytest.fixture
 def vocabulary(tmp_path: Path) -> Artifact:
     (tmp_path / "vocabulary").mkdir()
-    learn(iter([SOURCE, TARGET]), Vocabulary(size=320)).save(str(tmp_path / "vocabulary/tokenizer.json"))
+    learn([pa.array(SOURCE), pa.array(TARGET)], Vocabulary(size=320)).save(str(tmp_path / "vocabulary/tokenizer.json"))
     return Artifact("learn_bpe", "toy", tmp_path / "vocabulary")
 
 

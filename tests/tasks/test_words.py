@@ -1,5 +1,6 @@
 """Words encoded once give the same ids as whole lines, whatever the white space and the normaliser."""
 
+from collections import Counter
 from itertools import chain
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tasks.learn_bpe import Vocabulary, learn
-from tasks.words import Ragged, WordTable
+from tasks.words import Ragged, WordTable, count_chunks
 
 WORDS = [
     "A",
@@ -48,7 +49,7 @@ ROWS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=8)
 
 
 def tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    learnt = learn(iter([[" ".join(WORDS), "A dog runs and runs.", "dogs don't run"] * 3]), vocabulary)
+    learnt = learn([pa.array([" ".join(WORDS), "A dog runs and runs.", "dogs don't run"] * 3)], vocabulary)
     learnt.encode_special_tokens = True
     return learnt
 
@@ -93,3 +94,16 @@ def test_taking_and_joining_rows_is_that_of_lists(rows: list[list[int]], data: s
 def as_lists(ragged: Ragged) -> list[list[int]]:
     ends = np.cumsum(ragged.lengths)
     return [ragged.ids[end - length : end].tolist() for end, length in zip(ends, ragged.lengths, strict=True)]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(deadline=None)
+@given(lines=st.lists(LINE, max_size=8))
+def test_chunks_are_counted_as_in_whole_lines(name: str, lines: list[str]) -> None:
+    tokenizer = TOKENIZERS[name]
+    expected: Counter[str] = Counter()
+    for line in lines:
+        text = tokenizer.normalizer.normalize_str(line)
+        expected.update(chunk for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
+    halves = [pa.array(half, pa.string()) for half in (lines[: len(lines) // 2], lines[len(lines) // 2 :])]
+    assert count_chunks(tokenizer, halves) == expected

@@ -1,0 +1,109 @@
+"""Who cleans against whom: this project's stage, bare polars and pandas, over the two files of benchmarks/text.py.
+
+Each reads them, keeps pairs of 1 to 100 words a side whose longer side has at most 2.5 times the words of the shorter,
+drops all but the first of the same 64-bit value, and writes Parquet.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tasks.filters import (
+    Distinct,
+    Empty,
+    Filters,
+    Identical,
+    InvalidUnicode,
+    Length,
+    LengthRatio,
+    NoLetters,
+    Normalise,
+    OverlongWord,
+    Script,
+)
+
+MOST_WORDS, MOST_RATIO = 100, 2.5
+SAME = Filters(
+    (Empty(), Length(1, MOST_WORDS), LengthRatio(MOST_RATIO), Distinct()),
+    normalise=Normalise(nfc=False, control=False, white_space=False),
+)
+"""What the peers do."""
+CAREFUL = Filters(
+    (
+        Empty(),
+        InvalidUnicode(),
+        NoLetters(),
+        OverlongWord(),
+        Length(1, MOST_WORDS),
+        Identical(),
+        Script(),
+        LengthRatio(MOST_RATIO),
+        Distinct(),
+    )
+)
+"""What a real run does, but for languages, which made-up words have none of."""
+
+
+def own(folder: Path, filters: Filters, into: str) -> dict[str, Any]:
+    from infra.store import Artifact
+    from tasks.clean import clean
+    from tasks.corpora import Corpus, File, Part, Text
+
+    files = [File(f"text.{side}", sha256="0" * 64) for side in ("source", "target")]
+    corpus = Corpus("made-up", "en", "de", (Part("made-up", *(Text(file) for file in files)),))
+    archives = {file.path: Artifact("download", file.path, folder) for file in files}
+    out = folder / into
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    facts = clean.body(out, corpus, archives, (), filters)
+    return {"kept": facts["pairs"], "rejected_by": facts["rejected_by"]}
+
+
+def polars(folder: Path) -> dict[str, Any]:
+    import polars as pl
+
+    sides = [
+        pl.scan_csv(
+            folder / f"text.{side}",
+            has_header=False,
+            separator="\x01",
+            quote_char=None,
+            schema={side: pl.String},
+            missing_is_null=False,
+        )
+        for side in ("source", "target")
+    ]
+    words = [pl.col(side).str.count_matches(r"\S+").alias(f"{side}_words") for side in ("source", "target")]
+    counts = [pl.col(f"{side}_words") for side in ("source", "target")]
+    fits = pl.all_horizontal(count.is_between(1, MOST_WORDS) for count in counts)
+    ratio = pl.max_horizontal(counts) <= MOST_RATIO * pl.min_horizontal(counts)
+    value = pl.struct("source", "target").hash().alias("value")
+    kept = pl.concat(sides, how="horizontal").with_columns(words).filter(fits & ratio).with_columns(value)
+    path = folder / "polars.parquet"
+    kept.unique("value", keep="first").select("source", "target").sink_parquet(path, engine="streaming")
+    return {"kept": pl.scan_parquet(path).select(pl.len()).collect().item()}
+
+
+def pandas(folder: Path) -> dict[str, Any]:
+    import pandas as pd
+
+    read = {
+        side: (folder / f"text.{side}").read_text(encoding="utf-8").split("\n")[:-1] for side in ("source", "target")
+    }
+    frame = pd.DataFrame(read)
+    counts = pd.DataFrame({side: frame[side].str.count(r"\S+") for side in read})
+    least, most = counts.min(axis=1), counts.max(axis=1)
+    frame = frame[(least >= 1) & (most <= MOST_WORDS) & (most <= MOST_RATIO * least)]
+    value = pd.util.hash_pandas_object(frame, index=False)
+    frame = frame[~value.duplicated()]
+    frame.to_parquet(folder / "pandas.parquet", compression="zstd")
+    return {"kept": len(frame)}
+
+
+CLEANERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "clean": lambda folder: own(folder, CAREFUL, "clean"),
+    "same": lambda folder: own(folder, SAME, "same"),
+    "polars": polars,
+    "pandas": pandas,
+}
