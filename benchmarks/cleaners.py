@@ -70,7 +70,7 @@ def polars(folder: Path) -> dict[str, Any]:
             separator="\x01",
             quote_char=None,
             schema={side: pl.String},
-            missing_is_null=False,
+            empty_string_is_null=False,
         )
         for side in ("source", "target")
     ]
@@ -86,7 +86,7 @@ def polars(folder: Path) -> dict[str, Any]:
 
 
 def pandas(folder: Path) -> dict[str, Any]:
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
 
     read = {
         side: (folder / f"text.{side}").read_text(encoding="utf-8").split("\n")[:-1] for side in ("source", "target")
