@@ -86,7 +86,7 @@ def polars(folder: Path) -> dict[str, Any]:
 
 
 def pandas(folder: Path) -> dict[str, Any]:
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
 
     read = {
         side: (folder / f"text.{side}").read_text(encoding="utf-8").split("\n")[:-1] for side in ("source", "target")
