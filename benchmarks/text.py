@@ -1,11 +1,14 @@
-"""Parallel text made of nothing: words by Zipf's law, lines as long as WMT14's, with blemishes as real corpora have.
+"""Parallel text made of nothing: words as frequent and as many as in WMT14, lines as long, blemishes as real text has.
 
 In come a number of pairs and a seed; out go two plain files, a line a pair. Of the pairs 5 % repeat an earlier one and
 3 % are bad in one of the ways of ``BAD``. Words are syllables, the commoner the shorter; they mean nothing, so what
 is learnt from them says nothing of translation.
+
+The commonest words are drawn by Zipf's law, one over their rank, the others by a steeper one, so that new words keep
+coming as they do in real text: 52,072 pairs of WMT14's kinds (Europarl, news, Common Crawl) hold 86,210 distinct
+English and 128,233 distinct German words, and a quarter of them 37,659 and 51,273; here it is the same within 5 %.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +18,11 @@ from numpy.typing import NDArray
 
 from benchmarks.synthetic import LENGTHS
 
-WORDS = {"source": 700_000, "target": 1_600_000}
-"""Distinct words of each language; WMT14 En-De has about as many."""
+COMMON = 10_000
+RARE = {"source": 0.09, "target": 0.16}
+"""Share of each side's words that are drawn by the steeper law."""
+STEEPNESS = {"source": 1.65, "target": 1.5}
+"""Exponent of the law of rare words."""
 PIECES_PER_WORD = 1.25
 REPEATED, SPOILT = 0.05, 0.03
 BAD = ("empty", "identical", "ratio", "broken", "overlong", "foreign")
@@ -25,47 +31,40 @@ ONSETS = {"source": "bcdfghklmnprstvw", "target": "bdfghjklmnprstwz"}
 VOWELS = {"source": "aeiou", "target": "aeiouäöü"}
 
 
-@dataclass(frozen=True)
-class Language:
-    """A side's words, the commonest first."""
+def draw_lines(side: str, random: np.random.Generator, lengths: NDArray[np.int64]) -> pa.Array:
+    """Sentences of so many words each."""
+    tokens, power = int(lengths.sum()), STEEPNESS[side] - 1
+    common = np.exp(random.random(tokens) * np.log(COMMON)) - 1
+    rare = COMMON * (1 - random.random(tokens)) ** (-1 / power)  # Pareto's law from the last common rank on
+    ranks = np.where(random.random(tokens) < RARE[side], rare, common).clip(max=2**62).astype(np.int64)
+    distinct, places = np.unique(ranks, return_inverse=True)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    words = pa.array(spelt(side, distinct).tolist()).take(pa.array(places))
+    sentences = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), words), " ")
+    return pc.binary_join_element_wise(pc.utf8_capitalize(sentences), ".", "")
 
-    words: pa.Array
 
-    @classmethod
-    def of(cls, side: str) -> "Language":
-        syllables = np.array([c + v for c in ONSETS[side] for v in VOWELS[side]])
-        count, base = WORDS[side], len(syllables)
-        ranks = np.arange(count)
-        spelt = syllables[ranks % base]
-        rest = ranks // base
-        while (more := rest > 0).any():
-            spelt = np.char.add(spelt, np.where(more, syllables[(rest - 1) % base], ""))
-            rest = np.where(more, (rest - 1) // base, 0)
-        return cls(pa.array(spelt))
-
-    def lines(self, random: np.random.Generator, lengths: NDArray[np.int64]) -> pa.Array:
-        """Sentences of so many words each."""
-        count = len(self.words)
-        ranks = np.minimum(np.exp(random.random(int(lengths.sum())) * np.log(count)).astype(np.int64), count) - 1
-        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-        words = pa.ListArray.from_arrays(pa.array(offsets), self.words.take(pa.array(ranks)))
-        return pc.binary_join_element_wise(pc.utf8_capitalize(pc.binary_join(words, " ")), ".", "")
+def spelt(side: str, ranks: NDArray[np.int64]) -> NDArray[np.str_]:
+    """The words of these ranks: each rank another one, the commoner the shorter."""
+    syllables = np.array([c + v for c in ONSETS[side] for v in VOWELS[side]])
+    base = len(syllables)
+    words, rest = syllables[ranks % base], ranks // base
+    while (more := rest > 0).any():
+        words = np.char.add(words, np.where(more, syllables[(rest - 1) % base], ""))
+        rest = np.where(more, (rest - 1) // base, 0)
+    return words
 
 
 def write_text(folder: Path, pairs: int, seed: int) -> tuple[Path, Path]:
     """``text.source`` and ``text.target`` in a folder that exists."""
     random = np.random.default_rng(seed)
-    languages = {side: Language.of(side) for side in WORDS}
     paths = folder / "text.source", folder / "text.target"
     with paths[0].open("wb") as source, paths[1].open("wb") as target:
         for begin in range(0, pairs, TOGETHER):
             count = min(TOGETHER, pairs - begin)
             pieces = LENGTHS["wmt"].draw(random, count)
             lengths = [np.maximum(np.rint(side / PIECES_PER_WORD), 1).astype(np.int64) for side in pieces]
-            sides = [
-                language.lines(random, length).to_pylist()
-                for language, length in zip(languages.values(), lengths, strict=True)
-            ]
+            sides = [draw_lines(side, random, length).to_pylist() for side, length in zip(RARE, lengths, strict=True)]
             _blemish(random, sides[0], sides[1])
             for file, lines in ((source, sides[0]), (target, sides[1])):
                 file.write("".join(f"{line}\n" for line in lines).encode())

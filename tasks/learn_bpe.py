@@ -19,9 +19,9 @@ from infra.faults import BadConfiguration, BadData
 from infra.store import Artifact
 from model.bpe import SOURCE_FILE, SPECIALS, TARGET_FILE, UNK, Pieces
 from model.fields import require
+from tasks.chunks import count_chunks
 from tasks.merges import learn_merges
 from tasks.stage import Facts, progress, stage
-from tasks.words import count_chunks
 
 SMALLEST = len(SPECIALS) + 256
 """Specials and bytes: with fewer entries some text could not be written."""

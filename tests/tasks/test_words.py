@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from tasks.chunks import count_chunks
 from tasks.learn_bpe import Vocabulary, learn
-from tasks.words import Ragged, WordTable, count_chunks
+from tasks.words import Ragged, WordTable
 
 WORDS = [
     "A",
