@@ -1,6 +1,7 @@
 """What all tests share: a world without the user's settings, and the real text where a mirror holds it."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,15 @@ MIRRORS = os.environ.get("REPRO_MIRRORS", "")
 # Servers of the developer's own are no place for tests; gone before any fixture, of whatever scope.
 for _name in ("PREFECT_API_URL", "PREFECT_HOME", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI", "REPRO_RANKS"):
     os.environ.pop(_name, None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    """Commands called in this process set variables for their own; the next module's are not to find them."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(autouse=True)

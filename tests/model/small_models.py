@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import pyarrow as pa
 import torch
 
 from model.bpe import BOS, EOS, PAD, UNK, Pieces
@@ -47,9 +48,8 @@ def write_model(folder: Path, config: Model, target_size: int = SIZES[1], gain: 
     sizes = (SIZES[0], SIZES[0] if config.tied else target_size)
     names = ("tokenizer.json", "tokenizer.target.json")[: 1 if config.tied else 2]
     for name, size in zip(names, sizes, strict=False):
-        learn(iter([LINES * 3, ["green meadow and men"] * size]), Vocabulary(size=size, min_frequency=1)).save(
-            str(vocabulary / name)
-        )
+        lines = pa.array([*LINES * 3, *["green meadow and men"] * size])
+        learn([lines], Vocabulary(size=size, min_frequency=1)).save(str(vocabulary / name))
     save_model(weights, restless(build(config, *sizes).eval(), Pieces.load(vocabulary), gain))
     return weights, vocabulary
 

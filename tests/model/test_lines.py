@@ -5,6 +5,7 @@ import re
 from math import fsum
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ TEXTS = st.text(
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vocabulary")
-    learn(iter([LINES * 3]), Vocabulary(size=290, min_frequency=1)).save(str(folder / "tokenizer.json"))
+    learn([pa.array(LINES * 3)], Vocabulary(size=290, min_frequency=1)).save(str(folder / "tokenizer.json"))
     return folder
 
 
