@@ -24,9 +24,9 @@ from tasks.stage import Facts, progress, site, stage
 AT_ONCE = 4
 """Files fetched at the same time."""
 PAUSES = (1.0, 2.0, 4.0)
-"""Seconds before all origins that did not answer are asked again; from the first again when something came."""
+"""Seconds before all origins that did not answer are asked again; from the first again when enough came."""
 ENOUGH = 1 << 20
-"""Bytes that count as something: a server that gives a few at a time is not asked for ever."""
+"""Bytes for which an origin that broke off is asked again at once; one that gives a few at a time is not, for ever."""
 HOW_TO_MIRROR = "Put the file under that path below a folder or URL, and name it in REPRO_MIRRORS (separated by spaces)"
 
 log = logging.getLogger(__name__)
@@ -138,11 +138,11 @@ def fetch(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
     copy, pauses = _Copy(folder / file.name, file), list(PAUSES)
     try:
         while True:
-            before = copy.size
             failures.unreachable.clear()
             for origin in tuple(left):
                 try:
-                    _fill(copy, origin)
+                    while not _filled(copy, origin):
+                        pauses = list(PAUSES)
                     return copy.facts(origin)
                 except Missing:
                     failures.missing.append(origin)
@@ -155,8 +155,6 @@ def fetch(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
                 except Unreachable as error:
                     failures.unreachable[origin] = str(error)
                     log.warning("%s did not come from %s: %s", file.path, origin, error)
-            if copy.size >= before + ENOUGH:
-                pauses = list(PAUSES)
             if not left or not pauses:
                 raise failures.fault(file)
             interrupts.wait(pauses.pop(0))
@@ -170,6 +168,18 @@ def fetch(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
 
 def _expected(file: File) -> str:
     return f"sha256 {file.sha256}" if file.sha256 else f"md5 {file.md5}"
+
+
+def _filled(copy: _Copy, origin: str) -> bool:
+    """``_fill``; False where the origin broke off, but is worth asking again at once, for what it gave."""
+    before = copy.size
+    try:
+        _fill(copy, origin)
+    except Unreachable:
+        if copy.size >= before + ENOUGH:
+            return False
+        raise
+    return True
 
 
 def _fill(copy: _Copy, origin: str) -> None:

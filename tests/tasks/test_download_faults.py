@@ -11,13 +11,13 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loopback_mirror import Mirror, Mood, served
 
 from infra import interrupts, origins
 from infra.faults import BadData, Fault, NetworkFault, NoSpace
 from tasks import download as module
 from tasks.corpora import File
 from tasks.download import SPACE, fetch
-from tests.tasks.loopback_mirror import Mirror, Mood, served
 
 DATA = random.Random(7).randbytes(300_000)
 PATH = "some/train.en.gz"
