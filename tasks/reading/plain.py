@@ -13,6 +13,8 @@ from infra.faults import BadData
 
 BLOCK = 4 << 20
 """Bytes read and decoded at once."""
+BEGIN = 4096
+"""Bytes by which the encoding is judged."""
 LONGEST = 64 << 20
 """Bytes of the longest line: what is longer is no text, and would fill the memory."""
 
@@ -20,8 +22,9 @@ _SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.IGNORECASE)
 
 
 def refuse_utf16(stream: io.BufferedReader, told: str) -> None:
-    """Raise BadData where a byte order mark says UTF-16."""
-    if stream.peek(2)[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    """Raise BadData where a byte order mark says UTF-16, or the many zeros of its letters do."""
+    begin = stream.peek(BEGIN)[:BEGIN]
+    if begin[:2] in (b"\xff\xfe", b"\xfe\xff") or begin.count(0) > max(16, len(begin) // 4):
         raise BadData(f"{told} is UTF-16; convert it to UTF-8")
 
 
