@@ -31,18 +31,26 @@ class TerminalDisplay:
         self.mark = f"{mark}: " if mark else ""
         self._live = sys.stderr.isatty()
         self._shown = 0.0
+        self._open: dict[str, tuple[float, float]] = {}
+        """What runs at this moment, and how far it is."""
 
     def begin(self, call: Call, why: str) -> None:
         self._shown = time.monotonic()
+        self._open[call.label] = (0.0, 0.0)
         self._clear()
         self.console.print(f"{self.mark}[bold]{call.label}[/bold] [dim]{call.key} · {escape(why)}[/dim]")
 
     def progress(self, call: Call, done: float, total: float, text: str) -> None:
         self.follow(call, done, total, text)
+        self._open[call.label] = (done, total)
         now = time.monotonic()
         if now - self._shown < (0.2 if self._live else PLAIN_SECONDS):
             return
         self._shown = now
+        together = tuple(self._open.values())
+        if len(together) > 1:
+            done, total = (sum(numbers) for numbers in zip(*together, strict=True))
+            text = f"of {len(together)} at once: {text}"
         share = f"{100 * done / total:5.1f} %" if total else ""
         line = (
             f"  {self.mark}{call.stage.name} {done:,.0f}/{total:,.0f} {share} {text}"
@@ -61,11 +69,15 @@ class TerminalDisplay:
 
     def end(self, row: Row) -> None:
         self._clear()
+        label = f"{row.stage} {row.item}".strip()
+        alone = set(self._open) <= {label}
+        self._open.pop(label, None)
+        named = "" if alone else f"[bold]{label}[/bold] "
         if row.state == "completed":
             told = f"[dim]{escape(in_words(row.facts))}[/dim]"
-            self.console.print(f"  {self.mark}[green]completed[/green] in {duration(row.seconds)}  {told}")
+            self.console.print(f"  {self.mark}{named}[green]completed[/green] in {duration(row.seconds)}  {told}")
         elif row.state == "failed":
-            self.console.print(f"  {self.mark}[red]failed[/red]")
+            self.console.print(f"  {self.mark}{named}[red]failed[/red]")
 
     def _clear(self) -> None:
         if self._live:

@@ -6,7 +6,7 @@ from flows.start import Start
 from tasks.average import average
 from tasks.clean import clean
 from tasks.corpora import files
-from tasks.download import download
+from tasks.download import AT_ONCE, download
 from tasks.learn_bpe import learn_bpe
 from tasks.prepare_sets import prepare_sets
 from tasks.register import register
@@ -36,7 +36,7 @@ def reproduce(run: Run, modified: bool, start: Start | None) -> None:
 
     Where training begins with the weights of a ``start``, its vocabulary is taken too.
     """
-    archives = {file.path: download.named(file.path)(file) for file in files(run.corpus, run.sets)}
+    archives = download.each({file.path: file for file in files(run.corpus, run.sets)}, AT_ONCE)
     sets = {
         s.name: prepare_sets.named(s.name)(s, archives[s.source.file.path], archives[s.target.file.path])
         for s in run.sets

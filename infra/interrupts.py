@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import FrameType
@@ -36,6 +37,14 @@ def check() -> None:
     """Raise what the first signal since ``watch`` stands for, if one has come."""
     if _came:
         raise _meaning(_came[0])
+
+
+def wait(seconds: float) -> None:
+    """Wait, unless a signal comes first."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        check()
+        time.sleep(min(left, POLL_SECONDS))
 
 
 def pass_on() -> None:

@@ -92,7 +92,7 @@ def _excluded(exclude: tuple[Artifact, ...], normalise: Normalise) -> dict[str, 
 
 def _read(part: Part, archives: Mapping[str, Artifact]) -> Iterator[pl.DataFrame]:
     source, target = (archives[text.file.path].path() / text.file.name for text in (part.source, part.target))
-    return reading.pairs(source, target, part.source.member, part.target.member)
+    return reading.read((part.source, part.target), (source, target))
 
 
 def _numbered(corpus: Corpus, archives: Mapping[str, Artifact], seed: int) -> Iterator[pl.DataFrame]:

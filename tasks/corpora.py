@@ -7,10 +7,25 @@ without changing any key. Mirrors hold files under the same paths (``multi30k/tr
 from dataclasses import dataclass
 from itertools import chain
 
-from model.fields import require, unkeyed
+from model.fields import late, require, unkeyed
 
 EMBEDDED = "embedded:"
 """Addresses that begin so are made by ``demo_corpus``."""
+PACKED = (".gz", ".xz", ".bz2", ".zst")
+ARCHIVES = (".tgz", ".tar", *(f".tar{packed}" for packed in PACKED), ".zip", ".7z", ".rar")
+TABLES = (".csv", ".tsv", ".parquet", ".tmx")
+
+
+def kind_of(name: str) -> str:
+    """What a name says of the text inside: ``.sgm`` for ``a.sgm.gz``, empty where it has no ending."""
+    for packed in PACKED:
+        name = name.removesuffix(packed)
+    base, dot, ending = name.rpartition("/")[2].rpartition(".")
+    return f"{dot}{ending.lower()}" if base else ""
+
+
+def _is_plain(path: str) -> bool:
+    return all(part not in ("", ".", "..") for part in path.split("/")) and "\\" not in path
 
 
 @dataclass(frozen=True)
@@ -27,9 +42,7 @@ class File:
     size: int = 0
 
     def __post_init__(self) -> None:
-        parts = self.path.split("/")
-        plain = all(part not in ("", ".", "..") for part in parts) and "\\" not in self.path
-        require(plain, "file.path", self.path, "a relative path such as corpus/train.en.gz")
+        require(_is_plain(self.path), "file.path", self.path, "a relative path such as corpus/train.en.gz")
         for name, digits in (("sha256", 64), ("md5", 32)):
             value = getattr(self, name)
             fits = value == "" or (len(value) == digits and set(value) <= set("0123456789abcdef"))
@@ -47,11 +60,25 @@ class File:
 class Text:
     """Lines of text: a file, or one ``member`` of it where the file is a tar archive.
 
-    ``.gz``, ``.xz`` and ``.sgm`` (lines of ``<seg>``) are understood from the name of the file or member.
+    What it is, the name of the file or member says: ``.sgm`` has lines of ``<seg>``, a table (``.csv``, ``.tsv``,
+    ``.parquet``) its text in one ``column``, called by name or, where there is no row of names, by number from 1; a
+    ``.tmx`` has its language there. ``.gz``, ``.xz``, ``.bz2``, ``.zst`` may come last.
     """
 
     file: File
     member: str = ""
+    column: str = late("")
+
+    def __post_init__(self) -> None:
+        name = self.member or self.file.path
+        require(self.member == "" or _is_plain(self.member), "text.member", self.member, "a path inside the archive")
+        in_archive = self.member != "" or not name.endswith(ARCHIVES)
+        require(in_archive, f"text.member of {name}", self.member, "the member of the archive that is the text")
+        if kind_of(name) in TABLES:
+            wanted = "a column by name or number, in .tmx a language"
+            require(self.column != "", f"text.column of {name}", self.column, wanted)
+        else:
+            require(self.column == "", f"text.column of {name}", self.column, f"empty where it is none of {TABLES}")
 
 
 @dataclass(frozen=True)

@@ -6,30 +6,30 @@ In comes a ``File``, out goes a folder with that file under its own name. What t
 import hashlib
 import io
 import logging
+import shutil
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO
 
-from infra.faults import BadData, Fault, NetworkFault
+from infra import interrupts, origins
+from infra.faults import BadData, Fault, NetworkFault, NoSpace
+from infra.origins import Missing, Origin, Unreachable
 from tasks import demo_corpus
 from tasks.corpora import EMBEDDED, File
 from tasks.stage import Facts, progress, site, stage
 
-BLOCK = 1 << 20
-"""Bytes read at once."""
+AT_ONCE = 4
+"""Files fetched at the same time."""
+PAUSES = (1.0, 2.0, 4.0)
+"""Seconds before all origins that did not answer are asked again; from the first again when enough came."""
+ENOUGH = 1 << 20
+"""Bytes for which an origin that broke off is asked again at once; one that gives a few at a time is not, for ever."""
 HOW_TO_MIRROR = "Put the file under that path below a folder or URL, and name it in REPRO_MIRRORS (separated by spaces)"
 
 log = logging.getLogger(__name__)
-
-
-class _Missing(Exception):
-    """This origin does not have the file."""
-
-
-class _Unreachable(Exception):
-    """This origin did not answer, or broke off."""
 
 
 class _WrongSum(Exception):
@@ -41,7 +41,7 @@ class Failures:
     """What went wrong at each origin, by kind; makes the one fault that a person reads."""
 
     missing: list[str] = field(default_factory=list)
-    unreachable: list[str] = field(default_factory=list)
+    unreachable: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
     def fault(self, file: File) -> Fault:
@@ -50,7 +50,7 @@ class Failures:
         if self.wrong:
             told.append(f"Expected {_expected(file)}; wrong: {'; '.join(self.wrong)}.")
         if self.unreachable:
-            told.append(f"No answer: {'; '.join(self.unreachable)}.")
+            told.append(f"No answer: {'; '.join(f'{origin} ({why})' for origin, why in self.unreachable.items())}.")
         if self.missing:
             told.append(f"Not at: {', '.join(self.missing)}.")
         if not file.url:
@@ -60,7 +60,65 @@ class Failures:
         return (NetworkFault if self.unreachable else BadData)(" ".join(told))
 
 
-def origins(file: File, mirrors: tuple[str, ...]) -> tuple[str, ...]:
+class _Copy:
+    """What has come of a file so far, an earlier try's share included, and its sums."""
+
+    def __init__(self, path: Path, file: File) -> None:
+        self.path, self.file = path, file
+        self._stream: IO[bytes] = path.open("a+b")
+        self._reset()
+        self._stream.seek(0)
+        while block := self._stream.read(origins.BLOCK):
+            self._count(block)
+
+    def add(self, block: bytes) -> None:
+        self._stream.write(block)
+        self._count(block)
+
+    def begin_anew(self) -> None:
+        self._stream.truncate(0)
+        self._reset()
+
+    def drop(self) -> None:
+        with suppress(OSError):  # what waits to be written to a full disk
+            self._stream.close()
+        self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    @property
+    def right(self) -> bool:
+        fits = self.size == self.file.size or not self.file.size
+        return fits and self._sum() == (self.file.sha256 or self.file.md5)
+
+    @property
+    def told(self) -> str:
+        """What is wrong with it."""
+        if self.file.size and self.size > self.file.size:
+            return f"more than the expected {self.file.size} bytes"
+        if self._sum() == (self.file.sha256 or self.file.md5):
+            return f"{self.size} bytes instead of {self.file.size}"
+        return f"{'sha256' if self.file.sha256 else 'md5'} {self._sum()}, {self.size} bytes"
+
+    def facts(self, origin: str) -> Facts:
+        return {"bytes": self.size, "sha256": self._sha256.hexdigest(), "origin": origin}
+
+    def _count(self, block: bytes) -> None:
+        self.size += len(block)
+        self._sha256.update(block)
+        if not self.file.sha256:
+            self._md5.update(block)
+
+    def _sum(self) -> str:
+        return (self._sha256 if self.file.sha256 else self._md5).hexdigest()
+
+    def _reset(self) -> None:
+        self.size = 0
+        self._sha256, self._md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+
+
+def places(file: File, mirrors: tuple[str, ...]) -> tuple[str, ...]:
     """Where to look, in order: each mirror by the relative path, then upstream; text that is generated, only there."""
     if file.url.startswith(EMBEDDED):
         return (file.url,)
@@ -71,109 +129,145 @@ def origins(file: File, mirrors: tuple[str, ...]) -> tuple[str, ...]:
 def fetch(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
     """Put the file into ``folder`` under its own name; gives its ``bytes``, ``sha256`` and ``origin``.
 
-    Raises BadData when no origin has it or all have a wrong one, NetworkFault when one did not answer and none had it;
-    then ``folder`` is as it was.
+    What ``folder`` holds of it is gone on from where the origin can, after a cut too; origins that do not answer are
+    asked again after growing pauses. Raises BadData when no origin has it or all have a wrong one, NetworkFault when
+    one did not answer and none had it, NoSpace before the disk is full. After a NetworkFault or an interrupt the
+    folder keeps what came, otherwise nothing.
     """
-    failures = Failures()
-    part = folder / f"{file.name}.part"
-    for origin in origins(file, mirrors):
-        try:
-            size, sha256 = _copy(file, origin, part)
-        except _Missing:
-            failures.missing.append(origin)
-        except _Unreachable as error:
-            failures.unreachable.append(f"{origin} ({error})")
-            log.warning("%s did not come from %s: %s", file.path, origin, error)
-        except _WrongSum as error:
-            failures.wrong.append(f"{origin} has {error}")
-            log.warning("%s from %s has %s, expected is %s; it is not used", file.path, origin, error, _expected(file))
-        else:
-            part.rename(folder / file.name)
-            return {"bytes": size, "sha256": sha256, "origin": origin}
-        finally:
-            part.unlink(missing_ok=True)
-    raise failures.fault(file)
+    failures, left = Failures(), list(places(file, mirrors))
+    copy, pauses = _Copy(folder / file.name, file), list(PAUSES)
+    try:
+        while True:
+            failures.unreachable.clear()
+            for origin in tuple(left):
+                try:
+                    while not _filled(copy, origin):
+                        pauses = list(PAUSES)
+                    return copy.facts(origin)
+                except Missing:
+                    failures.missing.append(origin)
+                    left.remove(origin)
+                except _WrongSum as error:
+                    failures.wrong.append(f"{origin} has {error}")
+                    left.remove(origin)
+                    told = "%s from %s has %s, expected is %s; it is not used"
+                    log.warning(told, file.path, origin, error, _expected(file))
+                except Unreachable as error:
+                    failures.unreachable[origin] = str(error)
+                    log.warning("%s did not come from %s: %s", file.path, origin, error)
+            if not left or not pauses:
+                raise failures.fault(file)
+            interrupts.wait(pauses.pop(0))
+    except Exception as error:
+        if not copy.size or not isinstance(error, NetworkFault):
+            copy.drop()
+        raise
+    finally:
+        copy.close()
 
 
 def _expected(file: File) -> str:
     return f"sha256 {file.sha256}" if file.sha256 else f"md5 {file.md5}"
 
 
-def _copy(file: File, origin: str, part: Path) -> tuple[int, str]:
-    """Stream ``origin`` into ``part``; bytes and sha256 of what came. _WrongSum if it is not what it must be."""
-    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
-    size = 0
-    with _opened(origin) as stream, part.open("wb") as out:
-        for block in _blocks(stream):
-            size += len(block)
-            if file.size and size > file.size:
-                raise _WrongSum(f"more than the expected {file.size} bytes")
-            sha256.update(block)
-            if not file.sha256:
-                md5.update(block)
-            out.write(block)
-            progress(size, file.size or size, file.path)
-    name, found = ("sha256", sha256.hexdigest()) if file.sha256 else ("md5", md5.hexdigest())
-    if found != (file.sha256 or file.md5):
-        raise _WrongSum(f"{name} {found}, {size} bytes")
-    if file.size and size != file.size:
-        raise _WrongSum(f"{size} bytes instead of {file.size}")
-    return size, sha256.hexdigest()
+def _filled(copy: _Copy, origin: str) -> bool:
+    """``_fill``; False where the origin broke off, but is worth asking again at once, for what it gave."""
+    before = copy.size
+    try:
+        _fill(copy, origin)
+    except Unreachable:
+        if copy.size >= before + ENOUGH:
+            return False
+        raise
+    return True
 
 
-def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Reading alone is guarded, so that a full disk is not taken for a silent server."""
-    while True:
-        with _told():
-            block = stream.read(BLOCK)
-        if not block:
+def _fill(copy: _Copy, origin: str) -> None:
+    """Fetch what is missing until the sum is right; raises _WrongSum with nothing kept, or what origins raise."""
+    file = copy.file
+    while not copy.right:
+        begun = copy.size
+        try:
+            with _opened(origin, begun) as opened:
+                if opened.begin != begun:
+                    copy.begin_anew()
+                    begun = 0
+                total = opened.begin + opened.length if opened.announced else file.size
+                if file.size and total > file.size:
+                    raise _WrongSum(f"{total} bytes instead of {file.size}")
+                with SPACE.promised(copy.path.parent, total - copy.size, file.path) as written:
+                    for block in opened.blocks():
+                        copy.add(block)
+                        written(len(block))
+                        if file.size and copy.size > file.size:
+                            break
+                        progress(copy.size, max(total, copy.size), file.path)
+                if not opened.announced and copy.size < file.size:
+                    raise Unreachable(f"broke off after {copy.size:,} of {file.size:,} bytes")
+        except Unreachable:
+            if copy.right:  # it announced more than there is
+                return
+            raise
+        except _WrongSum:
+            copy.begin_anew()
+            raise
+        if copy.right:
             return
-        yield block
+        told = copy.told
+        copy.begin_anew()
+        if not begun:  # otherwise what was there before may be to blame
+            raise _WrongSum(told)
+
+
+class _Space:
+    """What the files that are being fetched will still take."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._promised: dict[object, int] = {}
+
+    @contextmanager
+    def promised(self, folder: Path, size: int, told: str) -> Iterator["_Written"]:
+        """Keep ``size`` bytes; raises NoSpace when they are not there beside what others were promised."""
+        promise = object()
+        with self._lock:
+            free = shutil.disk_usage(folder).free - sum(self._promised.values())
+            if size > free:
+                raise NoSpace(
+                    f"no space left under {folder}: {told} needs {size:,} bytes and {max(free, 0):,} are free; "
+                    "free some, or set REPRO_ROOT to another disk"
+                )
+            self._promised[promise] = max(size, 0)
+        try:
+            yield _Written(self._promised, promise)
+        finally:
+            with self._lock:
+                del self._promised[promise]
+
+
+@dataclass(frozen=True)
+class _Written:
+    promised: dict[object, int]
+    promise: object
+
+    def __call__(self, size: int) -> None:
+        self.promised[self.promise] = max(0, self.promised[self.promise] - size)
+
+
+SPACE = _Space()
 
 
 @contextmanager
-def _opened(origin: str) -> Iterator[IO[bytes]]:
+def _opened(origin: str, begin: int) -> Iterator[Origin]:
     if origin.startswith(EMBEDDED):
-        yield io.BytesIO(demo_corpus.content(origin.removeprefix(EMBEDDED)))
+        stream = io.BytesIO(demo_corpus.content(origin.removeprefix(EMBEDDED)))
+        yield Origin(stream, stream.read)
         return
-    with _told():
-        stream = _open(origin)
-    try:
-        yield stream
-    finally:
-        stream.close()
+    with origins.opened(origin, begin) as opened:
+        yield opened
 
 
-def _open(origin: str) -> IO[bytes]:
-    import fsspec
-
-    settings: dict[str, Any] = {}
-    if origin.startswith(("http://", "https://")):
-        import aiohttp
-
-        # aiohttp's own limit is five minutes for the whole file, too little for an archive of gigabytes.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)
-        settings = {"client_kwargs": {"timeout": timeout}, "block_size": 0}
-    return cast(IO[bytes], fsspec.open(origin, "rb", **settings).open())
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Every way in which an origin fails, as _Missing or _Unreachable."""
-    try:
-        yield
-    except Exception as told:
-        # fsspec reports whatever goes wrong with an address as FileNotFoundError; the truth is its cause.
-        error = told.__cause__ if isinstance(told, FileNotFoundError) and told.__cause__ else told
-        if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
-            raise _Missing from error
-        status = getattr(error, "status", 0)
-        if 400 <= status < 500 and status not in (408, 425, 429):
-            raise _Missing from error
-        raise _Unreachable(str(error) or type(error).__name__) from error
-
-
-@stage(version=1, retries=3)
+@stage(version=1, retries=3, resume=True)
 def download(out: Path, file: File) -> Facts:
     """One file of the catalogue.
 

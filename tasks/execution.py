@@ -5,9 +5,12 @@ has the content it had when the stage ran, every file has its sum, and what it d
 """
 
 import errno
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -105,6 +108,9 @@ class Planning:
         self.rows: list[Row] = []
         self._unmade: dict[str, str] = {}
 
+    def resolve_all(self, calls: Sequence[Call], at_once: int) -> list[Artifact]:  # noqa: ARG002
+        return [self.resolve(call) for call in calls]
+
     def resolve(self, call: Call) -> Artifact:
         self.scope.check(call)
         waits_for = [self._unmade[a.key] for a in call.inputs if a.key in self._unmade]
@@ -133,7 +139,7 @@ def directly(call: Call, hit: bool, execute: Callable[[], Artifact]) -> None:  #
 
 
 class Running:
-    """Makes what is missing, one stage after the other."""
+    """Makes what is missing, one stage after the other; calls that may go together, on threads."""
 
     def __init__(
         self,
@@ -148,6 +154,24 @@ class Running:
         self.tracker, self.through = tracker, through
         self.launcher = LAUNCHERS[site.launcher]()
         self.rows: list[Row] = []
+        self._record = threading.Lock()
+        """Held while the tracker, which knows no threads, is written to."""
+
+    def resolve_all(self, calls: Sequence[Call], at_once: int) -> list[Artifact]:
+        """All of them, at most ``at_once`` at a time; a failure is raised when the others have ended."""
+        first, order = len(self.rows), {call.key: n for n, call in enumerate(calls)}
+        with ThreadPoolExecutor(at_once, thread_name_prefix="stage") as pool:
+            futures = [pool.submit(copy_context().run, self.resolve, call) for call in calls]
+            try:
+                while wait(futures, interrupts.POLL_SECONDS).not_done:
+                    interrupts.check()
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                interrupts.pass_on()
+                raise
+        self.rows[first:] = sorted(self.rows[first:], key=lambda row: order[row.key])
+        return [future.result() for future in futures]
 
     def resolve(self, call: Call) -> Artifact:
         interrupts.check()
@@ -181,7 +205,8 @@ class Running:
         row = _row(call, "completed" if made else "cached", artifact)
         self._close(replace(row, seconds=time.monotonic() - begun if made else 0.0))
         if not made:
-            self.tracker.cached(call.stage.name, call.item, call.key, row.facts)
+            with self._record:
+                self.tracker.cached(call.stage.name, call.item, call.key, row.facts)
         return artifact
 
     def _progress(self, call: Call, done: float, total: float, text: str) -> None:
@@ -211,10 +236,11 @@ class Running:
                 aside = self.store.set_aside(name, key)
                 self.display.say(f"{call.label}: {verdict.why}; moved aside to {aside.name} and made again")
             inputs = {f"{a.stage}/{a.key}": a.content for a in call.inputs}
-            out = self.store.partial(name, key, inputs if call.stage.resume else {}, fresh=fresh)
+            out = self.store.partial(name, key, (inputs or {"": key}) if call.stage.resume else {}, fresh=fresh)
             run_id = ""
             try:
-                run_id = self.tracker.start_stage(name, call.item, key, call.form)
+                with self._record:
+                    run_id = self.tracker.start_stage(name, call.item, key, call.form)
                 begun = time.monotonic()
                 context = Surroundings(
                     site=self.site,
@@ -241,12 +267,14 @@ class Running:
                     },
                 )
             except BaseException as error:
-                if not call.stage.resume:
+                if not call.stage.resume or not any(out.iterdir()):
                     self.store.discard(out)
                 status = "FAILED" if isinstance(error, Exception) else "KILLED"
-                self.tracker.finish_stage(run_id, status, {"failure": f"{error}" or type(error).__name__})
+                with self._record:
+                    self.tracker.finish_stage(run_id, status, {"failure": f"{error}" or type(error).__name__})
                 raise
-            self.tracker.finish_stage(run_id, "FINISHED", facts)
+            with self._record:
+                self.tracker.finish_stage(run_id, "FINISHED", facts)
             return artifact, True
 
     def _run_job(self, call: Call, job: Job, run_id: str) -> None:

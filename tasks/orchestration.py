@@ -44,8 +44,8 @@ class PrefectRunner:
     def __init__(self, records: Path, needs: Mapping[str, str]) -> None:
         self.records = records
         self.needs = needs
-        self._progress: UUID | None = None
-        self._shown = 0.0
+        self._progress: dict[str, UUID] = {}
+        self._shown: dict[str, float] = {}
 
     def __call__(self, call: Call, hit: bool, execute: Callable[[], Artifact]) -> None:
         stage = call.stage
@@ -73,7 +73,7 @@ class PrefectRunner:
             refresh_cache=not hit,
         )
         def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG001
-            self._progress = None
+            self._progress.pop(call.label, None)
             artifact = execute()
             get_run_logger().info("%s is %s", call.label, artifact.path())
             return {"stage": artifact.stage, "key": artifact.key, "content": artifact.content}
@@ -82,16 +82,15 @@ class PrefectRunner:
 
     def progress(self, call: Call, done: float, total: float, text: str) -> None:
         """Show how far a long stage is; now and then, since each call is a request."""
-        if total <= 0 or time.monotonic() - self._shown < PROGRESS_SECONDS:
+        if total <= 0 or time.monotonic() - self._shown.get(call.label, 0.0) < PROGRESS_SECONDS:
             return
-        self._shown = time.monotonic()
+        self._shown[call.label] = time.monotonic()
         percent, key = min(100.0, 100.0 * done / total), f"{call.stage.name}-progress".replace("_", "-")
         with suppress(Exception):  # a picture of the work is not worth the work
-            if self._progress is None:
-                made = create_progress_artifact(percent, key=key, description=text)
-                self._progress = made if isinstance(made, UUID) else None
-            else:
-                update_progress_artifact(self._progress, percent, description=text)
+            if call.label in self._progress:
+                update_progress_artifact(self._progress[call.label], percent, description=text)
+            elif isinstance(made := create_progress_artifact(percent, key=key, description=text), UUID):
+                self._progress[call.label] = made
 
 
 def publish(key: str, markdown: str, description: str) -> None:

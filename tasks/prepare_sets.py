@@ -16,7 +16,7 @@ def aligned(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFra
 
     Raises BadData when the sides differ in their number of lines or there is none.
     """
-    frames = list(reading.pairs(source, target, evaluation.source.member, evaluation.target.member))
+    frames = list(reading.read((evaluation.source, evaluation.target), (source, target)))
     if not frames:
         raise BadData(f"{evaluation.name} holds no line ({source.name}, {target.name})")
     pair_id = pl.format("{}:{}", pl.lit(evaluation.name), pl.int_range(pl.len()))

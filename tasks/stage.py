@@ -6,7 +6,7 @@ the call. Inside a body ``progress``, ``site``, ``tracker`` and ``run_job`` reac
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -57,6 +57,7 @@ class Engine(Protocol):
     """Turns a call into an artifact."""
 
     def resolve(self, call: Call) -> Artifact: ...
+    def resolve_all(self, calls: Sequence[Call], at_once: int) -> list[Artifact]: ...
 
 
 class Stage(Generic[P]):
@@ -83,13 +84,21 @@ class Stage(Generic[P]):
 
     def named(self, item: str) -> Callable[P, Artifact]:
         def call(*args: P.args, **kwargs: P.kwargs) -> Artifact:
-            bound = signature(self.body).bind(Path(), *args, **kwargs)
-            defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
-            # What equals its default stays out of the key: an argument added later leaves old artifacts valid.
-            arguments = {n: value for n, value in bound.arguments.items() if n != "out" and value != defaults[n]}
-            return _engine.get().resolve(Call(self, item, arguments))
+            return _engine.get().resolve(self._bound(item, *args, **kwargs))
 
         return call
+
+    def each(self, items: Mapping[str, Any], at_once: int) -> dict[str, Artifact]:
+        """The stage for several items, up to ``at_once`` at the same time; each value is the body's only argument."""
+        calls = [self._bound(item, argument) for item, argument in items.items()]
+        return dict(zip(items, _engine.get().resolve_all(calls, at_once), strict=True))
+
+    def _bound(self, item: str, *args: Any, **kwargs: Any) -> Call:
+        bound = signature(self.body).bind(Path(), *args, **kwargs)
+        defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
+        # What equals its default stays out of the key: an argument added later leaves old artifacts valid.
+        arguments = {n: value for n, value in bound.arguments.items() if n != "out" and value != defaults[n]}
+        return Call(self, item, arguments)
 
 
 def _stands(artifact: Artifact, site: Site) -> bool:  # noqa: ARG001

@@ -209,7 +209,7 @@ class _Tracing:
         """The line as it was read."""
         paths = [archive.path() / text.file.name for archive, text in zip(archives, texts, strict=True)]
         first = 0
-        for frame in reading.pairs(paths[0], paths[1], texts[0].member, texts[1].member):
+        for frame in reading.read(texts, (paths[0], paths[1])):
             if self.line < first + frame.height:
                 source, target = frame.row(self.line - first)
                 files = _name(texts[0]), _name(texts[1])
@@ -330,4 +330,4 @@ def _fields_of(step: type[Translated] | type[Scored], row: Mapping[str, Any]) ->
 
 
 def _name(text: Text) -> str:
-    return f"{text.file.path}:{text.member}" if text.member else text.file.path
+    return ":".join(filter(None, (text.file.path, text.member, text.column)))

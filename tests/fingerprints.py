@@ -58,8 +58,9 @@ def reached(module: str, seen: frozenset[str]) -> frozenset[str]:
 
 
 def path_of(module: str) -> Path | None:
-    path = HOUSE / (module.replace(".", "/") + ".py")
-    return path if path.is_file() else None
+    place = HOUSE / module.replace(".", "/")
+    package = place / "__init__.py" if "." in module else place
+    return next((path for path in (place.with_suffix(".py"), package) if path.is_file()), None)
 
 
 @cache

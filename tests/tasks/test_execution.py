@@ -3,6 +3,7 @@
 import errno
 import inspect
 import multiprocessing
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -273,3 +274,41 @@ def test_metrics_in_words() -> None:
     rows = [{"loss": 3.2101, "tokens_per_second": 5210.4, "seconds_left": 185}, {"dev_perplexity": 8.4}]
     assert describe(rows) == "loss 3.210 · dev perplexity 8.40 · 5,210 tokens/s · 3 min 05 s left"
     assert [duration(s) for s in (3.2, 59.4, 60, 3600 * 3 + 1260)] == ["3 s", "59 s", "1 min 00 s", "3 h 21 min"]
+
+
+def test_several_calls_go_at_once_and_are_told_in_their_order(tmp_path: Path) -> None:
+    together = threading.Barrier(3)
+
+    def begin(out: Path, number: Number) -> Facts:
+        """Ends only when three are under way."""
+        together.wait(20)
+        if number.value == 1:
+            raise BadData("no such number")
+        (out / "n").write_text(str(number.value))
+        return {}
+
+    begin.__name__ = "make"
+    begins = stage(version=7)(begin)
+    present = running(tmp_path)
+    items = {str(n): Number(n) for n in (0, 3, 2, 1, 5, 4)}
+    with engine(present), pytest.raises(BadData, match="no such number"):
+        begins.each(items, 3)
+    assert [row.item for row in present.rows] == list(items)
+    assert [row.state for row in present.rows if row.item != "1"] == ["completed"] * 5
+    assert not list(tmp_path.glob("*/*.partial*"))
+
+
+def test_a_folder_that_a_try_left_is_gone_on_from_without_inputs_too(tmp_path: Path) -> None:
+    def begin(out: Path, number: Number) -> Facts:
+        if not (out / "begun").exists():
+            (out / "begun").write_text("")
+            raise NetworkFault("gone")
+        return {}
+
+    begin.__name__ = "make"
+    begins = stage(version=8, resume=True)(begin)
+    with engine(running(tmp_path)), pytest.raises(NetworkFault):
+        begins(Number())
+    with engine(running(tmp_path)):
+        assert begins(Number()).path().is_dir()
+    assert not list(tmp_path.glob("*/*.partial*"))

@@ -8,12 +8,14 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.faults import BadData
 from tasks import reading
+from tasks.reading import plain
 
 ODD = ["\x00", "\u2028", "\u0085", "\v", "\x0c", "\x1c", "\ufeff", "\ufffd", "é", "😀", " ", "a"]
 odd_line = st.text(alphabet=st.one_of(st.sampled_from(ODD), st.characters(exclude_characters="\n\r", codec="utf-8")))
@@ -21,6 +23,13 @@ odd_line = st.text(alphabet=st.one_of(st.sampled_from(ODD), st.characters(exclud
 
 def all_lines(path: Path, member: str = "") -> list[str]:
     return [line for block in reading.lines(path, member) for line in block]
+
+
+def zstd(data: bytes) -> bytes:
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as stream:
+        stream.write(data)
+    return bytes(packed.getvalue())
 
 
 def archive(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Path:
@@ -45,7 +54,7 @@ def test_lines_split_at_line_feed_only(
     path.write_bytes(whole.encode())
     expected = text if ended or not text or text[-1] else text[:-1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "BLOCK", block + 3)
+        patch.setattr(plain, "BLOCK", block + 3)
         assert all_lines(path) == expected
 
 
@@ -79,18 +88,24 @@ def test_byte_order_mark_goes_and_utf16_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "compress"),
-    [("a.en", bytes), ("a.en.gz", gzip.compress), ("a.en.xz", lzma.compress), ("a.en.bz2", bz2.compress)],
+    [
+        ("a.en", bytes),
+        ("a.en.gz", gzip.compress),
+        ("a.en.xz", lzma.compress),
+        ("a.en.bz2", bz2.compress),
+        ("a.en.zst", zstd),
+    ],
 )
 def test_compressed_text_reads_like_plain(tmp_path: Path, name: str, compress: Callable[[bytes], bytes]) -> None:
     (tmp_path / name).write_bytes(compress("eins\nzwei ä\n\nvier".encode()))
     assert all_lines(tmp_path / name) == ["eins", "zwei ä", "", "vier"]
 
 
-@pytest.mark.parametrize("name", ["a.gz", "a.xz", "a.bz2"])
+@pytest.mark.parametrize("name", ["a.gz", "a.xz", "a.bz2", "a.zst"])
 def test_a_file_cut_short_is_named(tmp_path: Path, name: str) -> None:
     import os
 
-    compress = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}[name[2:]]
+    compress = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstd}[name[2:]]
     whole = compress(os.urandom(40_000))
     (tmp_path / name).write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadData, match=f"{name} is cut short or damaged"):

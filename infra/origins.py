@@ -1,0 +1,114 @@
+"""Bytes from elsewhere, from a given place on: addresses of the web, folders, whatever fsspec opens.
+
+In comes an address and how much is there already, out comes a stream that says where it begins. Ways of failing are
+two: the address does not have it, or it did not answer. What the bytes are is not known here.
+"""
+
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO
+
+BLOCK = 1 << 18
+"""Most bytes read at once."""
+SILENCE_SECONDS = 60.0
+"""How long a server may say nothing, at the beginning and in between."""
+TEMPORARY = (408, 425, 429)
+"""Refusals that a later try may not meet; others below 500 stay."""
+
+_RANGE = re.compile(r"bytes (\d+)-\d*/")
+
+
+class Missing(Exception):
+    """This origin does not have it."""
+
+
+class Unreachable(Exception):
+    """This origin did not answer, or broke off."""
+
+
+@dataclass
+class Origin:
+    """An open stream. ``begin``: the byte that comes first, 0 where the server knows no ranges. ``length``: bytes
+    that it announced, if it ``announced`` any."""
+
+    stream: IO[bytes]
+    read: Callable[[int], bytes]
+    begin: int = 0
+    length: int = 0
+    announced: bool = False
+
+    def blocks(self) -> Iterator[bytes]:
+        """What comes, as it comes; raises Unreachable when it ends before its announced length."""
+        left = self.length
+        while left or not self.announced:
+            # Reading alone is guarded, so that a full disk is not taken for a silent server.
+            with _told():
+                block = self.read(min(left, BLOCK) if self.announced else BLOCK)
+            if not block:
+                break
+            left -= len(block)
+            yield block
+        if self.announced and left:
+            raise Unreachable(f"broke off {left:,} bytes before its end")
+
+
+@contextmanager
+def opened(address: str, begin: int) -> Iterator[Origin]:
+    """Open ``address`` at byte ``begin``, or at 0 where that cannot be; raises Missing or Unreachable."""
+    with _told():
+        origin = _ask(address, begin) if address.startswith(("http://", "https://")) else _open(address, begin)
+    try:
+        yield origin
+    finally:
+        origin.stream.close()
+
+
+def _ask(address: str, begin: int) -> Origin:
+    request = urllib.request.Request(address, headers={"User-Agent": "repro", "Accept-Encoding": "identity"})
+    if begin:
+        request.add_header("Range", f"bytes={begin}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=SILENCE_SECONDS)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and begin:  # there is no such byte: what is there already is not this file
+            return _ask(address, 0)
+        if error.code < 500 and error.code not in TEMPORARY:
+            raise Missing(f"status {error.code}") from error
+        raise Unreachable(f"status {error.code}") from error
+    length = answer.headers.get("Content-Length", "")
+    known = length.isdecimal() and not answer.headers.get("Transfer-Encoding")
+    said = _RANGE.match(answer.headers.get("Content-Range", "")) if answer.status == 206 else None
+    if answer.status == 206 and (not said or int(said[1]) != begin):
+        answer.close()
+        raise Unreachable(f"asked for byte {begin} it gave {answer.headers.get('Content-Range', 'another part')}")
+    # read1 gives what has come at once: nothing of it is lost when the next bytes do not come.
+    return Origin(answer, answer.read1, begin if said else 0, int(length) if known else 0, known)
+
+
+def _open(address: str, begin: int) -> Origin:
+    import fsspec
+
+    stream = fsspec.open(address, "rb").open()
+    size = getattr(stream, "size", None)
+    begin = min(begin, size or 0)
+    stream.seek(begin)
+    return Origin(stream, stream.read, begin, (size or 0) - begin, size is not None)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Every way in which an origin fails, as Missing or Unreachable."""
+    try:
+        yield
+    except (Missing, Unreachable):
+        raise
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise Missing("no such file") from error
+    except Exception as error:
+        reason = getattr(error, "reason", error)
+        raise Unreachable(str(reason) or type(error).__name__) from error
