@@ -19,9 +19,9 @@ from infra.faults import BadConfiguration
 from infra.store import Artifact
 from model.bpe import Pieces
 from tasks import reading
-from tasks.clean import normalised
 from tasks.corpora import Corpus, EvaluationSet, Part, Text
 from tasks.filters import SIDES, Distinct, Filters, NotIn
+from tasks.parts import normalised
 from tasks.shard import Sharding
 from tasks.verdicts import measured
 from tasks.walk import (
