@@ -94,11 +94,11 @@ class Parts:
     def judge(self, number: int, raw: pl.DataFrame | Path, name: str, first: int, read: int) -> NDArray[np.uint8]:
         """Verdicts of frame ``number``: the lines from ``first`` on of the corpus' part ``name``, after ``read`` pairs
         of all parts before."""
-        pairs = raw if isinstance(raw, pl.DataFrame) else read_batch([raw])
-        count = pairs.height
+        lines = raw if isinstance(raw, pl.DataFrame) else read_batch([raw])
+        count = lines.height
         known = pl.any_horizontal(pl.col(side).is_in(self.excluded[side].implode()) for side in SIDES)
         frame = (
-            normalised(pairs, self.filters.normalise)
+            normalised(lines, self.filters.normalise)
             .with_columns(known.alias(KNOWN))
             .with_columns(
                 pl.format("{}:{}", pl.lit(name), pl.int_range(first, first + count)).alias("pair_id"),
@@ -111,12 +111,11 @@ class Parts:
         verdict = judged.to_numpy()
         early = frame.with_columns(self.labels(judged)).filter(judged < self.decided)
         write_batches(self.file(number, "rejected"), early.select(REJECTED))
-        late = np.flatnonzero(verdict >= self.decided)
-        open_ = frame.select("at", "place", *KEPT)[late]
-        write_batches(self.file(number, "pairs"), open_, open_["place"].to_numpy(), self.buckets)
+        pairs = frame.select("place", "at", *KEPT).filter(judged >= self.decided)
+        write_batches(self.file(number, "pairs"), pairs, self.buckets)
         for at, rule in self.across.items():
-            values = frame.select("at", *rule.values()).filter(judged > at)
-            write_batches(self.file(number, f"rule-{at}"), values, values.to_series(1).to_numpy(), self.hashed)
+            values = frame.filter(judged > at).select(*rule.values(), "at")
+            write_batches(self.file(number, f"rule-{at}"), values, self.hashed)
         return verdict
 
     def decide(self, at: int, frames: int, part: int) -> NDArray[np.uint32]:
@@ -150,20 +149,21 @@ class Parts:
         return pl.Series("filter", [*(rule.name for rule in self.filters.rules), ""], dtype=pl.String).gather(verdict)
 
 
-def write_batches(path: Path, frame: pl.DataFrame, keys: NDArray[np.uint64] | None = None, count: int = 1) -> None:
-    """``count`` record batches, rows spread by the highest bits of their keys, in their order within each batch.
+def write_batches(path: Path, frame: pl.DataFrame, count: int = 1) -> None:
+    """``count`` record batches, rows spread by the highest bits of the first column, in their order within each batch.
 
-    The file is there whole or not at all, so that work which a lost process began may be done again.
+    The file is there whole or not at all, so that work which a lost process began may be done again. Not compressed:
+    that would cost as much as all the rest.
     """
     bounds = np.array([0, frame.height])
-    if keys is not None and count > 1:
-        batch = ((keys >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
+    if count > 1:
+        batch = ((frame.to_series(0).to_numpy() >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
         frame = frame[np.argsort(batch, kind="stable")]
         bounds = np.concatenate(([0], np.cumsum(np.bincount(batch.astype(np.int64), minlength=count))))
     table = frame.to_arrow()
     rows = pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-    with pa.ipc.new_file(partial, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
+    with pa.ipc.new_file(str(partial), rows.schema) as file:
         for begin, end in pairwise(bounds.tolist()):
             file.write_batch(rows.slice(begin, end - begin))
     partial.replace(path)
