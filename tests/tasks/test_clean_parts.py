@@ -84,7 +84,8 @@ import os, sys, time
 sys.path[:0] = {path!r}
 from pathlib import Path
 import tasks.parts as parts
-judge = parts.Parts.judge
+judge = getattr(parts, "judge", parts.Parts.judge)
+parts.judge = judge  # Dask reads this more than once
 def slowly(self, number, *rest):
     # The first worker to come here says who it is, and is killed while it works.
     try:
@@ -121,7 +122,14 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", f"--scheduler-file={address}")
         until(address.exists)
         for name in ("one", "two"):
-            words = ("--no-dashboard", "--no-nanny", "--nthreads=1", f"--name={name}", f"--preload={preload}")
+            words = (
+                "--no-dashboard",
+                "--no-nanny",
+                "--local-directory=.",
+                "--nthreads=1",
+                f"--name={name}",
+                f"--preload={preload}",
+            )
             start("dask_worker", f"--scheduler-file={address}", *words)
         from distributed import Client
 
