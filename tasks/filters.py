@@ -252,14 +252,16 @@ class Distinct(AcrossPairs):
         return "_".join(("near" * self.near, "distinct", self.on * (self.on != "pair"))).strip("_")
 
     def values(self) -> tuple[pl.Expr, ...]:
-        sides = [self._bare(side) if self.near else pl.col(side) for side in SIDES if self.on in ("pair", side)]
+        sides = [self.compared(side) for side in SIDES if self.on in ("pair", side)]
         return (number_of(pl.struct(sides) if self.on == "pair" else sides[0]).alias("value"),)
 
     def stays(self) -> pl.Expr:
         return pl.col("value").is_first_distinct()
 
-    @staticmethod
-    def _bare(side: str) -> pl.Expr:
+    def compared(self, side: str) -> pl.Expr:
+        """What must be the same."""
+        if not self.near:
+            return pl.col(side)
         bare = pl.col(side).str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[^\p{L}\p{M}\p{N}]+", "")
         # What holds nothing but marks is only itself.
         return pl.when(bare == "").then(pl.col(side)).otherwise(bare).alias(side)
