@@ -22,6 +22,7 @@ from tasks.filters import (
     Script,
     words,
 )
+from tasks.language_id import Identified, language_of
 from tasks.noise import AddressesDiffer, Alphabet, ManyPartners, Markup, Moses, NumbersDiffer, RepeatedWords
 
 Measured = tuple[str, str]
@@ -137,6 +138,13 @@ def _(rule: Alphabet, pair: pl.DataFrame) -> Measured:
 @measured.register
 def _(rule: ManyPartners, pair: pl.DataFrame) -> Measured:  # noqa: ARG001
     return "", f"at most {rule.max} partners"
+
+
+@measured.register
+def _(rule: Identified, pair: pl.DataFrame) -> Measured:
+    found = [language_of(pair[side].item()) for side in SIDES]
+    told = " and ".join(f"{language} ({probability:.2f})" for language, probability in found)
+    return told, f"{rule.source} and {rule.target}, or another under {rule.sure:g}"
 
 
 def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:
