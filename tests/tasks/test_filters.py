@@ -24,7 +24,7 @@ from tasks.filters import (
     NotIn,
     OverlongWord,
     Script,
-    words,
+    words as words_of,
 )
 
 GOOD = ("A dog runs.", "Ein Hund läuft.")
@@ -127,7 +127,9 @@ def test_rewriting_is_stable_and_removes_what_it_promises(text: str) -> None:
 @given(text=nasty)
 @settings(max_examples=150, deadline=None)
 def test_words_are_what_white_space_separates(text: str) -> None:
-    counted = pl.DataFrame({"source": [text]}).select(words("source"), plain=pl.col("source").str.count_matches(r"\S+"))
+    counted = pl.DataFrame({"source": [text]}).select(
+        words_of("source"), plain=pl.col("source").str.count_matches(r"\S+")
+    )
     assert counted["source"].item() == counted["plain"].item()
 
 
