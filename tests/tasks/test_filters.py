@@ -24,6 +24,8 @@ from tasks.filters import (
     NotIn,
     OverlongWord,
     Script,
+)
+from tasks.filters import (
     words as words_of,
 )
 
