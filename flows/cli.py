@@ -12,6 +12,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 
 from flows.commands.compare import compare
+from flows.commands.explain_filters import explain_filters
 from flows.commands.export import export
 from flows.commands.models import models
 from flows.commands.paper import paper
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
     "plan": plan_command,
     "trace": trace,
+    "explain-filters": explain_filters,
     "paper": paper,
     "translate": translate,
     "compare": compare,

@@ -1,10 +1,12 @@
 """Where a run is computed: folders, mirrors, processes, addresses. Nothing here enters a key."""
 
 import os
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from infra.executor import Workers, executor
 from infra.faults import BadConfiguration
 
 Compile = Literal["auto", "always", "never"]
@@ -29,6 +31,11 @@ class Site:
     """Training processes (REPRO_RANKS)."""
     threads: int = 0
     """Threads of each process (REPRO_THREADS); 0 shares the machine's cores among the ranks."""
+    workers: int = 1
+    """Processes that prepare text (REPRO_WORKERS)."""
+    dask: str = ""
+    """Address of a Dask scheduler (REPRO_DASK), whose workers prepare text instead; they see ``root`` by the same path
+    and have this project installed, in the same versions."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     compile: Compile = "auto"
     """Compile the layers (REPRO_COMPILE); auto: on GPUs, where a training is long enough for it to pay."""
@@ -44,6 +51,8 @@ class Site:
     def __post_init__(self) -> None:
         if self.ranks < 1:
             raise BadConfiguration(f"site.ranks is {self.ranks}, allowed is a whole number of at least 1")
+        if self.workers < 1:
+            raise BadConfiguration(f"site.workers is {self.workers}, allowed is a whole number of at least 1")
         if self.rank_timeout_seconds < 1:
             seconds = self.rank_timeout_seconds
             raise BadConfiguration(f"site.rank_timeout_seconds is {seconds}, allowed is a whole number of at least 1")
@@ -58,6 +67,11 @@ class Site:
     def threads_each(self) -> int:
         return self.threads or max(1, _cores() // self.ranks)
 
+    def executor(self) -> AbstractContextManager[Workers]:
+        """Who prepares text: use as a context."""
+        cores = self.threads or _cores()
+        return executor(self.workers, max(1, cores // self.workers), self.dask)
+
     @staticmethod
     def named(name: str = "local") -> "Site":
         """One of ``SITES`` as the environment completes it; raises BadConfiguration naming what is known."""
@@ -71,6 +85,8 @@ class Site:
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or site.tracking_uri,
             ranks=_number("REPRO_RANKS", site.ranks),
             threads=_number("REPRO_THREADS", site.threads),
+            workers=_number("REPRO_WORKERS", site.workers),
+            dask=os.environ.get("REPRO_DASK") or site.dask,
             compile=_word("REPRO_COMPILE", site.compile),
             micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
             rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),

@@ -1,84 +1,40 @@
 """Raw text to training pairs: read, number, normalise, filter, shuffle.
 
 In come archives and the sets whose lines must not be learnt, out go ``pairs.parquet`` and ``rejected.parquet``. Pieces
-and models are not known here. Memory holds one bucket of pairs and a few bytes for each pair, however large the corpus:
+and models are not known here. Memory holds a few frames or a bucket of pairs and a few bytes for each pair, however
+large the corpus; the result is the same for any number of parts and workers:
 
-1. frames of pairs are read, normalised and judged by every rule that looks at one pair;
-2. undecided pairs go to the bucket of their place in the shuffled order, on disk;
-3. ``Distinct`` is decided on 64-bit values of all pairs;
-4. each bucket is sorted and written.
+1. frames of pairs are read here, and normalised and judged by every rule that looks at one pair, by the site's workers;
+2. undecided pairs go to the bucket of their place in the shuffled order, on disk; the values of rules that look across
+   pairs to the part of their hash;
+3. these rules are decided one after the other, part by part;
+4. each bucket is sorted, and written here.
 """
 
-import hashlib
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.ipc
 import pyarrow.parquet
 
+from infra.executor import Workers
 from infra.faults import BadData
 from infra.store import Artifact
 from tasks import reading
 from tasks.corpora import Corpus, Part
-from tasks.filters import KNOWN, SIDES, Distinct, Filters, Normalise
-from tasks.stage import Facts, progress, stage
+from tasks.filters import SIDES, Filters, Normalise
+from tasks.parts import KEPT, REJECTED, Parts, normalised, read_batch, write_batches
+from tasks.stage import Facts, progress, site, stage
 
 BUCKET_BYTES = 64 << 20
-"""Bytes of compressed source text for one bucket; it decides the memory, not the result's order."""
-KEPT = ("pair_id", "corpus", *SIDES)
-REJECTED = (*KEPT, "filter")
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-def normalised(frame: pl.DataFrame, normalise: Normalise) -> pl.DataFrame:
-    """The frame with both sides rewritten."""
-    return frame.with_columns(normalise.expression(side) for side in SIDES)
-
-
-def verdicts(frame: pl.DataFrame, filters: Filters) -> pl.Series:
-    """For each pair the index of the first rule that rejects it, ``len(rules)`` for none. Distinct is left out.
-
-    ``frame`` holds ``source``, ``target`` and ``known``.
-    """
-    last = len(filters.rules)
-    first = [
-        pl.when(rule.keep()).then(pl.lit(last, pl.UInt8)).otherwise(pl.lit(at, pl.UInt8))
-        for at, rule in enumerate(filters.rules)
-        if not isinstance(rule, Distinct)
-    ]
-    # Lazily, because only then polars counts the words once for all rules that ask.
-    lowest = pl.min_horizontal(pl.repeat(last, pl.len(), dtype=pl.UInt8), *first)
-    return frame.lazy().select(lowest.alias("verdict")).collect().to_series()
-
-
-def places(part: str, first: int, count: int, seed: int) -> np.ndarray:
-    """Where pairs ``first`` to ``first + count`` of a part stand in the shuffled order: 64-bit numbers.
-
-    Arithmetic of our own (splitmix64): no new version of a library shuffles anew. No two pairs of a part share one.
-    """
-    start = int.from_bytes(hashlib.sha256(f"{seed}:{part}".encode()).digest()[:8], "little")
-    z = np.uint64(start) + np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GOLDEN
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-def repeated(verdict: np.ndarray, values: Mapping[int, np.ndarray]) -> np.ndarray:
-    """``verdict`` with each Distinct decided: ``values`` gives, by the rule's index, a number a pair, in reading order.
-
-    A pair counts as seen only if all rules before let it pass.
-    """
-    verdict = verdict.copy()
-    for at, numbers in sorted(values.items()):
-        alive = np.flatnonzero(verdict > at)
-        first = pl.Series(numbers[alive]).is_first_distinct().to_numpy()
-        verdict[alive[~first]] = at
-    return verdict
+"""Bytes of compressed source text for one bucket; it decides the memory, and where Parquet's row groups end."""
+PART_BYTES = 256 << 20
+"""Bytes of compressed source text for one part by hash; it decides the memory alone."""
 
 
 def _excluded(exclude: tuple[Artifact, ...], normalise: Normalise) -> dict[str, pl.Series]:
@@ -95,53 +51,40 @@ def _read(part: Part, archives: Mapping[str, Artifact]) -> Iterator[pl.DataFrame
     return reading.read((part.source, part.target), (source, target))
 
 
-def _numbered(corpus: Corpus, archives: Mapping[str, Artifact], seed: int) -> Iterator[pl.DataFrame]:
-    """All pairs in reading order, with ``pair_id``, ``corpus`` and their ``place``; as read otherwise."""
+def _frames(corpus: Corpus, archives: Mapping[str, Artifact], parts: Parts, apart: bool) -> Iterator[tuple[Any, ...]]:
+    """What ``Parts.judge`` wants to know of each frame, in reading order."""
+    number = read = 0
     for part in corpus.parts:
         first = 0
         for frame in _read(part, archives):
-            lines = pl.int_range(first, first + frame.height)
-            yield frame.with_columns(
-                pl.format("{}:{}", pl.lit(part.name), lines).alias("pair_id"),
-                pl.lit(part.name).alias("corpus"),
-                pl.Series("place", places(part.name, first, frame.height, seed)),
-            )
-            first += frame.height
+            if apart:
+                write_batches(parts.file(number, "raw"), frame)
+            yield number, parts.file(number, "raw") if apart else frame, part.name, first, read
+            number, first, read = number + 1, first + frame.height, read + frame.height
 
 
-class _Buckets:
-    """Frames spread over files by the highest bits of ``place``."""
+def _decided(verdict: np.ndarray, frames: int, parts: Parts, workers: Workers) -> np.ndarray:
+    """The verdicts with those of the rules that look across pairs; ``verdict.npy`` is left with them."""
+    np.save(parts.folder / "verdict.npy", verdict)
+    for at in sorted(parts.across):
+        found = list(workers.each(parts.decide, ((at, frames, part) for part in range(parts.hashed))))
+        for rejected in found:
+            verdict[rejected] = at
+        np.save(parts.folder / "verdict.npy", verdict)
+    return verdict
 
-    def __init__(self, folder: Path, count: int) -> None:
-        self._folder = folder
-        self._count = count
-        self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
-        folder.mkdir()
 
-    def add(self, frame: pl.DataFrame) -> None:
-        bucket = ((frame["place"].to_numpy() >> np.uint64(32)) * np.uint64(self._count)) >> np.uint64(32)
-        for number in np.unique(bucket):
-            table = frame.filter(pl.Series(bucket == number)).to_arrow()
-            if int(number) not in self._writers:
-                options = pa.ipc.IpcWriteOptions(compression="lz4")
-                path = self._folder / f"{number}.arrow"
-                self._writers[int(number)] = pa.ipc.new_stream(path, table.schema, options=options)
-            self._writers[int(number)].write_table(table)
-
-    def sorted(self) -> Iterator[pl.DataFrame]:
-        """One frame a bucket, in the order of ``place``, then of ``at``; each bucket's file is gone afterwards."""
-        self.close()
-        for number in sorted(self._writers):
-            path = self._folder / f"{number}.arrow"
-            with pa.ipc.open_stream(path) as stream:
-                frame = pl.DataFrame(pl.from_arrow(stream.read_all()))
+def _arranged(frames: int, parts: Parts, workers: Workers) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """For each bucket the pairs that stay and those that do not."""
+    calls = ((bucket, frames) for bucket in range(parts.buckets))
+    if not workers.apart:
+        yield from workers.each(parts.arrange, calls)
+        return
+    for paths in workers.each(parts.arrange_apart, calls):
+        kept, rejected = (read_batch([path]) for path in paths)
+        yield kept, rejected
+        for path in paths:
             path.unlink()
-            yield frame.sort("place", "at")
-        self._folder.rmdir()
-
-    def close(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
 
 
 class _Parquet:
@@ -165,34 +108,28 @@ def cleaned(
     Raises BadData when a part's sides differ in length, or naming the rule that took most when nothing is left.
     """
     names = [rule.name for rule in filters.rules]
-    distinct = {at: rule for at, rule in enumerate(filters.rules) if isinstance(rule, Distinct)}
-    decided = min(distinct, default=len(names))
-    excluded = _excluded(exclude, filters.normalise)
     texts = {text.file for part in corpus.parts for text in (part.source, part.target)}
     total = sum((archives[file.path].path() / file.name).stat().st_size for file in texts)
-    buckets = _Buckets(out / "buckets", 1 + total // BUCKET_BYTES)
-    judged: list[np.ndarray] = []
-    values: dict[int, list[np.ndarray]] = {at: [] for at in distinct}
-    read = 0
+    folder = (out / "parts").absolute()
+    folder.mkdir()
+    excluded = _excluded(exclude, filters.normalise)
+    parts = Parts(folder, filters, excluded, 1 + total // BUCKET_BYTES, 1 + total // PART_BYTES)
     with ExitStack() as stack:
+        workers = stack.enter_context(site().executor())
         kept = _Parquet(out / "pairs.parquet", KEPT, stack)
         rejected = _Parquet(out / "rejected.parquet", REJECTED, stack)
-        labels = pl.Series("filter", [*names, ""], dtype=pl.String)
-        for raw in _numbered(corpus, archives, filters.seed):
-            frame = normalised(raw, filters.normalise)
-            known = pl.any_horizontal(pl.col(side).is_in(excluded[side].implode()) for side in SIDES)
-            verdict = verdicts(frame.with_columns(known.alias(KNOWN)), filters)
-            judged.append(verdict.to_numpy())
-            for at, rule in distinct.items():
-                values[at].append(frame.select(rule.value()).to_series().to_numpy())
-            rejected.write(frame.with_columns(labels.gather(verdict)).filter(verdict < decided))
-            line = pl.int_range(read, read + frame.height, dtype=pl.UInt32).alias("at")
-            buckets.add(frame.with_columns(line).filter(verdict >= decided))
-            read += frame.height
+        judged: list[np.ndarray] = []
+        read = 0
+        for number, verdict in enumerate(workers.each(parts.judge, _frames(corpus, archives, parts, workers.apart))):
+            judged.append(verdict)
+            rejected.write(read_batch([parts.file(number, "rejected")]))
+            for done in ("raw", "rejected"):
+                parts.file(number, done).unlink(missing_ok=True)
+            read += len(verdict)
             progress(read, read, f"{read:,} pairs read")
         if not read:
             raise BadData(f"corpus {corpus.name} holds no line")
-        final = repeated(np.concatenate(judged), {at: np.concatenate(numbers) for at, numbers in values.items()})
+        final = _decided(np.concatenate(judged), len(judged), parts, workers)
         counts = dict(zip(names, np.bincount(final, minlength=len(names) + 1)[:-1].tolist(), strict=True))
         left = read - sum(counts.values())
         if not left:
@@ -202,12 +139,12 @@ def cleaned(
                 f"All: {', '.join(f'{name} {count}' for name, count in counts.items())}"
             )
         written = 0
-        for frame in buckets.sorted():
-            verdict = pl.Series(final[frame["at"].to_numpy()])
-            kept.write(frame.filter(verdict == len(names)))
-            rejected.write(frame.with_columns(labels.gather(verdict)).filter(verdict < len(names)))
-            written += frame.height
+        for stays, leaves in _arranged(len(judged), parts, workers):
+            kept.write(stays)
+            rejected.write(leaves)
+            written += stays.height + leaves.height
             progress(written, read, f"{written:,} pairs shuffled")
+    shutil.rmtree(folder)
     return {"read": read, "pairs": left, "rejected": read - left, "rejected_by": counts}
 
 

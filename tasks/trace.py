@@ -19,9 +19,9 @@ from infra.faults import BadConfiguration
 from infra.store import Artifact
 from model.bpe import Pieces
 from tasks import reading
-from tasks.clean import normalised
 from tasks.corpora import Corpus, EvaluationSet, Part, Text
 from tasks.filters import SIDES, Distinct, Filters, NotIn
+from tasks.parts import normalised
 from tasks.shard import Sharding
 from tasks.verdicts import measured
 from tasks.walk import (
@@ -250,8 +250,9 @@ class _Tracing:
         """Which pair the rule saw first: the first in reading order of those that the rules before it let pass."""
         names = [each.name for each in self.ground.filters.rules]
         behind = names[names.index(rule.name) + 1 :]
-        text = {"source": source, "target": target}
-        same = pl.all_horizontal(pl.col(side) == text[side] for side in SIDES if rule.on in ("pair", side))
+        sides = [side for side in SIDES if rule.on in ("pair", side)]
+        text = pl.DataFrame({"source": source, "target": target}).select(map(rule.compared, sides))
+        same = pl.all_horizontal(rule.compared(side) == text[side].item() for side in sides)
         kept = pl.scan_parquet(clean.path() / "pairs.parquet").filter(same)
         later = pl.scan_parquet(clean.path() / "rejected.parquet").filter(same & pl.col("filter").is_in(behind))
         ids = pl.concat(frame.select("pair_id") for frame in (kept, later)).collect()["pair_id"].to_list()

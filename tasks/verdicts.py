@@ -22,6 +22,8 @@ from tasks.filters import (
     Script,
     words,
 )
+from tasks.language_id import Identified, language_of
+from tasks.noise import AddressesDiffer, Alphabet, ManyPartners, Markup, Moses, NumbersDiffer, RepeatedWords
 
 Measured = tuple[str, str]
 """What was found, and what is allowed."""
@@ -92,6 +94,57 @@ def _(rule: Language, pair: pl.DataFrame) -> Measured:
         other = max((language for language in STOP_WORDS if language != own), key=lambda language: counts[language])
         told.append(f"{counts[own]} {own} and {counts[other]} {other}")
     return f"common words {', '.join(told)}", f"one of its own, or under {rule.least} of another"
+
+
+@measured.register
+def _(rule: Moses, pair: pl.DataFrame) -> Measured:
+    counts = [pair.select(words(side)).item() for side in SIDES]
+    ratio = max(counts) / max(min(counts), 1)
+    longest, _ = measured(OverlongWord(), pair)
+    found = f"{counts[0]:,} and {counts[1]:,} words, ratio {ratio:.2f}, {longest}"
+    return found, f"{rule.min} to {rule.max} words, ratio at most {rule.ratio:g}, {rule.max_word:,} characters a word"
+
+
+@measured.register
+def _(rule: RepeatedWords, pair: pl.DataFrame) -> Measured:
+    longest = " and ".join(f"{pair.select(rule.longest(side)).item():,}" for side in SIDES)
+    return f"{longest} words repeat those {rule.n} before", f"under {rule.n * (rule.times - 1)}"
+
+
+@measured.register
+def _(rule: NumbersDiffer, pair: pl.DataFrame) -> Measured:
+    found = [pair.select(rule.numbers(side)).item() or "none" for side in SIDES]
+    return f"numbers {found[0]} and {found[1]}", "the same on each side"
+
+
+@measured.register
+def _(rule: AddressesDiffer, pair: pl.DataFrame) -> Measured:
+    return f"{_both(pair, lambda side: side.str.count_matches(rule.PATTERN))} addresses", "as many on each side"
+
+
+@measured.register
+def _(rule: Markup, pair: pl.DataFrame) -> Measured:
+    first = [pair.select(pl.col(side).str.extract(f"({rule.PATTERN})")).item() for side in SIDES]
+    found = [f"{text} in the {side}" for side, text in zip(SIDES, first, strict=True) if text]
+    return ", ".join(found), "none" if found else ""
+
+
+@measured.register
+def _(rule: Alphabet, pair: pl.DataFrame) -> Measured:
+    shares = [pair.select(rule.letters(side) / pl.max_horizontal(rule.signs(side), 1)).item() for side in SIDES]
+    return f"{shares[0]:.2f} and {shares[1]:.2f} letters", f"at least {rule.source:g} and {rule.target:g}"
+
+
+@measured.register
+def _(rule: ManyPartners, pair: pl.DataFrame) -> Measured:  # noqa: ARG001
+    return "", f"at most {rule.max} partners"
+
+
+@measured.register
+def _(rule: Identified, pair: pl.DataFrame) -> Measured:
+    found = [language_of(pair[side].item()) for side in SIDES]
+    told = " and ".join(f"{language} ({probability:.2f})" for language, probability in found)
+    return told, f"{rule.source} and {rule.target}, or another under {rule.sure:g}"
 
 
 def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:

@@ -25,6 +25,9 @@ from tasks.filters import (
     OverlongWord,
     Script,
 )
+from tasks.filters import (
+    words as words_of,
+)
 
 GOOD = ("A dog runs.", "Ein Hund läuft.")
 RULES: list[Filter] = [
@@ -121,6 +124,30 @@ def test_rewriting_is_stable_and_removes_what_it_promises(text: str) -> None:
     assert once == once.strip()
     assert "  " not in once
     assert not set(once) & set("“”„«»‘’\u200b\u2028\u0085\ufeff")
+
+
+@given(text=nasty)
+@settings(max_examples=150, deadline=None)
+def test_words_are_what_white_space_separates(text: str) -> None:
+    counted = pl.DataFrame({"source": [text]}).select(
+        words_of("source"), plain=pl.col("source").str.count_matches(r"\S+")
+    )
+    assert counted["source"].item() == counted["plain"].item()
+
+
+@given(texts=st.lists(nasty, max_size=5), asked=st.tuples(*[st.booleans()] * 4))
+@settings(max_examples=150, deadline=None)
+def test_lines_that_are_spared_would_not_have_changed(texts: list[str], asked: tuple[bool, bool, bool, bool]) -> None:
+    nfc, control, white_space, quotes = asked
+    marks = r"[\p{Cc}--\s]|[\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}]"
+    plain = pl.col("source")
+    plain = plain.str.replace_all(marks, "") if control else plain
+    plain = plain.str.replace_all("[“”„‟«»]", '"').str.replace_all("[‘’‚‛‹›]", "'") if quotes else plain
+    plain = plain.str.normalize("NFC") if nfc else plain
+    plain = plain.str.replace_all(r"\s+", " ").str.strip_chars() if white_space else plain
+    frame = pl.DataFrame({"source": texts}, schema={"source": pl.String})
+    rewritten = frame.select(Normalise(nfc, control, white_space, quotes).expression("source"))
+    assert rewritten.to_series().to_list() == frame.select(plain).to_series().to_list()
 
 
 @given(text=nasty)
