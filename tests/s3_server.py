@@ -6,7 +6,6 @@
 Started as a program it says its port on stdout and serves until its parent ends.
 """
 
-import os
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Server:
     def __init__(self) -> None:
         self.process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
         assert self.process.stdout
+        self.bucket = ""
         self.address = f"http://127.0.0.1:{int(self.process.stdout.readline())}"
 
     @property
@@ -63,6 +64,7 @@ class Server:
             "AWS_DEFAULT_REGION": "us-east-1",
         }
 
+    @cached_property
     def client(self) -> Any:
         """A client that goes past what is tested."""
         import botocore.session
@@ -97,6 +99,4 @@ if __name__ == "__main__":
     import logging
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    os.environ.setdefault("MOTO_S3_CUSTOM_ENDPOINTS", "")
-    os.environ.pop("MOTO_S3_CUSTOM_ENDPOINTS")
     serve()
