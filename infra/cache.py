@@ -6,12 +6,10 @@ else is never removed: whether an artifact is, the caller is asked.
 
 import fcntl
 import os
-import shutil
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
+from infra.locks import if_free
 from infra.store import Manifest, Store
 
 
@@ -45,30 +43,10 @@ class Cache:
         for _, size, manifest in sorted(there, key=lambda each: each[0]):
             if over <= 0:
                 return
-            with self._unused(manifest) as free:
+            with if_free(self._use_file(manifest.stage, manifest.key)) as free:
                 if free and self._elsewhere(manifest):
-                    self._remove(manifest)
+                    self._store.remove(manifest.stage, manifest.key)
                     over -= size
-
-    def _remove(self, manifest: Manifest) -> None:
-        folder = self._store.folder(manifest.stage, manifest.key)
-        going = folder.with_name(f"{folder.name}.evicted-{uuid.uuid4().hex[:8]}")
-        folder.rename(going)
-        shutil.rmtree(going, ignore_errors=True)
-
-    @contextmanager
-    def _unused(self, manifest: Manifest) -> Iterator[bool]:
-        """Whether nobody reads the artifact; nobody begins to inside the block."""
-        path = self._use_file(manifest.stage, manifest.key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
-        except BlockingIOError:
-            yield False
-        finally:
-            os.close(descriptor)
 
     def _used(self, manifest: Manifest) -> float:
         try:

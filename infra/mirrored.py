@@ -75,12 +75,15 @@ class Mirrored(Store):
         if published := self._published(manifest.stage, manifest.key):
             yield from self._wrong(published, every=True)
 
-    def sealed(self) -> Iterator[Manifest]:
-        for name in sorted(self.bucket.list("")):
-            stage, _, rest = name.partition("/")
-            key, _, last = rest.partition("/")
-            if last == MANIFEST and (manifest := self.manifest(stage, key)):
-                yield manifest
+    def names(self) -> list[tuple[str, str]]:
+        parts = (name.split("/") for name in self.bucket.list(""))
+        return sorted((stage, key) for stage, key, *rest in parts if rest == [MANIFEST])
+
+    def remove(self, stage: str, key: str) -> None:
+        self.bucket.delete([f"{stage}/{key}/{MANIFEST}"])
+        self.bucket.delete(f"{stage}/{key}/{name}" for name in self.bucket.list(f"{stage}/{key}"))
+        self._seen_file(stage, key).unlink(missing_ok=True)
+        super().remove(stage, key)
 
     def partial(self, stage: str, key: str, resume: Mapping[str, str], *, fresh: bool = False) -> Path:
         there = self.bucket.list(f"{stage}/{key}").get(MANIFEST)

@@ -98,9 +98,24 @@ class Store:
 
     def sealed(self) -> Iterator[Manifest]:
         """Every artifact, by stage and key."""
-        for path in sorted(self.root.glob(f"*/*/{MANIFEST}")):
-            if "." not in path.parent.name and (manifest := self.manifest(path.parts[-3], path.parts[-2])):
+        for stage, key in self.names():
+            if manifest := self.manifest(stage, key):
                 yield manifest
+
+    def names(self) -> list[tuple[str, str]]:
+        """Stage and key of everything that has a manifest, readable or not."""
+        found = (path.parent for path in self.root.glob(f"*/*/{MANIFEST}"))
+        return sorted((folder.parent.name, folder.name) for folder in found if "." not in folder.name)
+
+    def remove(self, stage: str, key: str) -> None:
+        """Be without an artifact, from one moment to the next."""
+        self.forget(stage, key)
+        with contextlib.suppress(FileNotFoundError):
+            self.discard(self._move_aside(stage, key, "removed"))
+
+    def forget(self, stage: str, key: str) -> None:
+        """Trust no file by its looks: the next look hashes."""
+        self._stamp_file(stage, key).unlink(missing_ok=True)
 
     def put_back(self, stage: str, key: str) -> bool:  # noqa: ARG002
         """Make an artifact that is not there from what this machine still has of it; whether that was possible."""

@@ -51,9 +51,9 @@ def test_the_whole_way_and_a_second_machine(machine: Machines, monkeypatch: pyte
     there = plan(SMALL)
     assert nothing_to_do(there), "every stage is a hit"
     assert [row.key for row in there.rows] == [row.key for row in first.rows]
-    assert not copies(), "to look, nothing is fetched"
+    assert copies() <= {"register"}, "to look, nothing is fetched but which version was registered"
     assert {row.state for row in run_small().rows} == {"cached"}
-    assert not copies()
+    assert copies() <= {"register"}
     again = run_small(Request("small", overrides=("decoding.beam=1",)))
     assert {row.stage for row in again.rows if row.state == "completed"} == {
         "translate",
@@ -61,8 +61,7 @@ def test_the_whole_way_and_a_second_machine(machine: Machines, monkeypatch: pyte
         "report",
         "register",
     }
-    assert not {"download", "prepare_sets"} & copies() - {"prepare_sets"}, "archives and text stay where they are"
-    assert "download" not in copies()
+    assert "download" not in copies(), "archives stay where they are"
     card = local_folder(next(row for row in there.rows if row.stage == "score"), Site.named()) / "card.json"
     assert card.is_file()
     assert system_of("small", Site.named()).scores
