@@ -1,5 +1,10 @@
 """A run whose root is a bucket: made once, found by every machine, and only what is needed travels."""
 
+import json
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +48,7 @@ def copies() -> set[str]:
 
 def test_the_whole_way_and_a_second_machine(machine: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{machine.base / 'mlflow.db'}")
-    few = Request("small", overrides=("training.updates=20", "training.checkpoint_every=10"))
+    few = Request("small", overrides=("training.checkpoint_every=10", "training.updates=20"))
     first = run_small(few)
     assert first.model_version == "small/1"
     assert nothing_to_do(plan(few))
@@ -79,3 +84,16 @@ def test_an_altered_shard_is_named_and_made_again(
     assert [row.key for row in second.rows if row.state == "completed"] == [shard.key]
     assert "00000.arrow has 4 bytes" in capsys.readouterr().err
     assert nothing_to_do(plan(request))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_demo_whole_and_again_within_five_seconds(s3: Server, tmp_path: Path) -> None:
+    environment = os.environ | {"REPRO_ROOT": f"s3://{s3.bucket}/house", "REPRO_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", "from flows.cli import main; main()", "run", "demo", "--json"]
+    for state, seconds in (("completed", 1500.0), ("cached", 5.0)):
+        begun = time.monotonic()
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert time.monotonic() - begun < seconds
+        told = json.loads(done.stdout.strip().splitlines()[-1])
+        assert {row["state"] for row in told["stages"]} == {state}
