@@ -14,11 +14,13 @@ from cyclopts import App, CycloptsError
 from flows.commands.compare import compare
 from flows.commands.explain_filters import explain_filters
 from flows.commands.export import export
+from flows.commands.gc import gc
 from flows.commands.models import models
 from flows.commands.paper import paper
 from flows.commands.run import plan_command, run_command, runs
 from flows.commands.trace import trace
 from flows.commands.translate import translate
+from flows.commands.verify import verify
 from flows.display import say
 from flows.running import StageFailed
 from infra import interrupts
@@ -52,6 +54,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare,
     "export": export,
     "models": models,
+    "verify": verify,
+    "gc": gc,
 }
 for name, command in COMMANDS.items():
     app.command(command, name=name)

@@ -10,9 +10,10 @@ import polars as pl
 
 from flows import records
 from infra.faults import BadConfiguration
+from infra.mirrored import store_at
 from infra.registry import resolve
 from infra.site import Site
-from infra.store import Manifest, Store
+from infra.store import Manifest
 from tasks.comparison import Comparison, compare
 
 KEY = "key.score."
@@ -33,10 +34,11 @@ def system_of(words: str, site: Site) -> System:
         keys = {tag.removeprefix(KEY): key for tag, key in version.tags.items() if tag.startswith(KEY)}
         name = f"{version.name}/{version.version}"
     else:
+        store_at(site).receive(records.place(words))
         keys, name = records.last_keys(site.root, words, "score"), words
     if not keys:
         raise BadConfiguration(f"{words!r} has no scores here: run it, or name a version as in demo@champion")
-    store = Store(site.root)
+    store = store_at(site)
     scores = {item: store.manifest("score", key) for item, key in keys.items()}
     gone = [f"{store.folder('score', keys[item])}" for item, manifest in scores.items() if manifest is None]
     if gone:
@@ -50,7 +52,7 @@ def compare_systems(a: System, b: System, site: Site) -> list[Comparison]:
     if not common:
         theirs = f"{a.name} has {', '.join(a.scores)}, {b.name} has {', '.join(b.scores)}"
         raise BadConfiguration(f"no set was scored for both: {theirs}")
-    store = Store(site.root)
+    store = store_at(site)
     found = []
     for name in common:
         tables = [

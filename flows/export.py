@@ -6,6 +6,7 @@ counts that reached its translations.
 
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from typing import Literal
 from flows import records
 from flows.versions import decoding_of
 from infra.faults import BadConfiguration, BadData
+from infra.mirrored import store_at
 from infra.registry import local_folder, resolve
 from infra.site import Site
 from infra.store import Store
@@ -40,22 +42,26 @@ def trained_of(words: str, site: Site) -> Trained:
         folder = local_folder(site.tracking, version)
         name = f"{version.name}/{version.version}"
         return Trained(name, folder / "weights", folder / "vocabulary", decoding_of(version))
+    store = store_at(site)
+    store.receive(records.place(words))
     keys = records.last_keys(site.root, words, "translate")
     if not keys:
         raise BadConfiguration(f"{words!r} has translated nothing here: run it, or name a version as in demo@champion")
-    store = Store(site.root)
     manifest = store.manifest("translate", next(iter(keys.values())))
     if manifest is None:
         raise BadConfiguration(f"how {words!r} was searched was told by its translations, which are not there any more")
     told = manifest.arguments
-    weights, vocabulary = (
-        store.folder(told[name]["artifact"], told[name]["key"]) for name in ("weights", "vocabulary")
-    )
-    for folder in (weights, vocabulary):
-        if not folder.is_dir():
-            raise BadConfiguration(f"{words!r} was made from {folder}, but that artifact is not there")
+    weights, vocabulary = (_folder(words, store, told[name]) for name in ("weights", "vocabulary"))
     decoding = from_json(Decoding, {name: value for name, value in told["decoding"].items() if name != "class"})
     return Trained(words, weights, vocabulary, decoding)
+
+
+def _folder(words: str, store: Store, form: Mapping[str, str]) -> Path:
+    manifest = store.manifest(form["artifact"], form["key"])
+    if manifest is None:
+        place = store.folder(form["artifact"], form["key"])
+        raise BadConfiguration(f"{words!r} was made from {place}, but that artifact is not there")
+    return store.artifact(manifest).path()
 
 
 def export(trained: Trained, to: Target, quantization: Quantization, out: Path) -> None:

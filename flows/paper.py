@@ -15,7 +15,7 @@ from typing import Any
 
 from flows import records
 from flows.paper_rows import name_of, row_of, rows_of, scale_of
-from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan
+from flows.running import Outcome, Request, StageFailed, local_folder, nothing_to_do, plan
 from infra import interrupts
 from infra.faults import BadConfiguration, Fault
 from tasks.against_paper import Line, compared
@@ -111,11 +111,11 @@ def keep(paper: Paper, root: Path) -> Path:
 
 def line_of(request: Request, outcome: Outcome) -> Line:
     """The row beside the paper's, as far as the run came."""
-    run, _, _ = request.resolve()
+    run, site, _ = request.resolve()
     (row,) = row_of(run)
     training = next((r.facts for r in outcome.rows if r.stage == "train" and r.path), {})
-    scored = [Path(r.path) for r in outcome.rows if r.stage == "score" and r.item == row.set_name and r.path]
-    card = json.loads((scored[0] / "card.json").read_text()) if scored else {}
+    scored = [r for r in outcome.rows if r.stage == "score" and r.item == row.set_name and r.path]
+    card = json.loads((local_folder(scored[0], site) / "card.json").read_text()) if scored else {}
     return compared(row, training, card, outcome.failure)
 
 

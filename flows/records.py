@@ -12,8 +12,8 @@ from infra.store import write_atomically
 from tasks.execution import Row
 
 
-def write(root: Path, name: str, overrides: Sequence[str], rows: Sequence[Row], outcome: str) -> Path:
-    """Record a run; returns the file."""
+def write(root: Path, name: str, overrides: Sequence[str], rows: Sequence[Row], outcome: str, begun: datetime) -> Path:
+    """Record a run, in place of what was recorded when it had ``begun``; returns the file."""
     stages = [
         {"stage": r.stage, "item": r.item, "key": r.key, "state": r.state, "seconds": r.seconds, "form": r.form}
         for r in rows
@@ -26,13 +26,13 @@ def write(root: Path, name: str, overrides: Sequence[str], rows: Sequence[Row], 
         "commit": commit(),
         "stages": stages,
     }
-    return _keep(root, name, "", record)
+    return _keep(root, name, begun, "", record)
 
 
 def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[str, Any]) -> Path:
     """Record what several seeds of a run came to; returns the file."""
     told = {**seeds, "overrides": list(overrides), "who": user(), "commit": commit()}
-    return _keep(root, name, "-seeds", told)
+    return _keep(root, name, datetime.now(UTC), "-seeds", told)
 
 
 def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[str, Any]) -> Path:
@@ -40,7 +40,7 @@ def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[s
 
     What each row did stands in the records of its run.
     """
-    folder = root / "runs" / _safe(name)
+    folder = root / place(name)
     folder.mkdir(parents=True, exist_ok=True)
     form = json.dumps({**told, "who": user(), "commit": commit()}, indent=1, ensure_ascii=False)
     for file, text in {**pages, "paper.json": form}.items():
@@ -50,7 +50,7 @@ def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[s
 
 def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
     """The arguments of each (stage, item) in the newest readable record of the run; empty where there is none."""
-    for path in sorted((root / "runs" / _safe(name)).glob("*.json"), reverse=True):
+    for path in sorted((root / place(name)).glob("*.json"), reverse=True):
         try:
             stages = json.loads(path.read_text())["stages"]
             return {(s["stage"], s["item"]): s["form"] for s in stages}
@@ -61,7 +61,7 @@ def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
 
 def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
     """Keys of a stage by item in the newest readable record of the run in which all of them were there at the end."""
-    for path in sorted((root / "runs" / _safe(name)).glob("*.json"), reverse=True):
+    for path in sorted((root / place(name)).glob("*.json"), reverse=True):
         try:
             stages = [s for s in json.loads(path.read_text())["stages"] if s["stage"] == stage]
             if stages and all(s["state"] in ("cached", "completed", "hit") for s in stages):
@@ -71,13 +71,14 @@ def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
     return {}
 
 
-def _keep(root: Path, name: str, mark: str, record: Mapping[str, Any]) -> Path:
-    folder = root / "runs" / _safe(name)
+def place(name: str) -> str:
+    """The folder of a run's records, below the root."""
+    return f"runs/{re.sub(r'[^A-Za-z0-9_-]+', '-', name)}"
+
+
+def _keep(root: Path, name: str, at: datetime, mark: str, record: Mapping[str, Any]) -> Path:
+    folder = root / place(name)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}{mark}.json"
+    path = folder / f"{at:%Y%m%dT%H%M%S-%f}{mark}.json"
     write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False))
     return path
-
-
-def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)

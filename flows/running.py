@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from flows.reproduce import STAGES, reproduce
 from flows.runs import RUNS, Run
 from flows.start import Start, start_of
 from infra.faults import BadConfiguration, Fault
+from infra.mirrored import store_at
 from infra.site import Site
 from infra.store import Store
 from infra.tracking import Tracker
@@ -100,9 +102,11 @@ def plan(request: Request) -> Outcome:
     """What a run would do, by looking alone; ``why`` also says what changed since the last run of that name."""
     run, site, scope = request.resolve()
     start = start_of(run, site)
-    planning = Planning(Store(site.root), site, scope)
+    store = store_at(site)
+    planning = Planning(store, site, scope)
     with engine(planning), _until_enough():
         reproduce(run, bool(request.overrides), start)
+    store.receive(records.place(run.name), newest=1)
     before = records.last_forms(site.root, run.name)
     return Outcome(run.name, [_explained(row, before, start) for row in planning.rows])
 
@@ -117,15 +121,19 @@ def nothing_to_do(planned: Outcome) -> Outcome | None:
 def run(request: Request, display: Display, through: Through = directly) -> Outcome:
     """Carry the request out; raises StageFailed, or BadConfiguration before anything ran."""
     asked, site, scope = request.resolve()
-    start = start_of(asked, site)
+    start, begun = start_of(asked, site), datetime.now(UTC)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    running = Running(Store(site.root), site, scope, display, tracker, through)
+    store = store_at(site)
+    running = Running(store, site, scope, display, tracker, through)
     outcome = Outcome(asked.name, running.rows)
     status = "FAILED"
     try:
         tags = {"overrides": " ".join(request.overrides), "site": request.site, "start": start.version if start else ""}
         settings = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
-        if nothing_to_do(plan(request)) is None:  # a run that makes nothing is not worth a record in MLflow
+        planned = plan(request)
+        # What a run is about to use is known to others from its beginning, so that nobody takes it for waste.
+        _record(store, asked, request, planned.rows, "RUNNING", begun, display)
+        if nothing_to_do(planned) is None:  # a run that makes nothing is not worth a record in MLflow
             tracker.start(asked.name, asked.name, tags, canonical({name: getattr(asked, name) for name in settings}))
         with engine(running), _until_enough():
             reproduce(asked, bool(request.overrides), start)
@@ -141,11 +149,24 @@ def run(request: Request, display: Display, through: Through = directly) -> Outc
         raise
     finally:
         tracker.finish(status)
-        try:
-            records.write(site.root, asked.name, request.overrides, running.rows, status)
-        except OSError as error:
-            display.say(f"this run left no record: {error}")
+        _record(store, asked, request, running.rows, status, begun, display)
     return outcome
+
+
+def local_folder(row: Row, site: Site) -> Path:
+    """The folder of a stage that is done, fetched if the store is remote."""
+    store = store_at(site)
+    manifest = store.manifest(row.stage, row.key)
+    return store.artifact(manifest).path() if manifest else Path(row.path)
+
+
+def _record(
+    store: Store, asked: Run, request: Request, rows: list[Row], status: str, begun: datetime, display: Display
+) -> None:
+    try:
+        store.send(records.write(store.root, asked.name, request.overrides, rows, status, begun))
+    except (OSError, Fault) as error:
+        display.say(f"this run left no record: {error}")
 
 
 @contextmanager

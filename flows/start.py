@@ -10,6 +10,7 @@ from typing import Any
 
 from flows.runs import Run
 from infra.faults import BadConfiguration
+from infra.mirrored import store_at
 from infra.registry import Version, resolve
 from infra.site import Site
 from infra.store import Artifact, Store
@@ -39,7 +40,7 @@ def start_of(run: Run, site: Site) -> Start | None:
         return None
     version = resolve(site.tracking, words)
     name = f"{version.name}/{version.version}"
-    store = Store(site.root)
+    store = store_at(site)
     start = Start(name, _made_from(version, "average", store), _made_from(version, "learn_bpe", store))
     own, theirs = asdict(run.model), _shape(start.weights)
     for field, value in theirs.items():

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from flows.running import Request, plan
 from flows.runs import Run
 from flows.start import start_of
+from infra.mirrored import store_at
 from infra.site import Site
-from infra.store import Artifact, Store
+from infra.store import Artifact
 from tasks.trace import Ground, trace
 from tasks.walk import Beam, Decoded, Trained, Walk
 
@@ -27,7 +28,7 @@ def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: st
 def ground_of(request: Request) -> Ground:
     """The artifacts of a run that are there, by what a plan of it says."""
     run, site, _ = request.resolve()
-    store = Store(site.root)
+    store = store_at(site)
     made: dict[tuple[str, str], Artifact] = {}
     missing: dict[tuple[str, str], str] = {}
     doubts: dict[tuple[str, str], str] = {}

@@ -14,6 +14,22 @@ POLL_SECONDS = 0.1
 
 
 @contextmanager
+def if_free(path: Path) -> Iterator[bool]:
+    """Whether nobody holds the lock file ``path``; if so, it is held for the length of the block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except BlockingIOError:
+            free = False
+        yield free
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def held(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
     """Hold the lock file ``path``; yields its descriptor, so that a child can be made to hold it as well.
 

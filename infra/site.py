@@ -5,7 +5,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
+from urllib.parse import quote
 
+from infra.bucket import checked
 from infra.executor import Workers, executor
 from infra.faults import BadConfiguration
 
@@ -21,7 +23,11 @@ class Site:
     """A place to compute. ``Site.named`` gives one of the known places with the environment's settings."""
 
     root: Path = Path(".repro")
-    """Holds all state (REPRO_ROOT)."""
+    """Holds all state (REPRO_ROOT); with ``remote``, what concerns this machine alone, and the cache (REPRO_CACHE)."""
+    remote: str = ""
+    """``s3://bucket/prefix`` (REPRO_ROOT), where artifacts and records of runs are; empty: under ``root`` too."""
+    cache_bytes: int = 50 * 10**9
+    """How much of a remote store is kept on this machine's disk (REPRO_CACHE_BYTES)."""
     mirrors: tuple[str, ...] = ()
     """Folders or URLs searched before upstream (REPRO_MIRRORS, separated by spaces)."""
     tracking_uri: str = ""
@@ -64,6 +70,11 @@ class Site:
         return self.tracking_uri or f"sqlite:///{self.root.absolute() / 'mlflow.db'}"
 
     @property
+    def shares_tracking(self) -> bool:
+        """Whether all who share the store share MLflow too: its own address is one for all, a file is a machine's."""
+        return not self.remote or bool(self.tracking_uri)
+
+    @property
     def threads_each(self) -> int:
         return self.threads or max(1, _cores() // self.ranks)
 
@@ -78,9 +89,13 @@ class Site:
         if name not in SITES:
             raise BadConfiguration(f"unknown site {name!r}, known are: {', '.join(SITES)}")
         site = SITES[name]
+        root = os.environ.get("REPRO_ROOT") or f"{site.root}"
+        remote = checked(root) if "://" in root else ""
         return replace(
             site,
-            root=Path(os.environ.get("REPRO_ROOT") or site.root),
+            root=_cache_of(remote) if remote else Path(root),
+            remote=remote,
+            cache_bytes=_number("REPRO_CACHE_BYTES", site.cache_bytes),
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or site.tracking_uri,
             ranks=_number("REPRO_RANKS", site.ranks),
@@ -97,6 +112,13 @@ SITES = {
     "local": Site(),
     "gpu": Site(device="cuda"),
 }
+
+
+def _cache_of(remote: str) -> Path:
+    """The folder of this machine for a remote root: one for each, so that one REPRO_CACHE serves several."""
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = Path(os.environ.get("REPRO_CACHE") or Path(caches) / "repro" / "stores")
+    return cache / quote(remote.partition("://")[2], safe="")
 
 
 def _number(variable: str, otherwise: int) -> int:

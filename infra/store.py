@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,16 @@ class Artifact:
     content: str = ""
     """Digest over the sorted paths and sums of its files, logs left out; empty while it has not been made."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    home: "Store | None" = field(default=None, repr=False, compare=False)
 
     def path(self) -> Path:
-        """The local folder that holds the files."""
-        return self.folder
+        """The local folder that holds the files, fetched if the store is remote. Raises BadData, NetworkFault then."""
+        return self.home.local_folder(self) if self.home else self.folder
+
+    @property
+    def store(self) -> "Store":
+        """The store it lies in."""
+        return self.home or Store(self.folder.parents[1])
 
 
 @dataclass(frozen=True)
@@ -58,10 +64,12 @@ class Manifest:
 
 
 class Store:
-    """The artifacts under one root folder."""
+    """The artifacts under one root folder. ``infra.mirrored`` makes such a folder the cache of a remote store."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
+        self.say: Callable[[str], None] = lambda _: None
+        """Where the store tells of what takes long or went wrong."""
 
     def folder(self, stage: str, key: str) -> Path:
         return self.root / stage / key
@@ -72,14 +80,55 @@ class Store:
     def manifest(self, stage: str, key: str) -> Manifest | None:
         """The manifest, or None where there is no artifact; an unreadable or altered manifest counts as none."""
         try:
-            told = json.loads((self.folder(stage, key) / MANIFEST).read_text())
-            return Manifest(**told["manifest"]) if told["sha256"] == _sum(told["manifest"]) else None
-        except (OSError, ValueError, TypeError, KeyError):
+            return opened(json.loads((self.folder(stage, key) / MANIFEST).read_text()))
+        except (OSError, ValueError):
             return None
 
     def artifact(self, manifest: Manifest) -> Artifact:
         folder = self.folder(manifest.stage, manifest.key)
         return Artifact(manifest.stage, manifest.key, folder, manifest.content, manifest.facts)
+
+    def local_folder(self, artifact: Artifact) -> Path:
+        """Where the artifact's files lie on this machine."""
+        return artifact.folder
+
+    def local(self) -> "Store":
+        """The store of what concerns this machine alone."""
+        return self
+
+    def sealed(self) -> Iterator[Manifest]:
+        """Every artifact, by stage and key."""
+        for stage, key in self.names():
+            if manifest := self.manifest(stage, key):
+                yield manifest
+
+    def names(self) -> list[tuple[str, str]]:
+        """Stage and key of everything that has a manifest, readable or not."""
+        found = (path.parent for path in self.root.glob(f"*/*/{MANIFEST}"))
+        return sorted((folder.parent.name, folder.name) for folder in found if "." not in folder.name)
+
+    def remove(self, stage: str, key: str) -> None:
+        """Be without an artifact, from one moment to the next."""
+        self.forget(stage, key)
+        with contextlib.suppress(FileNotFoundError):
+            self.discard(self._move_aside(stage, key, "removed"))
+
+    def forget(self, stage: str, key: str) -> None:
+        """Trust no file by its looks: the next look hashes."""
+        self._stamp_file(stage, key).unlink(missing_ok=True)
+
+    def put_back(self, stage: str, key: str) -> bool:  # noqa: ARG002
+        """Make an artifact that is not there from what this machine still has of it; whether that was possible."""
+        return False
+
+    def release(self) -> None:
+        """What was read until now is not read any more."""
+
+    def send(self, path: Path) -> None:
+        """Show a small file below the root to all who share the store."""
+
+    def receive(self, folder: str, newest: int = 0) -> None:
+        """Have the small files that others sent, the newest only or (0) all."""
 
     def damage(self, manifest: Manifest) -> str:
         """What is wrong with the artifact's files in a few words, or "".
@@ -91,11 +140,11 @@ class Store:
         fresh: dict[str, list[int]] = {}
         for name, expected in manifest.files.items():
             try:
-                stamp = _stamp(folder / name)
+                stamp = stamp_of(folder / name)
                 if stamps.get(name) != stamp:
                     if stamp[0] != expected["bytes"]:
                         return f"{name} has {stamp[0]} bytes, not {expected['bytes']}"
-                    if _sha256(folder / name) != expected["sha256"]:
+                    if sha256_of(folder / name) != expected["sha256"]:
                         return f"{name} was altered"
             except OSError as error:
                 return f"{name} cannot be read ({error.strerror})"
@@ -121,8 +170,11 @@ class Store:
     def discard(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
-    def set_aside(self, stage: str, key: str, mark: str = "bad") -> Path:
-        """Move an artifact out of its place, keeping its bytes for whoever wants to know."""
+    def set_aside(self, stage: str, key: str) -> str:
+        """Move an artifact out of its place, keeping its bytes for whoever wants to know; says where."""
+        return self._move_aside(stage, key, "bad").name
+
+    def _move_aside(self, stage: str, key: str, mark: str) -> Path:
         aside = self.root / stage / f"{key}.{mark}-{uuid.uuid4().hex[:8]}"
         self.folder(stage, key).rename(aside)
         return aside
@@ -130,16 +182,15 @@ class Store:
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         """Make a written folder the artifact: hash, manifest, rename. ``description`` is the rest of the manifest."""
         files = {
-            name: {"sha256": _sha256(partial / name), "bytes": (partial / name).stat().st_size}
+            name: {"sha256": sha256_of(partial / name), "bytes": (partial / name).stat().st_size}
             for name in _names(partial)
         }
         manifest = Manifest(files=files, content=content_digest(files), **description)
-        told = {"sha256": _sum(vars(manifest)), "manifest": vars(manifest)}
-        _write_durably(partial / MANIFEST, json.dumps(told, indent=1, ensure_ascii=False))
-        stamps = {name: _stamp(partial / name) for name in files}
+        _write_durably(partial / MANIFEST, json.dumps(envelope(manifest), indent=1, ensure_ascii=False))
+        stamps = {name: stamp_of(partial / name) for name in files}
         place = self.folder(manifest.stage, manifest.key)
         # A forced stage replaces what was there, whole until this moment.
-        replaced = self.set_aside(manifest.stage, manifest.key, "replaced") if place.exists() else None
+        replaced = self._move_aside(manifest.stage, manifest.key, "replaced") if place.exists() else None
         partial.rename(place)
         _sync_folder(place.parent)
         self._write_stamps(manifest.stage, manifest.key, stamps)
@@ -162,6 +213,19 @@ class Store:
         with contextlib.suppress(OSError):
             self._stamp_file(stage, key).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._stamp_file(stage, key), json.dumps(stamps))
+
+
+def envelope(manifest: Manifest) -> dict[str, Any]:
+    """A manifest as it is written, with the sum of itself."""
+    return {"sha256": _sum(vars(manifest)), "manifest": vars(manifest)}
+
+
+def opened(told: Any) -> Manifest | None:
+    """The manifest in an envelope; None where it is not as it was written."""
+    try:
+        return Manifest(**told["manifest"]) if told["sha256"] == _sum(told["manifest"]) else None
+    except (TypeError, KeyError):
+        return None
 
 
 def content_digest(files: Mapping[str, Mapping[str, Any]]) -> str:
@@ -195,12 +259,12 @@ def _sum(form: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()
 
 
-def _stamp(path: Path) -> list[int]:
+def stamp_of(path: Path) -> list[int]:
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -87,6 +87,7 @@ class Display(Protocol):
 
 def judge(store: Store, site: Site, call: Call) -> Verdict:
     """Is the artifact of ``call`` there, whole, and made from what its inputs hold now?"""
+    store = placed(store, site, call)
     manifest = store.manifest(call.stage.name, call.key)
     if manifest is None:
         return Verdict(False, "not made yet")
@@ -98,6 +99,11 @@ def judge(store: Store, site: Site, call: Call) -> Verdict:
     if not call.stage.standing(store.artifact(manifest), site):
         return Verdict(False, "what it registered is gone", manifest)
     return Verdict(True, "", manifest)
+
+
+def placed(store: Store, site: Site, call: Call) -> Store:
+    """Where the artifact of ``call`` belongs: what it did at an MLflow of this machine is nothing to the others."""
+    return store.local() if call.stage.reaches_out and not site.shares_tracking else store
 
 
 class Planning:
@@ -123,8 +129,9 @@ class Planning:
             state, why = "waits", f"runs if {_list(waits_for)} comes out otherwise"
         elif verdict.hit:
             assert verdict.manifest
-            self.rows.append(_row(call, "hit", self.store.artifact(verdict.manifest)))
-            return self.store.artifact(verdict.manifest)
+            artifact = placed(self.store, self.site, call).artifact(verdict.manifest)
+            self.rows.append(_row(call, "hit", artifact))
+            return artifact
         self._unmade[call.key] = call.label
         self.rows.append(_row(call, state, Artifact(call.stage.name, call.key, Path()), why=why))
         return Artifact(call.stage.name, call.key, self.store.folder(call.stage.name, call.key))
@@ -154,6 +161,7 @@ class Running:
         self.tracker, self.through = tracker, through
         self.launcher = LAUNCHERS[site.launcher]()
         self.rows: list[Row] = []
+        store.say = display.say
         self._record = threading.Lock()
         """Held while the tracker, which knows no threads, is written to."""
 
@@ -199,9 +207,10 @@ class Running:
             row = replace(_row(call, "failed", Artifact(call.stage.name, call.key, Path())), why=why)
             self._close(replace(row, seconds=time.monotonic() - begun))
             raise
-        manifest = self.store.manifest(call.stage.name, call.key)
+        store = placed(self.store, self.site, call)
+        manifest = store.manifest(call.stage.name, call.key)
         assert manifest, "a stage that ended well left its manifest"
-        artifact = self.store.artifact(manifest)
+        artifact = store.artifact(manifest)
         row = _row(call, "completed" if made else "cached", artifact)
         self._close(replace(row, seconds=time.monotonic() - begun if made else 0.0))
         if not made:
@@ -226,17 +235,21 @@ class Running:
         def waiting(holder: str) -> None:
             self.display.say(f"{call.label}: waiting for {holder}, which is making the same")
 
-        name, key = call.stage.name, call.key
-        with _space_faults(self.store.root), held(self.store.lock_file(name, key), waiting) as lock:
+        name, key, store = call.stage.name, call.key, placed(self.store, self.site, call)
+        with _space_faults(self.store.root), held(store.lock_file(name, key), waiting) as lock:
             verdict = judge(self.store, self.site, call)
             if verdict.hit and not forced:
                 assert verdict.manifest
-                return self.store.artifact(verdict.manifest), False
+                return store.artifact(verdict.manifest), False
             if verdict.damaged:
-                aside = self.store.set_aside(name, key)
-                self.display.say(f"{call.label}: {verdict.why}; moved aside to {aside.name} and made again")
+                aside = store.set_aside(name, key)
+                self.display.say(f"{call.label}: {verdict.why}; moved aside to {aside} and made again")
+            if not forced and store.put_back(name, key) and (verdict := judge(self.store, self.site, call)).hit:
+                assert verdict.manifest
+                return store.artifact(verdict.manifest), False
             inputs = {f"{a.stage}/{a.key}": a.content for a in call.inputs}
             out = self.store.partial(name, key, (inputs or {"": key}) if call.stage.resume else {}, fresh=fresh)
+            out = store.partial(name, key, inputs if call.stage.resume else {}, fresh=fresh)
             run_id = ""
             try:
                 with self._record:
@@ -252,7 +265,7 @@ class Running:
                 )
                 with surroundings(context):
                     facts = call.stage.body(out, **call.arguments)
-                artifact = self.store.seal(
+                artifact = store.seal(
                     out,
                     {
                         "stage": name,
@@ -269,12 +282,17 @@ class Running:
             except BaseException as error:
                 if not call.stage.resume or not any(out.iterdir()):
                     self.store.discard(out)
+                if not call.stage.resume:
+                    store.discard(out)
                 status = "FAILED" if isinstance(error, Exception) else "KILLED"
                 with self._record:
                     self.tracker.finish_stage(run_id, status, {"failure": f"{error}" or type(error).__name__})
                 raise
             with self._record:
                 self.tracker.finish_stage(run_id, "FINISHED", facts)
+            finally:
+                self.store.release()
+            self.tracker.finish_stage(run_id, "FINISHED", facts)
             return artifact, True
 
     def _run_job(self, call: Call, job: Job, run_id: str) -> None:

@@ -53,7 +53,7 @@ def translator_model(
 def trained_on(weights: Artifact) -> dict[str, int | str]:
     """What whoever translates must know of the training text, as far as its manifests are there: its languages, and
     ``max_pieces``, the longest side of a pair."""
-    store = Store(weights.folder.parents[1])
+    store = weights.store
     told: dict[str, Any] = {}
     manifest = store.manifest(weights.stage, weights.key)
     # Not any stage above: where training began with another run's weights, that run's text is above as well.
@@ -75,7 +75,7 @@ def descent(artifacts: Iterable[Artifact]) -> dict[str, Manifest]:
     """Manifests of the artifacts and of all they were made from, by stage and item, as far as they still lie there."""
     found: dict[str, Manifest] = {}
     for artifact in artifacts:
-        _trace(Store(artifact.folder.parents[1]), artifact.stage, artifact.key, found)
+        _trace(artifact.store, artifact.stage, artifact.key, found)
     return found
 
 

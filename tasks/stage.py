@@ -79,6 +79,11 @@ class Stage(Generic[P]):
         self.standing = standing
         self.__doc__ = body.__doc__
 
+    @property
+    def reaches_out(self) -> bool:
+        """Whether it does something beyond its folder, so that the folder is of use only where that is known."""
+        return self.standing is not _stands
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Artifact:
         return self.named("")(*args, **kwargs)
 

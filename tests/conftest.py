@@ -1,10 +1,12 @@
 """What all tests share: a world without the user's settings, and the real text where a mirror holds it."""
 
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from s3_server import Server
 
 # Two cores are shared by everything that runs at once; set before torch is loaded anywhere.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -41,3 +43,21 @@ def real_text(monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.setenv("REPRO_MIRRORS", MIRRORS)
             return Path(place)
     pytest.skip("NOT RUN: real text is missing; set REPRO_MIRRORS to a folder that holds multi30k/train.en.gz")
+
+
+@pytest.fixture(scope="session")
+def s3_process() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def s3(s3_process: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """An S3-compatible server as the environment names it, with an empty ``bucket``."""
+    for name, value in s3_process.environment.items():
+        monkeypatch.setenv(name, value)
+    s3_process.misbehave()
+    s3_process.bucket = f"test-{uuid.uuid4().hex[:12]}"
+    s3_process.client.create_bucket(Bucket=s3_process.bucket)
+    return s3_process

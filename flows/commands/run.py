@@ -13,10 +13,11 @@ from flows import records
 from flows.carry_out import carry_out
 from flows.commands.words import AsJson, Asked
 from flows.display import console, say, score_table, seed_table, stage_table
-from flows.running import Outcome, Request, StageFailed, plan
+from flows.running import Outcome, Request, StageFailed, local_folder, plan
 from flows.runs import RUNS, VARIATIONS
 from flows.seeds import run_seeds, seeds_of
 from infra.faults import Fault
+from infra.mirrored import store_at
 from infra.quiet import server_configured, settle
 from infra.site import Site
 
@@ -90,7 +91,9 @@ def plan_command(asked: Asked, *, as_json: AsJson = False) -> None:
 def _run_seeds(request: Request, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
     """Run them all and compare them; raises Fault at the end where one failed."""
     found = run_seeds(request, seeds, lambda own: carry_out(own, served), say)
-    path = records.write_seeds(Site.named(request.site).root, found.run, request.overrides, found.as_json())
+    site = Site.named(request.site)
+    path = records.write_seeds(site.root, found.run, request.overrides, found.as_json())
+    store_at(site).send(path)
     error = console()
     error.print()
     error.print(seed_table(found))
@@ -110,18 +113,18 @@ def _show(outcome: Outcome, site: Site, served: bool) -> None:
     if outcome.scores:
         error.print()
         error.print(score_table(outcome.scores))
-    for line in [*_samples(outcome), *_where_to_look(outcome, site, served)]:
+    for line in [*_samples(outcome, site), *_where_to_look(outcome, site, served)]:
         error.print(line, markup=False, soft_wrap=True)
 
 
-def _samples(outcome: Outcome, most: int = 3) -> list[str]:
+def _samples(outcome: Outcome, site: Site, most: int = 3) -> list[str]:
     """A few sentences of the last set scored: source, reference, hypothesis."""
     import polars as pl
 
     scored = [row for row in outcome.rows if row.stage == "score" and row.path]
     if not scored:
         return []
-    table = pl.read_parquet(Path(scored[-1].path) / "sentences.parquet")
+    table = pl.read_parquet(local_folder(scored[-1], site) / "sentences.parquet")
     lines = []
     for row in table.sample(min(most, len(table)), seed=1).iter_rows(named=True):
         lines += ["", *(f"  {name:10}  {row[name]}" for name in ("source", "reference", "hypothesis"))]
@@ -137,7 +140,8 @@ def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
         f"mlflow:  {tracking if tracking.startswith('http') else mlflow}",
         f"prefect: {'the server that is configured' if served else prefect}",
     ]
-    lines += [f"report:  {row.path}/report.html" for row in outcome.rows if row.stage == "report" and row.path]
+    reports = [row for row in outcome.rows if row.stage == "report" and row.path]
+    lines += [f"report:  {local_folder(row, site)}/report.html" for row in reports]
     if outcome.model_version:
         lines.append(f"model:   {programs}/repro translate --model {outcome.model_version} < in.txt > out.txt")
     return lines

@@ -4,32 +4,11 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
+from sealing import FILES, sealed
 
-from infra.store import MANIFEST, Artifact, Store
-
-FILES = {"a.txt": b"alpha", "deep/b.bin": b"\0" * 1000, "metrics.jsonl": b'{"time": 1}\n'}
-
-
-def sealed(store: Store, key: str = "k1", files: dict[str, bytes] = FILES, **changes: Any) -> Artifact:
-    partial = store.partial("clean", key, {})
-    for name, content in files.items():
-        (partial / name).parent.mkdir(parents=True, exist_ok=True)
-        (partial / name).write_bytes(content)
-    description = {
-        "stage": "clean",
-        "key": key,
-        "version": 1,
-        "item": "",
-        "arguments": {},
-        "inputs": {},
-        "facts": {"pairs": 3},
-        "seconds": 0.1,
-        "made": {},
-    }
-    return store.seal(partial, description | changes)
+from infra.store import MANIFEST, Store
 
 
 def test_sealed_is_whole_and_leaves_nothing_beside(tmp_path: Path) -> None:

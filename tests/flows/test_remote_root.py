@@ -1,0 +1,99 @@
+"""A run whose root is a bucket: made once, found by every machine, and only what is needed travels."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from s3_server import Server
+from small_pipeline import ForkLauncher, Untracked, run_small, small_run
+
+from flows.compare import system_of
+from flows.running import Request, local_folder, nothing_to_do, plan
+from flows.runs import RUNS
+from infra.mirrored import Mirrored, store_at
+from infra.site import Site
+from tasks import execution
+
+
+@pytest.fixture
+def machine(s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Machines":
+    import torch  # noqa: F401  loaded once, before forks
+
+    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/house")
+    monkeypatch.setenv("REPRO_MIRRORS", str(tmp_path / "mirror"))
+    monkeypatch.setenv("REPRO_THREADS", "1")
+    monkeypatch.setitem(execution.LAUNCHERS, "local", ForkLauncher)
+    monkeypatch.setitem(RUNS, "small", small_run(tmp_path / "mirror"))
+    machines = Machines(tmp_path, monkeypatch)
+    machines.go_to("first")
+    return machines
+
+
+class Machines:
+    def __init__(self, base: Path, patch: pytest.MonkeyPatch) -> None:
+        self.base, self.patch = base, patch
+
+    def go_to(self, name: str) -> None:
+        self.patch.setenv("REPRO_CACHE", str(self.base / name))
+
+
+def copies() -> set[str]:
+    return {path.parts[-3] for path in Site.named().root.glob("*/*/manifest.json")}
+
+
+def test_the_whole_way_and_a_second_machine(machine: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{machine.base / 'mlflow.db'}")
+    few = Request("small", overrides=("training.checkpoint_every=10", "training.updates=20"))
+    first = run_small(few)
+    assert first.model_version == "small/1"
+    assert nothing_to_do(plan(few))
+    machine.go_to("second")
+    there = plan(few)
+    assert nothing_to_do(there), "every stage is a hit"
+    assert [row.key for row in there.rows] == [row.key for row in first.rows]
+    assert copies() <= {"register"}, "to look, nothing is fetched but which version was registered"
+    assert {row.state for row in run_small(few).rows} == {"cached"}
+    assert copies() <= {"register"}
+    again = run_small(replace(few, overrides=(*few.overrides, "decoding.beam=1"), until="score"))
+    assert {row.stage for row in again.rows if row.state == "completed"} == {"translate", "score"}
+    assert "download" not in copies(), "archives stay where they are"
+    card = local_folder(next(row for row in there.rows if row.stage == "score"), Site.named()) / "card.json"
+    assert card.is_file()
+    assert system_of("small", Site.named()).scores
+
+
+def test_an_altered_shard_is_named_and_made_again(
+    machine: Machines, s3: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.running.Tracker", Untracked)
+    request = Request("small", until="shard")
+    first = run_small(request)
+    store = store_at(Site.named())
+    assert isinstance(store, Mirrored)
+    shard = next(row for row in first.rows if (row.stage, row.item) == ("shard", "train"))
+    name = next(name for name in store.bucket.list(f"shard/{shard.key}") if name.endswith("00000.arrow"))
+    machine.go_to("second")
+    s3.client.put_object(Bucket=s3.bucket, Key=f"house/shard/{shard.key}/{name}", Body=b"torn")
+    assert "00000.arrow has 4 bytes" in next(r for r in plan(request).rows if r.key == shard.key).why
+    second = run_small(request)
+    assert [row.key for row in second.rows if row.state == "completed"] == [shard.key]
+    assert "00000.arrow has 4 bytes" in capsys.readouterr().err
+    assert nothing_to_do(plan(request))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_demo_whole_and_again_within_five_seconds(s3: Server, tmp_path: Path) -> None:
+    environment = os.environ | {"REPRO_ROOT": f"s3://{s3.bucket}/house", "REPRO_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", "from flows.cli import main; main()", "run", "demo", "--json"]
+    for state, seconds in (("completed", 1500.0), ("cached", 5.0)):
+        begun = time.monotonic()
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert time.monotonic() - begun < seconds
+        told = json.loads(done.stdout.strip().splitlines()[-1])
+        assert {row["state"] for row in told["stages"]} == {state}

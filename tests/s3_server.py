@@ -1,0 +1,102 @@
+"""An S3-compatible server in a process of its own, on loopback: moto's, made to misbehave where a test asks for it.
+
+    GET /misbehave?status=503&code=SlowDown&times=3&match=PUT   the next requests of that method are answered so
+    GET /misbehave?hold=manifest.json                           writes of that name wait for ever
+
+Started as a program it says its port on stdout and serves until its parent ends.
+"""
+
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+
+class Misbehaving:
+    """moto's WSGI application behind a few faults."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
+        self.application = application
+        self.words: dict[str, str] = {}
+        self.left = 0
+        self.asked = 0
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/misbehave":
+            self.words = dict(urllib.parse.parse_qsl(environ.get("QUERY_STRING", "")))
+            self.left, told = int(self.words.get("times", 0)), self.asked
+            self.asked = 0
+            start_response("200 OK", [])
+            return [f"{told}".encode()]
+        self.asked += 1
+        if self.words.get("hold") and environ["REQUEST_METHOD"] == "PUT" and self.words["hold"] in path:
+            time.sleep(600)
+        if self.left > 0 and self.words.get("match", "") in f"{environ['REQUEST_METHOD']} {path}":
+            self.left -= 1
+            status, code = self.words["status"], self.words["code"]
+            start_response(f"{status} {code}", [("Content-Type", "application/xml")])
+            return [f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>no</Message></Error>".encode()]
+        return self.application(environ, start_response)
+
+
+class Server:
+    """The server, from the tests' side."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+        assert self.process.stdout
+        self.bucket = ""
+        self.address = f"http://127.0.0.1:{int(self.process.stdout.readline())}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "AWS_ENDPOINT_URL": self.address,
+            "AWS_ACCESS_KEY_ID": "someone",
+            "AWS_SECRET_ACCESS_KEY": "hidden-word",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+    @cached_property
+    def client(self) -> Any:
+        """A client that goes past what is tested."""
+        import botocore.session
+
+        secret = self.environment["AWS_SECRET_ACCESS_KEY"]
+        words = {"aws_access_key_id": "someone", "aws_secret_access_key": secret, "region_name": "us-east-1"}
+        return botocore.session.get_session().create_client("s3", endpoint_url=self.address, **words)
+
+    def misbehave(self, **words: str | int) -> int:
+        """Answer so from now on (nothing: as it should); gives how many requests came since the last call."""
+        with urllib.request.urlopen(f"{self.address}/misbehave?{urllib.parse.urlencode(words)}") as answer:
+            return int(answer.read())
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def serve() -> None:
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    application = Misbehaving(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    print(server.server_port, flush=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdin.read()  # ends when the parent does
+
+
+if __name__ == "__main__":
+    sys.path[:] = [path for path in sys.path if Path(path) != Path(__file__).parent]
+    import logging
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    serve()
