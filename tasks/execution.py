@@ -281,18 +281,15 @@ class Running:
                 )
             except BaseException as error:
                 if not call.stage.resume or not any(out.iterdir()):
-                    self.store.discard(out)
-                if not call.stage.resume:
                     store.discard(out)
                 status = "FAILED" if isinstance(error, Exception) else "KILLED"
                 with self._record:
                     self.tracker.finish_stage(run_id, status, {"failure": f"{error}" or type(error).__name__})
                 raise
-            with self._record:
-                self.tracker.finish_stage(run_id, "FINISHED", facts)
             finally:
                 self.store.release()
-            self.tracker.finish_stage(run_id, "FINISHED", facts)
+            with self._record:
+                self.tracker.finish_stage(run_id, "FINISHED", facts)
             return artifact, True
 
     def _run_job(self, call: Call, job: Job, run_id: str) -> None:
