@@ -248,8 +248,7 @@ class Running:
                 assert verdict.manifest
                 return store.artifact(verdict.manifest), False
             inputs = {f"{a.stage}/{a.key}": a.content for a in call.inputs}
-            out = self.store.partial(name, key, (inputs or {"": key}) if call.stage.resume else {}, fresh=fresh)
-            out = store.partial(name, key, inputs if call.stage.resume else {}, fresh=fresh)
+            out = store.partial(name, key, (inputs or {"": key}) if call.stage.resume else {}, fresh=fresh)
             run_id = ""
             try:
                 with self._record:
