@@ -220,34 +220,7 @@ class MarianPeer(Peer):
     name = "marian"
 
     def build(self) -> nn.Module:
-        import transformers  # type: ignore[import-not-found, unused-ignore]
-
-        config, vocabulary = self.setting.model, self.setting.vocabulary
-        shape = transformers.MarianConfig(
-            vocab_size=vocabulary,
-            d_model=config.d_model,
-            encoder_layers=config.layers,
-            decoder_layers=config.layers,
-            encoder_attention_heads=config.heads,
-            decoder_attention_heads=config.heads,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            dropout=config.p_drop,
-            attention_dropout=config.p_drop_attention,
-            activation_dropout=config.p_drop_relu,
-            activation_function="relu",
-            max_position_embeddings=config.max_positions,
-            scale_embedding=True,
-            share_encoder_decoder_embeddings=True,
-            tie_word_embeddings=True,
-            use_cache=False,
-            pad_token_id=PAD,
-            bos_token_id=BOS,
-            eos_token_id=EOS,
-            decoder_start_token_id=BOS,
-        )
-        model: nn.Module = transformers.MarianMTModel(shape)
-        return model
+        return marian(self.setting.model, self.setting.vocabulary, use_cache=False)
 
     def layers(self) -> list[nn.Module]:
         core: Any = self.model.get_submodule("model")
@@ -287,3 +260,35 @@ def padded(shards: Shards, rows: Array) -> tuple[Tensor, Tensor, Tensor]:
         target_BT[i, 1 : 1 + len(target)] = target
         labels_BT[i, : len(target)], labels_BT[i, len(target)] = target, EOS
     return torch.from_numpy(source_BS), torch.from_numpy(target_BT), torch.from_numpy(labels_BT)
+
+
+def marian(config: Model, vocabulary: int, use_cache: bool) -> nn.Module:
+    """A MarianMTModel of this shape with random weights."""
+    import transformers
+
+    shape = transformers.MarianConfig(
+        vocab_size=vocabulary,
+        d_model=config.d_model,
+        encoder_layers=config.layers,
+        decoder_layers=config.layers,
+        encoder_attention_heads=config.heads,
+        decoder_attention_heads=config.heads,
+        encoder_ffn_dim=config.d_ff,
+        decoder_ffn_dim=config.d_ff,
+        dropout=config.p_drop,
+        attention_dropout=config.p_drop_attention,
+        activation_dropout=config.p_drop_relu,
+        activation_function="relu",
+        max_position_embeddings=config.max_positions,
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=True,
+        tie_word_embeddings=True,
+        use_cache=use_cache,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        forced_eos_token_id=None,
+        decoder_start_token_id=BOS,
+    )
+    model: nn.Module = transformers.MarianMTModel(shape)
+    return model

@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
-from model.bpe import BOS, EOS, PAD, SPECIALS, UNK
+from benchmarks.contestants import marian
+from model.bpe import EOS, PAD, SPECIALS, UNK
 from model.config import Decoding, Model
 from model.search import Wish, beam_search
 from model.transformer import Transformer
@@ -83,32 +84,10 @@ class Generate(Decoder):
     name = "transformers"
 
     def __init__(self, setting: Setting) -> None:
-        import transformers
-
         super().__init__(setting)
-        config = setting.model
-        shape = transformers.MarianConfig(
-            vocab_size=setting.vocabulary,
-            d_model=config.d_model,
-            encoder_layers=config.layers,
-            decoder_layers=config.layers,
-            encoder_attention_heads=config.heads,
-            decoder_attention_heads=config.heads,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            activation_function="relu",
-            max_position_embeddings=config.max_positions,
-            scale_embedding=True,
-            share_encoder_decoder_embeddings=True,
-            tie_word_embeddings=True,
-            pad_token_id=PAD,
-            bos_token_id=BOS,
-            eos_token_id=EOS,
-            forced_eos_token_id=None,
-            decoder_start_token_id=BOS,
-        )
         torch.manual_seed(setting.seed)
-        self.model = transformers.MarianMTModel(shape).to(self.device).eval()
+        model: Any = marian(setting.model, setting.vocabulary, use_cache=True)
+        self.model = model.to(self.device).eval()
 
     @torch.inference_mode()
     def decode(self, work: Work) -> list[int]:
