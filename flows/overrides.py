@@ -7,6 +7,7 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from infra.faults import BadConfiguration
+from tasks.profiles import PROFILES
 
 Value = TypeVar("Value")
 
@@ -15,16 +16,25 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
     """``run`` with each ``path=value`` applied; raises BadConfiguration naming field, value and what is allowed.
 
     A path goes through fields, and through tuples of dataclasses by class name: ``filters.rules.LengthRatio.max=1.5``.
+    ``profile=NAME`` is a cleaning as a whole, one of ``tasks.profiles``: rules over text and limits in pieces.
     """
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise BadConfiguration(f"--set {assignment}: not of the form field=value, as in training.updates=200")
         try:
-            run = _with(run, path.split("."), text, path)
+            run = _cleaned_by(run, text) if path == "profile" else _with(run, path.split("."), text, path)
         except ValueError as error:
             raise BadConfiguration(f"--set {assignment}: {error}") from error
     return run
+
+
+def _cleaned_by(run: Value, profile: str) -> Value:
+    if profile not in PROFILES:
+        raise ValueError(f"profile is {profile!r}, allowed is {' or '.join(PROFILES)}")
+    chosen = PROFILES[profile]
+    whole: Any = run
+    return replace(whole, filters=chosen.filters, sharding=chosen.limits(whole.sharding))  # type: ignore[no-any-return]
 
 
 def _with(holder: Any, path: list[str], text: str, whole: str) -> Any:

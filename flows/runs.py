@@ -22,6 +22,7 @@ from tasks.filters import (
     Script,
 )
 from tasks.learn_bpe import Vocabulary
+from tasks.profiles import PROFILES
 from tasks.shard import Sharding
 
 
@@ -89,8 +90,8 @@ def careful(source: str, target: str, words: Length, exclude: tuple[str, ...]) -
     return Filters(rules, exclude=exclude)
 
 
-PAPER_FILTERS = Filters((Empty(),))
-"""The paper names no cleaning (§5.1): empty lines leave, the others are normalised."""
+AS_THE_PAPER = PROFILES["paper"]
+"""The paper names no cleaning (§5.1): empty lines leave, the others are learnt from as they were read."""
 
 DEMO = Run(
     name="demo",
@@ -181,9 +182,9 @@ PAPER_BASE = Run(
         corpora.WMT14_ENDE_NEWSTEST2014_FULL,
     ),
     dev="newstest2013",
-    filters=PAPER_FILTERS,
+    filters=AS_THE_PAPER.filters,
     vocabulary=Vocabulary(size=37_000),
-    sharding=Sharding(max_pieces=256),
+    sharding=AS_THE_PAPER.sharding,
     model=BASE,
     training=BASE_TRAINING,
     averaging=Averaging(5),

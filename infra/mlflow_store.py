@@ -4,11 +4,14 @@ import logging
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from infra.locks import held
 
 SQLITE_SECONDS = 60
 """How long a process waits for others that write to the same SQLite file."""
+TRIES_TO_OPEN = 4
+"""Times a database that cannot be opened is tried, 0.1, 0.3 and 0.7 s apart; the library's own ten take two minutes."""
 
 
 def client(uri: str) -> Any:
@@ -28,7 +31,9 @@ def client(uri: str) -> Any:
     ):
         os.environ.setdefault(variable, value)
     from mlflow import MlflowClient
+    from mlflow.store.db import utils
 
+    utils.MAX_RETRY_COUNT = TRIES_TO_OPEN
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
     file = sqlite_file(uri)
@@ -40,9 +45,14 @@ def client(uri: str) -> Any:
     return opened
 
 
+def sqlite_uri(file: Path) -> str:
+    """The address of a file. In it ``%`` and ``?`` would mean something else than themselves."""
+    return "sqlite:///" + f"{file.absolute()}".replace("%", "%25").replace("?", "%3F")
+
+
 def sqlite_file(uri: str) -> Path | None:
     """The file of a ``sqlite:///`` address."""
-    return Path(uri.removeprefix("sqlite:///").partition("?")[0]) if uri.startswith("sqlite:///") else None
+    return Path(unquote(uri.removeprefix("sqlite:///").partition("?")[0])) if uri.startswith("sqlite:///") else None
 
 
 def patient(uri: str) -> str:

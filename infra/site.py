@@ -1,15 +1,17 @@
 """Where a run is computed: folders, mirrors, processes, addresses. Nothing here enters a key."""
 
+import hashlib
 import os
+import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
-from urllib.parse import quote
 
 from infra.bucket import checked
 from infra.executor import Workers, executor
 from infra.faults import BadConfiguration
+from infra.mlflow_store import sqlite_uri
 
 Compile = Literal["auto", "always", "never"]
 
@@ -67,7 +69,7 @@ class Site:
 
     @property
     def tracking(self) -> str:
-        return self.tracking_uri or f"sqlite:///{self.root.absolute() / 'mlflow.db'}"
+        return self.tracking_uri or sqlite_uri(self.root / "mlflow.db")
 
     @property
     def shares_tracking(self) -> bool:
@@ -118,7 +120,8 @@ def _cache_of(remote: str) -> Path:
     """The folder of this machine for a remote root: one for each, so that one REPRO_CACHE serves several."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(os.environ.get("REPRO_CACHE") or Path(caches) / "repro" / "stores")
-    return cache / quote(remote.partition("://")[2], safe="")
+    name = remote.partition("://")[2]
+    return cache / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _number(variable: str, otherwise: int) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.faults import NetworkFault
-from infra.mlflow_store import client
+from infra.mlflow_store import client, sqlite_uri
 from infra.origin import commit, user
 from infra.run_note import NOTHING, Line, flat, is_number, note, numbers_of
 
@@ -83,7 +83,7 @@ class Tracker:
 
     def __init__(self, uri: str, artifact_root: Path, headline: str = "score") -> None:
         self.artifact_root = artifact_root.absolute()
-        self.uri = uri or f"sqlite:///{self.artifact_root.parent / 'mlflow.db'}"
+        self.uri = uri or sqlite_uri(self.artifact_root.parent / "mlflow.db")
         self.headline = headline
         self.experiment_id = ""
         self.run_id = ""

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import pytest
 
 from flows.overrides import override
+from flows.runs import RUNS
 from infra.faults import BadConfiguration
 from model.config import Model, Training
+from tasks.profiles import PROFILES
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,15 @@ def test_values_take_the_type_of_their_field() -> None:
     assert override(Some(), []) == Some()
 
 
+def test_a_profile_sets_rules_and_limits_and_what_follows_changes_it() -> None:
+    run = override(RUNS["demo"], ["profile=tutorial", "sharding.max_pieces=90"])
+    assert run.filters == PROFILES["tutorial"].filters
+    assert (run.sharding.min_pieces, run.sharding.max_pieces, run.sharding.max_ratio) == (3, 90, 2.0)
+    assert run.sharding.pairs_per_shard == RUNS["demo"].sharding.pairs_per_shard
+    paper = RUNS["wmt14-ende-base"]
+    assert override(paper, ["profile=paper"]) == paper, "the paper's runs clean as the profile says"
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -56,6 +67,7 @@ def test_values_take_the_type_of_their_field() -> None:
         ("training.updates=0", r"training.updates is 0, allowed is a whole number of at least 1"),
         ("model.norm=middle", r"model.norm is 'middle', allowed is post or pre"),
         ("model.tied=perhaps", r"allowed is true or false"),
+        ("profile=thorough", r"profile is 'thorough', allowed is paper or tutorial"),
         ("training=3", r"training is not a single value; set one of training.updates"),
         ("training.updates.more=3", r"updates is a single value and has no field more"),
         ("training.updates", r"not of the form field=value"),

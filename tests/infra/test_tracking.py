@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.mlflow_store import client
+from infra.mlflow_store import client, sqlite_file
 from infra.run_note import flat, note, numbers_of
 from infra.tracking import AWAY_SECONDS, NOTE, PARENT, MetricsTail, Tracker
 
@@ -211,6 +211,15 @@ def test_an_unreachable_place_stops_nothing(tmp_path: Path, capsys: pytest.Captu
     assert tracker.start("run", "run", {}, {}) == ""
     tracker.finish("FINISHED")
     assert "goes on without" in capsys.readouterr().err
+
+
+def test_a_folder_may_be_called_anything(tmp_path: Path) -> None:
+    folder = tmp_path / "100%2F of it? yes"
+    tracker = Tracker("", folder / "mlflow-artifacts")
+    assert tracker.start("run", "run", {}, {})
+    tracker.finish("FINISHED")
+    assert (folder / "mlflow.db").is_file()
+    assert sqlite_file(tracker.uri) == folder / "mlflow.db"
 
 
 def test_processes_that_start_at_once_share_a_fresh_store(tmp_path: Path) -> None:
