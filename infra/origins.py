@@ -5,6 +5,7 @@ two: the address does not have it, or it did not answer. What the bytes are is n
 """
 
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ BLOCK = 1 << 18
 """Most bytes read at once."""
 SILENCE_SECONDS = 60.0
 """How long a server may say nothing, at the beginning and in between."""
+SLOWEST = 1 << 16
+"""Fewest bytes in that time: with less the paper's archives would come in weeks."""
 TEMPORARY = (408, 425, 429)
 """Refusals that a later try may not meet; others below 500 stay."""
 
@@ -42,8 +45,9 @@ class Origin:
     announced: bool = False
 
     def blocks(self) -> Iterator[bytes]:
-        """What comes, as it comes; raises Unreachable when it ends before its announced length."""
-        left = self.length
+        """What comes, as it comes; raises Unreachable when it ends before its announced length, or
+        all but stands still."""
+        left, came, since = self.length, 0, time.monotonic()
         while left or not self.announced:
             # Reading alone is guarded, so that a full disk is not taken for a silent server.
             with _told():
@@ -52,6 +56,11 @@ class Origin:
                 break
             left -= len(block)
             yield block
+            came += len(block)
+            if (waited := time.monotonic() - since) >= SILENCE_SECONDS:
+                if came < SLOWEST and left:
+                    raise Unreachable(f"gave {came:,} bytes in {waited:.0f} s")
+                came, since = 0, time.monotonic()
         if self.announced and left:
             raise Unreachable(f"broke off {left:,} bytes before its end")
 

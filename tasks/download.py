@@ -274,4 +274,8 @@ def download(out: Path, file: File) -> Facts:
     out/
       train.en.gz      under its own name, its sum checked
     """
-    return fetch(file, out, site().mirrors)
+    facts = fetch(file, out, site().mirrors)
+    for stray in out.iterdir():  # an interrupted try's folder may hold more than it left there
+        if stray.name != file.name:
+            shutil.rmtree(stray) if stray.is_dir() else stray.unlink()
+    return facts

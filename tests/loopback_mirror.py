@@ -12,11 +12,12 @@ from typing import Any
 @dataclass(frozen=True)
 class Mood:
     """How one request is answered. ``cut``: bytes after which the line goes dead; ``stall``: bytes after which nothing
-    more is said; ``more``: bytes that the announced length is too long."""
+    more is said; ``trickle``: bytes that come every 50 ms; ``more``: bytes that the announced length is too long."""
 
     status: int = 200
     cut: int = 1 << 62
     stall: int = 1 << 62
+    trickle: int = 0
     more: int = 0
     ranges: bool = True
     wrong: bool = False
@@ -80,6 +81,10 @@ def _handler(mirror: Mirror) -> type[http.server.BaseHTTPRequestHandler]:
                 self.send_header("Content-Length", str(len(data) - begin + mood.more))
             self.end_headers()
             body = data[begin:]
+            for begin in range(0, len(body) if mood.trickle else 0, mood.trickle or 1):
+                self.wfile.write(body[begin : begin + mood.trickle])
+                if mirror.ended.wait(0.05):
+                    return
             self.wfile.write(body[: min(mood.cut, mood.stall)])
             self.wfile.flush()
             if mood.stall < len(body):

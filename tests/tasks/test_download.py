@@ -160,6 +160,8 @@ def test_a_full_disk_is_not_taken_for_a_network_fault(
 
 def test_embedded_text_needs_no_origin(out: Path) -> None:
     for file in files(DEMO):
+        (out / "left by another hand").write_text("x")
         facts = download.body(out, file)
+        assert [path.name for path in out.iterdir()] == [file.name]
         assert facts["sha256"] == file.sha256
         assert (out / file.name).read_bytes() == demo_corpus.content(file.path)

@@ -88,6 +88,16 @@ def test_a_server_that_says_nothing_more_is_left(out: Path, mirror: Mirror, monk
     assert mirror.asked[-1] == (PATH, "bytes=120000-")
 
 
+def test_a_server_that_gives_a_few_bytes_at_a_time_is_left(
+    out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "SILENCE_SECONDS", 0.5)
+    mirror.moods[PATH] = [Mood(trickle=100)]
+    fetch(FILE, out, (mirror.address,))
+    assert whole(out)
+    assert 0 < int(mirror.asked[1][1].removeprefix("bytes=").removesuffix("-")) < 30_000, "and gone on from"
+
+
 def test_a_later_try_goes_on_from_what_an_earlier_one_left(out: Path, mirror: Mirror) -> None:
     mirror.always = Mood(cut=20_000)
     with pytest.raises(NetworkFault, match="broke off"):
