@@ -1,0 +1,52 @@
+"""One world for all tests of this folder, and what an undisturbed run leaves there."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, f"{Path(__file__).parent}")
+from world import World, contents, finished, processes, wait_for
+
+EARLY = ("download", "prepare_sets", "clean", "learn_bpe", "shard")
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("world"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root in which LONG was run without a fault, as far as its average."""
+    root = tmp_path_factory.mktemp("undisturbed") / "root"
+    finished(world.run(root, "LONG", "--until", "average"))
+    return root
+
+
+@pytest.fixture
+def root(undisturbed: Path, tmp_path: Path) -> Path:
+    """A root in which LONG is done up to its training."""
+    for stage in EARLY:
+        shutil.copytree(undisturbed / stage, tmp_path / "root" / stage)
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def nothing_left(world: World, root: Path, undisturbed: Path) -> Iterator[None]:
+    """After the test: the same artifacts, no process, nothing that a server holds to be unfinished."""
+    yield
+    made, expected = contents(root), contents(undisturbed)
+    assert made == {key: expected[key] for key in made}
+    assert {key.partition("/")[0] for key in made} >= {"train", "average"}
+    wait_for(lambda: not processes(root), 60)
+    for server in (world.prefect, world.mlflow):
+        assert server.answers()
+    assert world.running() == {}
