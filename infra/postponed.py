@@ -93,19 +93,20 @@ class Postponed:
             self._failures_of_first = 0
 
     def flush_all(self, patient: bool) -> None:
-        """The last flush; ``patient`` waits for a store that was there before and is away now; a signal ends that."""
+        """The last flush; ``patient`` waits for a store that was there before, or is a server; a signal ends that."""
         self.ask_again()
         self.flush(last=True)
+        waits = patient and (self._was_there or self.place.startswith("http"))
         end = time.monotonic() + LAST_SECONDS
         try:
-            while self._waiting and patient and self._was_there and time.monotonic() < end:
+            while self._waiting and waits and time.monotonic() < end:
                 self._warn(f"waiting up to {LAST_SECONDS:.0f} s for MLflow, which is to be told of this run", "waiting")
                 interrupts.wait(POLL_SECONDS)
                 self.ask_again()
                 self.flush(last=True)
         except (KeyboardInterrupt, SystemExit):
             pass  # the signal is kept, and whoever asks for it next ends by it
-        if self._waiting and self._was_there:
+        if self._waiting and waits:
             self._warn(f"MLflow did not come back: {len(self._waiting)} writes are lost; the artifacts are not")
 
     def _is_there(self) -> bool:

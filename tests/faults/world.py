@@ -358,3 +358,14 @@ def checkpoint_there(root: Path, updates: int = 80) -> bool:
     return any(
         int(path.name) >= updates for path in root.glob("train/*.partial-*/checkpoints/0*") if path.name.isdigit()
     )
+
+
+def rows_arrived_once(world: World, root: Path) -> None:
+    """Each row of the finished training under ``root`` is in MLflow, in one run, once."""
+    (folder,) = [path.parent for path in root.glob("train/*/manifest.json") if "." not in path.parent.name]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
+    (run,) = world.mlflow_runs(f"tags.stage_key = '{folder.name}' and tags.place LIKE '%{root}/%'")
+    assert run["info"]["status"] == "FINISHED"
+    for metric in ("loss", "gradient_norm", "tokens_per_second"):
+        steps = {row["done"] for row in rows if metric in row}
+        assert [step for step, _ in world.history(run["info"]["run_id"], metric)] == sorted(steps), metric
