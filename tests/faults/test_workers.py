@@ -1,4 +1,4 @@
-"""What a person does in the UI of Prefect: start, cancel, retry. Only what failed, and what depends on it, runs again."""
+"""What a person does in Prefect's UI: start, cancel, retry. Only what failed, and what depends on it, runs again."""
 
 import time
 from collections.abc import Iterator
