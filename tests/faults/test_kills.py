@@ -50,7 +50,7 @@ def test_a_sweep_alone_ends_what_is_held_to_be_running(world: World, root: Path)
 
 
 @pytest.mark.parametrize("victim", ["torchrun", "rank"])
-def test_torchrun_and_each_rank(world: World, root: Path, victim: str) -> None:
+def test_torchrun_and_each_rank(world: World, root: Path, two_ranks: Path, victim: str) -> None:
     """Of two ranks; what stays of the group is ended with it, and the same run launches it again."""
     run = world.run(root, "LONG", *UNTIL, REPRO_RANKS="2")
     wait_for(lambda: checkpoint_there(root))

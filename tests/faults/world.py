@@ -173,6 +173,10 @@ class World:
             "PYTHONPATH": f"{HOUSE}",
         }
 
+    def environment(self, **more: str) -> dict[str, str]:
+        """A whole environment for a process of this world."""
+        return {**os.environ, **self.shared, **more}
+
     def start(self) -> None:
         """Both servers, at once."""
         self.prefect.begin()
@@ -192,7 +196,7 @@ class World:
         """``repro`` in a process of its own; ``more`` goes into its environment."""
         process = subprocess.Popen(
             [*REPRO, *words],
-            env={**os.environ, **self.shared, "REPRO_ROOT": f"{root}", **more},
+            env=self.environment(REPRO_ROOT=f"{root}", **more),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -211,7 +215,7 @@ class World:
         with (self.folder / "worker.log").open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "prefect", *words],
-                env={**os.environ, **self.shared},
+                env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -244,9 +248,12 @@ class World:
 
     def cli(self, *words: str) -> str:
         """What Prefect's own command line answers."""
-        environment = {**os.environ, **self.shared}
         done = subprocess.run(
-            [sys.executable, "-m", "prefect", *words], env=environment, capture_output=True, text=True, timeout=PATIENCE
+            [sys.executable, "-m", "prefect", *words],
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
