@@ -1,6 +1,7 @@
 """One world for all tests of this folder, and what an undisturbed run leaves there."""
 
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, f"{Path(__file__).parent}")
-from world import World, contents, finished, processes, wait_for
+from world import World, contents, finished, kill_tree, processes, wait_for
 
 EARLY = ("download", "prepare_sets", "clean", "learn_bpe", "shard")
 
@@ -61,3 +62,12 @@ def nothing_left(request: pytest.FixtureRequest, world: World, root: Path) -> It
     for server in (world.prefect, world.mlflow):
         assert server.answers()
     assert world.running() == {}
+
+
+@pytest.fixture
+def worker(world: World) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of the pool ``cpu``; a test may kill it."""
+    process = world.worker()
+    yield process
+    kill_tree(process.pid)
+    process.wait()

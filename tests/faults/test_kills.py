@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -73,8 +74,8 @@ def flow_process(root: Path) -> psutil.Process:
     return found
 
 
+@pytest.mark.usefixtures("worker")
 def test_the_flow_in_a_worker(world: World, root: Path) -> None:
-    world.worker()
     flow_run = world.submit(world.deployment(), root, run=f"{world.runs}:LONG", until="average")
     wait_for(lambda: checkpoint_there(root))
     flow_process(root).kill()
@@ -86,9 +87,8 @@ def test_the_flow_in_a_worker(world: World, root: Path) -> None:
     assert {each["state_name"] for each in world.task_runs(flow_run)} <= {"Completed", "Cached"}
 
 
-def test_the_worker(world: World, root: Path) -> None:
+def test_the_worker(world: World, root: Path, worker: subprocess.Popen[bytes]) -> None:
     """Its flow goes on, or ends with it; in either case another worker, or the next run, brings it to its end."""
-    worker = world.worker()
     flow_run = world.submit(world.deployment(), root, run=f"{world.runs}:LONG", until="average")
     wait_for(lambda: checkpoint_there(root))
     flow = flow_process(root)
@@ -100,9 +100,8 @@ def test_the_worker(world: World, root: Path) -> None:
     finished(world.run(root, "LONG", *UNTIL))
 
 
-def test_the_machine(world: World, root: Path) -> None:
+def test_the_machine(world: World, root: Path, worker: subprocess.Popen[bytes]) -> None:
     """All at once: worker, flow, ranks, both servers; they are started again on what they left."""
-    worker = world.worker()
     flow_run = world.submit(world.deployment(), root, run=f"{world.runs}:LONG", until="average")
     wait_for(lambda: checkpoint_there(root))
     for process in processes(root):

@@ -1,7 +1,6 @@
 """What a person does in Prefect's UI: start, cancel, retry. Only what failed, and what depends on it, runs again."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,6 @@ from world import World, checkpoint_there, finished, processes, states, wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left", "worker")]
 UNTIL = ("--until", "average")
 CANCEL_SECONDS = 10
-
-
-@pytest.fixture
-def worker(world: World) -> Iterator[None]:
-    process = world.worker()
-    yield
-    process.terminate()
-    process.wait(60)
 
 
 def ended(world: World, flow_run: str) -> dict[str, Any]:

@@ -210,7 +210,7 @@ class World:
         return self.repro(root, "run", f"{self.runs}:{name}", "--json", *words, **more)
 
     def worker(self) -> subprocess.Popen[bytes]:
-        """A process worker of the pool ``cpu``, begun."""
+        """A process worker of the pool ``cpu``, which it makes."""
         words = ["worker", "start", "--pool", "cpu", "--type", "process", "--name", f"worker-{len(self.workers)}"]
         with (self.folder / "worker.log").open("ab") as output:
             process = subprocess.Popen(
@@ -223,7 +223,14 @@ class World:
                 preexec_fn=die_with_parent(),
             )
         self.workers.append(process)
+        wait_for(lambda: self._pool_is_known() and process.poll() is None)
         return process
+
+    def _pool_is_known(self) -> bool:
+        try:
+            return bool(ask(f"{self.api}/work_pools/cpu")["base_job_template"])
+        except urllib.error.HTTPError:
+            return False
 
     def deployment(self, name: str = "small", **fields: Any) -> str:
         """A deployment of the flow ``reproduce`` for the pool ``cpu``, as ``prefect.yaml`` makes them; its id."""
