@@ -11,7 +11,7 @@ import psutil
 import pytest
 from world import PATIENCE, World, checkpoint_there, finished, kill_tree, processes, rows_arrived_once, states, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
 UNTIL = ("--until", "average")
 
 
@@ -37,6 +37,7 @@ def test_the_command_line(world: World, root: Path) -> None:
     rows_arrived_once(world, root)
 
 
+@pytest.mark.slow
 def test_a_sweep_alone_ends_what_is_held_to_be_running(world: World, root: Path) -> None:
     first = world.run(root, "LONG", *UNTIL)
     wait_for(lambda: checkpoint_there(root))
@@ -50,6 +51,7 @@ def test_a_sweep_alone_ends_what_is_held_to_be_running(world: World, root: Path)
     finished(world.run(root, "LONG", *UNTIL))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["torchrun", "rank"])
 def test_torchrun_and_each_rank(world: World, root: Path, two_ranks: Path, victim: str) -> None:
     """Of two ranks; what stays of the group is ended with it, and the same run launches it again."""
@@ -74,6 +76,7 @@ def flow_process(root: Path) -> psutil.Process:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_the_flow_in_a_worker(world: World, root: Path) -> None:
     flow_run = world.submit(world.deployment(), root, run=f"{world.runs}:LONG", until="average")
@@ -87,6 +90,7 @@ def test_the_flow_in_a_worker(world: World, root: Path) -> None:
     assert {each["state_name"] for each in world.task_runs(flow_run)} <= {"Completed", "Cached"}
 
 
+@pytest.mark.slow
 def test_the_worker(world: World, root: Path, worker: subprocess.Popen[bytes]) -> None:
     """Its flow goes on, or ends with it; in either case another worker, or the next run, brings it to its end."""
     flow_run = world.submit(world.deployment(), root, run=f"{world.runs}:LONG", until="average")
@@ -100,6 +104,7 @@ def test_the_worker(world: World, root: Path, worker: subprocess.Popen[bytes]) -
     finished(world.run(root, "LONG", *UNTIL))
 
 
+@pytest.mark.slow
 def test_the_machine(world: World, root: Path, worker: subprocess.Popen[bytes]) -> None:
     """All at once: worker, flow, ranks, both servers; they are started again on what they left."""
     flow_run = world.submit(world.deployment(), root, run=f"{world.runs}:LONG", until="average")
