@@ -274,8 +274,10 @@ class World:
         return list(ask(f"{self.api}/flow_runs/filter", body))
 
     def task_runs(self, flow_run: str = "", *states: str) -> list[dict[str, Any]]:
-        """Of one flow run or, for "", of all; in these states or, for none, in any."""
-        body: dict[str, Any] = {"task_runs": {"state": {"type": {"any_": list(states)}}}} if states else {}
+        """Of one flow run or, for "", of all, in these states or, for none, in any; those of a retry come last."""
+        body: dict[str, Any] = {"sort": "EXPECTED_START_TIME_ASC"}
+        if states:
+            body["task_runs"] = {"state": {"type": {"any_": list(states)}}}
         if flow_run:
             body["flow_runs"] = {"id": {"any_": [flow_run]}}
         return list(ask(f"{self.api}/task_runs/filter", body))
