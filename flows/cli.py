@@ -20,6 +20,7 @@ from flows.commands.paper import paper
 from flows.commands.run import plan_command, run_command, runs
 from flows.commands.trace import trace
 from flows.commands.translate import translate
+from flows.commands.unfinished import unfinished
 from flows.commands.verify import verify
 from flows.display import say
 from flows.running import StageFailed
@@ -47,6 +48,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "runs": runs,
     "run": run_command,
     "plan": plan_command,
+    "unfinished": unfinished,
     "trace": trace,
     "explain-filters": explain_filters,
     "paper": paper,

@@ -7,26 +7,54 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from infra.holders import identity
 from infra.origin import commit, user
 from infra.store import write_atomically
 from tasks.execution import Row
 
 
-def write(root: Path, name: str, overrides: Sequence[str], rows: Sequence[Row], outcome: str, begun: datetime) -> Path:
-    """Record a run, in place of what was recorded when it had ``begun``; returns the file."""
+def write(root: Path, name: str, asked: Mapping[str, Any], rows: Sequence[Row], outcome: str, begun: datetime) -> Path:
+    """Record a run, in place of what was recorded when it had ``begun``; returns the file.
+
+    ``asked`` is the request, word by word; the process that writes is whoever is held to be running it.
+    """
     stages = [
         {"stage": r.stage, "item": r.item, "key": r.key, "state": r.state, "seconds": r.seconds, "form": r.form}
         for r in rows
     ]
     record = {
         "run": name,
-        "overrides": list(overrides),
+        "overrides": list(asked["overrides"]),
         "outcome": outcome,
         "who": user(),
         "commit": commit(),
+        "process": identity(),
+        "asked": {word: asked[word] for word in ("run", "until", "site")},
         "stages": stages,
     }
     return _keep(root, name, begun, "", record)
+
+
+def head(path: Path) -> dict[str, Any]:
+    """What a record says before its stages, which may be long; empty for another kind of file, or a broken one."""
+    lines: list[str] = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                if line.startswith(' "stages"'):
+                    told = json.loads("".join(lines).rstrip().rstrip(",") + "}")
+                    return told if "outcome" in told else {}
+                lines.append(line)
+    except (OSError, ValueError):
+        pass
+    return {}
+
+
+def end(path: Path, outcome: str) -> None:
+    """Write another outcome into a record."""
+    write_atomically(
+        path, json.dumps({**json.loads(path.read_text()), "outcome": outcome}, indent=1, ensure_ascii=False)
+    )
 
 
 def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[str, Any]) -> Path:

@@ -164,7 +164,7 @@ def _record(
     store: Store, asked: Run, request: Request, rows: list[Row], status: str, begun: datetime, display: Display
 ) -> None:
     try:
-        store.send(records.write(store.root, asked.name, request.overrides, rows, status, begun))
+        store.send(records.write(store.root, asked.name, vars(request), rows, status, begun))
     except (OSError, Fault) as error:
         display.say(f"this run left no record: {error}")
 

@@ -21,6 +21,9 @@ from infra.processes import die_with_parent, end
 START_SECONDS = 180.0
 """A fresh database takes 20 s on quiet cores."""
 POLL_SECONDS = 0.1
+LASTING = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
+"""What a server that may be started again is to have: with leases in memory alone, the flow runs that hold one (each of
+a deployment with a concurrency limit) are cancelled when they come to renew it."""
 SETTINGS = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 """What Prefect itself sets for a server of this kind."""
 

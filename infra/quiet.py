@@ -8,6 +8,14 @@ import os
 import tomllib
 from pathlib import Path
 
+PATIENT = {
+    # With growing pauses, 254 s in all: longer than a server takes to be started again. The default is 62 s.
+    "PREFECT_CLIENT_MAX_RETRIES": "7",
+    # What has lost its process is noticed by its silence: with Prefect's own 180 s, much later.
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "60",
+}
+"""What every process that runs flows is to have in its environment, workers' too."""
+
 
 def settle(root: Path) -> None:
     """Set what Prefect and MLflow read from the environment; their state goes below ``root``."""
@@ -18,7 +26,7 @@ def settle(root: Path) -> None:
         # Our own display says what happens; the run's page has the log.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
-    }
+    } | PATIENT
     if not server_configured() and "PREFECT_HOME" not in os.environ:
         home = root.absolute() / "prefect"
         home.mkdir(parents=True, exist_ok=True)  # Prefect makes the last folder only

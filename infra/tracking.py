@@ -10,27 +10,30 @@ import json
 import math
 import os
 import socket
-import sys
 import time
-from collections import deque
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from infra.abandoned import HOLDER
 from infra.faults import NetworkFault
+from infra.holders import identity
 from infra.mlflow_store import client, sqlite_uri
 from infra.origin import commit, user
+from infra.postponed import Postponed
 from infra.run_note import NOTHING, Line, flat, is_number, note, numbers_of
 
 METRICS_AT_ONCE = 1000
 PARAMS_AT_ONCE = 100
 LONGEST_PARAM = 6000
 LONGEST_TAG = 8000
-AWAY_SECONDS = 60.0
-"""How long a store that did not answer is left alone."""
-TRIES = 3
-"""Times a write is tried before it is given up, so that none stands in the way of the others for ever."""
+LATER = "later:"
+"""Opens the id of a stage that began while MLflow was away, until it has one there."""
 CURSOR = "metrics_cursor"
+TOKEN = "start"
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
 KIND = "mlflow.experimentKind"
@@ -78,7 +81,8 @@ class Tracker:
 
     ``uri`` empty: a SQLite file beside ``artifact_root``. Artifacts go below ``artifact_root``, except at a server,
     which has its own place. The numbers of the stage ``headline`` also stand on the parent run, as ``item.number``, so
-    that runs can be compared in a table. A run id is "" while MLflow did not answer; every method takes that as well.
+    that runs can be compared in a table. What begins while MLflow is away gets an id of ours for the time being, which
+    every method takes like one of MLflow's.
     """
 
     def __init__(self, uri: str, artifact_root: Path, headline: str = "score") -> None:
@@ -92,10 +96,10 @@ class Tracker:
         self._wanted: tuple[str, str, Mapping[str, str], Mapping[str, Any]] = ("", "", {}, {})
         self._lines: list[Line] = []
         self._cursors: dict[str, dict[str, int]] = {}
-        self._waiting: deque[tuple[str, Callable[[], object]]] = deque()
-        self._failures_of_first = 0
-        self._away_until = 0.0
-        self._warned: set[str] = set()
+        self._later: dict[str, Line] = {}
+        self._writes = Postponed(self.uri, lambda: self.client.search_experiments(max_results=1))
+        self._token = uuid.uuid4().hex
+        self._moment = 0
 
     @property
     def client(self) -> Any:
@@ -106,31 +110,44 @@ class Tracker:
 
     def start(self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> str:
         """Begin the parent run of one pipeline run; gives its id."""
-        self._begun = True
+        self._begun, self._moment = True, round(time.time() * 1000)
         self._wanted = (experiment, name, tags, params)
-        return self._asked("the run", self._parent)
+        return self._writes.asked("the run", self._parent)
 
     def start_stage(self, stage: str, item: str, key: str, params: Mapping[str, Any]) -> str:
-        """Begin the child run of one stage; gives its id.
+        """Begin the child run of one stage; gives its id, of MLflow's or, where it is away, for the time being.
 
         A child of the same key that did not end well here before is taken up again, under the present parent, so
         that the curve of a killed training goes on.
         """
         line = Line(stage, item, key, "running")
         self._lines.append(line)
-        line.run_id = self._asked(line.label, lambda: self._child(line, params))
-        line.experiment = self.experiment_id
+        begun = round(time.time() * 1000)
+        run_id = ""
+        self._writes.flush()
+        if not len(self._writes):
+            run_id = self._writes.asked(line.label, lambda: self._child(line, params, begun))
+        if not run_id:
+            run_id = f"{LATER}{len(self._lines)}"
+            self._later[run_id] = line
+            self._write(line.label, lambda: self._child(line, params, begun))
         self._write_note()
-        return line.run_id
+        return run_id
 
     def log_rows(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Log the numbers of ``metrics.jsonl`` rows at their ``done`` and ``time``; repeated steps are dropped."""
+        waiting = self._writes.last
+        if isinstance(waiting, _Rows) and waiting.run_id == run_id:
+            waiting.rows.extend(rows)
+        elif run_id:
+            self._write("metrics", _Rows(self, run_id, list(rows)))
+        self._writes.flush()
+
+    def log_now(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Log the numbers of rows that are new to a run of MLflow's; raises what MLflow raises, and may be repeated."""
         from mlflow.entities import Metric, RunTag
 
-        if not run_id:
-            return
-        cursor = self._cursors.setdefault(run_id, {})
-        metrics = []
+        cursor, metrics = dict(self._cursors.get(run_id, {})), []
         for row in rows:
             if not is_number(row.get("done")) or not math.isfinite(row["done"]):
                 continue
@@ -142,17 +159,16 @@ class Tracker:
                 cursor[name] = step
                 metrics.append(Metric(name, value, moment, step))
         for begin in range(0, len(metrics), METRICS_AT_ONCE):
-            part = metrics[begin : begin + METRICS_AT_ONCE]
             is_last = begin + METRICS_AT_ONCE >= len(metrics)
             tags = [RunTag(CURSOR, json.dumps(cursor))] if is_last else []
-            self._write("metrics", lambda part=part, tags=tags: self.client.log_batch(run_id, part, (), tags))  # type: ignore[misc]
-        self._flush()
+            self.client.log_batch(run_id, metrics[begin : begin + METRICS_AT_ONCE], (), tags)
+        self._cursors[run_id] = cursor
 
     def log_artifacts(self, run_id: str, files: Iterable[Path], folder: str = "") -> None:
         """Store ``files`` with the run, below ``folder``."""
         for file in files if run_id else ():
-            self._write(file.name, lambda file=file: self.client.log_artifact(run_id, str(file), folder or None))  # type: ignore[misc]
-        self._flush()
+            self._write(file.name, partial(self._log_artifact, run_id, file, folder))
+        self._writes.flush()
 
     def log_data(
         self, run_id: str, context: str, name: str, digest: str, source: str, profile: Mapping[str, Any]
@@ -164,19 +180,23 @@ class Tracker:
             return
         data = Dataset(name, digest[:36], "local", json.dumps({"uri": source}), profile=json.dumps(dict(profile)))
         used = DatasetInput(data, [InputTag("mlflow.data.context", context)])
-        self._write("data", lambda: self.client.log_inputs(run_id, [used]))
-        self._flush()
+        self._write("data", lambda: self.client.log_inputs(self._real(run_id), [used]))
+        self._writes.flush()
 
     def finish_stage(self, run_id: str, status: str, facts: Mapping[str, Any]) -> None:
         """End a child: ``status`` FINISHED, FAILED or KILLED; numbers among the facts become metrics, the rest tags."""
-        line = next((line for line in reversed(self._lines) if line.run_id == run_id and line.state == "running"), None)
-        if line:
+        mine = self._later.get(run_id)
+        line = mine or next((known for known in reversed(self._lines) if known.run_id == run_id), None)
+        if line and line.state == "running":
             line.state = {"FINISHED": "completed"}.get(status, status.lower())
             line.seconds, line.facts = time.monotonic() - line.begun, facts
             self._log_headline(line)
         if run_id:
-            self._write("facts", lambda: self._log_facts(run_id, facts))
-            self._write("the end of a stage", lambda: self.client.set_terminated(run_id, status))
+            self._write("facts", lambda: self._log_facts(self._real(run_id), facts))
+            ended = round(time.time() * 1000)
+            self._write(
+                "the end of a stage", lambda: self.client.set_terminated(self._real(run_id), status, end_time=ended)
+            )
         self._write_note()
 
     def cached(self, stage: str, item: str, key: str, facts: Mapping[str, Any] = NOTHING) -> None:
@@ -190,33 +210,50 @@ class Tracker:
         self._write_note()
 
     def needed(self, run_id: str) -> str:
-        """``run_id``, for work that needs it: NetworkFault for "", and the next try asks MLflow at once."""
-        if not run_id:
-            self._away_until = 0.0
+        """MLflow's id for ``run_id``, for work that needs it now; raises NetworkFault without an answer."""
+        self._writes.ask_again()
+        self._writes.flush()
+        line = self._later.get(run_id)
+        if not (real := line.run_id if line else run_id):
             raise NetworkFault(f"MLflow at {self.uri} does not answer")
-        return run_id
+        return real
 
     def finish(self, status: str) -> None:
-        """End the parent: ``status`` FINISHED, FAILED or KILLED. What still waits is tried one last time."""
+        """End the parent: ``status`` FINISHED, FAILED or KILLED. What still waits is waited for, not if KILLED."""
         self._write_note()
         if self._begun:
-            self._write("the end of the run", lambda: self.client.set_terminated(self._parent(), status))
-        self._away_until = 0.0
-        self._flush(last=True)
+            ended = round(time.time() * 1000)
+            self._write(
+                "the end of the run", lambda: self.client.set_terminated(self._parent(), status, end_time=ended)
+            )
+        self._writes.flush_all(patient=status != "KILLED")
+
+    def _log_artifact(self, run_id: str, file: Path, folder: str) -> None:
+        self.client.log_artifact(self._real(run_id), str(file), folder or None)
+
+    def _real(self, run_id: str) -> str:
+        line = self._later.get(run_id)
+        if not (real := line.run_id if line else run_id):
+            raise LookupError(f"{line.label if line else 'the stage'} has no run")
+        return real
 
     def _parent(self) -> str:
         if not self.run_id:
             experiment, name, tags, params = self._wanted
             self.experiment_id = self._experiment(experiment)
             described = {
+                HOLDER: identity(),
+                TOKEN: self._token,
                 "mlflow.source.name": f"repro run {experiment}",
                 "mlflow.source.type": "LOCAL",
                 "mlflow.source.git.commit": commit(),
                 "mlflow.user": user(),
             }
-            run = self.client.create_run(self.experiment_id, tags=described | _texts(tags), run_name=name)
+            # A request whose answer got lost may have been carried out.
+            mine = self.client.search_runs([self.experiment_id], f"tags.{TOKEN} = '{self._token}'", max_results=1)
+            run = (mine or [self._created(name, described | _texts(tags), self._moment)])[0]
+            self._log_params(run.info.run_id, params)
             self.run_id = run.info.run_id
-            self._log_params(self.run_id, params)
         return self.run_id
 
     def _experiment(self, name: str) -> str:
@@ -241,7 +278,15 @@ class Tracker:
                     raise
         raise AssertionError("unreachable")
 
-    def _child(self, line: Line, params: Mapping[str, Any]) -> str:
+    def _created(self, name: str, tags: Mapping[str, str], moment: int) -> Any:
+        return self.client.create_run(self.experiment_id, start_time=moment, tags=dict(tags), run_name=name)
+
+    def _child(self, line: Line, params: Mapping[str, Any], begun: int) -> str:
+        line.run_id = self._child_run(line, params, begun)
+        line.experiment = self.experiment_id
+        return line.run_id
+
+    def _child_run(self, line: Line, params: Mapping[str, Any], begun: int) -> str:
         parent, place = self._parent(), f"{socket.gethostname()}:{self.artifact_root}"
         # Another machine on the same server may be making the same at this moment: only what was begun here is ours.
         unfinished = f"tags.stage_key = '{line.key}' and tags.place = '{place}' and attributes.status != 'FINISHED'"
@@ -250,12 +295,14 @@ class Tracker:
             run_id = str(found[0].info.run_id)
             self.client.update_run(run_id, status="RUNNING")
             self.client.set_tag(run_id, PARENT, parent)
+            self.client.set_tag(run_id, HOLDER, identity())
             if "failure" in found[0].data.tags:
                 self.client.delete_tag(run_id, "failure")
             self._cursors.setdefault(run_id, json.loads(found[0].data.tags.get(CURSOR, "{}")))
             return run_id
         tags = {
             PARENT: parent,
+            HOLDER: identity(),
             "stage": line.stage,
             "item": line.item,
             "stage_key": line.key,
@@ -265,7 +312,7 @@ class Tracker:
             "mlflow.source.git.commit": commit(),
             "mlflow.user": user(),
         }
-        run_id = str(self.client.create_run(self.experiment_id, tags=tags, run_name=line.label).info.run_id)
+        run_id = str(self._created(line.label, tags, begun).info.run_id)
         self._log_params(run_id, params)
         return run_id
 
@@ -300,67 +347,28 @@ class Tracker:
         if found:
             line.run_id, line.experiment = found[0].info.run_id, found[0].info.experiment_id
 
+    def _write(self, what: str, action: Callable[[], object]) -> None:
+        self._writes.put(what, action)
+
     def _write_note(self) -> None:
         if self._begun:
             self._write(
                 "the note",
                 lambda: self.client.set_tag(self._parent(), NOTE, note(self._lines, self.headline)[:LONGEST_TAG]),
             )
-        self._flush()
-
-    def _asked(self, what: str, action: Callable[[], str]) -> str:
-        """The answer to ``action``, or "" from a store that is away."""
-        if time.monotonic() < self._away_until:
-            return ""
-        try:
-            return action()
-        except Exception as error:
-            self._is_away(what, error)
-            return ""
-
-    def _write(self, what: str, action: Callable[[], object]) -> None:
-        self._waiting.append((what, action))
-
-    def _flush(self, last: bool = False) -> None:
-        """Carry out what waits, in order, until the store does not answer; ``last`` passes over some failures."""
-        failures = 0
-        while self._waiting and time.monotonic() >= self._away_until:
-            what, action = self._waiting[0]
-            try:
-                action()
-            except Exception as error:
-                failures += 1
-                if last and failures < TRIES:
-                    self._warn(f"MLflow did not take {what}: {_first_line(error)}")
-                elif _may_come_back(error) and self._failures_of_first < TRIES:
-                    self._failures_of_first += 1
-                    self._is_away(what, error)
-                    return
-                else:
-                    self._warn(f"MLflow refused {what}: {_first_line(error)}")
-            self._waiting.popleft()
-            self._failures_of_first = 0
-
-    def _is_away(self, what: str, error: Exception) -> None:
-        self._away_until = time.monotonic() + AWAY_SECONDS
-        self._warn(f"MLflow at {self.uri} does not take {what} ({_first_line(error)}); the run goes on without", "away")
-
-    def _warn(self, text: str, subject: str = "") -> None:
-        if (subject or text) not in self._warned:
-            self._warned.add(subject or text)
-            print(f"repro: {text}", file=sys.stderr)
+        self._writes.flush()
 
 
-def _may_come_back(error: Exception) -> bool:
-    """Whether a later try may succeed: anything but a plain refusal of what was given."""
-    if isinstance(error, ValueError | TypeError | LookupError | AttributeError | FileNotFoundError):
-        return False
-    code = getattr(error, "error_code", "INTERNAL_ERROR")
-    return code in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "RESOURCE_EXHAUSTED")
+@dataclass
+class _Rows:
+    """Rows to log; which of them are new is asked when it is done, as the run may begin elsewhere until then."""
 
+    tracker: Tracker
+    run_id: str
+    rows: list[Mapping[str, Any]]
 
-def _first_line(error: Exception) -> str:
-    return (f"{error}".strip().splitlines() or [type(error).__name__])[0][:300]
+    def __call__(self) -> None:
+        self.tracker.log_now(self.tracker._real(self.run_id), self.rows)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

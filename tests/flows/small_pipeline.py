@@ -57,7 +57,8 @@ def small_run(mirror: Path) -> Run:
         content = b"".join(line + b"\n" for line in demo_corpus.content(f"demo/{name}").split(b"\n")[:lines])
         path = mirror / "small" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        if not path.exists() or path.read_bytes() != content:  # another process may be reading it
+            path.write_bytes(content)
         return Text(File(f"small/{name}", sha256=hashlib.sha256(content).hexdigest()))
 
     return replace(

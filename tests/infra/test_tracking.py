@@ -5,14 +5,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.abandoned import end_abandoned
+from infra.faults import NetworkFault
+from infra.holders import identity
 from infra.mlflow_store import client, sqlite_file
+from infra.postponed import AWAY_SECONDS
 from infra.run_note import flat, note, numbers_of
-from infra.tracking import AWAY_SECONDS, NOTE, PARENT, MetricsTail, Tracker
+from infra.tracking import NOTE, PARENT, MetricsTail, Tracker
 
 
 @pytest.fixture(scope="module")
@@ -159,10 +164,13 @@ def test_an_absent_store_warns_once_and_stops_nothing(
     there = tracker.client
     tracker._client = _Absent()
     run_id = tracker.start_stage("train", "", "k8", {})
-    assert run_id == ""
+    with pytest.raises(NetworkFault, match="does not answer"):
+        tracker.needed(run_id)
+    (tmp_path / "page").write_text("")
     tracker.log_rows(run_id, [row(1, loss=1.0)])
-    tracker.log_artifacts(run_id, [tmp_path / "nothing"])
-    tracker.finish_stage(run_id, "FINISHED", {"updates": 1})
+    tracker.log_rows(run_id, [row(2, loss=0.5), row(2, loss=0.5)])
+    tracker.log_artifacts(run_id, [tmp_path / "page"])
+    tracker.finish_stage(run_id, "FINISHED", {"updates": 2})
     tracker.cached("score", "val", "k9", {"bleu": 3.0})
     assert capsys.readouterr().err.count("repro:") == 1
 
@@ -172,6 +180,68 @@ def test_an_absent_store_warns_once_and_stops_nothing(
     tracker.finish("FINISHED")
     parent = there.get_run(tracker.run_id)
     assert (parent.info.status, parent.data.metrics) == ("FINISHED", {"val.bleu": 3.0})
+    stage = there.get_run(tracker.needed(run_id))
+    assert (stage.info.status, stage.data.tags[PARENT]) == ("FINISHED", tracker.run_id), "a stage begun meanwhile"
+    assert [(step, value) for step, value, _ in history(tracker, stage.info.run_id, "loss")] == [(1, 1.0), (2, 0.5)]
+    assert stage.data.metrics["updates"] == 2
+    assert [file.path for file in there.list_artifacts(stage.info.run_id)] == ["page"]
+    assert stage.info.start_time < stage.info.end_time < time.time() * 1000
+
+
+def test_an_answer_that_got_lost_makes_no_second_run(root: Path) -> None:
+    """A server that is killed after it did what was asked, and before it said so."""
+    tracker = Tracker("", root / "mlflow-artifacts")
+    there = tracker.client
+    tracker._client = _Deaf(there, "create_run")
+    assert tracker.start("deaf", "run", {}, {}) == ""
+    tracker._client = there
+    tracker._writes.ask_again()
+    run_id = tracker.start_stage("train", "", "k20", {})
+    tracker._client = _Deaf(there, "log_batch")
+    tracker.log_rows(run_id, [row(1, loss=1.0)])
+    tracker._client = there
+    tracker._writes.ask_again()
+    tracker.log_rows(run_id, [row(2, loss=0.5)])
+    tracker.finish_stage(run_id, "FINISHED", {})
+    tracker.finish("FINISHED")
+    runs = there.search_runs([there.get_experiment_by_name("deaf").experiment_id])
+    assert [run.info.status for run in runs] == ["FINISHED"] * 2
+    assert [(step, value) for step, value, _ in history(tracker, run_id, "loss")] == [(1, 1.0), (2, 0.5)]
+
+
+def test_a_run_whose_process_is_gone_is_ended_and_one_that_lives_is_not(root: Path) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    tracker, other = begun(root, "abandoned"), begun(root, "abandoned")
+    stage = other.start_stage("clean", "", "k21", {})
+    word = identity(process.pid)
+    process.kill()
+    process.wait()
+    for run_id in (other.run_id, stage):
+        other.client.set_tag(run_id, "process", word)
+    assert end_abandoned(tracker.uri) >= 2
+    found = [tracker.client.get_run(run_id) for run_id in (tracker.run_id, other.run_id, stage)]
+    assert [run.info.status for run in found] == ["RUNNING", "KILLED", "KILLED"]
+    assert found[1].data.tags["failure"] == "its process is gone"
+    assert begun(root, "abandoned").start_stage("clean", "", "k21", {}) == stage
+    end_abandoned(tracker.uri)
+    assert tracker.client.get_run(stage).info.status == "RUNNING", "whoever took it up holds it"
+
+
+class _Deaf:
+    """A client that does what it is told, and fails to hear that it was done, and whatever is asked after that."""
+
+    def __init__(self, client: Any, deaf_to: str) -> None:
+        self.client, self.deaf_to, self.gone = client, deaf_to, False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.gone:
+            raise ConnectionError("nobody listens")
+        return self._once if name == self.deaf_to else getattr(self.client, name)
+
+    def _once(self, *words: Any, **named: Any) -> Any:
+        getattr(self.client, self.deaf_to)(*words, **named)
+        self.gone = True
+        raise ConnectionError("broken off")
 
 
 class _Absent:

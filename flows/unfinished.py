@@ -1,0 +1,104 @@
+"""Runs that were cut off: by a kill, a crash or a machine that went down. What is left of them, and how they go on.
+
+Comes in: a site. Goes out: what was interrupted, each with the command that goes on from there; and, by ``sweep``, an
+end for what else would be "Running" for ever: its record and its runs in MLflow. The runs at Prefect's server are
+closed by ``flows.deployment``, which knows it.
+"""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows import records
+from infra.faults import Fault
+from infra.holders import life
+from infra.mirrored import store_at
+from infra.site import Site
+
+RUNNING, CUT_OFF = "RUNNING", "KILLED"
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A run that began and neither finished nor failed."""
+
+    run: str
+    overrides: tuple[str, ...]
+    asked: dict[str, str]
+    """The words it was asked for with: run, until, site."""
+    begun: str
+    """When, as its record is named: UTC, to be compared as text."""
+    record: Path
+
+    @property
+    def command(self) -> str:
+        """What goes on from there; stages that are done stay cached, and a training goes on from its checkpoint."""
+        words = ["repro", "run", self.asked.get("run") or self.run]
+        words += [word for value in self.overrides for word in ("--set", value)]
+        words += ["--until", self.asked["until"]] if self.asked.get("until") else []
+        words += ["--site", self.asked["site"]] if self.asked.get("site", "local") != "local" else []
+        return shlex.join(words)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "overrides": list(self.overrides),
+            "begun": self.begun,
+            "command": self.command,
+            "record": f"{self.record}",
+        }
+
+
+def unfinished(site: Site) -> list[Interrupted]:
+    """Interrupted runs that nobody went on with since, the newest first; those of other machines are not judged.
+
+    Of one run, each set of overrides is a run of its own, as is a part of it that was asked for by ``--until``.
+    """
+    newest: dict[tuple[str, tuple[str, ...], str], tuple[Interrupted, str]] = {}
+    for found, outcome in sorted(_recorded(site), key=lambda each: each[0].begun):
+        newest[found.run, found.overrides, found.asked.get("until", "")] = found, outcome
+    cut_off = [found for found, outcome in newest.values() if outcome == CUT_OFF]
+    return sorted(cut_off, key=lambda found: found.begun, reverse=True)
+
+
+def sweep(site: Site) -> int:
+    """End what a process that is gone left RUNNING in records and in MLflow; returns how many runs there were.
+
+    Costs next to nothing where there is none. While MLflow is away all stays as it is, for the next time.
+    """
+    left = [found for found, outcome in _recorded(site) if outcome == CUT_OFF and _says_running(found.record)]
+    if not left:
+        return 0
+    from infra.abandoned import end_abandoned
+
+    try:
+        end_abandoned(site.tracking)
+        store = store_at(site)
+        for found in left:
+            records.end(found.record, CUT_OFF)
+            store.send(found.record)
+    except (Fault, OSError):
+        return 0
+    except Exception as error:
+        if not type(error).__module__.startswith(("mlflow", "sqlalchemy", "requests")):
+            raise
+        return 0
+    return len(left)
+
+
+def _recorded(site: Site) -> Iterator[tuple[Interrupted, str]]:
+    """Each record and its outcome: KILLED as well where it says RUNNING, and the process is gone."""
+    for path in site.root.glob("runs/*/*.json"):
+        told = records.head(path)
+        if not told:
+            continue
+        outcome = told["outcome"]
+        if outcome == RUNNING and life(told.get("process", "")) == "gone":
+            outcome = CUT_OFF
+        yield Interrupted(told["run"], tuple(told["overrides"]), told.get("asked", {}), path.stem, path), outcome
+
+
+def _says_running(path: Path) -> bool:
+    return records.head(path).get("outcome") == RUNNING

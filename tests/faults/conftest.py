@@ -1,0 +1,73 @@
+"""One world for all tests of this folder, and what an undisturbed run leaves there."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, f"{Path(__file__).parent}")
+from world import World, contents, finished, kill_tree, processes, wait_for
+
+EARLY = ("download", "prepare_sets", "clean", "learn_bpe", "shard")
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("world"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root in which LONG was run without a fault, as far as its average."""
+    root = tmp_path_factory.mktemp("undisturbed") / "root"
+    finished(world.run(root, "LONG", "--until", "average"))
+    return root
+
+
+@pytest.fixture
+def root(undisturbed: Path, tmp_path: Path) -> Path:
+    """A root in which LONG is done up to its training."""
+    for stage in EARLY:
+        shutil.copytree(undisturbed / stage, tmp_path / "root" / stage)
+    return tmp_path / "root"
+
+
+@pytest.fixture(scope="session")
+def two_ranks(world: World, undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same by two ranks, whose sums come out otherwise in the last bits."""
+    root = tmp_path_factory.mktemp("two-ranks") / "root"
+    for stage in EARLY:
+        shutil.copytree(undisturbed / stage, root / stage)
+    finished(world.run(root, "LONG", "--until", "average", REPRO_RANKS="2"))
+    return root
+
+
+@pytest.fixture
+def nothing_left(request: pytest.FixtureRequest, world: World, root: Path) -> Iterator[None]:
+    """After the test: the same artifacts, no process, nothing that a server holds to be unfinished."""
+    undisturbed: Path = request.getfixturevalue("two_ranks" if "two_ranks" in request.fixturenames else "undisturbed")
+    yield
+    made, expected = contents(root), contents(undisturbed)
+    assert made == {key: expected[key] for key in made}
+    assert {key.partition("/")[0] for key in made} >= {"train", "average"}
+    wait_for(lambda: not processes(root), 60)
+    for server in (world.prefect, world.mlflow):
+        assert server.answers()
+    assert world.running() == {}
+
+
+@pytest.fixture
+def worker(world: World) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of the pool ``cpu``; a test may kill it."""
+    process = world.worker()
+    yield process
+    kill_tree(process.pid)
+    process.wait()

@@ -1,0 +1,65 @@
+"""The class of a fault says whether trying again can help, and Prefect tries, after pauses that grow, only then."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from world import PATIENCE, World, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+PAUSE = 0.5
+HELPS = ("NetworkFault", "Preempted", "JobFailed")
+DOES_NOT = ("BadConfiguration", "BadData", "OutOfMemory", "NoSpace", "Diverged", "ValueError", "MemoryError")
+TRIED = f"""
+import builtins, json, sys, time
+from pathlib import Path
+from prefect import flow
+from infra import faults
+from tasks import orchestration
+from tasks.stage import Call, stage
+
+orchestration.FIRST_PAUSE_SECONDS = {PAUSE}
+tries = {{name: [] for name in sys.argv[2:]}}
+
+@stage(version=1, retries=3)
+def failing(out: Path, what: str):
+    return {{}}
+
+@flow(name="reproduce", flow_run_name="tried")
+def tried():
+    runner = orchestration.PrefectRunner(Path(sys.argv[1]), {{}})
+    for name, moments in tries.items():
+        kind = getattr(faults, name, None) or getattr(builtins, name)
+        def execute():
+            moments.append(time.monotonic())
+            raise kind("on purpose")
+        try:
+            runner(Call(failing, name, {{"what": name}}), False, execute)
+        except kind:
+            continue
+        raise AssertionError(f"{{name}} was swallowed")
+    runner.close()
+
+tried()
+print(json.dumps(tries))
+"""
+
+
+def test_only_faults_that_pass_are_tried_again_after_growing_pauses(world: World, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TRIED, f"{tmp_path}", *HELPS, *DOES_NOT]
+    done = subprocess.run(command, env=world.environment(), capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    tries = json.loads(done.stdout.splitlines()[-1])
+    assert {name: len(moments) for name, moments in tries.items()} == dict.fromkeys(HELPS, 4) | dict.fromkeys(
+        DOES_NOT, 1
+    )
+    for name in HELPS:
+        pauses = [after - before for before, after in zip(tries[name], tries[name][1:], strict=False)]
+        assert all(pause > 0.75 * PAUSE * 2**n for n, pause in enumerate(pauses)), (name, pauses)
+    (flow_run,) = [each for each in world.flow_runs() if each["name"] == "tried"]
+    wait_for(lambda: not world.task_runs(flow_run["id"], "RUNNING", "PENDING", "SCHEDULED"))
+    told = {each["name"]: (each["state_name"], each["run_count"]) for each in world.task_runs(flow_run["id"])}
+    expected = {f"failing {name}": ("Failed", 4) for name in HELPS} | {f"failing {n}": ("Failed", 1) for n in DOES_NOT}
+    assert told == expected

@@ -1,0 +1,33 @@
+"""A machine that never comes back: Prefect's server notices by itself that a flow run fell silent."""
+
+import subprocess
+import sys
+
+import pytest
+from world import PATIENCE, World, ask, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+BEAT = """
+from infra import prefect_states
+prefect_states.SILENT_SECONDS = 10
+assert prefect_states.notice_silence() == prefect_states.notice_silence(), "one automation, however often it is made"
+from prefect.events import emit_event
+emit_event("prefect.flow-run.heartbeat", resource={{"prefect.resource.id": "prefect.flow-run.{flow_run}"}})
+"""
+
+
+def test_a_flow_run_that_gave_signs_of_life_and_stops_is_crashed(world: World) -> None:
+    flow = ask(f"{world.api}/flows/", {"name": "reproduce"})["id"]
+    running = {"flow_id": flow, "state": {"type": "RUNNING"}}
+    silent, never_heard_of = (ask(f"{world.api}/flow_runs/", running)["id"] for _ in range(2))
+    try:
+        beat = [sys.executable, "-c", BEAT.format(flow_run=silent)]
+        subprocess.run(beat, env=world.environment(), check=True, timeout=PATIENCE)
+        told = wait_for(lambda: (run := world.flow_run(silent))["state_type"] == "CRASHED" and run)
+        assert told["state"]["message"] == "gave no sign of life any more"
+        assert world.flow_run(never_heard_of)["state_type"] == "RUNNING"
+    finally:
+        for automation in ask(f"{world.api}/automations/filter", {}):
+            ask(f"{world.api}/automations/{automation['id']}", method="DELETE")
+        for flow_run in (silent, never_heard_of):
+            ask(f"{world.api}/flow_runs/{flow_run}", method="DELETE")
