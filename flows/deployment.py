@@ -1,18 +1,41 @@
-"""The story as a Prefect flow: what ``prefect.yaml`` deploys and what ``repro run`` calls when there is work."""
+"""The story as Prefect flows: what ``prefect.yaml`` deploys and what ``repro run`` calls when there is work.
 
-from typing import Any
+Parameters are what a person edits in the form of Prefect's UI: titles, descriptions and drop-downs come from the types.
+"""
+
+from inspect import signature
+from typing import Annotated, Any, Literal
 
 from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.flows import Flow
 from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+from pydantic import Field
 
 from flows import running
-from flows.display import TerminalDisplay, measures, say
+from flows.display import TerminalDisplay, in_words, measures, say
+from flows.going import same_run_going
+from flows.handing_over import HandOver, own_pool
+from flows.one_stage import StageRequest, make_one
 from flows.paper import Paper, PaperRequest, RowsFailed, carry_out_rows, keep
+from flows.reproduce import StageName
 from flows.running import Outcome, Request
+from infra.faults import Fault
 from infra.site import Site
 from tasks.orchestration import PrefectRunner, publish
 
-NEEDS = {"train": "gpu", "translate": "gpu"}
+RunName = Annotated[
+    str,
+    Field(title="Run", description="A run's name, as `repro runs` lists them, or FILE.py:NAME of your own."),
+]
+Overrides = Annotated[
+    tuple[str, ...],
+    Field(title="Overrides", description="Fields of the run, each as in training.updates=200.", examples=[["a.b=1"]]),
+]
+SiteName = Annotated[
+    Literal["local", "gpu"], Field(title="Site", description="Where to compute; gpu fails where there is none.")
+]
 
 
 def _name() -> str:
@@ -22,26 +45,70 @@ def _name() -> str:
 
 @flow(name="reproduce", flow_run_name=_name, log_prints=False)
 def reproduce(
-    run: str = "demo",
-    from_stage: str = "",
-    until: str = "",
-    force: list[str] | None = None,
-    overrides: list[str] | None = None,
-    site: str = "local",
-) -> dict[str, Any]:
+    run: RunName = "demo",
+    from_stage: Annotated[
+        Literal[""] | StageName,
+        Field(title="From", description="Run this stage and all after it, cached or not; empty: only what is missing."),
+    ] = "",
+    until: Annotated[
+        Literal[""] | StageName, Field(title="Until", description="The last stage to run; empty: to the end.")
+    ] = "",
+    force: Annotated[
+        tuple[StageName, ...], Field(title="Force", description="Stages to run again although they are there.")
+    ] = (),
+    overrides: Overrides = (),
+    site: SiteName = "local",
+) -> State[dict[str, Any]]:
     """Reproduce one run: archives to a registered model version, cached stage by stage."""
-    request = Request(run, from_stage, until, tuple(force or ()), tuple(overrides or ()), site)
-    runner = PrefectRunner(Site.named(site).root.absolute() / "prefect-records", NEEDS)
+    if going := same_run_going("reproduce", _defaults(reproduce)):
+        return Completed(name="Skipped", message=going)
+    request = Request(run, from_stage, until, force, overrides, site)
+    here = Site.named(site)
+    handed = here.gpu_pool if here.gpu_pool and here.gpu_pool != own_pool() else ""
+    runner = PrefectRunner(here.root.absolute() / "prefect-records", ("gpu",) if handed else ())
     mark = run if flow_run.parent_flow_run_id else ""  # several may run at once
-    outcome = running.run(request, TerminalDisplay(runner.progress, mark), runner)
+    display = TerminalDisplay(runner.progress, mark)
+    hand_over = {"gpu": HandOver(request, handed, display.say)} if handed else {}
+    outcome = running.run(request, display, runner, hand_over)
     publish("scores", _card(outcome), f"Scores of {outcome.run}")
-    return outcome.as_json()
+    return Completed(message=_in_a_line(outcome), data=outcome.as_json())
+
+
+def _label() -> str:
+    asked = flow_run.parameters
+    return f"{asked['run']}: {asked['stage']} {asked.get('item', '')}".strip()
+
+
+@flow(name="stage", flow_run_name=_label, log_prints=False)
+def stage(
+    run: RunName,
+    stage: Annotated[StageName, Field(title="Stage")],
+    key: Annotated[str, Field(title="Key", description="The key that the stage has where the run is carried out.")],
+    item: Annotated[str, Field(title="Item", description="For which of several, as in translate newstest2013.")] = "",
+    overrides: Overrides = (),
+    force: Annotated[bool, Field(title="Force", description="Make it although it is there.")] = False,
+    fresh: Annotated[bool, Field(title="Fresh", description="What is forced begins anew.")] = True,
+    site: SiteName = "local",
+    record: Annotated[str, Field(title="Record", description="MLflow run below which it is shown.")] = "",
+) -> State[dict[str, Any]]:
+    """Make one stage for a run that is carried out elsewhere; everything before it is in the store already."""
+    asked = StageRequest(run, stage, key, item, overrides, force, fresh, site, record)
+    runner = PrefectRunner(Site.named(site).root.absolute() / "prefect-records", retries=False)
+    try:
+        row = make_one(asked, TerminalDisplay(runner.progress), runner)
+    except Fault as fault:  # its class travels as the state's name: see flows.handing_over
+        return Failed(name=type(fault).__name__, message=f"{fault}")
+    return Completed(message=f"{asked.label} {row.key} is {row.state}", data=row.facts)
+
+
+def _defaults(made: Flow[..., Any]) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in signature(made.fn).parameters.items()}
 
 
 def run_with_prefect(request: Request) -> Outcome:
     """Run a request as a flow in this process, by the configured server or Prefect's own temporary one."""
-    form = reproduce(
-        request.run, request.from_stage, request.until, list(request.force), list(request.overrides), request.site
+    form: dict[str, Any] = reproduce(  # type: ignore[call-overload]
+        request.run, request.from_stage, request.until, request.force, request.overrides, request.site
     )
     return Outcome.from_json(form)
 
@@ -53,15 +120,17 @@ def _rows() -> str:
 
 @flow(name="paper", flow_run_name=_rows, log_prints=False)
 def paper(
-    rows: str = "all",
-    corpus: str = "wmt14-ende",
-    scale: int = 0,
-    at_once: int = 1,
-    overrides: list[str] | None = None,
-    site: str = "local",
-) -> Paper:
+    rows: Annotated[str, Field(title="Rows", description="Of Tables 2 and 3, separated by commas, or all.")] = "all",
+    corpus: Annotated[str, Field(title="Corpus", description="The runs' name without their row.")] = "wmt14-ende",
+    scale: Annotated[int, Field(title="Scale", description="Divides the widths; 0 leaves it to the corpus.", ge=0)] = 0,
+    at_once: Annotated[int, Field(title="At once", description="Rows that run at the same time.", ge=1)] = 1,
+    overrides: Overrides = (),
+    site: SiteName = "local",
+) -> Paper | State[Paper]:
     """Reproduce rows of the paper's Tables 2 and 3, each a run of its own, and lay them beside the paper's figures."""
-    asked = PaperRequest(rows, corpus, scale, at_once, tuple(overrides or ()), site)
+    if going := same_run_going("paper", _defaults(paper)):
+        return Completed(name="Skipped", message=going)
+    asked = PaperRequest(rows, corpus, scale, at_once, overrides, site)
     found = carry_out_rows(asked, run_with_prefect, say)
     folder = keep(found, Site.named(site).root)
     publish("paper", (folder / "paper.md").read_text(), f"Against the paper: {asked.title}")
@@ -72,8 +141,14 @@ def paper(
 
 def paper_with_prefect(asked: PaperRequest) -> Paper:
     """Rows of the paper as one flow in this process, each row that has work a flow below it; raises RowsFailed."""
-    found: Paper = paper(asked.rows, asked.corpus, asked.scale, asked.at_once, list(asked.overrides), asked.site)
+    found: Paper = paper(asked.rows, asked.corpus, asked.scale, asked.at_once, asked.overrides, asked.site)  # type: ignore[call-overload]
     return found
+
+
+def _in_a_line(outcome: Outcome) -> str:
+    """What a notification says, and the flow run's page: ``demo/3 · dev: bleu 27.31 · test: bleu 25.80``."""
+    cards = [f"{name}: {in_words(card)}".replace(" · ", ", ") for name, card in outcome.scores.items()]
+    return " · ".join([outcome.model_version or f"{outcome.run}: no version registered", *cards])
 
 
 def _card(outcome: Outcome) -> str:

@@ -110,6 +110,10 @@ class Tracker:
         self._wanted = (experiment, name, tags, params)
         return self._asked("the run", self._parent)
 
+    def join(self, run_id: str) -> None:
+        """Put stages under a parent run that another process has begun, and will end."""
+        self.run_id = run_id
+
     def start_stage(self, stage: str, item: str, key: str, params: Mapping[str, Any]) -> str:
         """Begin the child run of one stage; gives its id.
 
@@ -179,11 +183,13 @@ class Tracker:
             self._write("the end of a stage", lambda: self.client.set_terminated(run_id, status))
         self._write_note()
 
-    def cached(self, stage: str, item: str, key: str, facts: Mapping[str, Any] = NOTHING) -> None:
-        """Name a stage that did not have to run, with a link to the run that made it."""
+    def cached(
+        self, stage: str, item: str, key: str, facts: Mapping[str, Any] = NOTHING, state: str = "cached"
+    ) -> None:
+        """Name a stage that did not have to run here, with a link to the run that made it."""
         if not self._begun:
             return
-        line = Line(stage, item, key, "cached", facts=facts)
+        line = Line(stage, item, key, state, facts=facts)
         self._lines.append(line)
         self._write("a cached stage", lambda: self._find_maker(line))
         self._log_headline(line)
@@ -217,6 +223,8 @@ class Tracker:
             run = self.client.create_run(self.experiment_id, tags=described | _texts(tags), run_name=name)
             self.run_id = run.info.run_id
             self._log_params(self.run_id, params)
+        if not self.experiment_id:  # joined
+            self.experiment_id = str(self.client.get_run(self.run_id).info.experiment_id)
         return self.run_id
 
     def _experiment(self, name: str) -> str:
