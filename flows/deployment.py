@@ -1,17 +1,17 @@
 """The story as Prefect flows: what ``prefect.yaml`` deploys and what ``repro run`` calls when there is work.
 
-Parameters are what a person edits in the form of Prefect's UI: titles, descriptions and drop-downs come from the types.
+Parameters are what a person edits in the form of Prefect's UI: its drop-downs come from the types, what it says of each
+from the docstrings.
 """
 
 from inspect import signature
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.flows import Flow
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
-from pydantic import Field
 
 from flows import running
 from flows.display import TerminalDisplay, in_words, measures, say
@@ -25,17 +25,8 @@ from infra.faults import Fault
 from infra.site import Site
 from tasks.orchestration import PrefectRunner, publish
 
-RunName = Annotated[
-    str,
-    Field(title="Run", description="A run's name, as `repro runs` lists them, or FILE.py:NAME of your own."),
-]
-Overrides = Annotated[
-    tuple[str, ...],
-    Field(title="Overrides", description="Fields of the run, each as in training.updates=200.", examples=[["a.b=1"]]),
-]
-SiteName = Annotated[
-    Literal["local", "gpu"], Field(title="Site", description="Where to compute; gpu fails where there is none.")
-]
+UpTo = Literal["", StageName]
+SiteName = Literal["local", "gpu"]
 
 
 def _name() -> str:
@@ -45,21 +36,23 @@ def _name() -> str:
 
 @flow(name="reproduce", flow_run_name=_name, log_prints=False)
 def reproduce(
-    run: RunName = "demo",
-    from_stage: Annotated[
-        Literal[""] | StageName,
-        Field(title="From", description="Run this stage and all after it, cached or not; empty: only what is missing."),
-    ] = "",
-    until: Annotated[
-        Literal[""] | StageName, Field(title="Until", description="The last stage to run; empty: to the end.")
-    ] = "",
-    force: Annotated[
-        tuple[StageName, ...], Field(title="Force", description="Stages to run again although they are there.")
-    ] = (),
-    overrides: Overrides = (),
+    run: str = "demo",
+    from_stage: UpTo = "",
+    until: UpTo = "",
+    force: tuple[StageName, ...] = (),
+    overrides: tuple[str, ...] = (),
     site: SiteName = "local",
 ) -> State[dict[str, Any]]:
-    """Reproduce one run: archives to a registered model version, cached stage by stage."""
+    """Reproduce one run: archives to a registered model version, cached stage by stage.
+
+    Args:
+        run: A run's name, as `repro runs` lists them, or FILE.py:NAME for one of your own.
+        from_stage: Run this stage and all after it, cached or not. Empty: only what is missing.
+        until: The last stage to run. Empty: to the end.
+        force: Stages to run again although they are there.
+        overrides: Fields of the run, each as in training.updates=200.
+        site: Where to compute. With gpu, a worker without one fails.
+    """
     if going := same_run_going("reproduce", _defaults(reproduce)):
         return Completed(name="Skipped", message=going)
     request = Request(run, from_stage, until, force, overrides, site)
@@ -81,17 +74,29 @@ def _label() -> str:
 
 @flow(name="stage", flow_run_name=_label, log_prints=False)
 def stage(
-    run: RunName,
-    stage: Annotated[StageName, Field(title="Stage")],
-    key: Annotated[str, Field(title="Key", description="The key that the stage has where the run is carried out.")],
-    item: Annotated[str, Field(title="Item", description="For which of several, as in translate newstest2013.")] = "",
-    overrides: Overrides = (),
-    force: Annotated[bool, Field(title="Force", description="Make it although it is there.")] = False,
-    fresh: Annotated[bool, Field(title="Fresh", description="What is forced begins anew.")] = True,
+    run: str,
+    stage: StageName,
+    key: str,
+    item: str = "",
+    overrides: tuple[str, ...] = (),
+    force: bool = False,
+    fresh: bool = True,
     site: SiteName = "local",
-    record: Annotated[str, Field(title="Record", description="MLflow run below which it is shown.")] = "",
+    record: str = "",
 ) -> State[dict[str, Any]]:
-    """Make one stage for a run that is carried out elsewhere; everything before it is in the store already."""
+    """Make one stage for a run that is carried out elsewhere; everything before it is in the store already.
+
+    Args:
+        run: As of the run that is carried out, like overrides and site.
+        stage: Which one.
+        key: The key that it has there; another here is a fault.
+        item: For which of several, as in translate newstest2013.
+        overrides: Fields of the run, each as in training.updates=200.
+        force: Make it although it is there.
+        fresh: What is forced begins anew.
+        site: Where to compute.
+        record: The MLflow run below which it is shown.
+    """
     asked = StageRequest(run, stage, key, item, overrides, force, fresh, site, record)
     runner = PrefectRunner(Site.named(site).root.absolute() / "prefect-records", retries=False)
     try:
@@ -120,14 +125,23 @@ def _rows() -> str:
 
 @flow(name="paper", flow_run_name=_rows, log_prints=False)
 def paper(
-    rows: Annotated[str, Field(title="Rows", description="Of Tables 2 and 3, separated by commas, or all.")] = "all",
-    corpus: Annotated[str, Field(title="Corpus", description="The runs' name without their row.")] = "wmt14-ende",
-    scale: Annotated[int, Field(title="Scale", description="Divides the widths; 0 leaves it to the corpus.", ge=0)] = 0,
-    at_once: Annotated[int, Field(title="At once", description="Rows that run at the same time.", ge=1)] = 1,
-    overrides: Overrides = (),
+    rows: str = "all",
+    corpus: str = "wmt14-ende",
+    scale: int = 0,
+    at_once: int = 1,
+    overrides: tuple[str, ...] = (),
     site: SiteName = "local",
 ) -> Paper | State[Paper]:
-    """Reproduce rows of the paper's Tables 2 and 3, each a run of its own, and lay them beside the paper's figures."""
+    """Reproduce rows of the paper's Tables 2 and 3, each a run of its own, and lay them beside the paper's figures.
+
+    Args:
+        rows: Names of rows separated by commas, as base,A1,C2, or all.
+        corpus: The runs' name without their row.
+        scale: Divides the widths. 0 leaves it to the corpus.
+        at_once: Rows that run at the same time.
+        overrides: Fields of every row's run, each as in training.updates=200.
+        site: Where to compute. With gpu, a worker without one fails.
+    """
     if going := same_run_going("paper", _defaults(paper)):
         return Completed(name="Skipped", message=going)
     asked = PaperRequest(rows, corpus, scale, at_once, overrides, site)
