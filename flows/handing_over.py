@@ -25,7 +25,7 @@ from flows.one_stage import StageRequest
 from flows.running import Request
 from infra import faults, interrupts
 from infra.faults import BadConfiguration, Fault, JobFailed, NetworkFault
-from tasks.execution import Handed
+from tasks.handed import Handed
 
 POLL_SECONDS = 1.0
 AWAY_SECONDS = 900.0

@@ -19,7 +19,8 @@ from infra.mirrored import store_at
 from infra.site import Site
 from infra.store import Store
 from infra.tracking import Tracker
-from tasks.execution import NOWHERE, Display, Enough, HandOver, Planning, Row, Running, Scope, Through, directly
+from tasks.execution import Display, Enough, Planning, Row, Running, Scope, Through, directly
+from tasks.handed import NOWHERE, HandOver
 from tasks.identity import canonical, differences
 from tasks.stage import engine
 

@@ -14,7 +14,6 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from infra import interrupts
@@ -27,6 +26,7 @@ from infra.origin import origin
 from infra.site import Site
 from infra.store import Artifact, Manifest, Store
 from infra.tracking import MetricsTail, Tracker
+from tasks.handed import NOWHERE, Handed, HandOver
 from tasks.stage import Call, Surroundings, surroundings
 
 LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": LocalLauncher}
@@ -145,22 +145,6 @@ Through = Callable[[Call, bool, Callable[[], Artifact]], None]
 """How the body is called: (call, hit, execute). Prefect's way is in ``tasks.orchestration``; ``directly`` has none."""
 
 
-@dataclass(frozen=True)
-class Handed:
-    """A stage for a worker elsewhere: forced or not, begun anew or gone on with, below MLflow's run ``record``."""
-
-    call: Call
-    forced: bool
-    fresh: bool
-    record: str
-
-
-HandOver = Callable[[Handed], None]
-"""Returns when the artifact is in the store, or raises the Fault that it came to there; see ``flows.handing_over``."""
-NOWHERE: Mapping[str, HandOver] = MappingProxyType({})
-"""By what a stage needs; what is not named is made here."""
-
-
 def directly(call: Call, hit: bool, execute: Callable[[], Artifact]) -> None:  # noqa: ARG001
     execute()
 
@@ -250,7 +234,9 @@ class Running:
     def _make(self, call: Call, forced: bool, fresh: bool) -> tuple[Artifact, bool]:
         """The artifact, and whether it had to be made: by the worker that the stage's need is handed to, or here."""
         name, key, store = call.stage.name, call.key, placed(self.store, self.site, call)
-        if call.stage.needs not in self.hand_over or (not forced and store.put_back(name, key)):
+        if call.stage.needs not in self.hand_over:
+            return self._execute(call, forced, fresh)
+        if not forced and (judge(self.store, self.site, call).hit or store.put_back(name, key)):
             return self._execute(call, forced, fresh)
         self.hand_over[call.stage.needs](Handed(call, forced, fresh, self.tracker.run_id))
         verdict = judge(self.store, self.site, call)

@@ -12,6 +12,7 @@ from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun
+from prefect.states import Cancelling
 
 from infra.processes import die_with_parent, end
 
@@ -49,6 +50,19 @@ class PrefectHouse:
         assert done.returncode == 0, done.stderr
         return done.stderr
 
+    def call(self, *words: str) -> str:
+        """What Prefect's own command line says; it has to end well."""
+        command = [sys.executable, "-m", "prefect", "--no-prompt", *words]
+        environment = self._environment("cli")
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def cancel(self, run: FlowRun) -> None:
+        """As the button does."""
+        with self.client() as client:
+            client.set_flow_run_state(run.id, Cancelling())
+
     def begin(self, deployment: str, **parameters: Any) -> FlowRun:
         with self.client() as client:
             found = client.read_deployment_by_name(deployment)
@@ -84,9 +98,11 @@ class PrefectHouse:
             assert time.monotonic() < deadline, f"waited {SECONDS:.0f} s in vain until {what}; see {self.folder}"
             time.sleep(0.2)
 
-    def end(self) -> None:
-        for process in reversed(self.processes):
+    def end(self, first: int = 0) -> None:
+        """End what was started, from the ``first`` process on, the newest first."""
+        for process in reversed(self.processes[first:]):
             end(process)
+        del self.processes[first:]
 
     def _answers(self) -> bool:
         try:
