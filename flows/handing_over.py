@@ -66,7 +66,7 @@ class HandOver:
                             client.set_flow_run_state(run.id, Cancelling(message="The run that waited for it ended."))
                     raise
                 if mine or state.type != StateType.CANCELLED:
-                    return _raise_for(state, f"{handed.call.label} ({run.name})")
+                    return raise_for(state, f"{handed.call.label} ({run.name})")
                 # Whoever had it made does not want it any more; this run does.
 
     def _going(self, client: SyncPrefectClient, handed: Handed) -> FlowRun | None:
@@ -153,7 +153,7 @@ def _is_waited_for(client: SyncPrefectClient, run: FlowRun) -> bool:
     return False
 
 
-def _raise_for(state: State, label: str) -> None:
+def raise_for(state: State, label: str) -> None:
     """Raise what the other worker came to, by its class: ``flows.deployment.stage`` makes that the state's name."""
     told = state.message or f"its flow run ended as {state.name}"
     if state.is_completed():
