@@ -17,7 +17,7 @@ from prefect.events.filters import EventFilter
 from prefect.runtime import flow_run as present
 from prefect.utilities.urls import url_for
 
-SILENT_SECONDS = 120.0
+SILENT_SECONDS = 180.0
 """A run whose heart has not beaten for so long is gone; Prefect's beats every 30 s."""
 
 
@@ -36,7 +36,7 @@ def same_run_going(flow: str, defaults: Mapping[str, Any]) -> str:
         named = FlowFilter.model_validate({"name": {"any_": [flow]}})
         for other in client.read_flow_runs(flow_filter=named, flow_run_filter=running):
             same = _asked(other, defaults) == _asked(own, defaults)
-            if same and other.id != own.id and _since(other) < _since(own) and _beats(client, other):
+            if same and other.id != own.id and _since(other) < _since(own) and beats(client, other):
                 return f"the same run is going already: {other.name} ({url_for(other) or other.id})"
     return ""
 
@@ -50,7 +50,8 @@ def _since(run: FlowRun) -> tuple[datetime, UUID]:
     return (run.state.timestamp if run.state else datetime.now(UTC)), run.id
 
 
-def _beats(client: SyncPrefectClient, run: FlowRun) -> bool:
+def beats(client: SyncPrefectClient, run: FlowRun) -> bool:
+    """Whether the flow run, in a state of somebody at work, was heard of lately."""
     lately = datetime.now(UTC) - timedelta(seconds=SILENT_SECONDS)
     if _since(run)[0] > lately:
         return True

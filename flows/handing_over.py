@@ -18,9 +18,10 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run as present
-from prefect.states import Cancelling
+from prefect.states import Cancelling, Crashed
 from prefect.utilities.urls import url_for
 
+from flows.going import SILENT_SECONDS, beats
 from flows.one_stage import StageRequest
 from flows.running import Request
 from infra import faults, interrupts
@@ -112,26 +113,42 @@ class HandOver:
                 create_link_artifact(link, link_text=f"{handed.call.label}: {run.name}", key="handed-over")
 
     def _ended(self, client: SyncPrefectClient, run: FlowRun, handed: Handed) -> State:
-        begun = heard = time.monotonic()
-        spoken = False
+        label, begun, spoken = handed.call.label, time.monotonic(), False
+        heard = steady = asked = begun
         while True:
             interrupts.wait(POLL_SECONDS)
             try:
-                state = client.read_flow_run(run.id).state
+                run = client.read_flow_run(run.id)
+                heard = time.monotonic()
+                # A server that was away has not heard the hearts that beat meanwhile.
+                if heard - steady > SILENT_SECONDS and heard - asked > SILENT_SECONDS / 6:
+                    asked = heard
+                    if _at_work(run) and not beats(client, run):
+                        raise self._lost(client, run, label)
             except ObjectNotFound as error:
-                raise Fault(f"{handed.call.label}: its flow run {run.name} was deleted") from error
+                raise Fault(f"{label}: its flow run {run.name} was deleted") from error
             except (httpx.HTTPError, OSError) as error:
-                if time.monotonic() - heard > AWAY_SECONDS:
-                    raise NetworkFault(
-                        f"Prefect's server has not answered for {AWAY_SECONDS:.0f} s: {error}"
-                    ) from error
+                steady = time.monotonic()
+                if steady - heard > AWAY_SECONDS:
+                    raise NetworkFault(f"Prefect's server did not answer for {AWAY_SECONDS:.0f} s: {error}") from error
                 continue
-            heard = time.monotonic()
-            if state and state.is_final():
-                return state
-            if state and state.is_scheduled() and heard - begun > UNTAKEN_SECONDS and not spoken:
+            if run.state and run.state.is_final():
+                return run.state
+            if heard - begun > UNTAKEN_SECONDS and not _at_work(run) and not spoken:
                 spoken = True
-                self.say(f"{handed.call.label}: no worker of pool {self.pool} has taken it yet")
+                self.say(f"{label}: no worker of pool {self.pool} has taken it yet")
+
+    def _lost(self, client: SyncPrefectClient, run: FlowRun, label: str) -> JobFailed:
+        """The worker that took it is gone, and all with it that could have said so: say it in its place."""
+        told = f"its worker has not been heard of for {SILENT_SECONDS:.0f} s"
+        with suppress(httpx.HTTPError):
+            client.set_flow_run_state(run.id, Crashed(message=told), force=True)
+        return JobFailed(f"{label} ({run.name}): {told}")
+
+
+def _at_work(run: FlowRun) -> bool:
+    """Whether a worker has it: a state that only the worker, or what it started, will end."""
+    return run.state is not None and not run.state.is_final() and not run.state.is_scheduled()
 
 
 def _of_key(handed: Handed, states: list[str]) -> FlowRunFilter:

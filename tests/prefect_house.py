@@ -27,6 +27,8 @@ class PrefectHouse:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.variables: dict[str, str] = {}
+        """Those of the newest worker."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -39,6 +41,7 @@ class PrefectHouse:
 
     def worker(self, pool: str, **variables: str) -> subprocess.Popen[bytes]:
         """A worker of ``pool`` with these variables; they reach its flow runs."""
+        self.variables = variables
         words = ["prefect", "worker", "start", "--pool", pool, "--name", f"{pool}-worker"]
         return self._start(f"{pool}-worker", variables, *words)
 

@@ -91,13 +91,13 @@ def workers(house: PrefectHouse, s3: Server, tmp_path: Path) -> Iterator[str]:
 def test_what_needs_a_gpu_is_made_by_a_worker_of_its_pool_once_for_all_that_wait(
     house: PrefectHouse, workers: str, tmp_path: Path
 ) -> None:
+    before = [len(house.children(stage)) for stage in ("train", "translate")]
     both = [house.begin("reproduce/demo", run=workers), house.begin("reproduce/demo", run=workers, until="train")]
     ended = [house.ended(run) for run in both]
     assert [run.state and run.state.name for run in ended] == ["Completed"] * 2, [run.state for run in ended]
     assert ended[0].state
     assert "small/1 · dev: bleu " in (ended[0].state.message or "")
-    assert len(house.children("train")) == 1
-    assert len(house.children("translate")) == 2
+    assert [len(house.children(stage)) for stage in ("train", "translate")] == [before[0] + 1, before[1] + 2]
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     runs = client.search_runs([each.experiment_id for each in client.search_experiments()])
     parents = {run.info.run_id for run in runs if "stage" not in run.data.tags}
@@ -121,11 +121,12 @@ def test_a_fault_over_there_is_the_runs_own_and_both_ends_are_told(
     house.repro("deploy", "demo", "--notify", f"{listener.address}/hidden-word")
     assert deployed(house) == before
     assert len(before["automations"]) == 1
+    trained = len(house.children("train"))
     failed = house.ended(house.begin("reproduce/demo", run=workers, overrides=["training.factor=1e30"]))
     assert failed.state
     assert failed.state.name == "Failed"
     assert "train failed: the loss of update" in (failed.state.message or "")
-    assert len(house.children("train")) == 1, "the same would diverge again"
+    assert len(house.children("train")) == trained + 1, "the same would diverge again"
     words = ["--param", f"run={workers}", "--param", "from_stage=shard", "--param", "until=shard"]
     house.call("deployment", "run", "reproduce/demo", *words, "--watch")
     house.until(lambda: len(listener.posts) == 2, "both ends are told")
@@ -159,6 +160,27 @@ def test_the_same_run_is_skipped_while_it_goes_and_a_cancelled_one_ends_what_it_
     assert child.state.name == "Cancelled"
     house.until(lambda: not trainings(tmp_path), "the training's processes end")
     assert checkpoints(tmp_path), "the next run goes on from there"
+
+
+def test_a_worker_that_is_lost_with_all_it_had_is_replaced_by_the_next(
+    house: PrefectHouse, workers: str, tmp_path: Path
+) -> None:
+    asked = ["training.updates=3000", "training.checkpoint_every=50", "training.dev_every=3000"]
+    before = len(house.children("train"))
+    run = house.begin("reproduce/demo", run=workers, overrides=asked, until="train")
+    house.until(lambda: bool(checkpoints(tmp_path)), "a checkpoint is written")
+    lost = house.processes.pop()
+    everything = [psutil.Process(lost.pid), *psutil.Process(lost.pid).children(recursive=True)]
+    for process in everything:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    lost.wait()
+    variables = {name: house.variables[name] for name in ("REPRO_ROOT", "MLFLOW_TRACKING_URI", "REPRO_CACHE")}
+    house.worker("gpu", **variables)
+    assert house.ended(run).state.name == "Completed"  # type: ignore[union-attr]
+    first, second = house.children("train")[before:]
+    assert house.state(first) == "Crashed"
+    assert house.state(second) == "Completed"
 
 
 def checkpoints(folder: Path) -> list[Path]:
