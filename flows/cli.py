@@ -12,6 +12,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 
 from flows.commands.compare import compare
+from flows.commands.deploy import deploy
 from flows.commands.explain_filters import explain_filters
 from flows.commands.export import export
 from flows.commands.gc import gc
@@ -56,6 +57,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare,
     "export": export,
     "models": models,
+    "deploy": deploy,
     "verify": verify,
     "gc": gc,
 }

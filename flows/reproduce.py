@@ -1,5 +1,7 @@
 """The whole story on one screen. Called under an engine (``tasks.stage.engine``): planned, or run."""
 
+from typing import Literal, get_args
+
 from flows.paper_rows import row_of
 from flows.runs import Run
 from flows.start import Start
@@ -16,7 +18,7 @@ from tasks.shard import EVERYTHING, shard
 from tasks.train import train
 from tasks.translate import translate
 
-STAGES = (
+StageName = Literal[
     "download",
     "prepare_sets",
     "clean",
@@ -28,7 +30,8 @@ STAGES = (
     "score",
     "report",
     "register",
-)
+]
+STAGES: tuple[StageName, ...] = get_args(StageName)
 
 
 def reproduce(run: Run, modified: bool, start: Start | None) -> None:

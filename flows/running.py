@@ -20,6 +20,7 @@ from infra.site import Site
 from infra.store import Store
 from infra.tracking import Tracker
 from tasks.execution import Display, Enough, Planning, Row, Running, Scope, Through, directly
+from tasks.handed import NOWHERE, HandOver
 from tasks.identity import canonical, differences
 from tasks.stage import engine
 
@@ -118,13 +119,15 @@ def nothing_to_do(planned: Outcome) -> Outcome | None:
     return Outcome(planned.run, [replace(row, state="cached") for row in planned.rows])
 
 
-def run(request: Request, display: Display, through: Through = directly) -> Outcome:
+def run(
+    request: Request, display: Display, through: Through = directly, hand_over: Mapping[str, HandOver] = NOWHERE
+) -> Outcome:
     """Carry the request out; raises StageFailed, or BadConfiguration before anything ran."""
     asked, site, scope = request.resolve()
     start, begun = start_of(asked, site), datetime.now(UTC)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     store = store_at(site)
-    running = Running(store, site, scope, display, tracker, through)
+    running = Running(store, site, scope, display, tracker, through, hand_over)
     outcome = Outcome(asked.name, running.rows)
     status = "FAILED"
     try:

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from infra.bucket import checked
 from infra.executor import Workers, executor
 from infra.faults import BadConfiguration
+from infra.gpus import visible
 from infra.mlflow_store import sqlite_uri
 
 Compile = Literal["auto", "always", "never"]
@@ -45,6 +46,10 @@ class Site:
     """Address of a Dask scheduler (REPRO_DASK), whose workers prepare text instead; they see ``root`` by the same path
     and have this project installed, in the same versions."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    gpus: tuple[str, ...] = ()
+    """GPUs of this machine, each for one job at a time (REPRO_GPUS, separated by commas; else what CUDA is shown)."""
+    gpu_pool: str = ""
+    """Work pool whose workers make what needs a GPU (REPRO_GPU_POOL); empty: whoever carries out the run does."""
     compile: Compile = "auto"
     """Compile the layers (REPRO_COMPILE); auto: on GPUs, where a training is long enough for it to pay."""
     micro_batch_tokens: int = 0
@@ -104,6 +109,8 @@ class Site:
             threads=_number("REPRO_THREADS", site.threads),
             workers=_number("REPRO_WORKERS", site.workers),
             dask=os.environ.get("REPRO_DASK") or site.dask,
+            gpus=visible(os.environ) if site.device != "cpu" else (),
+            gpu_pool=os.environ.get("REPRO_GPU_POOL") or site.gpu_pool,
             compile=_word("REPRO_COMPILE", site.compile),
             micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
             rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),

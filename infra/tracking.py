@@ -114,6 +114,10 @@ class Tracker:
         self._wanted = (experiment, name, tags, params)
         return self._writes.asked("the run", self._parent)
 
+    def join(self, run_id: str) -> None:
+        """Put stages under a parent run that another process has begun, and will end."""
+        self.run_id = run_id
+
     def start_stage(self, stage: str, item: str, key: str, params: Mapping[str, Any]) -> str:
         """Begin the child run of one stage; gives its id, of MLflow's or, where it is away, for the time being.
 
@@ -199,11 +203,13 @@ class Tracker:
             )
         self._write_note()
 
-    def cached(self, stage: str, item: str, key: str, facts: Mapping[str, Any] = NOTHING) -> None:
-        """Name a stage that did not have to run, with a link to the run that made it."""
+    def cached(
+        self, stage: str, item: str, key: str, facts: Mapping[str, Any] = NOTHING, state: str = "cached"
+    ) -> None:
+        """Name a stage that did not have to run here, with a link to the run that made it."""
         if not self._begun:
             return
-        line = Line(stage, item, key, "cached", facts=facts)
+        line = Line(stage, item, key, state, facts=facts)
         self._lines.append(line)
         self._write("a cached stage", lambda: self._find_maker(line))
         self._log_headline(line)
@@ -254,6 +260,8 @@ class Tracker:
             run = (mine or [self._created(name, described | _texts(tags), self._moment)])[0]
             self._log_params(run.info.run_id, params)
             self.run_id = run.info.run_id
+        if not self.experiment_id:  # joined
+            self.experiment_id = str(self.client.get_run(self.run_id).info.experiment_id)
         return self.run_id
 
     def _experiment(self, name: str) -> str:

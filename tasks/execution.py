@@ -7,7 +7,7 @@ has the content it had when the stage ran, every file has its sum, and what it d
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from infra import interrupts
-from infra.faults import Fault, NoSpace
+from infra.faults import BadConfiguration, Fault, NoSpace
+from infra.gpus import taken
 from infra.launch import Job, Launcher
 from infra.launch.local import LocalLauncher
 from infra.locks import held
@@ -25,6 +26,7 @@ from infra.origin import origin
 from infra.site import Site
 from infra.store import Artifact, Manifest, Store
 from infra.tracking import MetricsTail, Tracker
+from tasks.handed import NOWHERE, Handed, HandOver
 from tasks.stage import Call, Surroundings, surroundings
 
 LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": LocalLauncher}
@@ -43,6 +45,8 @@ class Scope:
     order: tuple[str, ...]
     until: str = ""
     forced: frozenset[str] = frozenset()
+    fresh: bool = True
+    """What is forced begins anew, rather than where an interrupted try stopped."""
 
     def check(self, call: Call) -> None:
         """Raise Enough for a stage behind ``until``."""
@@ -156,9 +160,10 @@ class Running:
         display: Display,
         tracker: Tracker,
         through: Through = directly,
+        hand_over: Mapping[str, HandOver] = NOWHERE,
     ) -> None:
         self.store, self.site, self.scope, self.display = store, site, scope, display
-        self.tracker, self.through = tracker, through
+        self.tracker, self.through, self.hand_over = tracker, through, hand_over
         self.launcher = LAUNCHERS[site.launcher]()
         self.rows: list[Row] = []
         store.say = display.say
@@ -193,7 +198,7 @@ class Running:
         def execute() -> Artifact:
             nonlocal tries
             tries += 1
-            artifact, ran = self._execute(call, forced, fresh=forced and tries == 1)
+            artifact, ran = self._make(call, forced, fresh=forced and tries == 1 and self.scope.fresh)
             if ran:
                 made.append(artifact)
             return artifact
@@ -225,6 +230,22 @@ class Running:
     def _close(self, row: Row) -> None:
         self.rows.append(row)
         self.display.end(row)
+
+    def _make(self, call: Call, forced: bool, fresh: bool) -> tuple[Artifact, bool]:
+        """The artifact, and whether it had to be made: by the worker that the stage's need is handed to, or here."""
+        name, key, store = call.stage.name, call.key, placed(self.store, self.site, call)
+        if call.stage.needs not in self.hand_over:
+            return self._execute(call, forced, fresh)
+        if not forced and (judge(self.store, self.site, call).hit or store.put_back(name, key)):
+            return self._execute(call, forced, fresh)
+        self.hand_over[call.stage.needs](Handed(call, forced, fresh, self.tracker.run_id))
+        verdict = judge(self.store, self.site, call)
+        if not verdict.hit or not verdict.manifest:
+            told = f"{call.label} was made by another worker, but is not in the store of this one ({verdict.why})"
+            raise BadConfiguration(f"{told}: both need the same REPRO_ROOT")
+        with self._record:
+            self.tracker.cached(name, call.item, key, verdict.manifest.facts, "completed")
+        return store.artifact(verdict.manifest), True
 
     def _execute(self, call: Call, forced: bool, fresh: bool) -> tuple[Artifact, bool]:
         """The artifact, and whether it had to be made: under the key's lock, so that one of several runs makes it.
@@ -301,7 +322,12 @@ class Running:
                 last = rows[-1]
                 self.display.progress(call, last.get("done", 0), last.get("total", 0), describe(rows))
 
-        self.launcher.run(job, poll)
+        # A launcher that goes to other nodes is given theirs by whoever shares those out.
+        gpus = self.site.gpus if call.stage.needs == "gpu" and self.site.launcher == "local" else ()
+        with taken(
+            gpus, job.ranks, lambda: self.display.say(f"{call.label}: waiting for a GPU of this machine")
+        ) as own:
+            self.launcher.run(replace(job, gpus=own.names, holds=(*job.holds, *own.locks)), poll)
 
 
 def describe(rows: Sequence[dict[str, Any]]) -> str:

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -52,11 +52,16 @@ def can_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # 
 
 
 class PrefectRunner:
-    """Calls a stage's body as a task run named like the stage, its progress shown as a Prefect artifact."""
+    """Calls a stage's body as a task run named like the stage, its progress shown as a Prefect artifact.
 
-    def __init__(self, records: Path, needs: Mapping[str, str]) -> None:
+    What needs one of ``handed`` only waits here for a worker elsewhere; without ``retries`` that is whose flow run this
+    is, and whoever waits tries again.
+    """
+
+    def __init__(self, records: Path, handed: Collection[str] = (), retries: bool = True) -> None:
         self.records = records
-        self.needs = needs
+        self.handed = handed
+        self.retries = retries
         self._completed: set[str] = set()
         self._failed: set[str] = set()
         self._progress: dict[str, UUID] = {}
@@ -77,8 +82,8 @@ class PrefectRunner:
             version=str(stage.version),
             task_run_name=call.label,
             # Each tag may have a limit, which the server is asked for; what does not run needs no place.
-            tags=[] if hit else [f"stage:{stage.name}", self.needs.get(stage.name, "cpu")],
-            retries=stage.retries,
+            tags=[] if hit else ["handed-over"] if stage.needs in self.handed else [f"stage:{stage.name}", stage.needs],
+            retries=stage.retries if self.retries else 0,
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
             retry_jitter_factor=0.2,
             retry_condition_fn=can_help,
@@ -95,7 +100,7 @@ class PrefectRunner:
             except BaseException as error:
                 of_the_body.append(error)
                 raise
-            get_run_logger().info("%s is %s", call.label, artifact.path())
+            get_run_logger().info("%s is %s", call.label, artifact.folder)
             return {"stage": artifact.stage, "key": artifact.key, "content": artifact.content}
 
         for attempt in range(TRIES):

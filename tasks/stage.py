@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol
 
 from infra.launch import Job
 from infra.site import Site
@@ -22,6 +22,7 @@ from infra.tracking import Tracker
 from tasks.identity import artifacts_in, canonical, key_of
 
 Facts = dict[str, Any]
+Needs = Literal["cpu", "gpu"]
 P = ParamSpec("P")
 
 
@@ -70,6 +71,7 @@ class Stage(Generic[P]):
         retries: int,
         resume: bool,
         standing: Callable[[Artifact, Site], bool],
+        needs: Needs,
     ) -> None:
         self.body = body
         self.name = body.__name__
@@ -77,6 +79,7 @@ class Stage(Generic[P]):
         self.retries = retries
         self.resume = resume
         self.standing = standing
+        self.needs = needs
         self.__doc__ = body.__doc__
 
     @property
@@ -116,16 +119,18 @@ def stage(
     retries: int = 0,
     resume: bool = False,
     standing: Callable[[Artifact, Site], bool] = _stands,
+    needs: Needs = "cpu",
 ) -> Callable[[Callable[Concatenate[Path, P], Facts]], Stage[P]]:
     """Make ``body(out, ...) -> facts`` a stage.
 
     ``version`` is bumped by hand when the code comes to give other results. ``retries`` counts tries after the first,
     for faults that say so. With ``resume`` the folder of an interrupted try is given to the next one. ``standing``
-    says whether what the stage did outside its folder (a registered version) is still there.
+    says whether what the stage did outside its folder (a registered version) is still there. ``needs`` says on what
+    kind of worker it is best made; where there is none, it is made where the others are.
     """
 
     def wrap(body: Callable[Concatenate[Path, P], Facts]) -> Stage[P]:
-        return Stage(body, version, retries, resume, standing)
+        return Stage(body, version, retries, resume, standing, needs)
 
     return wrap
 

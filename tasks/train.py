@@ -14,7 +14,7 @@ from model.config import Model, Training
 from tasks.stage import Facts, job_facts, run_job, stage
 
 
-@stage(version=2, retries=3, resume=True)
+@stage(version=2, retries=3, resume=True, needs="gpu")
 def train(
     out: Path,
     shards: Artifact,

@@ -11,7 +11,7 @@ from model.config import Decoding
 from tasks.stage import Facts, job_facts, run_job, stage
 
 
-@stage(version=1, retries=1)
+@stage(version=1, retries=1, needs="gpu")
 def translate(out: Path, weights: Artifact, vocabulary: Artifact, pairs: Artifact, decoding: Decoding) -> Facts:
     """Translate the source side of ``pairs`` (shards) and weigh its references."""
     inputs = {"weights": weights.path(), "vocabulary": vocabulary.path(), "pairs": pairs.path()}

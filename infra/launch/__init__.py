@@ -30,6 +30,8 @@ class Job:
     threads: int = 1
     holds: tuple[int, ...] = field(default=())
     """Descriptors of locks that the job holds too, so that nobody enters while it still ends."""
+    gpus: tuple[str, ...] = ()
+    """The GPUs that are its own; empty: those that CUDA finds."""
 
     def write(self) -> Path:
         """Write ``job.json``; returns its path."""

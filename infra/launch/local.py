@@ -65,6 +65,7 @@ def _environment(job: Job) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(job.threads),
         "TOKENIZERS_PARALLELISM": "true",
+        **({"CUDA_VISIBLE_DEVICES": ",".join(job.gpus)} if job.gpus else {}),
         # Large tensors come back from the heap instead of from fresh pages, which the kernel would have to clear.
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": "4294967296",

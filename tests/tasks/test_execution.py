@@ -4,17 +4,21 @@ import errno
 import inspect
 import multiprocessing
 import threading
+import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from infra.faults import BadData, NetworkFault, NoSpace
+from infra.faults import BadConfiguration, BadData, NetworkFault, NoSpace
+from infra.launch import Job
 from infra.site import Site
 from infra.store import Artifact, Store
 from tasks.execution import Enough, Planning, Row, Running, Scope, describe, duration
-from tasks.stage import Call, Facts, engine, progress, stage
+from tasks.handed import Handed
+from tasks.stage import Call, Facts, engine, progress, run_job, stage
 
 ORDER = ("make", "twice", "total")
 
@@ -71,11 +75,13 @@ class Quiet:
 class NoTracker:
     """Stands for MLflow where it does not matter."""
 
+    run_id = ""
+
     def start_stage(self, stage: str, item: str, key: str, params: object) -> str:
         return "run"
 
     def finish_stage(self, run_id: str, status: str, facts: object) -> None: ...
-    def cached(self, stage: str, item: str, key: str, facts: object) -> None: ...
+    def cached(self, stage: str, item: str, key: str, facts: object, state: str = "") -> None: ...
 
 
 @pytest.fixture(autouse=True)
@@ -312,3 +318,69 @@ def test_a_folder_that_a_try_left_is_gone_on_from_without_inputs_too(tmp_path: P
     with engine(running(tmp_path)):
         assert begins(Number()).path().is_dir()
     assert not list(tmp_path.glob("*/*.partial*"))
+
+
+class Recorder:
+    """Stands for a launcher: what jobs are their own, and when they run."""
+
+    def __init__(self) -> None:
+        self.intervals: list[tuple[float, float, tuple[str, ...]]] = []
+
+    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+        begun = time.monotonic()
+        time.sleep(0.3)
+        self.intervals.append((begun, time.monotonic(), job.gpus))
+
+
+@stage(version=1, needs="gpu")
+def learn(out: Path, number: Number) -> Facts:
+    run_job("model.train", {}, {}, out)
+    return {}
+
+
+def test_two_trainings_begun_at_once_follow_each_other_on_one_gpu(tmp_path: Path) -> None:
+    gpu, recorder = f"{uuid.uuid4()}", Recorder()
+
+    def train(value: int) -> None:
+        site = Site(root=tmp_path, gpus=(gpu,))
+        present = Running(Store(tmp_path), site, Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
+        present.launcher = recorder
+        with engine(present):
+            learn(Number(value))
+
+    both = [threading.Thread(target=train, args=(value,)) for value in (1, 2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(60)
+    (_, end, own), (begin, _, others) = sorted(recorder.intervals)
+    assert end <= begin
+    assert own == others == (gpu,)
+
+
+def test_what_is_handed_over_is_not_made_here_and_has_to_come_to_the_same_store(tmp_path: Path) -> None:
+    handed: list[Handed] = []
+
+    def make_there(there: Path) -> Callable[[Handed], None]:
+        def hand(what: Handed) -> None:
+            handed.append(what)
+            elsewhere = Running(Store(there), Site(root=there), Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
+            elsewhere.launcher = Recorder()
+            elsewhere.resolve(what.call)
+
+        return hand
+
+    def train(value: int, there: Path) -> list[Row]:
+        tracker, over = NoTracker(), {"gpu": make_there(there)}
+        present = Running(Store(tmp_path), Site(root=tmp_path), Scope(ORDER), Quiet(), tracker, hand_over=over)  # type: ignore[arg-type]
+        with engine(present):
+            make(Number(value))
+            learn(Number(value))
+        return present.rows
+
+    assert states(train(1, tmp_path)) == ["completed", "completed"]
+    assert [each.call.label for each in handed] == ["learn"]
+    assert states(train(1, tmp_path)) == ["cached", "cached"]
+    assert len(handed) == 1
+    with pytest.raises(BadConfiguration, match="REPRO_ROOT"):
+        train(2, tmp_path / "other")

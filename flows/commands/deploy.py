@@ -1,0 +1,55 @@
+"""``repro deploy``."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.display import say
+from infra.faults import BadConfiguration
+from infra.quiet import server_configured, settle
+from infra.site import Site
+
+FILE = Path(__file__).resolve().parents[2] / "prefect.yaml"
+
+
+def deploy(
+    *runs: str,
+    activate: Annotated[bool, Parameter(help="switch the schedules of these on", negative=())] = False,
+    pause: Annotated[bool, Parameter(help="switch them off", negative=())] = False,
+    notify: Annotated[
+        str,
+        Parameter(
+            help="post the end of each run, with its scores, to this address (REPRO_NOTIFY_URL); none: to nobody"
+        ),
+    ] = "",
+    file: Annotated[Path, Parameter(help="the deployments")] = FILE,
+) -> None:
+    """Bring the deployments of these runs, or of all, to the Prefect server that PREFECT_API_URL names.
+
+    Pools are made where they are missing. A second time changes nothing; a schedule stays as somebody switched it.
+
+    For example:
+
+    repro deploy
+
+    repro deploy demo multi30k-ende --activate
+
+    repro deploy --notify https://example.org/hook
+    """
+    if activate and pause:
+        raise BadConfiguration("--activate and --pause exclude each other")
+    if not file.is_file():
+        raise BadConfiguration(f"no file {str(file)!r} to take deployments from; --file names another")
+    settle(Site.named().root)
+    if not server_configured():
+        raise BadConfiguration(
+            "no Prefect server to deploy to: set PREFECT_API_URL to its address, as in http://127.0.0.1:4200/api"
+        )
+    from flows.deploying import deploy as bring
+    from flows.notifying import notify as tell
+
+    bring(file, runs, "on" if activate else "off" if pause else "as it is", say)
+    if address := notify or os.environ.get("REPRO_NOTIFY_URL", ""):
+        tell(address, say)
