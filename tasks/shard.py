@@ -2,9 +2,9 @@
 
     00000.arrow  00001.arrow  …    pair_id: string; source, target: list<uint16 or uint32>
 
-Arrow IPC files, uncompressed; pieces without bos and eos; rows in the order of ``pairs.parquet``. Ranges of its rows are
-encoded by the site's workers, to files, and written here: the bytes are the same for any number of workers. Batches of
-training and padding are not known here.
+Arrow IPC files, uncompressed; pieces without bos and eos; rows in the order of ``pairs.parquet``. Ranges of its rows
+are encoded by the site's workers, to files, and written here: the bytes are the same for any number of ranges and
+workers. Batches of training and padding are not known here.
 """
 
 import uuid
@@ -143,16 +143,16 @@ def ranges(pairs: Path) -> list[Range]:
     return found
 
 
-def read_batches(pairs: Path, rows: Range) -> Iterator[pa.RecordBatch]:
+def read_batches(pairs: Path, rows: Range, at_once: int) -> Iterator[pa.RecordBatch]:
     """``pair_id``, ``source`` and ``target`` of these rows, so many pairs at once."""
     skip, left, held = rows.skip, rows.rows, []
     with pq.ParquetFile(pairs) as file:
         columns = ["pair_id", "source", "target"]
-        for read in file.iter_batches(BATCH_PAIRS, row_groups=list(rows.groups), columns=columns):
+        for read in file.iter_batches(at_once, row_groups=list(rows.groups), columns=columns):
             held.append(read.slice(skip))
             skip = max(skip - read.num_rows, 0)
             table = pa.Table.from_batches(held)
-            while left and table.num_rows >= (count := min(BATCH_PAIRS, left)):
+            while left and table.num_rows >= (count := min(at_once, left)):
                 yield table.slice(0, count).combine_chunks().to_batches()[0]
                 table, left = table.slice(count), left - count
             held = table.to_batches()
@@ -167,13 +167,15 @@ class Encoding:
     sharding: Sharding
     folder: Path
     """Where encoded ranges lie until they are written; there, and seen by all workers."""
+    at_once: int
+    """Pairs of a record batch."""
 
     def encode(self, number: int, rows: Range) -> Path:
         """A range's pairs that stay, as pieces, to a file that is there whole or not at all."""
         encoder, path = Encoder(self.vocabulary, self.sharding), self.folder / f"{number}.arrow"
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         with pa.ipc.new_file(str(partial), encoder.schema) as file:
-            for batch in read_batches(self.pairs, rows):
+            for batch in read_batches(self.pairs, rows, self.at_once):
                 file.write_batch(encoder.encode(batch))
         return partial.replace(path)
 
@@ -191,7 +193,7 @@ def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) 
     folder.mkdir()
     todo = ranges(text)
     total, read, kept, source_pieces, target_pieces = sum(each.rows for each in todo), 0, 0, 0, 0
-    encoding = Encoding(text, vocabulary.path().absolute(), sharding, folder)
+    encoding = Encoding(text, vocabulary.path().absolute(), sharding, folder, BATCH_PAIRS)
     schema = Encoder(vocabulary.path(), sharding).schema
     with site().executor() as workers, ShardWriter(out, schema, sharding.pairs_per_shard) as writer:
         for rows, path in zip(todo, workers.each(encoding.encode, enumerate(todo)), strict=True):
