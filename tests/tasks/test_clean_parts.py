@@ -8,7 +8,7 @@ import pytest
 from dask_cluster import losing_a_worker
 from test_clean import AS_READ, corpus_of
 
-from infra.faults import BadData
+from infra.faults import BadConfiguration, BadData
 from tasks import clean, parts
 from tasks.filters import Distinct, Empty, Filters, Length, LengthRatio
 
@@ -72,6 +72,18 @@ def test_a_fault_in_a_part_leaves_as_it_is(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "out").mkdir()
     with pytest.raises(BadData, match="has 7 lines"):
         clean.clean.body(tmp_path / "out", corpus, archives, (), Filters(normalise=AS_READ))
+
+
+def test_a_rule_that_other_processes_cannot_be_handed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(Empty):
+        """Like one of a user's file that is no module."""
+
+    filters = Filters((Mine(),), AS_READ)
+    plain = digests(tmp_path / "plain", filters)
+    assert plain[0]["mine"] > 0
+    monkeypatch.setenv("REPRO_WORKERS", "2")
+    with pytest.raises(BadConfiguration, match=r"Mine cannot be sent to other processes .*REPRO_WORKERS=1"):
+        digests(tmp_path / "workers", filters)
 
 
 @pytest.mark.usefixtures("small_frames")
