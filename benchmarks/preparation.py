@@ -1,7 +1,8 @@
 """Seconds, pairs a second and memory of the preparation, stage by stage: ``python benchmarks/preparation.py --help``.
 
 The text is made first (benchmarks/text.py). Each stage then runs in a process of its own, which reports its wall and
-CPU seconds and the most memory that it ever held, mapped files counted. With --peers the cleaning takes turns with bare
+CPU seconds and the most memory that it ever held, mapped files counted; with --workers, its workers' seconds as well,
+and for each of them as much memory as the one that held most. With --peers the cleaning takes turns with bare
 polars (streaming) and pandas, which read the same files, do the same filters and write Parquet, and drop repeats by a
 64-bit value as it does; they neither number, shuffle nor keep what they reject.
 """
@@ -43,6 +44,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--pairs", type=int, default=1_000_000)
     parser.add_argument("--threads", type=int, default=1, help="of every library (1)")
+    parser.add_argument("--workers", type=int, default=1, help="processes of each stage (1)")
     parser.add_argument("--peers", action="store_true", help="clean against bare polars and pandas as well")
     parser.add_argument("--rounds", type=int, default=3, help="of the cleaning, where it has peers (3)")
     parser.add_argument("--folder", default="", help="where text and results lie for a while (the temporary folder)")
@@ -75,6 +77,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         "device": processor(),
         "pairs": chosen.pairs,
         "threads": chosen.threads,
+        "workers": chosen.workers,
         "stages": stages,
         "whole": {**whole, "pairs_per_cpu_second": chosen.pairs / whole["cpu"]},
         "cleaning": {
@@ -98,9 +101,10 @@ def again(what: str, folder: Path, chosen: argparse.Namespace) -> dict[str, Any]
     threads = str(chosen.threads)
     names = ("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "ARROW_NUM_THREADS")
     words = ["--do", what, "--folder", str(folder), "--pairs", str(chosen.pairs), "--seed", str(chosen.seed)]
+    workers = str(chosen.workers)
     done = subprocess.run(
-        [sys.executable, __file__, *words, "--threads", threads],
-        env=os.environ | dict.fromkeys(names, threads) | {"PYTHONPATH": str(HOUSE)},
+        [sys.executable, __file__, *words, "--threads", threads, "--workers", workers],
+        env=os.environ | dict.fromkeys(names, threads) | {"PYTHONPATH": str(HOUSE), "REPRO_WORKERS": workers},
         stdout=subprocess.PIPE,
         check=True,
         text=True,
@@ -119,16 +123,22 @@ def part(chosen: argparse.Namespace) -> dict[str, Any]:
 
         write_text(folder, chosen.pairs, chosen.seed)
         return {}
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), cpu_seconds()
     facts = {"learn_bpe": learn, "shard": shards, "encode": encode}.get(chosen.do, cleaners.CLEANERS.get(chosen.do))
     assert facts, chosen.do
     found = facts(folder)
+    most = [resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
         **found,
         "wall": time.perf_counter() - wall,
-        "cpu": time.process_time() - cpu,
-        "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+        "cpu": cpu_seconds() - cpu,
+        "mib": (most[0] + most[1] * (chosen.workers if chosen.workers > 1 else 0)) >> 10,
     }
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those it has waited for."""
+    return sum(os.times()[:4])
 
 
 def learn(folder: Path) -> dict[str, Any]:
@@ -179,7 +189,9 @@ def encode(folder: Path) -> dict[str, Any]:
 
 def table(report: Mapping[str, Any]) -> str:
     """The report for people."""
-    what = f"{report['pairs']:,} pairs, {report['threads']} thread(s), {report['device']}"
+    what = (
+        f"{report['pairs']:,} pairs, {report['threads']} thread(s), {report['workers']} worker(s), {report['device']}"
+    )
     rows = [["", "seconds", "CPU seconds", "pairs/s", "pairs/CPU s", "peak memory"]]
     for stage in STAGES[:3]:
         row = report["stages"][stage]

@@ -74,7 +74,7 @@ def readable(piece: str) -> str:
     r"""A byte-level piece as a person reads it: ``Ġdog`` is ``▁dog``, half a character is ``\xc3``."""
     if piece in SPECIALS:
         return piece
-    text = bytes(_BYTES[c] for c in piece).decode("utf-8", errors="backslashreplace")
+    text = bytes(BYTES[c] for c in piece).decode("utf-8", errors="backslashreplace")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text.replace(" ", "▁"))
 
 
@@ -85,8 +85,9 @@ def _byte_of_symbol() -> dict[str, int]:
     return {chr(b): b for b in itself} | {chr(256 + n): b for n, b in enumerate(others)}
 
 
-_BYTES = _byte_of_symbol()
-assert set(_BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
+BYTES = _byte_of_symbol()
+"""The byte that each character of a piece stands for."""
+assert set(BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
 
 
 def _load(path: Path) -> Tokenizer:

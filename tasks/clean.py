@@ -11,8 +11,10 @@ large the corpus; the result is the same for any number of parts and workers:
 4. each bucket is sorted, and written here.
 """
 
+import pickle
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from infra.executor import Workers
-from infra.faults import BadData
+from infra.faults import BadConfiguration, BadData
 from infra.store import Artifact
 from tasks import reading
 from tasks.corpora import Corpus, Part
@@ -49,6 +51,19 @@ def _excluded(exclude: tuple[Artifact, ...], normalise: Normalise) -> dict[str, 
 def _read(part: Part, archives: Mapping[str, Artifact]) -> Iterator[pl.DataFrame]:
     source, target = (archives[text.file.path].path() / text.file.name for text in (part.source, part.target))
     return reading.read((part.source, part.target), (source, target))
+
+
+def _check_sendable(filters: Filters, workers: Workers) -> None:
+    """BadConfiguration naming a rule that other processes cannot be handed: a class of a file that is no module."""
+    # A Dask cluster is sent the code of such a class as well.
+    for rule in filters.rules if isinstance(workers.executor, ProcessPoolExecutor) else ():
+        try:
+            pickle.dumps(rule)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise BadConfiguration(
+                f"filters.rules: {type(rule).__qualname__} cannot be sent to other processes ({error}); define the "
+                f"class in a module that Python can import, or set REPRO_WORKERS=1"
+            ) from error
 
 
 def _frames(corpus: Corpus, archives: Mapping[str, Artifact], parts: Parts, apart: bool) -> Iterator[tuple[Any, ...]]:
@@ -116,6 +131,7 @@ def cleaned(
     parts = Parts(folder, filters, excluded, 1 + total // BUCKET_BYTES, 1 + total // PART_BYTES)
     with ExitStack() as stack:
         workers = stack.enter_context(site().executor())
+        _check_sendable(filters, workers)
         kept = _Parquet(out / "pairs.parquet", KEPT, stack)
         rejected = _Parquet(out / "rejected.parquet", REJECTED, stack)
         judged: list[np.ndarray] = []

@@ -6,6 +6,7 @@ class here. Nothing is read or written here.
 """
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
@@ -212,16 +213,16 @@ class NotIn(_Named):
         return ~pl.col(KNOWN)
 
 
-class AcrossPairs:
+class AcrossPairs(ABC):
     """A rule that looks at pairs together: those with the same first value, wherever they stand in the corpus."""
 
+    @abstractmethod
     def values(self) -> tuple[pl.Expr, ...]:
         """Named 64-bit numbers of a pair; pairs that differ in the first have nothing to do with each other."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stays(self) -> pl.Expr:
         """True for a pair that stays, over the values of all pairs that earlier rules left, in reading order."""
-        raise NotImplementedError
 
     def keep(self) -> pl.Expr:
         """The same over a frame of pairs."""

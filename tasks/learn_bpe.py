@@ -6,26 +6,29 @@
 stands in ``model.bpe``; nothing here knows how they are trained on.
 """
 
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from infra.faults import BadConfiguration, BadData
 from infra.store import Artifact
-from model.bpe import SOURCE_FILE, SPECIALS, TARGET_FILE, UNK, Pieces
+from model.bpe import BYTES, SOURCE_FILE, SPECIALS, TARGET_FILE, UNK, Pieces
 from model.fields import require
-from tasks.chunks import count_chunks
+from tasks.chunks import count_chunks, count_corpus
+from tasks.filters import SIDES
 from tasks.merges import learn_merges
-from tasks.stage import Facts, progress, stage
+from tasks.parts import read_batch
+from tasks.stage import Facts, progress, site, stage
 
 SMALLEST = len(SPECIALS) + 256
 """Specials and bytes: with fewer entries some text could not be written."""
-BATCH_PAIRS = 50_000
 SAMPLE_PAIRS = 10_000
 """Pairs over which pieces per word are counted; the corpus is shuffled, so the first ones stand for all."""
 
@@ -67,11 +70,15 @@ def learn(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
 
     The pieces are those that ``tokenizers.trainers.BpeTrainer`` would find.
     """
+    return learn_from([count_chunks(untrained(vocabulary), batches)], vocabulary)
+
+
+def learn_from(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
+    """The same from counted chunks."""
     tokenizer = untrained(vocabulary)
-    counts = count_chunks(tokenizer, batches)
     first = (*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet()))
     say = partial(progress, text="pieces learnt")
-    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, say)
+    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, BYTES, say)
     if len(learnt.vocabulary) < vocabulary.size:
         raise BadConfiguration(
             f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {len(learnt.vocabulary)} pieces "
@@ -80,17 +87,6 @@ def learn(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
     tokenizer.model = models.BPE(learnt.vocabulary, learnt.merges, unk_token=SPECIALS[UNK])
     tokenizer.add_special_tokens(list(SPECIALS))
     return tokenizer
-
-
-def read_lines(pairs: Path, columns: tuple[str, ...]) -> Iterator[pa.Array]:
-    """The text columns of ``pairs.parquet``, a batch and a column at a time, so that memory stays flat."""
-    with pq.ParquetFile(pairs) as file:
-        total, done = file.metadata.num_rows, 0
-        for batch in file.iter_batches(BATCH_PAIRS, columns=list(columns)):
-            for column in columns:
-                yield batch.column(column).cast(pa.string())
-            done += batch.num_rows
-            progress(done, total, "pairs read")
 
 
 def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
@@ -107,11 +103,17 @@ def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary) -> Facts:
     sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)
     if sample is None:
         raise BadData(f"{pairs} holds no pairs to learn pieces from")
-    if vocabulary.joint:
-        learn(read_lines(pairs, ("source", "target")), vocabulary).save(str(out / SOURCE_FILE), pretty=False)
-    else:
-        learn(read_lines(pairs, ("source",)), vocabulary).save(str(out / SOURCE_FILE), pretty=False)
-        learn(read_lines(pairs, ("target",)), vocabulary).save(str(out / TARGET_FILE), pretty=False)
+    sides = {SOURCE_FILE: SIDES} if vocabulary.joint else {SOURCE_FILE: SIDES[:1], TARGET_FILE: SIDES[1:]}
+    scratch = out / "counts"
+    scratch.mkdir()
+    with site().executor() as workers:
+        counts = {
+            file: count_corpus(pairs, columns, untrained(vocabulary), scratch / file, workers)
+            for file, columns in sides.items()
+        }
+    for file, parts in counts.items():
+        learn_from((read_batch([part]) for part in parts), vocabulary).save(str(out / file), pretty=False)
+    shutil.rmtree(scratch)
     pieces = Pieces.load(out)
     return {
         "size": pieces.source_size,

@@ -1,26 +1,25 @@
 """The merges of a byte-level BPE vocabulary (Sennrich et al. 2016) from how often each word occurs.
 
-In come distinct words, spelt in the tokenizer's alphabet, with their counts; out come vocabulary and merges, those that
+In come distinct chunks of text with their counts; out come vocabulary and merges, those that
 ``tokenizers.trainers.BpeTrainer`` finds over the running text. That one takes no counts and reads every line again.
 
-All words lie end to end in arrays, each symbol linked to its neighbours. A merge looks at the places of one pair and
-at what stands beside them, however many words there are. How text becomes words is not known here.
+A merge looks at the places of one pair and at what stands beside them, however many chunks there are
+(``tasks.cells``). Only pairs that occur often enough to be merged soon are kept with their places: the others are
+parked as two numbers each, until the commonest pair left is no commoner than they are. How text is cut is not known
+here.
 """
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
 
-Integers = NDArray[np.int64]
+from tasks.cells import SHIFT, Cells, Integers, Pairs
 
-NONE = -1
-"""No neighbour; no symbol any more."""
-SHIFT = 32
-"""A pair as one number: its first symbol above so many bits, its second below."""
+FALL = 8
+"""How many times rarer than the commonest pair left a pair may be to be kept with its places."""
 PROGRESS_MERGES = 500
 
 
@@ -36,138 +35,107 @@ def _silent(done: int, total: int) -> None: ...
 
 
 def learn_merges(
-    counts: Mapping[str, int],
+    counts: Iterable[pl.DataFrame],
     size: int,
     min_frequency: int,
     first: Sequence[str],
+    letters: Mapping[str, int],
     say: Callable[[int, int], None] = _silent,
 ) -> Learnt:
     """At most ``size`` pieces: ``first`` (specials and the alphabet), then the commonest pair merged, again and again.
 
-    Of equally common pairs the one with the lower ids goes first. Ends early where no pair occurs ``min_frequency``
-    times. Every character of the words must be among ``first``. ``say`` hears of pieces found and wanted.
+    ``counts`` are distinct chunks and how often each occurs (``chunk`` and ``count``), in as many frames as you like;
+    ``letters`` are the pieces of a single byte, with it. Of equally common pairs the one with the lower ids goes first.
+    Ends early where no pair occurs ``min_frequency`` times. ``say`` hears of pieces found and wanted.
     """
     pieces = list(first)
     ids = {piece: number for number, piece in enumerate(pieces)}
-    symbols = Symbols.of(counts, ids)
+    most = max(size, len(pieces))
+    of_byte = np.full(256, most)
+    for piece, byte in letters.items():
+        of_byte[byte] = ids[piece]
+    frames = (frame.sort("count", descending=True) for frame in counts)
+    cells = Cells.of(((frame["chunk"].to_arrow(), frame["count"].to_numpy()) for frame in frames), of_byte, most)
     merges: list[tuple[str, str]] = []
-    frequency: dict[int, int] = {}
-    places: list[Integers] = []
-    queue: list[tuple[int, int, int]] = []
-
-    def offer(pairs: dict[int, Integers]) -> None:
-        for pair, where in pairs.items():
-            if frequency[pair] > 0:
-                heapq.heappush(queue, (-frequency[pair], pair, len(places)))
-                places.append(where)
-
-    keys, totals, found = grouped(*symbols.pairs())
-    frequency.update(zip(keys, totals, strict=True))
-    offer(dict(zip(keys, found, strict=True)))
-    while len(ids) < size and queue:
-        count, pair, number = heapq.heappop(queue)
-        if -count != frequency[pair]:
-            if frequency[pair] > 0:
-                heapq.heappush(queue, (-frequency[pair], pair, number))
-            continue
-        if -count < min_frequency:
+    offers = Offers(cells, len(pieces))
+    while len(ids) < size and (offer := offers.commonest()):
+        count, pair, where = offer
+        if count < min_frequency:
             break
         a, b = pair >> SHIFT, pair & ((1 << SHIFT) - 1)
         merges.append((pieces[a], pieces[b]))
-        # The same piece can come about in two ways; it is one entry then.
+        # A special that is spelt out in the text has its id already.
         new = ids.setdefault(pieces[a] + pieces[b], len(pieces))
         if new == len(pieces):
             pieces.append(pieces[a] + pieces[b])
-        lost, gained = symbols.merge(a, b, new, places[number])
-        places[number] = places[0][:0]
-        for key, total in zip(*grouped(*lost)[:2], strict=True):
-            frequency[key] -= total
-        keys, totals, found = grouped(*gained)
-        for key, total in zip(keys, totals, strict=True):
-            frequency[key] = frequency.get(key, 0) + total
-        offer(dict(zip(keys, found, strict=True)))
+        offers.change(*cells.merge(a, b, new, where))
         if len(merges) % PROGRESS_MERGES == 0:
             say(len(ids), size)
     return Learnt(ids, merges)
 
 
-class Symbols:
-    """The words' symbols end to end, each with its neighbours and the count of its word."""
+class Offers:
+    """Pairs that may be merged, commonest first, then by their ids; exactly as if all were kept.
 
-    def __init__(self, symbol: Integers, weight: Integers, starts: Integers) -> None:
-        self.symbol, self.weight = symbol, weight
-        size = len(symbol)
-        self.before, self.after = np.arange(size) - 1, np.arange(size) + 1
-        self.before[starts] = NONE
-        self.after[starts[1:] - 1] = NONE
-        self.after[size - 1 :] = NONE
-        self._marked = np.zeros(size, np.bool_)
+    A pair is offered, with its places, once: by the words as they come or by the merge that made the later of its
+    symbols. From then on it only becomes rarer, so that one with fewer than ``_floor`` occurrences may wait, parked,
+    until what is left is no commoner.
+    """
 
-    @classmethod
-    def of(cls, counts: Mapping[str, int], ids: Mapping[str, int]) -> "Symbols":
-        words = [word for word in counts if word]
-        lengths = np.fromiter(map(len, words), np.int64, len(words))
-        points = np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
-        table = np.full(int(points.max(initial=0)) + 1, NONE, np.int64)
-        for piece, number in ids.items():
-            if len(piece) == 1 and ord(piece) < len(table):
-                table[ord(piece)] = number
-        weights = np.fromiter((counts[word] for word in words), np.int64, len(words))
-        return cls(table[points], np.repeat(weights, lengths), np.cumsum(lengths) - lengths)
+    def __init__(self, cells: Cells, alphabet: int) -> None:
+        self._cells = cells
+        self._frequency: dict[int, int] = {}
+        self._places: dict[int, Integers] = {}
+        self._queue: list[tuple[int, int]] = []
+        """Occurrences when last looked at, negative, and the pair."""
+        keys, totals = cells.totals(alphabet)
+        self._parked = [(keys, totals)]
+        """Pairs, and how often each occurred when it was offered."""
+        self._floor = 1 + int(totals.max(initial=0))
 
-    def pairs(self) -> tuple[Integers, Integers, Integers]:
-        """Every pair of neighbours: as a number, its weight and the place of its first symbol."""
-        return self._pairs_at(np.flatnonzero(self.after != NONE))
+    def commonest(self) -> tuple[int, int, Integers] | None:
+        """How often it occurs, the pair, and its places; it is offered no more."""
+        while True:
+            top = -self._queue[0][0] if self._queue else 0
+            if top < self._floor and self._parked:
+                self._lower(top)
+            elif not self._queue:
+                return None
+            else:
+                count, pair = heapq.heappop(self._queue)
+                if -count == self._frequency[pair]:
+                    return -count, pair, self._places.pop(pair)
+                self._push(pair)
 
-    def merge(
-        self, a: int, b: int, new: int, places: Integers
-    ) -> tuple[tuple[Integers, Integers, Integers], tuple[Integers, Integers, Integers]]:
-        """Make ``new`` of each ``a b`` at these places, if it still stands there, from left to right.
+    def change(self, lost: Pairs, gained: Pairs) -> None:
+        """A merge took pairs away and made others."""
+        frequency = self._frequency
+        for key, total in zip(lost.keys.tolist(), lost.totals.tolist(), strict=True):
+            if key in frequency:
+                frequency[key] -= total
+        kept = gained.totals >= self._floor
+        if not kept.all():
+            self._parked.append((gained.keys[~kept], gained.totals[~kept]))
+        for at in np.flatnonzero(kept).tolist():
+            self._keep(gained, at)
 
-        The pairs with neighbours that this takes away and those that it makes, as ``pairs`` gives them.
-        """
-        after, before, symbol, marked = self.after, self.before, self.symbol, self._marked
-        second = after[places]
-        stands = (symbol[places] == a) & (second != NONE) & (symbol[second] == b)
-        first = places[stands]
-        if a == b:
-            first = every_other(np.sort(first), after)
-        second = after[first]
-        left, right = before[first], after[second]
-        # A pair between two places that both merge is taken away, and made, once.
-        marked[second] = True
-        left = left[(left != NONE) & ~marked[left]]
-        marked[second] = False
-        joined = right != NONE
-        lost = self._pairs_at(np.concatenate((left, second[joined])))
-        symbol[first], symbol[second] = new, NONE
-        after[first] = right
-        before[right[joined]] = first[joined]
-        return lost, self._pairs_at(np.concatenate((left, first[joined])))
+    def _lower(self, top: int) -> None:
+        """Let the floor fall, and keep what is not below it any more."""
+        keys, totals = (np.concatenate(part) for part in zip(*self._parked, strict=True))
+        self._floor = max(max(top, int(totals.max(initial=0))) // FALL, 1)
+        out = totals >= self._floor
+        self._parked = [(keys[~out], totals[~out])] if not out.all() else []
+        standing = self._cells.find(np.sort(keys[out])) if out.any() else Pairs.none()
+        for at in np.flatnonzero(standing.totals).tolist():
+            self._keep(standing, at)
 
-    def _pairs_at(self, first: Integers) -> tuple[Integers, Integers, Integers]:
-        keys = (self.symbol[first] << SHIFT) | self.symbol[self.after[first]]
-        return keys, self.weight[first], first
+    def _keep(self, pairs: Pairs, at: int) -> None:
+        pair = int(pairs.keys[at])
+        self._frequency[pair], self._places[pair] = int(pairs.totals[at]), pairs.places(at)
+        self._push(pair)
 
-
-def every_other(places: Integers, after: Integers) -> Integers:
-    """Of runs such as the three pairs in ``aaaa`` the first, third … (rising ``places`` of ``a a``)."""
-    if len(places) < 2:
-        return places
-    follows = np.concatenate(([False], after[places[:-1]] == places[1:]))
-    index = np.arange(len(places))
-    start = np.maximum.accumulate(np.where(follows, 0, index))
-    odd: Integers = places[(index - start) % 2 == 0]
-    return odd
-
-
-def grouped(keys: Integers, weights: Integers, places: Integers) -> tuple[list[int], list[int], list[Integers]]:
-    """Distinct keys, rising, with the sum of their weights and their places."""
-    if not len(keys):
-        return [], [], []
-    order = np.argsort(keys, kind="stable")
-    keys, places = keys[order], places[order]
-    begins = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-    totals = np.add.reduceat(weights[order], begins)
-    bounds = [*begins.tolist(), len(keys)]
-    return keys[begins].tolist(), totals.tolist(), [places[b:e] for b, e in pairwise(bounds)]
+    def _push(self, pair: int) -> None:
+        if self._frequency[pair] > 0:
+            heapq.heappush(self._queue, (-self._frequency[pair], pair))
+        else:
+            del self._frequency[pair], self._places[pair]

@@ -2,10 +2,12 @@
 
     00000.arrow  00001.arrow  …    pair_id: string; source, target: list<uint16 or uint32>
 
-Arrow IPC files, uncompressed; pieces without bos and eos; rows in the order of ``pairs.parquet``. Batches and
-padding are not known here.
+Arrow IPC files, uncompressed; pieces without bos and eos; rows in the order of ``pairs.parquet``. Ranges of its rows
+are encoded by the site's workers, to files, and written here: the bytes are the same for any number of ranges and
+workers. Batches of training and padding are not known here.
 """
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,8 @@ from infra.faults import BadData
 from infra.store import Artifact
 from model.bpe import Pieces
 from model.fields import require
-from tasks.stage import Facts, progress, stage
+from tasks.chunks import RANGE_PAIRS, row_groups
+from tasks.stage import Facts, progress, site, stage
 from tasks.words import Ragged, WordTable
 
 BATCH_PAIRS = 50_000
@@ -112,14 +115,69 @@ class ShardWriter:
             self._file.close()
 
 
-def read_batches(pairs: Path) -> Iterator[pa.RecordBatch]:
-    """``pair_id``, ``source`` and ``target`` of ``pairs.parquet``, so many pairs at once; says how far it is."""
+@dataclass(frozen=True)
+class Range:
+    """Rows of ``pairs.parquet`` that are encoded in one go."""
+
+    groups: tuple[int, ...]
+    """The row groups in which they are."""
+    skip: int
+    """Rows of these that come before."""
+    rows: int
+
+
+def ranges(pairs: Path) -> list[Range]:
+    """All rows, in order. Each range but the last is a multiple of BATCH_PAIRS, so that batches are what they would be
+    if the file were read in one go."""
     with pq.ParquetFile(pairs) as file:
-        total, done = file.metadata.num_rows, 0
-        for batch in file.iter_batches(BATCH_PAIRS, columns=["pair_id", "source", "target"]):
-            yield batch
-            done += batch.num_rows
-            progress(done, total, "pairs")
+        metadata = file.metadata
+    ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
+    found, begin = [], 0
+    for groups in row_groups(metadata, RANGE_PAIRS):
+        end = min(-(-int(ends[groups[-1]]) // BATCH_PAIRS) * BATCH_PAIRS, metadata.num_rows)
+        if end > begin:
+            first, last = np.searchsorted(ends, begin, side="right"), np.searchsorted(ends, end)
+            before = int(ends[first - 1]) if first else 0
+            found.append(Range(tuple(range(first, last + 1)), begin - before, end - begin))
+            begin = end
+    return found
+
+
+def read_batches(pairs: Path, rows: Range, at_once: int) -> Iterator[pa.RecordBatch]:
+    """``pair_id``, ``source`` and ``target`` of these rows, so many pairs at once."""
+    skip, left, held = rows.skip, rows.rows, []
+    with pq.ParquetFile(pairs) as file:
+        columns = ["pair_id", "source", "target"]
+        for read in file.iter_batches(at_once, row_groups=list(rows.groups), columns=columns):
+            held.append(read.slice(skip))
+            skip = max(skip - read.num_rows, 0)
+            table = pa.Table.from_batches(held)
+            while left and table.num_rows >= (count := min(at_once, left)):
+                yield table.slice(0, count).combine_chunks().to_batches()[0]
+                table, left = table.slice(count), left - count
+            held = table.to_batches()
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The encoding of ranges of rows. A value that other processes are handed."""
+
+    pairs: Path
+    vocabulary: Path
+    sharding: Sharding
+    folder: Path
+    """Where encoded ranges lie until they are written; there, and seen by all workers."""
+    at_once: int
+    """Pairs of a record batch."""
+
+    def encode(self, number: int, rows: Range) -> Path:
+        """A range's pairs that stay, as pieces, to a file that is there whole or not at all."""
+        encoder, path = Encoder(self.vocabulary, self.sharding), self.folder / f"{number}.arrow"
+        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+        with pa.ipc.new_file(str(partial), encoder.schema) as file:
+            for batch in read_batches(self.pairs, rows, self.at_once):
+                file.write_batch(encoder.encode(batch))
+        return partial.replace(path)
 
 
 def _lists(rows: Ragged, kind: pa.DataType) -> pa.Array:
@@ -130,16 +188,26 @@ def _lists(rows: Ragged, kind: pa.DataType) -> pa.Array:
 @stage(version=1)
 def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) -> Facts:
     """Write the pieces of ``pairs.parquet`` as shards, those pairs left out that are beyond the limits."""
-    read = kept = source_pieces = target_pieces = 0
-    encoder = Encoder(vocabulary.path(), sharding)
-    with ShardWriter(out, encoder.schema, sharding.pairs_per_shard) as writer:
-        for batch in read_batches(pairs.path() / "pairs.parquet"):
-            encoded = encoder.encode(batch)
-            writer.write(encoded)
-            read += batch.num_rows
-            kept += encoded.num_rows
-            source_pieces += len(encoded.column("source").flatten())
-            target_pieces += len(encoded.column("target").flatten())
+    text = (pairs.path() / "pairs.parquet").absolute()
+    folder = (out / "encoded").absolute()
+    folder.mkdir()
+    todo = ranges(text)
+    total, read, kept, source_pieces, target_pieces = sum(each.rows for each in todo), 0, 0, 0, 0
+    encoding = Encoding(text, vocabulary.path().absolute(), sharding, folder, BATCH_PAIRS)
+    schema = Encoder(vocabulary.path(), sharding).schema
+    with site().executor() as workers, ShardWriter(out, schema, sharding.pairs_per_shard) as writer:
+        for rows, path in zip(todo, workers.each(encoding.encode, enumerate(todo)), strict=True):
+            with pa.memory_map(str(path)) as mapped:
+                file = pa.ipc.open_file(mapped)
+                for encoded in map(file.get_batch, range(file.num_record_batches)):
+                    writer.write(encoded)
+                    kept += encoded.num_rows
+                    source_pieces += len(encoded.column("source").flatten())
+                    target_pieces += len(encoded.column("target").flatten())
+            path.unlink()
+            read += rows.rows
+            progress(read, total, "pairs")
+    folder.rmdir()
     if not kept:
         raise BadData(f"none of {read} pairs is within the limits in pieces: {sharding}")
     return {

@@ -1,26 +1,17 @@
 """The artifact is the same, byte for byte, for any number of parts, buckets' rows and workers, also when one dies."""
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from dask_cluster import losing_a_worker
 from test_clean import AS_READ, corpus_of
 
-from infra.faults import BadData
-from infra.processes import die_with_parent
+from infra.faults import BadConfiguration, BadData
 from tasks import clean, parts
 from tasks.filters import Distinct, Empty, Filters, Length, LengthRatio
 
-HOUSE = Path(__file__).resolve().parents[2]
 FILTERS = Filters((Empty(), Length(1, 12), Distinct("source"), LengthRatio(4.0), Distinct(near=True)))
 PAIRS = 3_000
 
@@ -55,10 +46,14 @@ def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parts_and_workers_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = digests(tmp_path / "plain")
     assert min(plain[0].values()) > 0, "every rule has work"
-    monkeypatch.setattr(clean, "PART_BYTES", 5_000)
+    text = sum(path.stat().st_size for path in (tmp_path / "plain/in").rglob("*") if path.is_file())
+    monkeypatch.setattr(clean, "PART_BYTES", text // 15)
+    made: list[int] = []
+    monkeypatch.setattr(clean, "Parts", lambda *of: made.append(of[-1]) or parts.Parts(*of))
     assert digests(tmp_path / "parts") == plain
-    monkeypatch.setenv("REPRO_WORKERS", "2")
+    monkeypatch.setenv("REPRO_WORKERS", "4")
     assert digests(tmp_path / "workers") == plain
+    assert made == [16, 16]
 
 
 def test_a_part_meets_every_pair_of_its_hash(tmp_path: Path) -> None:
@@ -79,87 +74,21 @@ def test_a_fault_in_a_part_leaves_as_it_is(tmp_path: Path, monkeypatch: pytest.M
         clean.clean.body(tmp_path / "out", corpus, archives, (), Filters(normalise=AS_READ))
 
 
-SLOW = """
-import os, sys, time
-sys.path[:0] = {path!r}
-from pathlib import Path
-import tasks.parts as parts
-judge = getattr(parts, "judge", parts.Parts.judge)
-parts.judge = judge  # Dask reads this more than once
-def slowly(self, number, *rest):
-    # The first worker to come here says who it is, and is killed while it works.
-    try:
-        told = os.open({told!r}, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-    except FileExistsError:
-        return judge(self, number, *rest)
-    os.write(told, str(os.getpid()).encode())
-    os.close(told)
-    time.sleep(600)
-parts.Parts.judge = slowly
-"""
+def test_a_rule_that_other_processes_cannot_be_handed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(Empty):
+        """Like one of a user's file that is no module."""
 
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """The address of a Dask scheduler with two worker processes, and a file that the one to be killed writes."""
-    pytest.importorskip("distributed")
-    told, address, preload = tmp_path / "told", tmp_path / "scheduler.json", tmp_path / "slow.py"
-    preload.write_text(SLOW.format(path=[str(HOUSE)], told=str(told)))
-    environment = os.environ | {"PYTHONPATH": str(HOUSE)}
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*words: str) -> None:
-        command = [sys.executable, "-m", "distributed.cli." + words[0], *words[1:]]
-        started.append(subprocess.Popen(command, env=environment, preexec_fn=die_with_parent(), cwd=tmp_path))
-
-    def until(holds: Any) -> None:
-        deadline = time.monotonic() + 120
-        while not holds():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-    try:
-        start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", f"--scheduler-file={address}")
-        until(address.exists)
-        for name in ("one", "two"):
-            words = (
-                "--no-dashboard",
-                "--no-nanny",
-                "--local-directory=.",
-                "--nthreads=1",
-                f"--name={name}",
-                f"--preload={preload}",
-            )
-            start("dask_worker", f"--scheduler-file={address}", *words)
-        from distributed import Client
-
-        with Client(scheduler_file=str(address), set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=120)
-        yield json.loads(address.read_text())["address"], told
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+    filters = Filters((Mine(),), AS_READ)
+    plain = digests(tmp_path / "plain", filters)
+    assert plain[0]["mine"] > 0
+    monkeypatch.setenv("REPRO_WORKERS", "2")
+    with pytest.raises(BadConfiguration, match=r"Mine cannot be sent to other processes .*REPRO_WORKERS=1"):
+        digests(tmp_path / "workers", filters)
 
 
 @pytest.mark.usefixtures("small_frames")
-def test_a_worker_of_a_cluster_that_is_killed_does_not_show(
-    tmp_path: Path, cluster: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import threading
-
+def test_a_worker_of_a_cluster_that_is_killed_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = digests(tmp_path / "plain")
-    address, told = cluster
-    killed: list[int] = []
-
-    def kill() -> None:
-        while not (told.exists() and told.read_text()):
-            time.sleep(0.05)
-        killed.append(int(told.read_text()))
-        os.kill(killed[0], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill, daemon=True)
-    killer.start()
-    monkeypatch.setenv("REPRO_DASK", address)
-    assert digests(tmp_path / "cluster") == plain
-    assert killed
+    with losing_a_worker(tmp_path / "dask", "tasks.parts", "Parts", "judge") as address:
+        monkeypatch.setenv("REPRO_DASK", address)
+        assert digests(tmp_path / "cluster") == plain

@@ -12,7 +12,8 @@ import pytest
 from infra.faults import BadConfiguration, BadData
 from infra.store import Artifact
 from model.bpe import SPECIALS, Pieces
-from tasks.learn_bpe import Vocabulary, learn_bpe, read_lines
+from tasks.chunks import read_lines
+from tasks.learn_bpe import Vocabulary, learn_bpe
 
 SOURCE = [f"The {n}th Dog runs ﬁve times over meadow {n * 7}" for n in range(300)]
 TARGET = [f"Der {n}. Hund läuft fünfmal über Wiese {n * 7}" for n in range(300)]
@@ -90,8 +91,8 @@ def test_the_file_is_one_that_fast_tokenizers_load(tmp_path: Path) -> None:
 
 
 def test_lines_come_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.learn_bpe.BATCH_PAIRS", 64)
+    monkeypatch.setattr("tasks.chunks.BATCH_PAIRS", 64)
     text = corpus(tmp_path / "corpus")
-    batches = list(read_lines(text.path() / "pairs.parquet", ("source", "target")))
+    batches = list(read_lines(text.path() / "pairs.parquet", ("source", "target"), (0,)))
     assert max(len(batch) for batch in batches) == 64
     assert sorted(chain.from_iterable(batch.to_pylist() for batch in batches)) == sorted(SOURCE + TARGET)

@@ -1,16 +1,18 @@
 """Words encoded once give the same ids as whole lines, whatever the white space and the normaliser."""
 
+import random
 from collections import Counter
 from itertools import chain
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from tasks.chunks import count_chunks
+from tasks.chunks import PLAIN, count_chunks, cut, text_of, together
 from tasks.learn_bpe import Vocabulary, learn
 from tasks.words import Ragged, WordTable
 
@@ -105,6 +107,20 @@ def test_chunks_are_counted_as_in_whole_lines(name: str, lines: list[str]) -> No
     expected: Counter[str] = Counter()
     for line in lines:
         text = tokenizer.normalizer.normalize_str(line)
-        expected.update(chunk for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
+        expected.update(text_of(chunk) for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
     halves = [pa.array(half, pa.string()) for half in (lines[: len(lines) // 2], lines[len(lines) // 2 :])]
-    assert count_chunks(tokenizer, halves) == expected
+    assert dict(count_chunks(tokenizer, halves).iter_rows()) == expected
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_plain_words_are_cut_as_the_tokenizer_cuts(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    chance = random.Random(1)
+    words = [*PLAIN, *(f"a{c}'s1" for c in PLAIN), "don't", "'S", "'ll'd", "we'Re"]
+    words += ["".join(chance.choices(PLAIN, k=chance.randint(1, 9))) for _ in range(3_000)]
+    expected: Counter[str] = Counter()
+    for word in words:
+        text = tokenizer.normalizer.normalize_str(word)
+        expected.update(text_of(chunk) for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
+    found = together(list(cut(tokenizer, pl.DataFrame({"chunk": words, "count": 1}).cast({"count": pl.Int64}))))
+    assert dict(found.iter_rows()) == expected
