@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.locks import held
+from infra.service import credentials
 
 SQLITE_SECONDS = 60
 """How long a process waits for others that write to the same SQLite file."""
@@ -27,6 +28,7 @@ def client(uri: str) -> Any:
         ("MLFLOW_HTTP_REQUEST_TIMEOUT", "30"),
     ):
         os.environ.setdefault(variable, value)
+    credentials.offer()
     from mlflow import MlflowClient
 
     for name in ("mlflow", "alembic"):

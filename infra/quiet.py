@@ -8,21 +8,32 @@ import os
 import tomllib
 from pathlib import Path
 
+from infra.service import addresses, credentials
+
+SILENT = {
+    "DO_NOT_TRACK": "true",  # the word: MLflow does not take 1
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+}
+"""For everything that this project starts."""
+
 
 def settle(root: Path) -> None:
-    """Set what Prefect and MLflow read from the environment; their state goes below ``root``."""
+    """Set what Prefect and MLflow read from the environment; their state goes below ``root``, whose service is used."""
     settings = {
-        "DO_NOT_TRACK": "true",  # the word: MLflow does not take 1
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        **SILENT,
         # Our own display says what happens; the run's page has the log.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
     }
-    if not server_configured() and "PREFECT_HOME" not in os.environ:
-        home = root.absolute() / "prefect"
-        home.mkdir(parents=True, exist_ok=True)  # Prefect makes the last folder only
-        settings["PREFECT_HOME"] = str(home)
+    if not server_configured():
+        if "PREFECT_HOME" not in os.environ:
+            home = root.absolute() / "prefect"
+            home.mkdir(parents=True, exist_ok=True)  # Prefect makes the last folder only
+            settings["PREFECT_HOME"] = str(home)
+        if served := addresses.in_force(root):
+            os.environ["PREFECT_API_URL"] = served.prefect
+    credentials.offer()
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     logging.getLogger("mlflow").setLevel(logging.ERROR)
