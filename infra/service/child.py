@@ -33,7 +33,7 @@ def main(folder: Path, name: str) -> int:
     if program.after:
         wait_for(program.after)
     process = subprocess.Popen(
-        words_of(program, os.environ),
+        words_of(service, program, os.environ),
         stdin=subprocess.DEVNULL,
         preexec_fn=die_with_parent(),
         env=environment_of(service, program, os.environ),

@@ -50,12 +50,10 @@ def programs(service: Service) -> tuple[Program, ...]:
     """Both servers and the workers, servers first."""
     at, python = service.addresses, sys.executable
     prefect = ("prefect", "server", "start", "--host", service.host, "--port", str(service.prefect_port))
-    kept = ("--artifacts-destination", str(service.place / "mlflow-artifacts"))
-    mlflow = ("mlflow", "server", "--host", service.host, "--port", str(service.mlflow_port), *kept)
+    mlflow = ("mlflow", "server", "--host", service.host, "--port", str(service.mlflow_port))
     ui, alive = at.prefect.removesuffix("/api"), f"{at.prefect}/health"
     servers = (
         Program("prefect", (python, "-m", *prefect), alive, ui),
-        # The form with users is asked for in _mlflow, as it depends on the environment.
         Program("mlflow", (python, "-m", *mlflow), f"{at.mlflow}/health", at.mlflow),
     )
     workers = []
@@ -109,10 +107,17 @@ def environment_of(service: Service, program: Program, outer: Mapping[str, str])
     return {name: value for name, value in outer.items() if name not in secrets} | made
 
 
-def words_of(program: Program, outer: Mapping[str, str]) -> tuple[str, ...]:
-    """The command, as credentials ask for it."""
-    with_users = program.name == "mlflow" and credentials.configured(outer)
-    return (*program.words, "--app-name", "basic-auth") if with_users else program.words
+def words_of(service: Service, program: Program, outer: Mapping[str, str]) -> tuple[str, ...]:
+    """The command, as credentials and databases ask for it."""
+    if program.name != "mlflow":
+        return program.words
+    artifacts = service.place / "mlflow-artifacts"
+    # An experiment keeps the place of its artifacts for good. A path also suits runs that open the SQLite file themselves
+    # while no service is up; through the server artifacts come from other machines as well.
+    paths = service.on_loopback and not outer.get(databases.VARIABLE)
+    kept = ("--default-artifact-root", artifacts.as_uri()) if paths else ("--artifacts-destination", str(artifacts))
+    users = ("--app-name", "basic-auth") if credentials.configured(outer) else ()
+    return (*program.words, *kept, *users)
 
 
 def write_users_settings(service: Service) -> None:

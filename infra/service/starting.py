@@ -96,12 +96,6 @@ def running(folder: Path) -> Service | None:
     return service if supervision.supervisor_of(service) else None
 
 
-def left_in_sqlite(service: Service, outer: Mapping[str, str]) -> list[str]:
-    """The SQLite files that servers on PostgreSQL will not show."""
-    files = (service.place / "prefect" / "prefect.db", service.place / "mlflow.db")
-    return [str(file) for file in files if file.exists()] if outer.get(databases.VARIABLE) else []
-
-
 def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
     (service.place / "prefect").mkdir(exist_ok=True)
     (service.place / "mlflow-artifacts").mkdir(exist_ok=True)
@@ -110,10 +104,17 @@ def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
         made = found.make()
         for name in found.names:
             say(f"PostgreSQL at {found.place}: database {name}{', made now' if name in made else ''}")
-        if left := left_in_sqlite(service, outer):
+        if left := _files(service):
             say(f"what lies in {' and '.join(left)} stays there: servers on PostgreSQL do not show it")
+    elif not service.on_loopback and (service.place / "mlflow.db").exists():
+        say(f"experiments that are in {service.place / 'mlflow.db'} already keep their artifacts on this machine alone")
     if configured(outer):
         write_users_settings(service)
+
+
+def _files(service: Service) -> list[str]:
+    files = (service.place / "prefect" / "prefect.db", service.place / "mlflow.db")
+    return [str(file) for file in files if file.exists()]
 
 
 def _wait_until_healthy(service: Service, say: Say) -> list[State]:
