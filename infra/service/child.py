@@ -1,4 +1,4 @@
-"""``python -m infra.service.child FOLDER NAME``: one program of a service, with all that it starts.
+"""``python -m infra.service.child NAME``: one program of the service whose mark it carries, with all that it starts.
 
 Between the supervisor and the program: gives it its environment, waits for what it needs, dies with the supervisor, and
 when the program has ended, however it ended, ends what it has started, so that the next one finds its port free.
@@ -13,8 +13,8 @@ from pathlib import Path
 from infra import interrupts
 from infra.processes import die_with_parent, follow_parent
 from infra.service.health import wait_for
-from infra.service.marks import end_all, marked, signal_all, wait_until_none
-from infra.service.programs import environment_of, programs, words_of
+from infra.service.marks import end_all, folder_of, marked, signal_all, wait_until_none
+from infra.service.programs import HOUSE, environment_of, programs, words_of
 from infra.service.settings import read
 
 STARTED_SECONDS = 5.0
@@ -24,9 +24,10 @@ STOP_SECONDS = STARTED_SECONDS + OWN_SECONDS + 2.0
 """How long the supervisor waits for all of it."""
 
 
-def main(folder: Path, name: str) -> int:
+def main(name: str) -> int:
     follow_parent()
     interrupts.watch()
+    folder = folder_of(os.environ)
     service = read(folder)
     program = next(each for each in programs(service) if each.name == name)
     end_all(lambda: marked(folder, name), OWN_SECONDS)  # a killed predecessor's
@@ -34,6 +35,7 @@ def main(folder: Path, name: str) -> int:
         wait_for(program.after)
     process = subprocess.Popen(
         words_of(service, program, os.environ),
+        cwd=HOUSE,
         stdin=subprocess.DEVNULL,
         preexec_fn=die_with_parent(),
         env=environment_of(service, program, os.environ),
@@ -61,4 +63,4 @@ def _end(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(sys.argv[1]))

@@ -18,6 +18,11 @@ def mark(folder: Path, program: str = "") -> Mapping[str, str]:
     return {VARIABLE: f"{folder}//{program}"}
 
 
+def folder_of(environment: Mapping[str, str]) -> Path:
+    """The folder of the service whose mark ``environment`` carries."""
+    return Path(environment[VARIABLE].rpartition("//")[0])
+
+
 def marked(folder: Path, program: str = "") -> set[int]:
     """Ids of the living processes that carry the mark, of one program or of all; never this process."""
     wanted = f"{VARIABLE}={folder}//{program}".encode()

@@ -112,8 +112,8 @@ def words_of(service: Service, program: Program, outer: Mapping[str, str]) -> tu
     if program.name != "mlflow":
         return program.words
     artifacts = service.place / "mlflow-artifacts"
-    # An experiment keeps the place of its artifacts for good. A path also suits runs that open the SQLite file themselves
-    # while no service is up; through the server artifacts come from other machines as well.
+    # An experiment keeps the place of its artifacts for good. A path also suits runs that open SQLite's file directly,
+    # while no service is up; through the server artifacts come from other machines too.
     paths = service.on_loopback and not outer.get(databases.VARIABLE)
     kept = ("--default-artifact-root", artifacts.as_uri()) if paths else ("--artifacts-destination", str(artifacts))
     users = ("--app-name", "basic-auth") if credentials.configured(outer) else ()

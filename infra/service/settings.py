@@ -76,7 +76,7 @@ class Service:
         """With its ports of health chosen, and its socket below ``spare`` where the folder's own path is too long."""
         own = self.folder / "supervisor.sock"
         path = own if len(str(own).encode()) <= LONGEST_SOCKET else spare() / "supervisor.sock"
-        return replace(self, health_ports=_free_ports(len(self.pools)), socket=str(path))
+        return replace(self, health_ports=free_ports(len(self.pools)), socket=str(path))
 
     def check_ports(self) -> None:
         """Raise BadConfiguration where somebody else has one of the ports."""
@@ -119,7 +119,7 @@ def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _free_ports(count: int) -> tuple[int, ...]:
+def free_ports(count: int) -> tuple[int, ...]:
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

@@ -25,9 +25,10 @@ from infra.processes import die_with_parent
 from infra.service.addresses import FILE as ADDRESSES
 from infra.service.child import STOP_SECONDS
 from infra.service.marks import end_all, marked
-from infra.service.programs import HOUSE, environment, programs
+from infra.service.programs import environment, programs
 from infra.service.settings import Service
 
+PID = "supervisord.pid"
 LOG_BYTES = "10MB"
 LOGS_KEPT = 3
 ANSWER_SECONDS = 60.0
@@ -36,7 +37,7 @@ DOWN_SECONDS = 2 * STOP_SECONDS + 5
 """Workers, then servers; hardly ever needed in full."""
 STABLE_SECONDS = 10
 """A program that ends sooner failed to start, and is tried again after growing pauses, RETRIES times."""
-RETRIES = 5
+RETRIES = 3
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,16 @@ def log_of(service: Service, name: str) -> Path:
 
 
 def configuration(service: Service) -> str:
-    """The file that supervisord reads. It holds no secret: those are inherited."""
-    logs = service.folder / "logs"
+    """The file that supervisord reads, in the service's folder. It holds no secret: those are inherited."""
+    # Paths are told as seen from there: it would read more than a name into some of the folder's characters.
+    logs, socket = Path("logs"), Path(service.socket)
     kept = {"maxbytes": LOG_BYTES, "backups": LOGS_KEPT}
     sections: dict[str, dict[str, object]] = {
-        "unix_http_server": {"file": service.socket, "chmod": "0700"},
+        "unix_http_server": {"file": socket.name if socket.parent == service.folder else socket, "chmod": "0700"},
         "supervisord": {
             "logfile": logs / "supervisord.log",
             **{f"logfile_{name}": value for name, value in kept.items()},
-            "pidfile": service.folder / "supervisord.pid",
+            "pidfile": PID,
             "childlogdir": logs,
             "nodaemon": "true",
             "silent": "true",
@@ -76,15 +78,14 @@ def configuration(service: Service) -> str:
     for program in programs(service):
         groups["servers" if program.serves else "workers"].append(program.name)
         sections[f"program:{program.name}"] = {
-            "command": shlex.join([sys.executable, "-m", "infra.service.child", str(service.folder), program.name]),
-            "directory": HOUSE,
+            "command": shlex.join([sys.executable, "-m", "infra.service.child", program.name]),
             "autorestart": "true",
             "startsecs": STABLE_SECONDS,
             "startretries": RETRIES,
             "stopwaitsecs": round(STOP_SECONDS),
             "killasgroup": "true",
             "redirect_stderr": "true",
-            "stdout_logfile": log_of(service, program.name),
+            "stdout_logfile": logs / log_of(service, program.name).name,
             **{f"stdout_logfile_{name}": value for name, value in kept.items()},
         }
     # Groups end one after the other, the last one first; the programs of one end together.
@@ -105,8 +106,8 @@ def start(service: Service, outer: Mapping[str, str], foreground: bool) -> subpr
     socket.unlink(missing_ok=True)
     with (service.folder / "logs" / "supervisord.out").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "supervisor.supervisord", "--configuration", str(config)],
-            cwd=HOUSE,
+            [sys.executable, "-m", "supervisor.supervisord", "--configuration", config.name],
+            cwd=service.folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -162,7 +163,7 @@ def stop(service: Service) -> bool:
         while pid in marked(service.folder) and time.monotonic() < deadline:
             time.sleep(0.1)
     left = end_leftovers(service.folder)
-    for name in (service.socket, str(service.folder / "supervisord.pid")):
+    for name in (service.socket, str(service.folder / PID)):
         Path(name).unlink(missing_ok=True)
     spare = Path(service.socket).parent
     if service.socket and spare != service.folder:
