@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,10 @@ def _program(name: str) -> str:
 class Cluster:
     """``address(user, password, name)`` names a database in it."""
 
-    def __init__(self, folder: Path, password: str) -> None:
+    def __init__(self, password: str) -> None:
         initdb, self.pg_ctl = _program("initdb"), _program("pg_ctl")
-        self.folder, (self.port,) = folder, free_ports(1)
-        folder.mkdir()
+        self.folder, (self.port,) = Path(tempfile.mkdtemp(prefix="postgresql-")), free_ports(1)
+        folder = self.folder
         (folder / "password").write_text(password)
         # It refuses to run as root.
         self.user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
@@ -43,8 +44,9 @@ class Cluster:
 
     def end(self) -> None:
         self._run(self.pg_ctl, f"-D{self.folder / 'data'}", "-m", "immediate", "-w", "stop")
+        shutil.rmtree(self.folder)
 
     def _run(self, *words: str) -> None:
         # Its server keeps the output open: a pipe would never end.
-        with (self.folder.parent / "postgresql.out").open("ab") as output:
+        with (self.folder / "out").open("ab") as output:
             subprocess.run(words, check=True, stdout=output, stderr=output, timeout=120, cwd="/", **self.user)  # type: ignore[call-overload]

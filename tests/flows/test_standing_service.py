@@ -124,7 +124,7 @@ def test_the_real_servers_come_up_with_pages_for_people_and_a_worker(root: Path)
 @pytest.mark.slow
 def test_runs_before_within_and_after_the_service_are_in_one_mlflow(root: Path) -> None:
     run = ["run", f"{root.parent / 'mine.py'}:SMALL", "--json"]
-    assert repro(*run, "--set", "training.updates=40").returncode == 0
+    assert repro(*run, "--set", "decoding.beam=1").returncode == 0
     with up(root) as at:
         environment = os.environ | {name: at[name] for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI")}
         assert parents(at["MLFLOW_TRACKING_URI"]) == ["FINISHED"]
@@ -163,7 +163,7 @@ def test_a_planted_secret_is_nowhere(root: Path, tmp_path: Path, monkeypatch: py
     """On PostgreSQL, open to other machines: both servers ask for the credentials, and no file holds a secret."""
     if not find_spec("flask_wtf"):
         pytest.skip("NOT RUN: Flask-WTF is missing; pip install 'mlflow[auth]'")
-    cluster = Cluster(tmp_path / "cluster", SECRETS["database"])
+    cluster = Cluster(SECRETS["database"])
     file = tmp_path / "auth"
     file.write_text(f"reader:{SECRETS['auth']}\n")
     file.chmod(0o600)
@@ -204,7 +204,7 @@ def test_a_planted_secret_is_nowhere(root: Path, tmp_path: Path, monkeypatch: py
             held = [path for path in root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
             assert not held
             # What the servers wrote into their databases.
-            data = (tmp_path / "cluster" / "data" / "base").rglob("*")
+            data = (cluster.folder / "data" / "base").rglob("*")
             assert not [path for path in data if path.is_file() and secret.encode() in path.read_bytes()]
         assert stat.S_IMODE((root / "service").stat().st_mode) == 0o700
         assert not (root / "mlflow.db").exists(), "nothing went to SQLite"
