@@ -8,6 +8,7 @@ import os
 import tomllib
 from pathlib import Path
 
+from infra.faults import BadConfiguration
 from infra.service import addresses, credentials
 
 SILENT = {
@@ -32,6 +33,9 @@ def settle(root: Path) -> None:
             home.mkdir(parents=True, exist_ok=True)  # Prefect makes the last folder only
             settings["PREFECT_HOME"] = str(home)
         if served := addresses.in_force(root):
+            if served.closed and not credentials.configured(os.environ):
+                ask = "asks for credentials: set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"
+                raise BadConfiguration(f"the service under {root} {ask}")
             os.environ["PREFECT_API_URL"] = served.prefect
     credentials.offer()
     for name, value in settings.items():

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from flows.display import console, say
 from flows.service_view import state_table
+from infra.faults import JobFailed
 from infra.service import databases, starting
 from infra.service.credentials import configured
 from infra.service.settings import MLFLOW_PORT, PREFECT_PORT, Service
@@ -68,7 +69,7 @@ def _stay(found: starting.Up) -> None:
     except (KeyboardInterrupt, SystemExit):
         say("ending all of it")
     else:
-        say(f"the supervisor ended with status {status}")
+        raise JobFailed(f"the supervisor ended with status {status}; see {found.service.folder / 'logs'}")
     finally:
         starting.down(found.service.folder, say)
 

@@ -16,10 +16,11 @@ FILE = "addresses.json"
 
 @dataclass(frozen=True)
 class Addresses:
-    """``prefect`` is the API's address, ``mlflow`` the tracking server's."""
+    """``prefect`` is the API's address, ``mlflow`` the tracking server's; ``closed``: both ask for credentials."""
 
     prefect: str
     mlflow: str
+    closed: bool = False
 
     @property
     def exports(self) -> Mapping[str, str]:
@@ -42,7 +43,7 @@ def in_force(root: Path) -> Addresses | None:
         pid = int(form["supervisor"].split()[1])
         if identity(pid) != form["supervisor"]:
             return None
-        return Addresses(form["prefect"], form["mlflow"])
+        return Addresses(form["prefect"], form["mlflow"], form["closed"])
     except (OSError, ValueError, KeyError, IndexError, AttributeError, TypeError):
         return None
 

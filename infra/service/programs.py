@@ -122,9 +122,11 @@ def words_of(service: Service, program: Program, outer: Mapping[str, str]) -> tu
 
 def write_users_settings(service: Service) -> None:
     """Write how MLflow keeps its users: one, made anew of the credentials, so that no earlier password stays valid."""
-    (service.folder / USERS).unlink(missing_ok=True)
+    users = service.folder / USERS
+    users.unlink(missing_ok=True)
+    users.touch(0o600)
     file = service.folder / USERS_SETTINGS
-    database = f"sqlite:///{service.folder / USERS}".replace("%", "%%")
+    database = f"sqlite:///{users}".replace("%", "%%")
     # A password is hashed slowly on purpose: once a minute for each worker, not for each request.
     lines = ["[mlflow]", "default_permission = READ", f"database_uri = {database}", "auth_cache_ttl_seconds = 60"]
     file.write_text("\n".join([*lines, ""]))

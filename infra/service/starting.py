@@ -3,7 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -72,7 +72,8 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
         except BaseException:
             supervision.stop(placed)
             raise
-        addresses.write(service.place, placed.addresses, supervision.supervisor_of(placed))
+        known = replace(placed.addresses, closed=bool(configured(outer)))
+        addresses.write(service.place, known, supervision.supervisor_of(placed))
         return Up(placed, found, process)
 
 

@@ -4,6 +4,8 @@ import json
 import os
 import shlex
 import stat
+import subprocess
+import sys
 from configparser import RawConfigParser
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.faults import BadConfiguration, Fault, NetworkFault
+from infra.quiet import settle
 from infra.service import addresses, credentials, starting, supervision
 from infra.service.addresses import Addresses, identity
 from infra.service.credentials import Credentials
@@ -182,5 +185,39 @@ def test_what_the_supervisor_reads_is_closed_to_others(tmp_path: Path) -> None:
 
     (service.folder / USERS).write_text("an earlier password")
     write_users_settings(service)
-    assert not (service.folder / USERS).exists(), "no earlier password stays valid"
-    assert stat.S_IMODE((service.folder / USERS_SETTINGS).stat().st_mode) == 0o600
+    assert (service.folder / USERS).read_text() == "", "no earlier password stays valid"
+    for name in (USERS, USERS_SETTINGS):
+        assert stat.S_IMODE((service.folder / name).stat().st_mode) == 0o600
+
+
+def test_who_has_no_credentials_is_told_before_anything_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "service").mkdir()
+    addresses.write(tmp_path, Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2", closed=True), os.getpid())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(BadConfiguration, match="REPRO_AUTH"):
+        settle(tmp_path)
+    monkeypatch.setenv("REPRO_AUTH", f"reader:{PASSWORD}")
+    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, "before")  # what settle sets goes with the test
+        monkeypatch.delenv(name)
+    settle(tmp_path)
+    assert os.environ["PREFECT_API_AUTH_STRING"] == f"reader:{PASSWORD}"
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == PASSWORD
+
+
+def test_a_look_at_the_service_loads_no_heavy_library(tmp_path: Path) -> None:
+    service_at(tmp_path).write()
+    check = """
+import sys
+from flows.commands.status import status
+from infra.faults import Fault
+try:
+    status()
+except Fault as said:
+    print("nothing runs" in str(said), {"torch", "prefect", "mlflow", "psycopg2"} & {*sys.modules})
+"""
+    environment = os.environ | {"REPRO_ROOT": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", check], env=environment, capture_output=True, text=True, cwd=HOUSE)
+    assert done.stdout.strip() == "True set()", done.stderr
