@@ -47,6 +47,9 @@ def main(name: str) -> int:
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # asked once is enough: this goes on to its end
+        signal.signal(number, signal.SIG_IGN)
+
     def others() -> set[int]:
         return marked(folder, name) - {process.pid}
 

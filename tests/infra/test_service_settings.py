@@ -85,6 +85,9 @@ def test_workers_find_the_deployment_and_the_servers_of_this_service(tmp_path: P
     assert outer["PYTHONPATH"].split(os.pathsep)[0] == str(HOUSE)
     assert outer["REPRO_ROOT"] == str(tmp_path)
     assert outer["REPRO_MIRRORS"] == f"http://mirror {Path.cwd()}"
+    bucket = replace(service, remote="s3://bucket/root")
+    assert environment(bucket, OUTER)["REPRO_ROOT"] == "s3://bucket/root"
+    assert environment(bucket, OUTER)["PREFECT_HOME"] == outer["PREFECT_HOME"] == str(tmp_path / "prefect")
     workers = programs(service)[2:]
     made = [environment_of(service, worker, outer) for worker in workers]
     for each in made:
