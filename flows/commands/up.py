@@ -2,7 +2,8 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from cyclopts import Parameter
 
 from flows.display import console, say
 from flows.service_view import state_table
-from infra.faults import JobFailed
+from infra.faults import BadConfiguration, JobFailed
 from infra.service import databases, starting
 from infra.service.credentials import configured
 from infra.service.settings import MLFLOW_PORT, PREFECT_PORT, Service
@@ -51,27 +52,34 @@ def up(
     service = Service(site.root.absolute(), site.remote, host, prefect_port, mlflow_port, cpu, gpu)
     outer = os.environ | ({databases.VARIABLE: database_url} if database_url else {})
     starting.check(service, outer)
-    found = starting.up(service, outer, say, foreground)
+    if foreground and starting.running(service.folder):
+        raise BadConfiguration("--foreground starts it anew, but it is up already: `repro down` ends it")
+    with _ended_with(service) if foreground else nullcontext():
+        found = starting.up(service, outer, say, foreground)
+        _show(found, outer)
+        if foreground and found.supervisor:
+            status = found.supervisor.wait()
+            raise JobFailed(f"the supervisor ended with status {status}; see {service.folder / 'logs'}")
+
+
+@contextmanager
+def _ended_with(service: Service) -> Iterator[None]:
+    """The service ends with the block; Ctrl-C and SIGTERM are how that is meant to come."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        say("ending all of it")
+    finally:
+        starting.down(service.folder, say)
+
+
+def _show(found: starting.Up, outer: Mapping[str, str]) -> None:
     if not found.supervisor:
-        say(f"up already, as it was started; `repro down` ends it, {service.folder / 'logs'} holds its logs")
+        say(f"up already, as it was started; `repro down` ends it, {found.service.folder / 'logs'} holds its logs")
     error = console()
     error.print(state_table(found.states))
     for line in _exports(found.service, outer):
         error.print(line, markup=False, soft_wrap=True)
-    if foreground and found.supervisor:
-        _stay(found)
-
-
-def _stay(found: starting.Up) -> None:
-    assert found.supervisor
-    try:
-        status = found.supervisor.wait()
-    except (KeyboardInterrupt, SystemExit):
-        say("ending all of it")
-    else:
-        raise JobFailed(f"the supervisor ended with status {status}; see {found.service.folder / 'logs'}")
-    finally:
-        starting.down(found.service.folder, say)
 
 
 def _exports(service: Service, outer: Mapping[str, str]) -> list[str]:
