@@ -37,7 +37,7 @@ source.deploy("small", work_pool_name="cpu", print_next_steps=False)
 START = """
 import json, sys
 from prefect.deployments import run_deployment
-print(run_deployment("reproduce/small", json.loads(sys.argv[1]), timeout=float(sys.argv[2])).state.name)
+print(run_deployment("reproduce/small", parameters=json.loads(sys.argv[1]), timeout=float(sys.argv[2])).state.name)
 """
 
 Asked = tuple[int, Any]
