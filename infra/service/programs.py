@@ -164,7 +164,7 @@ def _mlflow(service: Service, found: Credentials | None, outer: Mapping[str, str
             origins
         )
     if found:
-        # One process answers, so the key of its forms may be new with each start.
+        # Whatever answers inherits the key of the forms, so it may be new with each start.
         key = os.urandom(32).hex()
         config = str(service.folder / USERS_SETTINGS)
         made |= {**found.for_mlflow, "MLFLOW_AUTH_CONFIG_PATH": config, "MLFLOW_FLASK_SERVER_SECRET_KEY": key}

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from infra.faults import BadConfiguration
 from infra.service.addresses import FOLDER, Addresses, on_loopback
@@ -92,7 +93,9 @@ class Service:
                 raise BadConfiguration(f"port {port} at {self.host} is not free ({error.strerror}): {told}") from None
 
     def write(self) -> None:
-        (self.folder / FILE).write_text(json.dumps({**asdict(self), "place": str(self.place)}, indent=1))
+        partial = self.folder / f"{FILE}.partial"
+        partial.write_text(json.dumps({**asdict(self), "place": str(self.place)}, indent=1))
+        partial.replace(self.folder / FILE)
 
     @property
     def _quoted(self) -> str:
@@ -100,11 +103,13 @@ class Service:
 
 
 def read(folder: Path) -> Service:
-    """The service as it was last started in ``folder``; raises FileNotFoundError where none ever was."""
-    form: Mapping[str, object] = json.loads((folder / FILE).read_text())
-    ports = form["health_ports"]
-    assert isinstance(ports, list)
-    return Service(**{**form, "place": Path(str(form["place"])), "health_ports": tuple(ports)})  # type: ignore[arg-type]
+    """The service as it was last started in ``folder``; raises FileNotFoundError where none was, or nothing whole says."""
+    text = (folder / FILE).read_text()
+    try:
+        form: Mapping[str, Any] = json.loads(text)
+        return Service(**{**form, "place": Path(form["place"]), "health_ports": tuple(form["health_ports"])})
+    except (ValueError, KeyError, TypeError):
+        raise FileNotFoundError(f"{folder / FILE} says nothing that is known") from None
 
 
 def _own_name(otherwise: str) -> str:

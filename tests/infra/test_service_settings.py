@@ -110,6 +110,12 @@ def test_the_supervisor_reads_back_what_was_meant(tmp_path: Path) -> None:
         assert section["autorestart"] == "true"
     service.write()
     assert read(service.folder) == service
+    file = service.folder / "service.json"
+    for broken in ("", "[]", file.read_text().replace("host", "guest"), file.read_text()[:50]):
+        file.write_text(broken)
+        with pytest.raises(FileNotFoundError):
+            read(service.folder)
+        assert starting.running(service.folder) is None
 
 
 def test_addresses_hold_for_as_long_as_their_supervisor(tmp_path: Path) -> None:
