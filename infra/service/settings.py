@@ -103,7 +103,7 @@ class Service:
 
 
 def read(folder: Path) -> Service:
-    """The service as it was last started in ``folder``; raises FileNotFoundError where none was, or nothing whole says."""
+    """The service as it was last started in ``folder``; raises FileNotFoundError where none was."""
     text = (folder / FILE).read_text()
     try:
         form: Mapping[str, Any] = json.loads(text)
