@@ -61,7 +61,7 @@ def programs(service: Service) -> tuple[Program, ...]:
         name = f"{pool}-{number}"
         shown = ("--name", f"{name} on {socket.gethostname()}", "--with-healthcheck", "--install-policy", "never")
         words = (python, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process", *shown)
-        link, health = f"{ui}/work-pools/work-pool/{pool}", f"http://127.0.0.1:{port}/health"
+        link, health = f"{ui}/v2/work-pools/work-pool/{pool}", f"http://127.0.0.1:{port}/health"
         device = str(number - 1) if pool == "gpu" and service.gpu_workers > 1 else ""
         workers.append(Program(name, words, health, link, alive, port, device))
     return (*servers, *workers)
