@@ -49,4 +49,10 @@ class Cluster:
     def _run(self, *words: str) -> None:
         # Its server keeps the output open: a pipe would never end.
         with (self.folder / "out").open("ab") as output:
-            subprocess.run(words, check=True, stdout=output, stderr=output, timeout=120, cwd="/", **self.user)  # type: ignore[call-overload]
+            given = {
+                "stdout": output,
+                "stderr": output,
+                "env": {"PATH": os.defpath},
+                **self.user,
+            }  # nothing of the test's
+            subprocess.run(words, check=True, timeout=120, cwd="/", **given)  # type: ignore[call-overload]
