@@ -13,15 +13,18 @@ from cyclopts import App, CycloptsError
 
 from flows.commands.compare import compare
 from flows.commands.deploy import deploy
+from flows.commands.down import down
 from flows.commands.explain_filters import explain_filters
 from flows.commands.export import export
 from flows.commands.gc import gc
 from flows.commands.models import models
 from flows.commands.paper import paper
 from flows.commands.run import plan_command, run_command, runs
+from flows.commands.status import status
 from flows.commands.trace import trace
 from flows.commands.translate import translate
 from flows.commands.unfinished import unfinished
+from flows.commands.up import up
 from flows.commands.verify import verify
 from flows.display import say
 from flows.running import StageFailed
@@ -60,6 +63,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "deploy": deploy,
     "verify": verify,
     "gc": gc,
+    "up": up,
+    "down": down,
+    "status": status,
 }
 for name, command in COMMANDS.items():
     app.command(command, name=name)

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from infra.locks import held
+from infra.service import credentials
 
 SQLITE_SECONDS = 60
 """How long a process waits for others that write to the same SQLite file."""
@@ -30,6 +31,7 @@ def client(uri: str) -> Any:
         ("MLFLOW_HTTP_REQUEST_TIMEOUT", "30"),
     ):
         os.environ.setdefault(variable, value)
+    credentials.offer()
     from mlflow import MlflowClient
     from mlflow.store.db import utils
 

@@ -26,6 +26,13 @@ def die_with_parent() -> Callable[[], None]:
     return prepare
 
 
+def follow_parent() -> None:
+    """This process gets SIGTERM when the one that started it, which is not the machine's first, is gone."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() == 1:  # it was gone before the call above
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def end(process: subprocess.Popen[bytes]) -> None:
     """Ask the process's whole group to end, wait, then insist."""
     if process.poll() is None:

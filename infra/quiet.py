@@ -8,6 +8,15 @@ import os
 import tomllib
 from pathlib import Path
 
+from infra.faults import BadConfiguration
+from infra.service import addresses, credentials
+
+SILENT = {
+    "DO_NOT_TRACK": "true",  # the word: MLflow does not take 1
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+}
+"""For everything that this project starts."""
 PATIENT = {
     # With growing pauses, 254 s in all: longer than a server takes to be started again. The default is 62 s.
     "PREFECT_CLIENT_MAX_RETRIES": "7",
@@ -18,19 +27,24 @@ PATIENT = {
 
 
 def settle(root: Path) -> None:
-    """Set what Prefect and MLflow read from the environment; their state goes below ``root``."""
+    """Set what Prefect and MLflow read from the environment; their state goes below ``root``, whose service is used."""
     settings = {
-        "DO_NOT_TRACK": "true",  # the word: MLflow does not take 1
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        **SILENT,
         # Our own display says what happens; the run's page has the log.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
     } | PATIENT
-    if not server_configured() and "PREFECT_HOME" not in os.environ:
-        home = root.absolute() / "prefect"
-        home.mkdir(parents=True, exist_ok=True)  # Prefect makes the last folder only
-        settings["PREFECT_HOME"] = str(home)
+    if not server_configured():
+        if "PREFECT_HOME" not in os.environ:
+            home = root.absolute() / "prefect"
+            home.mkdir(parents=True, exist_ok=True)  # Prefect makes the last folder only
+            settings["PREFECT_HOME"] = str(home)
+        if served := addresses.in_force(root):
+            if served.closed and not credentials.configured(os.environ):
+                ask = "asks for credentials: set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"
+                raise BadConfiguration(f"the service under {root} {ask}")
+            os.environ["PREFECT_API_URL"] = served.prefect
+    credentials.offer()
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     logging.getLogger("mlflow").setLevel(logging.ERROR)

@@ -7,12 +7,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 from infra.bucket import checked
 from infra.executor import Workers, executor
 from infra.faults import BadConfiguration
 from infra.gpus import visible
 from infra.mlflow_store import sqlite_uri
+from infra.service import addresses
+from infra.service.addresses import on_loopback
 
 Compile = Literal["auto", "always", "never"]
 
@@ -34,7 +37,7 @@ class Site:
     mirrors: tuple[str, ...] = ()
     """Folders or URLs searched before upstream (REPRO_MIRRORS, separated by spaces)."""
     tracking_uri: str = ""
-    """MLflow's address (MLFLOW_TRACKING_URI); empty: a SQLite file under ``root``."""
+    """MLflow's address (MLFLOW_TRACKING_URI, or the service that is up); empty: a SQLite file under ``root``."""
     launcher: Literal["local"] = "local"
     ranks: int = 1
     """Training processes (REPRO_RANKS)."""
@@ -78,8 +81,9 @@ class Site:
 
     @property
     def shares_tracking(self) -> bool:
-        """Whether all who share the store share MLflow too: its own address is one for all, a file is a machine's."""
-        return not self.remote or bool(self.tracking_uri)
+        """Whether all who share the store share MLflow too: a server on loopback, or no address, is a machine's own."""
+        own = not self.tracking_uri or on_loopback(urlsplit(self.tracking_uri).hostname or "")
+        return not (self.remote and own)
 
     @property
     def threads_each(self) -> int:
@@ -98,13 +102,15 @@ class Site:
         site = SITES[name]
         root = os.environ.get("REPRO_ROOT") or f"{site.root}"
         remote = checked(root) if "://" in root else ""
+        place = _cache_of(remote) if remote else Path(root)
+        served = addresses.in_force(place)
         return replace(
             site,
-            root=_cache_of(remote) if remote else Path(root),
+            root=place,
             remote=remote,
             cache_bytes=_number("REPRO_CACHE_BYTES", site.cache_bytes),
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
-            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or site.tracking_uri,
+            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or (served.mlflow if served else site.tracking_uri),
             ranks=_number("REPRO_RANKS", site.ranks),
             threads=_number("REPRO_THREADS", site.threads),
             workers=_number("REPRO_WORKERS", site.workers),

@@ -138,10 +138,14 @@ def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
     lines = [
         "",
         f"mlflow:  {tracking if tracking.startswith('http') else mlflow}",
-        f"prefect: {'the server that is configured' if served else prefect}",
+        f"prefect: {_served_at() if served else prefect}",
     ]
     reports = [row for row in outcome.rows if row.stage == "report" and row.path]
     lines += [f"report:  {local_folder(row, site)}/report.html" for row in reports]
     if outcome.model_version:
         lines.append(f"model:   {programs}/repro translate --model {outcome.model_version} < in.txt > out.txt")
     return lines
+
+
+def _served_at() -> str:
+    return os.environ.get("PREFECT_API_URL", "").removesuffix("/api") or "the server that is configured"

@@ -77,3 +77,12 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         settle(tmp_path)
         assert os.environ["PREFECT_HOME"] == str(tmp_path / "mine")
         assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
+
+
+def test_a_server_on_loopback_is_one_machines_own() -> None:
+    bucket = "s3://bucket/root"
+    for address in ("", "http://127.0.0.1:5000", "http://localhost:5000", "http://[::1]:5000"):
+        assert not Site(remote=bucket, tracking_uri=address).shares_tracking
+        assert Site(tracking_uri=address).shares_tracking, "nobody else has this store"
+    for address in ("http://box.example:5000", "http://10.0.0.7:5000", "sqlite:////shared/mlflow.db", "databricks"):
+        assert Site(remote=bucket, tracking_uri=address).shares_tracking

@@ -1,0 +1,31 @@
+"""``repro status``."""
+
+import json
+
+from flows.commands.words import AsJson
+from flows.display import console
+from flows.service_view import state_table
+from infra.faults import Fault
+from infra.service import starting
+from infra.service.addresses import FOLDER
+from infra.service.status import as_json as form
+from infra.service.status import states
+from infra.site import Site
+
+
+def status(*, as_json: AsJson = False) -> None:
+    """Say what of the service runs, since when, whether it answers, and where to look; exit code 1: not all is well.
+
+    Example: repro status
+    """
+    folder = Site.named().root.absolute() / FOLDER
+    service = starting.running(folder)
+    found = states(service) if service else []
+    if found:
+        console().print(state_table(found))
+    if as_json:
+        print(json.dumps(form(found)))
+    if not found:
+        raise Fault(f"nothing runs under {folder.parent}: `repro up` starts it")
+    if bad := [each.name for each in found if not each.healthy]:
+        raise Fault(f"not healthy: {', '.join(bad)}")

@@ -1,0 +1,21 @@
+"""The programs of a service as a table."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from infra.service.status import State
+
+
+def state_table(states: Sequence[State]) -> Table:
+    """A row for each program: state, process, start, health, and where to look."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("program", "state", "pid", "since", "health"):
+        table.add_column(name, no_wrap=True)
+    for name in ("link", "log"):
+        table.add_column(name, overflow="fold")
+    for each in states:
+        colour = "green" if each.healthy else "yellow"
+        well = f"[{colour}]{'healthy' if each.healthy else 'no answer'}[/{colour}]"
+        table.add_row(each.name, each.state, str(each.pid or ""), each.since, well, each.link, each.log)
+    return table

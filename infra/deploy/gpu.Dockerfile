@@ -1,0 +1,26 @@
+# A worker with GPUs. From the repository's root: docker build -f infra/deploy/gpu.Dockerfile -t repro:gpu .
+# torch brings CUDA along; the host brings the driver, by NVIDIA's container toolkit.
+FROM python:3.11-slim-bookworm
+
+# Compiled layers (REPRO_COMPILE) need a C compiler.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+WORKDIR /opt/repro
+COPY constraints.txt pyproject.toml README.md ./
+RUN pip install --no-cache-dir --constraint constraints.txt torch
+
+COPY prefect.yaml ./
+COPY model model
+COPY infra infra
+COPY tasks tasks
+COPY flows flows
+# Editable, so that flows/deployment.py lies where deployments look for it.
+RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[postgresql]"
+
+RUN useradd --create-home repro && mkdir /var/lib/repro && chown repro /var/lib/repro
+USER repro
+ENV REPRO_ROOT=/var/lib/repro/root REPRO_CACHE=/var/lib/repro/cache PREFECT_HOME=/var/lib/repro/prefect \
+    PYTHONUNBUFFERED=1 DO_NOT_TRACK=true MLFLOW_DISABLE_TELEMETRY=true PREFECT_SERVER_ANALYTICS_ENABLED=false \
+    NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+VOLUME /var/lib/repro
+STOPSIGNAL SIGTERM
+CMD ["prefect", "worker", "start", "--pool", "gpu", "--type", "process"]

@@ -1,0 +1,1 @@
+"""The standing service: Prefect's server, MLflow's and workers as child processes under one supervisor."""

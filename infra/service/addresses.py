@@ -1,0 +1,67 @@
+"""Where the service of a root answers, for whoever runs in that root while it is up.
+
+Comes in: the root. Goes out: the addresses that ``repro up`` wrote once all was healthy, unless their supervisor is
+gone. Light: read by every command. What the service consists of is not known here.
+"""
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FOLDER = "service"
+FILE = "addresses.json"
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """``prefect`` is the API's address, ``mlflow`` the tracking server's; ``closed``: both ask for credentials."""
+
+    prefect: str
+    mlflow: str
+    closed: bool = False
+
+    @property
+    def exports(self) -> Mapping[str, str]:
+        """The variables by which any program finds both."""
+        return {"PREFECT_API_URL": self.prefect, "MLFLOW_TRACKING_URI": self.mlflow}
+
+
+def write(root: Path, addresses: Addresses, supervisor: int) -> None:
+    """Let commands in ``root`` find the service for as long as process ``supervisor`` lives."""
+    file = root / FOLDER / FILE
+    partial = file.with_suffix(".partial")
+    partial.write_text(json.dumps({**asdict(addresses), "supervisor": identity(supervisor)}))
+    partial.replace(file)
+
+
+def in_force(root: Path) -> Addresses | None:
+    """The addresses of the service that is up in ``root``; None where there is none, or it is gone."""
+    try:
+        form = json.loads((root / FOLDER / FILE).read_text())
+        pid = int(form["supervisor"].split()[1])
+        if identity(pid) != form["supervisor"]:
+            return None
+        return Addresses(form["prefect"], form["mlflow"], form["closed"])
+    except (OSError, ValueError, KeyError, IndexError, AttributeError, TypeError):
+        return None
+
+
+def on_loopback(host: str) -> bool:
+    """Whether ``host`` is this machine to itself, and nobody else can reach it."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def identity(pid: int) -> str:
+    """What tells process ``pid`` from any that gets the same number later, on any machine; empty: it is gone."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # The name in parentheses may hold anything; state is the first field after it, the start the twentieth.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else f"{boot} {pid} {fields[19]}"

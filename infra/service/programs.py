@@ -1,0 +1,182 @@
+"""The programs of a service: their words, their environment, where they tell that they are well.
+
+Words are open to everybody on the machine, so secrets are in the environment alone.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.mlflow_store import patient, sqlite_uri
+from infra.prefect_server import LASTING
+from infra.quiet import PATIENT, SILENT
+from infra.service import credentials, databases
+from infra.service.credentials import Credentials
+from infra.service.databases import Databases
+from infra.service.marks import mark
+from infra.service.settings import EVERYWHERE, Service
+
+HOUSE = Path(__file__).resolve().parents[2]
+"""Holds ``flows/deployment.py``, which a deployment names by its path: a checkout, or where it is installed."""
+USERS = "mlflow-users.db"
+USERS_SETTINGS = "mlflow-auth.ini"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One child of the supervisor."""
+
+    name: str
+    words: tuple[str, ...]
+    health: str
+    """Answers 200 while all is well."""
+    link: str
+    """For a browser."""
+    after: str = ""
+    """Another's ``health``, to be waited for before this one starts."""
+    port: int = 0
+    """Of a worker's ``health``."""
+    device: str = ""
+    """The GPU of a worker that has one to itself."""
+
+    @property
+    def serves(self) -> bool:
+        return not self.after
+
+
+def programs(service: Service) -> tuple[Program, ...]:
+    """Both servers and the workers, servers first."""
+    at, python = service.addresses, sys.executable
+    prefect = ("prefect", "server", "start", "--host", service.host, "--port", str(service.prefect_port))
+    mlflow = ("mlflow", "server", "--host", service.host, "--port", str(service.mlflow_port))
+    ui, alive = at.prefect.removesuffix("/api"), f"{at.prefect}/health"
+    servers = (
+        Program("prefect", (python, "-m", *prefect), alive, ui),
+        Program("mlflow", (python, "-m", *mlflow), f"{at.mlflow}/health", at.mlflow),
+    )
+    workers = []
+    for (pool, number), port in zip(service.pools, service.health_ports, strict=True):
+        name = f"{pool}-{number}"
+        shown = ("--name", f"{name} on {socket.gethostname()}", "--with-healthcheck", "--install-policy", "never")
+        words = (python, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process", *shown)
+        link, health = f"{ui}/v2/work-pools/work-pool/{pool}", f"http://127.0.0.1:{port}/health"
+        device = str(number - 1) if pool == "gpu" and service.gpu_workers > 1 else ""
+        workers.append(Program(name, words, health, link, alive, port, device))
+    return (*servers, *workers)
+
+
+def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
+    """What the supervisor, and so every program, inherits of ``outer``; secrets that it holds stay in it."""
+    mirrors = [
+        str(Path(place).absolute()) if Path(place).is_dir() else place
+        for place in outer.get("REPRO_MIRRORS", "").split()
+    ]
+    made = {
+        **mark(service.folder),
+        **SILENT,
+        **PATIENT,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HOUSE), outer.get("PYTHONPATH", "")])),
+        "PYTHONUNBUFFERED": "1",
+        "REPRO_ROOT": service.root,
+        "REPRO_MIRRORS": " ".join(mirrors),
+        "PREFECT_HOME": str(service.place / "prefect"),
+    }
+    if outer.get("REPRO_CACHE"):
+        made["REPRO_CACHE"] = str(Path(outer["REPRO_CACHE"]).absolute())
+    if outer.get(credentials.FILE_VARIABLE):
+        made[credentials.FILE_VARIABLE] = str(Path(outer[credentials.FILE_VARIABLE]).absolute())
+    # Another server of the user's, or a profile that names one, is not what these programs serve or ask.
+    others = {"PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI"}
+    return {name: value for name, value in outer.items() if name not in others} | made
+
+
+def environment_of(service: Service, program: Program, outer: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of one program, made of the supervisor's ``outer``; no secret but its own."""
+    found = credentials.configured(outer)
+    made = {**mark(service.folder, program.name)}
+    if program.name == "prefect":
+        made |= _prefect(service, found, outer)
+    elif program.name == "mlflow":
+        made |= _mlflow(service, found, outer)
+    else:
+        made |= {**service.addresses.exports, **(found.for_clients if found else {})}
+        made |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(program.port)}
+        made |= {"CUDA_VISIBLE_DEVICES": program.device} if program.device else {}
+    secrets = {credentials.VARIABLE, databases.VARIABLE} if program.serves else {databases.VARIABLE}
+    return {name: value for name, value in outer.items() if name not in secrets} | made
+
+
+def words_of(service: Service, program: Program, outer: Mapping[str, str]) -> tuple[str, ...]:
+    """The command, as credentials and databases ask for it."""
+    if program.name != "mlflow":
+        return program.words
+    artifacts = service.place / "mlflow-artifacts"
+    # An experiment keeps the place of its artifacts for good. A path also suits runs that open SQLite's file directly,
+    # while no service is up; through the server artifacts come from other machines too.
+    paths = service.on_loopback and not outer.get(databases.VARIABLE)
+    kept = ("--default-artifact-root", artifacts.as_uri()) if paths else ("--artifacts-destination", str(artifacts))
+    users = ("--app-name", "basic-auth") if credentials.configured(outer) else ()
+    return (*program.words, *kept, *users)
+
+
+def write_users_settings(service: Service) -> None:
+    """Write how MLflow keeps its users: one, made anew of the credentials, so that no earlier password stays valid."""
+    users = service.folder / USERS
+    users.unlink(missing_ok=True)
+    users.touch(0o600)
+    file = service.folder / USERS_SETTINGS
+    database = sqlite_uri(users).replace("%", "%%")
+    # A password is hashed slowly on purpose: once a minute for each worker, not for each request.
+    lines = ["[mlflow]", "default_permission = READ", f"database_uri = {database}", "auth_cache_ttl_seconds = 60"]
+    file.write_text("\n".join([*lines, ""]))
+    file.chmod(0o600)
+
+
+def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, str]) -> dict[str, str]:
+    made = {"PREFECT_API_URL": service.addresses.prefect, **LASTING}
+    if not service.on_loopback:
+        made["PREFECT_UI_API_URL"] = outer.get("PREFECT_UI_API_URL") or "/api"  # whatever name a browser came by
+    if outer.get(databases.VARIABLE):
+        made["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = Databases(outer[databases.VARIABLE]).for_prefect
+    if found:
+        made |= {**found.for_prefect, **found.for_clients}  # its own services ask it as well
+    return made
+
+
+def _mlflow(service: Service, found: Credentials | None, outer: Mapping[str, str]) -> dict[str, str]:
+    at = outer.get(databases.VARIABLE, "")
+    made = {
+        "MLFLOW_BACKEND_STORE_URI": Databases(at).for_mlflow
+        if at
+        else patient(sqlite_uri(service.place / "mlflow.db")),
+        # Model evaluation by language models: eight more processes that nobody here asks for anything.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_WORKERS": outer.get("MLFLOW_WORKERS") or "1",
+    }
+    if not service.on_loopback:
+        names = _names(service)
+        hosts = [each for name in names for each in (name, f"{name}:*")]
+        private = ["localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "10.*", "192.168.*", *_PRIVATE]
+        origins = [f"http://{name}:{service.mlflow_port}" for name in names]
+        made["MLFLOW_SERVER_ALLOWED_HOSTS"] = outer.get("MLFLOW_SERVER_ALLOWED_HOSTS") or ",".join([*hosts, *private])
+        made["MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"] = outer.get("MLFLOW_SERVER_CORS_ALLOWED_ORIGINS") or ",".join(
+            origins
+        )
+    if found:
+        # Whatever answers inherits the key of the forms, so it may be new with each start.
+        key = os.urandom(32).hex()
+        config = str(service.folder / USERS_SETTINGS)
+        made |= {**found.for_mlflow, "MLFLOW_AUTH_CONFIG_PATH": config, "MLFLOW_FLASK_SERVER_SECRET_KEY": key}
+    return made
+
+
+_PRIVATE = [f"172.{number}.*" for number in range(16, 32)]
+
+
+def _names(service: Service) -> list[str]:
+    """What this machine is called by others."""
+    own = [socket.gethostname(), socket.getfqdn()]
+    return list(dict.fromkeys([*own, *([] if service.host in EVERYWHERE else [service.host])]))

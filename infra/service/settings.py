@@ -1,0 +1,135 @@
+"""What a service consists of, as somebody asked for it: kept in ``service.json``, which holds no secret."""
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from infra.faults import BadConfiguration
+from infra.service.addresses import FOLDER, Addresses, on_loopback
+
+FILE = "service.json"
+PREFECT_PORT = 4200
+MLFLOW_PORT = 5000
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+LONGEST_SOCKET = 100
+"""Bytes of a Unix socket's path; the kernel takes 107."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """Servers and workers of one root; ``place`` is its folder of state on this machine, absolute."""
+
+    place: Path
+    remote: str = ""
+    """The root, where it is a bucket."""
+    host: str = "127.0.0.1"
+    prefect_port: int = PREFECT_PORT
+    mlflow_port: int = MLFLOW_PORT
+    cpu_workers: int = 1
+    gpu_workers: int = 0
+    health_ports: tuple[int, ...] = ()
+    """Where each worker tells on loopback that it is well."""
+    socket: str = ""
+    """The supervisor's."""
+
+    def __post_init__(self) -> None:
+        for name in ("prefect_port", "mlflow_port"):
+            if not 0 < getattr(self, name) < 65536:
+                raise BadConfiguration(f"{_option(name)} is {getattr(self, name)}, allowed is 1 to 65535")
+        if self.prefect_port == self.mlflow_port:
+            raise BadConfiguration(f"--prefect-port and --mlflow-port are both {self.mlflow_port}, they must differ")
+        for name in ("cpu_workers", "gpu_workers"):
+            if getattr(self, name) < 0:
+                raise BadConfiguration(f"--{name[:3]} is {getattr(self, name)}, allowed is 0 or above")
+
+    @property
+    def folder(self) -> Path:
+        return self.place / FOLDER
+
+    @property
+    def root(self) -> str:
+        """What REPRO_ROOT is for the workers."""
+        return self.remote or str(self.place)
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether nobody beyond this machine can reach it."""
+        return on_loopback(self.host)
+
+    @property
+    def addresses(self) -> Addresses:
+        """As seen from this machine; where others see it too, by the name that they know, if it is known here."""
+        return self.addresses_at(_own_name(EVERYWHERE[self.host]) if self.host in EVERYWHERE else self._quoted)
+
+    def addresses_at(self, host: str) -> Addresses:
+        return Addresses(f"http://{host}:{self.prefect_port}/api", f"http://{host}:{self.mlflow_port}")
+
+    @property
+    def pools(self) -> tuple[tuple[str, int], ...]:
+        """A worker each: its pool, and its number there."""
+        counts = {"cpu": self.cpu_workers, "gpu": self.gpu_workers}
+        return tuple((pool, number) for pool, count in counts.items() for number in range(1, count + 1))
+
+    def placed(self, spare: Callable[[], Path]) -> "Service":
+        """With its ports of health chosen, and its socket below ``spare`` where the folder's own path is too long."""
+        own = self.folder / "supervisor.sock"
+        path = own if len(str(own).encode()) <= LONGEST_SOCKET else spare() / "supervisor.sock"
+        return replace(self, health_ports=free_ports(len(self.pools)), socket=str(path))
+
+    def check_ports(self) -> None:
+        """Raise BadConfiguration where somebody else has one of the ports."""
+        for name in ("prefect_port", "mlflow_port"):
+            port = getattr(self, name)
+            try:
+                family, _, _, _, address = socket.getaddrinfo(self.host, port, type=socket.SOCK_STREAM)[0]
+                with socket.socket(family, socket.SOCK_STREAM) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(address)
+            except OSError as error:
+                told = f"another program may have it; choose one by {_option(name)}"
+                raise BadConfiguration(f"port {port} at {self.host} is not free ({error.strerror}): {told}") from None
+
+    def write(self) -> None:
+        partial = self.folder / f"{FILE}.partial"
+        partial.write_text(json.dumps({**asdict(self), "place": str(self.place)}, indent=1))
+        partial.replace(self.folder / FILE)
+
+    @property
+    def _quoted(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+def read(folder: Path) -> Service:
+    """The service as it was last started in ``folder``; raises FileNotFoundError where none was."""
+    text = (folder / FILE).read_text()
+    try:
+        form: Mapping[str, Any] = json.loads(text)
+        return Service(**{**form, "place": Path(form["place"]), "health_ports": tuple(form["health_ports"])})
+    except (ValueError, KeyError, TypeError):
+        raise FileNotFoundError(f"{folder / FILE} says nothing that is known") from None
+
+
+def _own_name(otherwise: str) -> str:
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return otherwise
+    return socket.gethostname()
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return tuple(probe.getsockname()[1] for probe in probes)
+    finally:
+        for probe in probes:
+            probe.close()
