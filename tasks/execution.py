@@ -19,7 +19,10 @@ from typing import Any, Literal, Protocol
 from infra import interrupts
 from infra.faults import Fault, NoSpace
 from infra.launch import Job, Launcher
+from infra.launch.kubernetes import kubernetes_launcher
 from infra.launch.local import LocalLauncher
+from infra.launch.queued import QueueLauncher
+from infra.launch.slurm import slurm_launcher
 from infra.locks import held
 from infra.origin import origin
 from infra.site import Site
@@ -27,7 +30,11 @@ from infra.store import Artifact, Manifest, Store
 from infra.tracking import MetricsTail, Tracker
 from tasks.stage import Call, Surroundings, surroundings
 
-LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": LocalLauncher}
+LAUNCHERS: dict[str, Callable[[], Launcher]] = {
+    "local": LocalLauncher,
+    "slurm": slurm_launcher,
+    "kubernetes": kubernetes_launcher,
+}
 """By ``Site.launcher``."""
 State = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
 
@@ -160,6 +167,8 @@ class Running:
         self.store, self.site, self.scope, self.display = store, site, scope, display
         self.tracker, self.through = tracker, through
         self.launcher = LAUNCHERS[site.launcher]()
+        if isinstance(self.launcher, QueueLauncher):
+            self.launcher.say = display.say
         self.rows: list[Row] = []
         store.say = display.say
         self._record = threading.Lock()
