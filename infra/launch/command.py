@@ -9,6 +9,8 @@ from infra.launch import Job
 HOUSE = Path(__file__).resolve().parents[2]
 """Where this project's packages lie."""
 LAST_BYTES = 4000
+STARTERS = ("srun: ", "slurmstepd: ")
+"""How lines begin that are of who started the job."""
 
 
 def command(job: Job, python: str, rendezvous: Sequence[str] = ("--standalone",)) -> list[str]:
@@ -45,11 +47,13 @@ def search_path() -> str:
 
 
 def last_line(log: Path, begin: int) -> str:
-    """The last words of a log behind byte ``begin``; empty where there are none."""
+    """The job's last words in a log behind byte ``begin``; empty where there are none."""
     try:
         with log.open("rb") as file:
             file.seek(begin)
-            lines = [line for line in file.read()[-LAST_BYTES:].decode(errors="replace").splitlines() if line.strip()]
+            lines = [line.strip() for line in file.read()[-LAST_BYTES:].decode(errors="replace").splitlines()]
     except FileNotFoundError:
         return ""
-    return lines[-1].strip()[:300] if lines else ""
+    said = [line for line in lines if line]
+    own = [line for line in said if not line.startswith(STARTERS)]
+    return next(reversed(own or said), "")[:300]
