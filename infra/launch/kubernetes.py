@@ -252,7 +252,7 @@ def _pod(job: Job, settings: KubernetesSettings, name: str) -> dict[str, Any]:
             {
                 "name": "job",
                 "image": settings.image,
-                "command": ["bash", "-c", _script(job, settings, name)],
+                "command": ["sh", "-c", _script(job, settings, name)],
                 "env": [{"name": variable, "value": value} for variable, value in variables(job).items()],
                 "resources": {"requests": amounts} | ({"limits": limits} if limits else {}),
                 "volumeMounts": [
@@ -270,7 +270,7 @@ def _pod(job: Job, settings: KubernetesSettings, name: str) -> dict[str, Any]:
 
 
 def _script(job: Job, settings: KubernetesSettings, name: str) -> str:
-    """What a pod runs. Its output goes to its own log and, from the first pod, to the job's."""
+    """What a pod runs. What the first one says is the job's log, and shown as the pod's own too."""
     alone = ("--standalone",)
     meeting = (
         f"--nnodes={job.nodes}",
@@ -280,7 +280,9 @@ def _script(job: Job, settings: KubernetesSettings, name: str) -> str:
     )
     words = shlex.join(command(job, settings.python, alone if job.nodes == 1 else meeting))
     log, exit_ = (shlex.quote(f"{job.out.absolute() / file}") for file in ("job.log", EXIT))
-    first = f"if [ $JOB_COMPLETION_INDEX = 0 ]; then rm -f {exit_}; exec > >(tee -a {log}) 2>&1; fi"
+    # Whatever is in a pipe when a container's program ends is lost: the job's words go to the file, and from there on.
+    show = f"touch {log}; tail --pid=$$ -c +$(($(stat -c %s {log}) + 1)) -F {log} &"
+    first = f"if [ $JOB_COMPLETION_INDEX = 0 ]; then rm -f {exit_}; {show} exec >> {log} 2>&1; fi"
     return f"{first}\nexec {words}\n"
 
 

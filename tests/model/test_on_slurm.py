@@ -21,7 +21,7 @@ from infra.launch.queued import Look, QueueLauncher
 from infra.launch.slurm import Slurm, SlurmSettings
 from tasks.train import newest_checkpoint
 
-LONG = replace(TRAINING, updates=3000, checkpoint_every=1000, dev_every=3000)
+LONG = replace(TRAINING, updates=2000, checkpoint_every=1000, dev_every=2000)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_a_job_that_is_put_back_goes_on_to_the_same_weights(cluster: Cluster, tm
     assert 0 < saved[0] < LONG.updates
     updates = [row["done"] for row in rows(job.path) if "loss" in row]
     assert updates.count(1) == 1, "began anew"
-    assert weights(job.path)["00003000"] == weights(whole)["00003000"]
+    assert weights(job.path)["00002000"] == weights(whole)["00002000"]
 
 
 @pytest.mark.slow
@@ -205,7 +205,7 @@ def test_another_job_in_the_same_folder_is_ended_first(
     sleeping.write()
     name = queue.submit(sleeping)
     until(lambda: queue.look(name).phase == "runs")
-    done = "out = pathlib.Path(json.load(open(sys.argv[1]))['out']); (out / 'exit.json').write_text('{\"reason\": \"done\"}')"
+    done = "pathlib.Path(json.load(open(sys.argv[1]))['out'], 'exit.json').write_text('{\"reason\": \"done\"}')"
     other = replace(code_job(tmp_path, done, monkeypatch), config={"other": 1})
     said: list[str] = []
     launcher(said.append).run(other, bool)
