@@ -15,7 +15,7 @@ from flows.commands.compare import compare
 from flows.commands.explain_filters import explain_filters
 from flows.commands.export import export
 from flows.commands.gc import gc
-from flows.commands.models import models
+from flows.commands.models import models, promote
 from flows.commands.paper import paper
 from flows.commands.run import plan_command, run_command, runs
 from flows.commands.trace import trace
@@ -54,6 +54,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare,
     "export": export,
     "models": models,
+    "promote": promote,
     "verify": verify,
     "gc": gc,
 }
