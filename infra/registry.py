@@ -231,7 +231,7 @@ def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
         allowed = "letters, digits, - and _, but neither latest nor v1, v2, …"
         raise BadConfiguration(f"alias is {alias!r}, allowed are {allowed}")
     store, number = client(uri), f"{version.version}"
-    said = f"{datetime.now(UTC).isoformat(timespec='seconds')} {_who()}: {' '.join(reason.split())}"
+    said = f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {_who()}: {' '.join(reason.split())}"
     try:
         # What it says now: between the caller's look and this moment the alias may have come and gone.
         before = store.get_model_version(version.name, number).tags.get(f"{MOVED}{alias}", "")

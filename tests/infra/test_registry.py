@@ -183,9 +183,8 @@ def test_a_thousand_versions_are_listed_about_as_fast_as_one(tmp_path: Path) -> 
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] != "version"]
             others = ", ".join(f'"{column}"' for column in columns)
             count = "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)"
-            connection.execute(
-                f"INSERT INTO {table} (version, {others}) {count} SELECT i, {others} FROM {table}, n WHERE name = 'many'"
-            )
+            copies = f"SELECT i, {others} FROM {table}, n WHERE name = 'many'"
+            connection.execute(f"INSERT INTO {table} (version, {others}) {count} {copies}")
 
     def seconds(name: str) -> float:
         """Of the processor: the machine may have other work."""
