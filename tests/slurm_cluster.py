@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 
 CONFIGURATION = """
 ClusterName=small

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from infra.launch.queued import Look, QueueLauncher
 from infra.launch.slurm import Slurm, SlurmSettings
 from tasks.train import newest_checkpoint
 
+pytestmark = pytest.mark.timeout(900)
 LONG = replace(TRAINING, updates=2000, checkpoint_every=1000, dev_every=2000)
 
 
@@ -142,8 +144,17 @@ def test_a_job_that_is_put_back_goes_on_to_the_same_weights(cluster: Cluster, tm
 def test_a_time_limit_is_a_preemption_with_a_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
     job = small_job(tmp_path, "limited")
     config = {**job.config, "training": {**job.config["training"], "updates": 200_000, "checkpoint_every": 100_000}}
+    said, begun, shortened = list[str](), time.monotonic(), list[str]()
+
+    def shorten() -> None:
+        """Have the limit come soon: the notice is due at once, the end a minute or two later."""
+        if not shortened and has_begun(job):
+            minutes = int((time.monotonic() - begun) / 60) + 2
+            number = said[0].rpartition(" ")[2]
+            shortened.append(cluster.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}"))
+
     with pytest.raises(Preempted):
-        launcher(time="1", notice_seconds=45).run(replace(job, config=config), bool)
+        launcher(said.append, time="60", notice_seconds=300).run(replace(job, config=config), shorten)
     assert 0 < newest_checkpoint(job.out) < 200_000
     assert cluster.queued() == []
 
