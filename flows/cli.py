@@ -17,7 +17,7 @@ from flows.commands.down import down
 from flows.commands.explain_filters import explain_filters
 from flows.commands.export import export
 from flows.commands.gc import gc
-from flows.commands.models import models
+from flows.commands.models import models, promote
 from flows.commands.paper import paper
 from flows.commands.run import plan_command, run_command, runs
 from flows.commands.status import status
@@ -61,6 +61,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export,
     "models": models,
     "deploy": deploy,
+    "promote": promote,
     "verify": verify,
     "gc": gc,
     "up": up,

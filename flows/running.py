@@ -137,6 +137,7 @@ def run(
         # What a run is about to use is known to others from its beginning, so that nobody takes it for waste.
         _record(store, asked, request, planned.rows, "RUNNING", begun, display)
         if nothing_to_do(planned) is None:  # a run that makes nothing is not worth a record in MLflow
+            display.say(f"jobs run {site.place}")
             tracker.start(asked.name, asked.name, tags, canonical({name: getattr(asked, name) for name in settings}))
         with engine(running), _until_enough():
             reproduce(asked, bool(request.overrides), start)

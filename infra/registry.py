@@ -1,12 +1,15 @@
 """The model registry read and moved: versions with their scores, names that people type, aliases and why they moved.
 
 A version says everything by its tags, so that a list costs two requests however long it is. Scores are tags of the
-form ``<set>.<number>``; ``dev_set`` names the set that choices were made on.
+form ``<set>.<number>``; ``dev_set`` names the set that choices were made on. The tag ``promotion.<alias>`` has a line
+for each time that the alias was moved to the version: when, by whom, why.
 """
 
 import contextlib
 import difflib
+import getpass
 import json
+import re
 import shutil
 import sqlite3
 import urllib.error
@@ -14,20 +17,36 @@ import urllib.parse
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from infra import registry_tables
 from infra.faults import BadConfiguration, NetworkFault
 from infra.mlflow_store import client, sqlite_file
 
 PREFERRED = ("champion", "candidate")
 """Which alias a bare name means, the first that is there; else the newest version."""
+MOVED = "promotion."
+NO_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
+"""What MLflow itself takes for a version."""
+Order = Literal["newest", "dev", "test"]
 STANDING_SECONDS = 5.0
 CACHE = Path.home() / ".cache" / "repro" / "models"
 """Where models of a remote store are kept; they never change."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """An alias came to stand on a version."""
+
+    when: str
+    """UTC, ISO 8601."""
+    alias: str
+    version: int
+    why: str
+    """``name: reason``, who moved it and why."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +77,40 @@ class Version:
         scores = {key.removesuffix(".bleu"): float(value) for key, value in self.tags.items() if key.endswith(".bleu")}
         return dict(sorted(scores.items(), key=lambda score: (score[0] != self.dev, score[0])))
 
+    @property
+    def test(self) -> str:
+        """Name of the first set that no choice was made on; empty where there is none."""
+        return self.tags.get("test_set", "") or next((name for name in self.bleu if name != self.dev), "")
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """Digests of the text and of the vocabulary that it was made from, as ``clean`` and ``learn_bpe``, and of the
+        sets it was measured on, as ``prepare_sets.<set>``."""
+        mark = "digest."
+        return {tag.removeprefix(mark): value for tag, value in self.tags.items() if tag.startswith(mark)}
+
+    @property
+    def moves(self) -> list[Move]:
+        """When each alias came to stand here, the oldest first."""
+        found = []
+        for tag, value in self.tags.items():
+            if tag.startswith(MOVED):
+                lines = [line.partition(" ") for line in value.splitlines()]
+                found += [Move(when, tag.removeprefix(MOVED), self.version, why) for when, _, why in lines]
+        return sorted(found, key=lambda move: move.when)
+
     def line(self) -> str:
         """``multi30k-ende/3  2026-11-21 12:00  champion, candidate  val (dev) 34.12  test 33.80  13a…``."""
         scores = [f"{name}{' (dev)' * (name == self.dev)} {bleu:.2f}" for name, bleu in self.bleu.items()]
         changed = "with overrides" if self.tags.get("modified") == "true" else ""
         created = f"{self.created.astimezone():%Y-%m-%d %H:%M}"
-        parts = [f"{self.name}/{self.version}", created, ", ".join(self.aliases), *scores, self.protocol, changed]
+        made_from = [
+            f"{word} {self.digests[name][:8]}"
+            for word, name in (("data", "clean"), ("vocabulary", "learn_bpe"))
+            if name in self.digests
+        ]
+        who = [f"{self.name}/{self.version}", created, ", ".join(self.aliases)]
+        parts = [*who, *scores, self.protocol, *made_from, changed]
         return "  ".join(part for part in parts if part)
 
 
@@ -72,6 +119,29 @@ def versions(uri: str, name: str = "") -> list[Version]:
     file = sqlite_file(uri)
     if (file and not file.exists()) or "'" in name:
         return []
+    if file:
+        with contextlib.suppress(sqlite3.Error):  # of another MLflow, or not made yet: MLflow itself is asked
+            return _sorted(_version(row, row.aliases) for row in registry_tables.rows(file, name))
+    return _sorted(_asked_for(uri, name))
+
+
+def ordered(found: Iterable[Version], by: Order) -> list[Version]:
+    """Newest first, or by BLEU on the dev or the first test set, the best first; what has no score comes last."""
+    if by == "newest":
+        return sorted(found, key=lambda version: version.created, reverse=True)
+
+    def score(version: Version) -> float:
+        return version.bleu.get(version.dev if by == "dev" else version.test, float("-inf"))
+
+    return sorted(found, key=score, reverse=True)
+
+
+def history(of_model: Iterable[Version]) -> list[Move]:
+    """Every move of every alias of one model, the newest first."""
+    return sorted((move for version in of_model for move in version.moves), key=lambda move: move.when, reverse=True)
+
+
+def _asked_for(uri: str, name: str) -> Iterable[Version]:
     store = client(uri)
     wanted = f"name = '{name}'" if name else None
     models = _all(lambda token: store.search_registered_models(filter_string=wanted, page_token=token))
@@ -80,8 +150,11 @@ def versions(uri: str, name: str = "") -> list[Version]:
         for alias, version in model.aliases.items():
             aliases.setdefault((model.name, int(version)), []).append(alias)
     found = _all(lambda token: store.search_model_versions(filter_string=wanted, page_token=token))
-    made = [_version(entity, aliases.get((entity.name, int(entity.version)), ())) for entity in found]
-    return sorted(made, key=lambda version: (version.name, -version.version))
+    return (_version(entity, aliases.get((entity.name, int(entity.version)), ())) for entity in found)
+
+
+def _sorted(found: Iterable[Version]) -> list[Version]:
+    return sorted(found, key=lambda version: (version.name, -version.version))
 
 
 def resolve(uri: str, words: str) -> Version:
@@ -150,12 +223,20 @@ def create_version(
 
 
 def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
-    """Move ``alias`` to ``version``, whose tag ``promotion.<alias>`` says when and why; gives that tag's text."""
+    """Move ``alias`` to ``version``, whose tag ``promotion.<alias>`` gets a line: when, by whom, why; gives that line.
+
+    Raises BadConfiguration for what is no alias.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", alias) or NO_ALIAS.fullmatch(alias):
+        allowed = "letters, digits, - and _, but neither latest nor v1, v2, …"
+        raise BadConfiguration(f"alias is {alias!r}, allowed are {allowed}")
     store, number = client(uri), f"{version.version}"
-    said = f"{datetime.now(UTC).isoformat(timespec='seconds')} {reason}"
+    said = f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {_who()}: {' '.join(reason.split())}"
     try:
+        # What it says now: between the caller's look and this moment the alias may have come and gone.
+        before = store.get_model_version(version.name, number).tags.get(f"{MOVED}{alias}", "")
         # The reason first: an alias without one could not be explained any more.
-        store.set_model_version_tag(version.name, number, f"promotion.{alias}", said)
+        store.set_model_version_tag(version.name, number, f"{MOVED}{alias}", "\n".join(filter(None, [before, said])))
         store.set_registered_model_alias(version.name, alias, number)
     except Exception as error:
         raise NetworkFault(
@@ -164,28 +245,40 @@ def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
     return said
 
 
+def source_run(uri: str, version: Version) -> Mapping[str, str]:
+    """Where the version comes from: ``run`` and ``report`` as addresses to open, ``artifacts``, and the parameters of
+    the whole run as ``params.<name>``. Empty where the run is gone."""
+    store = client(uri)
+    try:
+        run = store.get_run(version.run_id)
+        parent = run.data.tags.get("mlflow.parentRunId", "")
+        params = store.get_run(parent).data.params if parent else run.data.params
+    except Exception:
+        return {}
+    server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else ""
+    page = f"{server}/#/experiments/{run.info.experiment_id}/runs/{version.run_id}"
+    artifacts = run.info.artifact_uri
+    told = {"run": page, "report": f"{page}/artifacts/report/report.html", "artifacts": artifacts, "parent": parent}
+    return {**told, **{f"params.{name}": value for name, value in sorted(params.items())}}
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's number without a name
+        return "somebody"
+
+
 def stands(uri: str, name: str, version: int, run_id: str) -> bool:
     """Whether that version, made by that run, is at ``uri``. Does not import MLflow where it can be asked without.
 
     A server that does not answer cannot say that the version is gone: it counts as there.
     """
     if file := sqlite_file(uri):
-        return _stands_in_sqlite(file, name, version, run_id)
+        return file.exists() and registry_tables.stands(file, name, version, run_id)
     if uri.startswith(("http://", "https://")):
         return _stands_at_server(uri, name, version, run_id)
     return any(found.version == version and found.run_id == run_id for found in versions(uri, name))
-
-
-def _stands_in_sqlite(file: Path, name: str, version: int, run_id: str) -> bool:
-    if not file.exists():
-        return False
-    question = "SELECT current_stage FROM model_versions WHERE name = ? AND version = ? AND run_id = ?"
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=60)) as connection:
-            found = connection.execute(question, (name, version, run_id)).fetchone()
-    except sqlite3.DatabaseError:
-        return False
-    return found is not None and found[0] != "Deleted_Internal"
 
 
 def _stands_at_server(uri: str, name: str, version: int, run_id: str) -> bool:

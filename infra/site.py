@@ -6,7 +6,7 @@ import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from infra.bucket import checked
@@ -18,6 +18,8 @@ from infra.service import addresses
 from infra.service.addresses import on_loopback
 
 Compile = Literal["auto", "always", "never"]
+Launching = Literal["local", "slurm", "kubernetes"]
+Word = TypeVar("Word", bound=str)
 
 
 def _cores() -> int:
@@ -38,11 +40,14 @@ class Site:
     """Folders or URLs searched before upstream (REPRO_MIRRORS, separated by spaces)."""
     tracking_uri: str = ""
     """MLflow's address (MLFLOW_TRACKING_URI, or the service that is up); empty: a SQLite file under ``root``."""
-    launcher: Literal["local"] = "local"
+    launcher: Launching = "local"
+    """Who starts jobs (REPRO_LAUNCHER). Other machines need ``root`` and this project at the same paths."""
+    nodes: int = 1
+    """Machines that one training is divided among (REPRO_NODES)."""
     ranks: int = 1
-    """Training processes (REPRO_RANKS)."""
+    """Training processes (REPRO_RANKS), on all nodes together."""
     threads: int = 0
-    """Threads of each process (REPRO_THREADS); 0 shares the machine's cores among the ranks."""
+    """Threads of each process (REPRO_THREADS); 0 shares the cores among a node's ranks, as if it had this machine's."""
     workers: int = 1
     """Processes that prepare text (REPRO_WORKERS)."""
     dask: str = ""
@@ -67,6 +72,11 @@ class Site:
     def __post_init__(self) -> None:
         if self.ranks < 1:
             raise BadConfiguration(f"site.ranks is {self.ranks}, allowed is a whole number of at least 1")
+        if self.nodes < 1 or self.ranks % self.nodes:
+            allowed = f"a whole number of at least 1 that divides the {self.ranks} ranks (REPRO_RANKS) evenly"
+            raise BadConfiguration(f"site.nodes is {self.nodes}, allowed is {allowed}")
+        if self.nodes > 1 and self.launcher == "local":
+            raise BadConfiguration(f"site.nodes is {self.nodes}, but the launcher 'local' knows this machine alone")
         if self.workers < 1:
             raise BadConfiguration(f"site.workers is {self.workers}, allowed is a whole number of at least 1")
         if self.rank_timeout_seconds < 1:
@@ -87,7 +97,14 @@ class Site:
 
     @property
     def threads_each(self) -> int:
-        return self.threads or max(1, _cores() // self.ranks)
+        return self.threads or max(1, _cores() // (self.ranks // self.nodes))
+
+    @property
+    def place(self) -> str:
+        """Where jobs run, in words."""
+        if self.launcher == "local":
+            return "on this machine"
+        return f"by {self.launcher}, {self.ranks} ranks on {self.nodes} node{'s' * (self.nodes > 1)}"
 
     def executor(self) -> AbstractContextManager[Workers]:
         """Who prepares text: use as a context."""
@@ -111,13 +128,15 @@ class Site:
             cache_bytes=_number("REPRO_CACHE_BYTES", site.cache_bytes),
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or (served.mlflow if served else site.tracking_uri),
+            launcher=_word("REPRO_LAUNCHER", site.launcher, Launching),
+            nodes=_number("REPRO_NODES", site.nodes),
             ranks=_number("REPRO_RANKS", site.ranks),
             threads=_number("REPRO_THREADS", site.threads),
             workers=_number("REPRO_WORKERS", site.workers),
             dask=os.environ.get("REPRO_DASK") or site.dask,
             gpus=visible(os.environ) if site.device != "cpu" else (),
             gpu_pool=os.environ.get("REPRO_GPU_POOL") or site.gpu_pool,
-            compile=_word("REPRO_COMPILE", site.compile),
+            compile=_word("REPRO_COMPILE", site.compile, Compile),
             micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
             rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),
         )
@@ -146,9 +165,9 @@ def _number(variable: str, otherwise: int) -> int:
     return int(value)
 
 
-def _word(variable: str, otherwise: Compile) -> Compile:
+def _word(variable: str, otherwise: Word, allowed: Any) -> Word:
     value = os.environ.get(variable, "")
-    words: dict[str, Compile] = {word: word for word in get_args(Compile)} | {"": otherwise}
+    words: dict[str, Word] = {word: word for word in get_args(allowed)} | {"": otherwise}
     if value not in words:
-        raise BadConfiguration(f"{variable} is {value!r}, allowed is {', '.join(get_args(Compile))}")
+        raise BadConfiguration(f"{variable} is {value!r}, allowed is {', '.join(get_args(allowed))}")
     return words[value]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
-LOGS = ("metrics.jsonl", "exit.json", "job.json", "*.log")
+LOGS = ("metrics.jsonl", "exit.json", "job.json", "job.sh", "*.log")
 """Names of logs: kept and checked, but timings differ from run to run, so they stay out of the content digest."""
 
 

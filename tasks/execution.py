@@ -20,7 +20,10 @@ from infra import interrupts
 from infra.faults import BadConfiguration, Fault, NoSpace
 from infra.gpus import taken
 from infra.launch import Job, Launcher
+from infra.launch.kubernetes import kubernetes_launcher
 from infra.launch.local import LocalLauncher
+from infra.launch.queued import QueueLauncher
+from infra.launch.slurm import slurm_launcher
 from infra.locks import held
 from infra.origin import origin
 from infra.site import Site
@@ -29,7 +32,11 @@ from infra.tracking import MetricsTail, Tracker
 from tasks.handed import NOWHERE, Handed, HandOver
 from tasks.stage import Call, Surroundings, surroundings
 
-LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": LocalLauncher}
+LAUNCHERS: dict[str, Callable[[], Launcher]] = {
+    "local": LocalLauncher,
+    "slurm": slurm_launcher,
+    "kubernetes": kubernetes_launcher,
+}
 """By ``Site.launcher``."""
 State = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
 
@@ -165,6 +172,8 @@ class Running:
         self.store, self.site, self.scope, self.display = store, site, scope, display
         self.tracker, self.through, self.hand_over = tracker, through, hand_over
         self.launcher = LAUNCHERS[site.launcher]()
+        if isinstance(self.launcher, QueueLauncher):
+            self.launcher.say = display.say
         self.rows: list[Row] = []
         store.say = display.say
         self._record = threading.Lock()

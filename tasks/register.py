@@ -24,6 +24,8 @@ from infra.store import Artifact, Manifest, Store
 from model.config import Decoding, from_json
 from tasks.stage import Facts, progress, stage, stage_run, tracker
 
+SORTABLE = (".bleu", ".chrf", ".perplexity", "dev_bleu", "test_bleu")
+"""Ends of tags that are a model's metrics too, by which MLflow's own pages sort models."""
 LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sentencex")
 """What the package ``model`` needs where a registered model is loaded."""
 UNNAMED = ("download",)
@@ -107,6 +109,9 @@ def version_tags(
     digest = facts.get("references_sha256") or sets[dev].content
     tags |= {"dev_set": dev, "dev_bleu": f"{facts['bleu']}", "dev_digest": f"{digest}"}
     tags |= {"dev_signature": f"{facts.get('signature', '')}", "git_commit": commit()}
+    # Under one name for all runs, so that whoever lists versions can sort by it.
+    if test := next((name for name, card in scores.items() if name != dev and is_number(card.facts.get("bleu"))), ""):
+        tags |= {"test_set": test, "test_bleu": f"{scores[test].facts['bleu']}"}
     for name, manifest in made.items():
         if manifest.stage not in UNNAMED:
             tags[f"key.{name}"] = manifest.key
@@ -133,7 +138,13 @@ def decide(tags: Mapping[str, str], champion: Version | None) -> tuple[bool, str
 
 
 def register_version(
-    uri: str, run_id: str, name: str, model: TextModel, tags: Mapping[str, str], modified: bool
+    uri: str,
+    run_id: str,
+    name: str,
+    model: TextModel,
+    tags: Mapping[str, str],
+    modified: bool,
+    experiment_id: str = "",
 ) -> dict[str, Any]:
     """Log the model with the run and make it the next version of ``name``; gives what ``version.json`` holds.
 
@@ -147,9 +158,10 @@ def register_version(
     told = {**tags, "modified": f"{modified}".lower(), "decision": decision}
     version = next((known for known in before if known.run_id == run_id), None)  # of a try that was cut off
     if version is None:
-        metrics = {key: float(value) for key, value in tags.items() if key.endswith((".bleu", ".chrf", ".perplexity"))}
+        metrics = {key: float(value) for key, value in tags.items() if key.endswith(SORTABLE)}
         model_id = log_model(uri, run_id, name, model, metrics)
-        version = create_version(uri, name, model_id, run_id, told, describe(name, told))
+        page = f"#/experiments/{experiment_id}/runs/{run_id}"
+        version = create_version(uri, name, model_id, run_id, told, describe(name, told, page if experiment_id else ""))
     aliases = []
     if not modified:
         set_alias(uri, version, "candidate", "the newest run without overrides")
@@ -167,8 +179,9 @@ def register_version(
     }
 
 
-def describe(name: str, tags: Mapping[str, str]) -> str:
-    """The version's page, in Markdown: scores by set with their protocol, how to use it, why it has its aliases."""
+def describe(name: str, tags: Mapping[str, str], page: str = "") -> str:
+    """The version's page, in Markdown: scores by set with their protocol, how to use it, why it has its aliases, and
+    links to its report and to ``page``, the run that made it."""
     sets = [key.removesuffix(".bleu") for key in tags if key.endswith(".bleu")]
     lines = ["| set | BLEU (13a, cased) | chrF | perplexity | sentences |", "|---|---:|---:|---:|---:|"]
     for each in sets:
@@ -176,6 +189,8 @@ def describe(name: str, tags: Mapping[str, str]) -> str:
         label = f"{each} (dev)" if each == tags["dev_set"] else each
         lines.append(f"| {label} | {' | '.join(cells)} | {tags.get(f'{each}.sentences', '')} |")
     lines += ["", f"Protocol: `{tags['dev_signature']}`", "", f"Decision: {tags['decision']}", ""]
+    if page:
+        lines += [f"[Report]({page}/artifacts/report/report.html) · [source run]({page})", ""]
     return "\n".join([*lines, f"`repro translate --model {name}@candidate < in > out`"])
 
 
@@ -226,7 +241,7 @@ def register(
     text = trained_on(weights)
     tags = version_tags(scores, sets, dev, made) | {name: f"{value}" for name, value in text.items()}
     model = translator_model(weights, vocabulary, decoded_by(made, dev), text)
-    registered = register_version(record.uri, run_id, run_name, model, tags, modified)
+    registered = register_version(record.uri, run_id, run_name, model, tags, modified, record.experiment_id)
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
     progress(3, 3, f"{run_name}/{registered['version']}")
     return {

@@ -198,8 +198,8 @@ def run_job(
 ) -> None:
     """Run ``python -m module`` over ``out`` by the site's launcher; raises the Fault it ends with."""
     place = site()
-    ranks = place.ranks if distributed else 1
-    threads = place.threads_each if distributed else place.threads_each * place.ranks
+    ranks, nodes = (place.ranks, place.nodes) if distributed else (1, 1)
+    threads = place.threads_each if distributed else place.threads_each * (place.ranks // place.nodes)
     settings = {
         "device": place.device,
         "threads": threads,
@@ -209,7 +209,7 @@ def run_job(
         "resume_seconds": place.resume_seconds,
         "rank_timeout_seconds": place.rank_timeout_seconds,
     }
-    _surroundings.get().run_job(Job(module, config, inputs, out, settings, ranks, distributed, threads))
+    _surroundings.get().run_job(Job(module, config, inputs, out, settings, ranks, distributed, nodes, threads))
 
 
 def job_facts(out: Path) -> Facts:

@@ -1,25 +1,120 @@
-"""``repro models``."""
+"""``repro models`` and ``repro promote``."""
 
-from typing import Annotated
+import json
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from flows.commands.words import AsJson
 from flows.display import say
+from infra.faults import BadConfiguration
 from infra.quiet import settle
 from infra.site import Site
 
 
-def models(name: Annotated[str, Parameter(help="one model only")] = "") -> None:
-    """List registered model versions with their scores, protocol and aliases.
+def models(
+    name: Annotated[str, Parameter(help="one model only, or one version in full as in demo@champion or demo/3")] = "",
+    *,
+    sort: Annotated[
+        Literal["name", "newest", "dev", "test"], Parameter(help="order: by BLEU on the dev or the first test set, …")
+    ] = "name",
+    as_json: AsJson = False,
+) -> None:
+    """List registered model versions with their scores, protocol, digests and aliases.
 
-    Example: repro models demo
+    For example:
+
+    repro models demo --sort test
+
+    repro models demo@champion
     """
-    from infra.registry import versions
+    from infra.registry import ordered, versions
 
     site = Site.named()
     settle(site.root)
+    if "@" in name or "/" in name:
+        _show(name, site, as_json)
+        return
     found = versions(site.tracking, name)
     if not found:
         say("no model is registered yet; `repro run demo` registers one")
+    found = found if sort == "name" else ordered(found, sort)
+    if as_json:
+        print(json.dumps([_told(version) for version in found], ensure_ascii=False))
+        return
     for version in found:
         print(version.line())
+
+
+def promote(
+    version: Annotated[str, Parameter(help="which version, as in demo/3 or demo@candidate")],
+    *,
+    why: Annotated[str, Parameter(help="the reason, kept with the version")],
+    alias: Annotated[str, Parameter(help="the name that moves to it")] = "champion",
+) -> None:
+    """Move an alias to a model version, and record who did so, when and why.
+
+    Example: repro promote demo/3 --why "read by two translators"
+    """
+    from infra.registry import resolve, set_alias
+
+    if "@" not in version and "/" not in version:
+        raise BadConfiguration(
+            f"version is {version!r}, allowed is one version, as in {version}/3 or {version}@candidate"
+        )
+    if not why.strip():
+        raise BadConfiguration("why is empty, allowed is a reason in words")
+    site = Site.named()
+    settle(site.root)
+    chosen = resolve(site.tracking, version)
+    named = f"{chosen.name}/{chosen.version}"
+    if alias in chosen.aliases:
+        say(f"{named} is {alias} already; nothing was moved")
+        return
+    said = set_alias(site.tracking, chosen, alias, why)
+    print(f"{chosen.name}@{alias} is {named}  {said}")
+
+
+def _show(words: str, site: Site, as_json: bool) -> None:
+    """One version in full: every tag, the run it comes from with its parameters, and how its model's aliases moved."""
+    from infra.registry import history, resolve, source_run, versions
+
+    version = resolve(site.tracking, words)
+    source = source_run(site.tracking, version)
+    moves = history(versions(site.tracking, version.name))
+    if as_json:
+        told = {**_told(version), "source": source, "history": [asdict(move) for move in moves]}
+        print(json.dumps(told, ensure_ascii=False))
+        return
+    print(version.line())
+    print("\nsource run")
+    if not source:
+        print(f"  {version.run_id or 'none'} (not there)")
+    for name, value in source.items():
+        print(f"  {name}  {value}")
+    print("\ntags")
+    for name, value in sorted(version.tags.items()):
+        if not name.startswith("promotion."):
+            print(f"  {name}  {value}")
+    print("\naliases, the newest move first")
+    for move in moves:
+        print(f"  {move.when}  {move.alias} to version {move.version}  {move.why}")
+
+
+def _told(version: Any) -> dict[str, Any]:
+    """A version as JSON."""
+    return {
+        "name": version.name,
+        "version": version.version,
+        "created": version.created.isoformat(),
+        "aliases": list(version.aliases),
+        "dev": version.dev,
+        "test": version.test,
+        "bleu": dict(version.bleu),
+        "protocol": version.protocol,
+        "digests": dict(version.digests),
+        "run_id": version.run_id,
+        "modified": version.tags.get("modified") == "true",
+        "tags": dict(version.tags),
+    }

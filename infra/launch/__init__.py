@@ -27,20 +27,35 @@ class Job:
     ranks: int = 1
     distributed: bool = False
     """Started by torchrun, in ``ranks`` processes."""
+    nodes: int = 1
+    """Machines among which the processes are divided."""
     threads: int = 1
     holds: tuple[int, ...] = field(default=())
-    """Descriptors of locks that the job holds too, so that nobody enters while it still ends."""
+    """Descriptors of locks that the job holds too, so that nobody enters while it still ends. They are of use on this
+    machine only; elsewhere the job's name does what they do (``infra.launch.queued``)."""
     gpus: tuple[str, ...] = ()
     """The GPUs that are its own; empty: those that CUDA finds."""
 
-    def write(self) -> Path:
-        """Write ``job.json``; returns its path."""
-        path = self.out / "job.json"
+    @property
+    def path(self) -> Path:
+        """Where ``job.json`` is."""
+        return self.out.absolute() / "job.json"
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.ranks // self.nodes if self.distributed else 1
+
+    def text(self) -> str:
+        """What ``job.json`` says."""
         inputs = {name: str(folder.absolute()) for name, folder in self.inputs.items()}
         job = {"config": self.config, "inputs": inputs, "out": str(self.out.absolute()), "site": self.site}
-        path.write_text(json.dumps(job, indent=1))
+        return json.dumps(job, indent=1)
+
+    def write(self) -> Path:
+        """Write ``job.json``; returns its path."""
+        self.path.write_text(self.text())
         (self.out / EXIT).unlink(missing_ok=True)
-        return path
+        return self.path
 
 
 class Launcher(Protocol):

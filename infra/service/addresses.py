@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from infra.holders import identity, life
+
 FOLDER = "service"
 FILE = "addresses.json"
 
@@ -40,8 +42,7 @@ def in_force(root: Path) -> Addresses | None:
     """The addresses of the service that is up in ``root``; None where there is none, or it is gone."""
     try:
         form = json.loads((root / FOLDER / FILE).read_text())
-        pid = int(form["supervisor"].split()[1])
-        if identity(pid) != form["supervisor"]:
+        if life(form["supervisor"]) != "alive":
             return None
         return Addresses(form["prefect"], form["mlflow"], form["closed"])
     except (OSError, ValueError, KeyError, IndexError, AttributeError, TypeError):
@@ -54,14 +55,3 @@ def on_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def identity(pid: int) -> str:
-    """What tells process ``pid`` from any that gets the same number later, on any machine; empty: it is gone."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        # The name in parentheses may hold anything; state is the first field after it, the start the twentieth.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else f"{boot} {pid} {fields[19]}"

@@ -1,7 +1,11 @@
 """Names that people type, lists of versions, aliases with their reasons, and whether a version still stands."""
 
+import getpass
+import sqlite3
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +18,18 @@ from hypothesis import strategies as st
 from infra import registry
 from infra.faults import BadConfiguration
 from infra.mlflow_store import client
-from infra.registry import Version, create_version, local_folder, resolve, set_alias, stands, versions
+from infra.registry import (
+    Version,
+    create_version,
+    history,
+    local_folder,
+    ordered,
+    resolve,
+    set_alias,
+    source_run,
+    stands,
+    versions,
+)
 from infra.tracking import Tracker
 
 SCORES = {"dev_set": "val", "dev_bleu": "34.5", "dev_signature": "tok:13a", "val.bleu": "34.5", "flickr.bleu": "33.25"}
@@ -57,6 +72,14 @@ def test_the_list_says_scores_protocol_and_aliases(registered: Registered) -> No
     assert found[2].tags["promotion.champion"].endswith("dev BLEU 34.50")
 
 
+def test_a_file_is_read_to_the_same_list_without_mlflow(
+    registered: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [registry._sorted(registry._asked_for(registered.uri, name)) for name in ("", "ende")]
+    monkeypatch.setattr(registry, "client", lambda _: pytest.fail("MLflow was opened"))
+    assert [versions(registered.uri), versions(registered.uri, "ende")] == asked
+
+
 def test_the_list_costs_two_requests_however_long(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
@@ -66,7 +89,7 @@ def test_the_list_costs_two_requests_however_long(registered: Registered, monkey
             return getattr(client(registered.uri), name)
 
     monkeypatch.setattr(registry, "client", lambda _: Counting())
-    assert len(versions(registered.uri)) == 4
+    assert len(list(registry._asked_for(registered.uri, ""))) == 4
     assert sorted(asked) == ["search_model_versions", "search_registered_models"]
 
 
@@ -101,6 +124,78 @@ def test_a_moved_alias_stands_on_one_version(registered: Registered) -> None:
     set_alias(registered.uri, registered.made[2], "try", "second")
     assert [v.version for v in versions(registered.uri, "ende") if "try" in v.aliases] == [3]
     assert resolve(registered.uri, "ende/1").tags["promotion.try"].endswith("first"), "the old reason is kept"
+
+
+def test_every_move_of_an_alias_is_kept(registered: Registered) -> None:
+    first, last = registered.made[0], registered.made[2]
+    for version, why in ((first, "tried"), (last, "better\nby far"), (first, "the better one was wrong")):
+        set_alias(registered.uri, version, "moving", why)
+    moves = [move for move in history(versions(registered.uri, "ende")) if move.alias == "moving"]
+    told = {(move.version, move.why.partition(": ")[2]) for move in moves}
+    assert told == {(1, "tried"), (3, "better by far"), (1, "the better one was wrong")}
+    assert all(move.why.startswith(f"{getpass.getuser()}: ") for move in moves)
+    assert [move.when for move in moves] == sorted((move.when for move in moves), reverse=True)
+
+
+@pytest.mark.parametrize("alias", ["", "latest", "v3", "V3", "two words", "a/b"])
+def test_what_is_no_alias_is_refused(registered: Registered, alias: str) -> None:
+    with pytest.raises(BadConfiguration, match="alias is"):
+        set_alias(registered.uri, registered.made[0], alias, "why")
+
+
+def test_the_source_run_is_found_with_its_parameters(registered: Registered) -> None:
+    tracker = Tracker(registered.uri, Path(registered.uri.removeprefix("sqlite:///")).parent / "mlflow-artifacts")
+    tracker.start("models", "run", {}, {"training": {"updates": 7}})
+    run_id = tracker.start_stage("register", "", "k" * 20, {})
+    model = tracker.client.create_logged_model(tracker.experiment_id, name="source", source_run_id=run_id)
+    version = create_version(registered.uri, "source", model.model_id, run_id, SCORES, "")
+    told = source_run(registered.uri, resolve(registered.uri, "source/1"))
+    assert version.run_id == run_id
+    assert told["run"] == f"/#/experiments/{tracker.experiment_id}/runs/{run_id}"
+    assert told["parent"] == tracker.run_id
+    assert told["params.training.updates"] == "7"
+    assert client(registered.uri).get_logged_model(model.model_id).source_run_id == run_id
+    assert source_run(registered.uri, replace(version, run_id="none")) == {}
+    client(registered.uri).delete_registered_model("source")
+
+
+def scored(number: int, **bleu: float) -> Version:
+    tags = {"dev_set": "val", **{f"{name}.bleu": f"{value}" for name, value in bleu.items()}}
+    return Version("ende", number, datetime.fromtimestamp(number, UTC), (), tags, "", "")
+
+
+def test_versions_are_ordered_by_score_or_age() -> None:
+    listed = [scored(1, val=30.0, test=20.0), scored(2, val=31.0), scored(3, val=29.0, test=25.0)]
+    assert [v.version for v in ordered(listed, "newest")] == [3, 2, 1]
+    assert [v.version for v in ordered(listed, "dev")] == [2, 1, 3]
+    assert [v.version for v in ordered(listed, "test")] == [3, 1, 2]
+
+
+def test_a_thousand_versions_are_listed_about_as_fast_as_one(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    store = client(uri)
+    tags = {**SCORES, **{f"key.stage{number}": "k" * 20 for number in range(60)}}
+    for name in ("one", "many"):
+        store.create_registered_model(name)
+        store.create_model_version(name, "/somewhere", tags=tags)
+    with sqlite3.connect(tmp_path / "mlflow.db") as connection:  # MLflow itself would take minutes
+        for table in ("model_versions", "model_version_tags"):
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] != "version"]
+            others = ", ".join(f'"{column}"' for column in columns)
+            count = "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)"
+            copies = f"SELECT i, {others} FROM {table}, n WHERE name = 'many'"
+            connection.execute(f"INSERT INTO {table} (version, {others}) {count} {copies}")
+
+    def seconds(name: str) -> float:
+        """Of the processor: the machine may have other work."""
+        begun = time.process_time()
+        found = versions(uri, name)
+        lines = [version.line() for version in ordered(found, "test")]
+        assert len(lines) == (1 if name == "one" else 1000)
+        assert all(len(version.tags) == len(tags) for version in found)
+        return time.process_time() - begun
+
+    assert seconds("many") - seconds("one") < 1.0
 
 
 def test_stands_only_the_same_version_of_the_same_run(registered: Registered, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from infra.faults import BadConfiguration, Fault, NetworkFault
 from infra.quiet import settle
 from infra.service import addresses, credentials, starting, supervision
-from infra.service.addresses import Addresses, identity
+from infra.service.addresses import Addresses
 from infra.service.credentials import Credentials
 from infra.service.databases import Databases
 from infra.service.programs import HOUSE, environment, environment_of, programs, words_of
@@ -125,16 +125,16 @@ def test_addresses_hold_for_as_long_as_their_supervisor(tmp_path: Path) -> None:
     assert addresses.in_force(tmp_path) == there
     file = tmp_path / "service" / addresses.FILE
     form = json.loads(file.read_text())
-    boot, pid, started = form["supervisor"].split()
-    # Another boot, another process by that number, a process that is gone, half a file, none.
-    for other in (f"other {pid} {started}", f"{boot} {pid} 1", f"{boot} 4194305 {started}", "", 7):
+    *machine, pid, started = form["supervisor"].split("/")
+    here = "/".join(machine)
+    # Another process by that number, a process that is gone, half a word, none.
+    for other in (f"{here}/{pid}/1", f"{here}/4194305/{started}", here, "", 7):
         file.write_text(json.dumps({**form, "supervisor": other}))
         assert addresses.in_force(tmp_path) is None
     file.write_text(json.dumps(form)[:40])
     assert addresses.in_force(tmp_path) is None
     file.unlink()
     assert addresses.in_force(tmp_path) is None
-    assert identity(4194305) == ""
 
 
 def test_credentials_come_from_the_environment_or_a_closed_file(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ def test_the_environment_completes_a_site(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert (site.root, site.mirrors, site.ranks, site.threads_each) == (tmp_path, ("/here", "http://there"), 2, 3)
     assert (site.rank_timeout_seconds, site.compile) == (9, "always")
     assert site.tracking == f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("REPRO_LAUNCHER", "slurm")
+    monkeypatch.setenv("REPRO_NODES", "2")
+    assert Site.named().place == "by slurm, 2 ranks on 2 nodes"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     assert Site.named("gpu").tracking == "http://127.0.0.1:5000"
 
@@ -31,6 +34,9 @@ def test_the_environment_completes_a_site(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("REPRO_RANKS", "0", "site.ranks is 0"),
         ("REPRO_THREADS", "-1", "REPRO_THREADS is '-1'"),
         ("REPRO_RANK_TIMEOUT", "0", "site.rank_timeout_seconds is 0"),
+        ("REPRO_LAUNCHER", "slrum", "REPRO_LAUNCHER is 'slrum', allowed is local, slurm, kubernetes"),
+        ("REPRO_NODES", "0", "site.nodes is 0"),
+        ("REPRO_NODES", "2", "site.nodes is 2, allowed is a whole number of at least 1 that divides the 1 ranks"),
         ("REPRO_COMPILE", "yes", "REPRO_COMPILE is 'yes', allowed is auto, always, never"),
     ],
 )
@@ -40,6 +46,13 @@ def test_wrong_words_in_the_environment(
     monkeypatch.setenv(variable, value)
     with pytest.raises(BadConfiguration, match=sentence):
         Site.named()
+
+
+def test_a_node_has_its_share_of_the_ranks_and_all_of_its_cores() -> None:
+    site = Site(launcher="slurm", nodes=2, ranks=2)
+    assert site.threads_each == 2 * Site(ranks=2).threads_each or site.threads_each == 1
+    with pytest.raises(BadConfiguration, match="'local' knows this machine alone"):
+        Site(nodes=2, ranks=2)
 
 
 PROFILES = """

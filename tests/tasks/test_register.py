@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from infra.faults import BadConfiguration, NetworkFault
 from infra.mlflow_store import client
 from infra.model_log import TextModel
-from infra.registry import Version, local_folder, resolve, versions
+from infra.registry import Version, local_folder, resolve, source_run, versions
 from infra.site import Site
 from infra.store import Artifact, Store
 from infra.tracking import Tracker
@@ -262,6 +262,20 @@ def test_the_stage_registers_the_translator_with_its_report(
     assert own[0].model_id in [output.model_id for output in produced], "the parent does not show the model"
     used = house.tracker.client.get_run(run_id).inputs.dataset_inputs
     assert sorted(data.dataset.name for data in used) == ["flickr", "val"]
+
+    # Never without its source: the run is named by the version and its model, and is there, as is its parent.
+    version = resolve(house.tracker.uri, "staged/1")
+    source = source_run(house.tracker.uri, version)
+    model = house.tracker.client.get_logged_model(own[0].model_id)
+    assert version.run_id == model.source_run_id == run_id
+    assert source["parent"] == house.tracker.run_id
+    described = house.tracker.client.get_model_version("staged", "1").description
+    assert f"[Report]({source['report']})".replace("(/#", "(#") in described
+    # What MLflow's pages sort models by has one name for all runs, whatever their sets are called.
+    metrics = {metric.key: metric.value for metric in model.metrics}
+    assert (metrics["dev_bleu"], metrics["test_bleu"]) == (34.5, 33.25)
+    assert (version.dev, version.test) == ("val", "flickr")
+    assert {"clean", "learn_bpe", "prepare_sets.val"} <= version.digests.keys()
 
     made = Artifact("register", "k", tmp_path)
     assert _still_registered(made, site)

@@ -1,0 +1,246 @@
+"""Trainings by a real SLURM on this machine: to the end, interrupted, put back, taken over, cancelled."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from slurm_cluster import Cluster, until
+from small_training import TRAINING, rows, run, weights, write_job
+
+from infra.faults import BadConfiguration, Fault, JobFailed, Preempted
+from infra.launch import Job
+from infra.launch.queued import Look, QueueLauncher
+from infra.launch.slurm import Slurm, SlurmSettings
+from tasks.train import newest_checkpoint
+
+pytestmark = pytest.mark.timeout(900)
+LONG = replace(TRAINING, updates=2000, checkpoint_every=1000, dev_every=2000)
+
+
+@pytest.fixture(scope="module")
+def _cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture
+def cluster(_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setenv("SLURM_CONF", f"{_cluster.conf}")
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}")
+    assert _cluster.queued() == [], "a test left a job behind"
+    return _cluster
+
+
+def launcher(say: Callable[[str], None] = lambda _: None, **settings: object) -> QueueLauncher:
+    return QueueLauncher(Slurm(replace(SlurmSettings(), **settings)), poll_seconds=0.5, lag_seconds=1, say=say)  # type: ignore[arg-type]
+
+
+def small_job(root: Path, name: str, *, ranks: int = 1, long: bool = False) -> Job:
+    path = write_job(root, name=name, training=LONG if long else TRAINING)
+    told = json.loads(path.read_text())
+    path.unlink()
+    inputs = {name: Path(folder) for name, folder in told["inputs"].items()}
+    return Job("model.train", told["config"], inputs, path.parent, told["site"], ranks, distributed=True)
+
+
+def has_begun(job: Job) -> bool:
+    metrics = job.out / "metrics.jsonl"
+    return metrics.exists() and len(rows(job.path)) > 20
+
+
+def working_on(job: Job) -> list[psutil.Process]:
+    """Processes that have the job's file among their words."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(str(job.path) in word for word in process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def interrupt_once(job: Job) -> None:
+    if has_begun(job):
+        raise KeyboardInterrupt
+
+
+def code_job(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> Job:
+    (folder / "some_job.py").write_text(f"import json, os, pathlib, sys\n{code}\n")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}")
+    out = folder / "a folder of 100%"
+    out.mkdir(exist_ok=True)
+    return Job("some_job", {}, {}, out, {})
+
+
+def test_two_ranks_train_to_the_end(cluster: Cluster, tmp_path: Path) -> None:
+    job = small_job(tmp_path, "two", ranks=2)
+    said: list[str] = []
+    polls: list[int] = []
+    launcher(said.append).run(job, lambda: polls.append(1))
+    assert json.loads((job.out / "exit.json").read_text())["reason"] == "done"
+    assert newest_checkpoint(job.out) == TRAINING.updates
+    assert polls
+    number = said[0].rpartition(" ")[2]
+    assert cluster.state(number) == "COMPLETED"
+    assert (job.out / "job.log").exists()
+
+
+def test_statuses_and_silence_become_faults(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(JobFailed, match=r"status 7 .*last words: I was at update 3"):
+        launcher().run(code_job(tmp_path, "print('I was at update 3', flush=True); sys.exit(7)", monkeypatch), bool)
+    assert cluster.queued() == []
+
+
+def test_an_unknown_partition_is_said_before_anything_runs(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match="invalid partition"):
+        launcher(partition="nowhere").run(small_job(tmp_path, "one"), bool)
+    assert cluster.queued() == []
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_a_checkpoint_and_nothing_running(cluster: Cluster, tmp_path: Path) -> None:
+    job = small_job(tmp_path, "stopped", ranks=2, long=True)
+    with pytest.raises(KeyboardInterrupt):
+        launcher().run(job, lambda: interrupt_once(job))
+    assert cluster.queued() == []
+    assert working_on(job) == []
+    assert 0 < newest_checkpoint(job.out) < LONG.updates
+    assert json.loads((job.out / "exit.json").read_text())["reason"] == "preempted"
+
+
+@pytest.mark.slow
+def test_a_job_that_is_put_back_goes_on_to_the_same_weights(cluster: Cluster, tmp_path: Path) -> None:
+    whole = write_job(tmp_path, name="whole", training=LONG)
+    run(whole)
+    job, said, saved = small_job(tmp_path, "requeued", long=True), list[str](), list[int]()
+
+    def put_back() -> None:
+        number = said[0].rpartition(" ")[2]
+        if not saved and has_begun(job):
+            cluster.ask("scontrol", "requeue", number)
+            until(lambda: cluster.state(number) == "PENDING")
+            saved.append(newest_checkpoint(job.out))
+            cluster.restart_now(number)
+
+    launcher(said.append).run(job, put_back)
+    assert 0 < saved[0] < LONG.updates
+    updates = [row["done"] for row in rows(job.path) if "loss" in row]
+    assert updates.count(1) == 1, "began anew"
+    assert weights(job.path)["00002000"] == weights(whole)["00002000"]
+
+
+@pytest.mark.slow
+def test_a_time_limit_is_a_preemption_with_a_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
+    job = small_job(tmp_path, "limited")
+    config = {**job.config, "training": {**job.config["training"], "updates": 200_000, "checkpoint_every": 100_000}}
+    said, begun, shortened = list[str](), time.monotonic(), list[str]()
+
+    def shorten() -> None:
+        """Have the limit come soon: the notice is due at once, the end a minute or two later."""
+        if not shortened and has_begun(job):
+            minutes = int((time.monotonic() - begun) / 60) + 2
+            number = said[0].rpartition(" ")[2]
+            shortened.append(cluster.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}"))
+
+    with pytest.raises(Preempted):
+        launcher(said.append, time="60", notice_seconds=300).run(replace(job, config=config), shorten)
+    assert 0 < newest_checkpoint(job.out) < 200_000
+    assert cluster.queued() == []
+
+
+@pytest.mark.slow
+def test_somebody_elses_scancel_is_not_tried_again(cluster: Cluster, tmp_path: Path) -> None:
+    job, said, cancelled = small_job(tmp_path, "cancelled", long=True), list[str](), list[str]()
+
+    def cancel() -> None:
+        if not cancelled and has_begun(job):
+            cancelled.append(cluster.ask("scancel", said[0].rpartition(" ")[2]))
+
+    with pytest.raises(Fault, match="was cancelled by somebody") as caught:
+        launcher(said.append).run(job, cancel)
+    assert not caught.value.retry
+    assert 0 < newest_checkpoint(job.out) < LONG.updates
+
+
+@pytest.mark.slow
+def test_a_job_whose_launcher_was_killed_is_gone_on_with(cluster: Cluster, tmp_path: Path) -> None:
+    job = small_job(tmp_path, "left", long=True)
+    starter = f"""
+import json, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_on_slurm import launcher, Job
+told = json.loads(sys.argv[1])
+inputs = {{name: Path(folder) for name, folder in told["inputs"].items()}}
+job = Job("model.train", told["config"], inputs, Path(told["out"]), told["site"], 1, distributed=True)
+launcher().run(job, bool)
+"""
+    house = Path(__file__).resolve().parents[2]
+    path = os.pathsep.join([f"{house}", f"{house / 'tests'}", os.environ["PYTHONPATH"]])
+    environment = {**os.environ, "PYTHONPATH": path}
+    first = subprocess.Popen([sys.executable, "-c", starter, job.text()], env=environment)
+    try:
+        until(lambda: has_begun(job) or first.poll() is not None)
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    left = cluster.queued()
+    assert len(left) == 1
+    said: list[str] = []
+    # What the first one had on its path is part of what it submitted.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        launcher(said.append).run(job, bool)
+    assert said[0] == f"SLURM job {left[0]} was left running by an earlier try; this one goes on with it"
+    assert [row["done"] for row in rows(job.path) if "loss" in row].count(1) == 1
+    assert newest_checkpoint(job.out) == LONG.updates
+
+
+@pytest.mark.slow
+def test_another_job_in_the_same_folder_is_ended_first(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeping = code_job(tmp_path, "import time; time.sleep(600)", monkeypatch)
+    queue = launcher().queue
+    sleeping.write()
+    name = queue.submit(sleeping)
+    until(lambda: queue.look(name).phase == "runs")
+    done = "pathlib.Path(json.load(open(sys.argv[1]))['out'], 'exit.json').write_text('{\"reason\": \"done\"}')"
+    other = replace(code_job(tmp_path, done, monkeypatch), config={"other": 1})
+    said: list[str] = []
+    launcher(said.append).run(other, bool)
+    assert said[0].startswith(f"{name} still writes into")
+    assert cluster.state(name.rpartition(" ")[2]) == "CANCELLED"
+
+
+def test_a_controller_that_is_away_is_waited_for(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = tmp_path / "away.conf"
+    elsewhere = re.sub(r"SlurmctldPort=\d+", "SlurmctldPort=1", cluster.conf.read_text())
+    away.write_text(f"{elsewhere}MessageTimeout=2\n")
+    asked: list[bool] = []
+    ask = Slurm.look
+
+    def look(queue: Slurm, name: str) -> Look:
+        lost = len(asked) < 2
+        monkeypatch.setenv("SLURM_CONF", f"{away if lost else cluster.conf}")
+        asked.append(lost)
+        return ask(queue, name)
+
+    monkeypatch.setattr(Slurm, "look", look)
+    job = small_job(tmp_path, "patient")
+    launcher().run(job, bool)
+    assert newest_checkpoint(job.out) == TRAINING.updates
+    assert asked[:3] == [True, True, False]
