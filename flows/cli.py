@@ -11,6 +11,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError
 
+from flows.commands.attention import attention
 from flows.commands.compare import compare
 from flows.commands.explain_filters import explain_filters
 from flows.commands.export import export
@@ -18,6 +19,7 @@ from flows.commands.gc import gc
 from flows.commands.models import models
 from flows.commands.paper import paper
 from flows.commands.run import plan_command, run_command, runs
+from flows.commands.serve import serve
 from flows.commands.trace import trace
 from flows.commands.translate import translate
 from flows.commands.verify import verify
@@ -51,6 +53,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "explain-filters": explain_filters,
     "paper": paper,
     "translate": translate,
+    "serve": serve,
+    "attention": attention,
     "compare": compare,
     "export": export,
     "models": models,
