@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from flows.versions import decoding_of
-from infra.faults import BadConfiguration
-from infra.registry import Version, local_folder, resolve, versions
+from infra.faults import BadConfiguration, BadData
+from infra.registry import PREFERRED, Version, local_folder, resolve, versions
 from infra.site import Site
 from infra.web.contract import Hypothesis, Kind, Map, Search, Sentence
-from model.bpe import BOS, EOS, SPECIALS
+from model.bpe import BOS, EOS, SPECIALS, UNK
 from model.config import Decoding
+from model.endings import BadData as Broken
 
 if TYPE_CHECKING:
     from model.export.serving import Folder
@@ -115,11 +116,12 @@ class ServedVersion:
         self, exported: Folder, sources: Sequence[Sequence[int]], search: Mapping[str, Any], n_best: int
     ) -> list[list[Hypothesis]]:
         vocabulary = self.translator.vocabulary
-        asked = [[vocabulary.source.id_to_token(number) for number in source] for source in sources]
+        unknown = SPECIALS[UNK]
+        asked = [[vocabulary.source.id_to_token(number) or unknown for number in source] for source in sources]
         known = vocabulary.target.token_to_id
         return [
             [
-                self._told([known(p) for p in each.pieces], each.log_probability, each.score, each.finished)
+                self._told([UNK if (number := known(p)) is None else number for p in each.pieces], each.log_probability, each.score, each.finished)
                 for each in found[:n_best]
             ]
             for found in exported.search_all(asked, search)
@@ -134,7 +136,8 @@ class ServedVersion:
 
 
 def chosen(words: Sequence[str], site: Site) -> list[Version]:
-    """The versions that are meant, each once; without words those that have an alias, else the newest of each model.
+    """The versions that are meant, each once; without words those that have an alias, champions first, else the newest
+    of each model.
 
     Raises BadConfiguration where there is none.
     """
@@ -146,23 +149,28 @@ def chosen(words: Sequence[str], site: Site) -> list[Version]:
         found = [version for version in known if version.aliases] or list(newest.values())
     if not found:
         raise BadConfiguration("no model is registered yet: repro run demo makes one")
-    return list({(version.name, version.version): version for version in found}.values())
+    each = {(version.name, version.version): version for version in found}.values()
+    return list(each) if words else sorted(each, key=lambda version: PREFERRED[0] not in version.aliases)
 
 
 def loaded(version: Version, site: Site, engine: Engine, exports: Path) -> ServedVersion:
     """Load a version; ``exports`` is where ``repro export`` writes. Raises BadConfiguration where ``ctranslate2`` is
-    asked for and not there."""
+    asked for and not there, BadData for weights or a vocabulary that are not whole."""
     from model.sentences import DEFAULT_LANGUAGE, splitter
     from model.translator import Translator
 
     folder = local_folder(site.tracking, version)
     decoding = decoding_of(version)
+    try:
+        translator = Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each)
+    except (Broken, ValueError) as error:
+        raise BadData(f"{version.name}/{version.version} cannot be loaded: {error}") from error
     return ServedVersion(
         f"{version.name}/{version.version}",
         version.aliases,
         (version.tags.get("source_language", ""), version.tags.get("target_language", "")),
         decoding,
-        Translator.load(folder / "weights", folder / "vocabulary", device=site.device, threads=site.threads_each),
+        translator,
         splitter(version.tags.get("source_language", "") or DEFAULT_LANGUAGE),
         None if engine == "own" else _exported(version, site, engine, decoding, exports),
     )

@@ -3,6 +3,7 @@
 For pictures: one pair at a time is meant, and nothing is cached. Shape suffixes are those of ``model.transformer``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -31,7 +32,7 @@ def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> 
     decoder: list[Tensor] = []
     cross: list[Tensor] = []
 
-    def look_at_self(kept: list[Tensor], causal: bool) -> object:
+    def look_at_self(kept: list[Tensor], causal: bool) -> Callable[[nn.Module, tuple[Tensor, Rows]], None]:
         def look(attention: nn.Module, inputs: tuple[Tensor, Rows]) -> None:
             assert isinstance(attention, SelfAttention)
             x_BTD, sight = inputs[:2]
@@ -46,8 +47,8 @@ def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> 
         assert isinstance(attention, CrossAttention)
         cross.append(attention.weights(*inputs))
 
-    hooks = [layer.attention.register_forward_pre_hook(look_at_self(encoder, False)) for layer in model.encoder]  # type: ignore[arg-type]
-    hooks += [layer.attention.register_forward_pre_hook(look_at_self(decoder, True)) for layer in model.decoder]  # type: ignore[arg-type]
+    hooks = [layer.attention.register_forward_pre_hook(look_at_self(encoder, causal=False)) for layer in model.encoder]
+    hooks += [layer.attention.register_forward_pre_hook(look_at_self(decoder, causal=True)) for layer in model.decoder]
     hooks += [layer.cross.register_forward_pre_hook(look_across) for layer in model.decoder]
     try:
         model(source_BS, target_BT)

@@ -277,9 +277,7 @@ class Translator:
 
         Of the target, rows are what is written, eos last, and columns what has been read, bos first.
         """
-        maps = attention_maps(
-            self.model, padded([[*source, EOS]], self.device), padded([[BOS, *target]], self.device)
-        )
+        maps = attention_maps(self.model, padded([[*source, EOS]], self.device), padded([[BOS, *target]], self.device))
         return Maps(*(weights[:, 0].float().cpu() for weights in (maps.encoder, maps.decoder, maps.cross)))
 
 

@@ -192,7 +192,9 @@ def attention_heads(
     left, right = max(size[0] for size in sizes), max(size[1] for size in sizes)
     figure = _figure(left + right, 0.4 + sum(size[2] for size in sizes), theme)
     figure.suptitle(heading, fontsize=10.5, fontweight="bold", color=theme.ink, parse_math=False)
-    blocks = figure.subfigures(len(kinds), 2, squeeze=False, height_ratios=[s[2] for s in sizes], width_ratios=[left, right])
+    blocks = figure.subfigures(
+        len(kinds), 2, squeeze=False, height_ratios=[s[2] for s in sizes], width_ratios=[left, right]
+    )
     for (name, (weights, rows, columns)), (mean, grid) in zip(kinds.items(), blocks, strict=True):
         layers, heads = weights.shape[:2]
         mean.set_facecolor(theme.page)

@@ -50,7 +50,7 @@ class Application(Guard):
     """The guarded application with its queue, for those who end it."""
 
     def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits, hosts: frozenset[str]) -> None:
-        super().__init__(app, limits, hosts)  # type: ignore[arg-type]
+        super().__init__(app, limits, hosts)
         self.batcher = batcher
 
 
@@ -165,7 +165,11 @@ async def _lines(plan: Plan, request: Request, limits: Limits) -> AsyncIterator[
     begun = time.monotonic()
     try:
         yield _line({"model": plan.served.name, "search": asdict(plan.search), "paragraphs": plan.paragraphs})
-        until, answers, places = asyncio.get_running_loop().time() + limits.request_seconds, request.answers(), plan.places
+        until, answers, places = (
+            asyncio.get_running_loop().time() + limits.request_seconds,
+            request.answers(),
+            plan.places,
+        )
         try:
             for _ in places:
                 async with asyncio.timeout_at(until):

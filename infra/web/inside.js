@@ -153,7 +153,7 @@ export class Inside {
       span.title = `${(100 * weights[column]).toFixed(1)} %`;
     });
     const order = weights.map((weight, column) => [weight, this.found.columns[column]]).sort((a, b) => b[0] - a[0]);
-    const named = order.slice(0, MOST_NAMED).map(([weight, piece]) => `${piece} ${Math.round(100 * weight)} %`);
+    const named = order.filter(([weight], place) => !place || weight >= 0.01).slice(0, MOST_NAMED).map(([weight, piece]) => `${piece} ${Math.round(100 * weight)} %`);
     at("looks").textContent = `${this.found.rows[row]} looks at ${named.join(", ")}`;
   }
 

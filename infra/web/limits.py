@@ -63,7 +63,9 @@ class Limits:
             if value < least:
                 raise ValueError(f"limits.{name} is {value}, allowed is {least} or above")
         if self.waiting < self.sentences:
-            raise ValueError(f"limits.waiting is {self.waiting}, allowed is limits.sentences, {self.sentences}, or above")
+            raise ValueError(
+                f"limits.waiting is {self.waiting}, allowed is limits.sentences, {self.sentences}, or above"
+            )
 
 
 class Refused(Exception):

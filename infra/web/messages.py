@@ -4,10 +4,12 @@ Text is paragraphs, one a line; an empty line is a paragraph without sentences. 
 that are served: no name is ever looked up elsewhere, or opened.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from infra.web.contract import Kind, Search, Sentence, Served
 from infra.web.limits import Limits, Refused
@@ -16,11 +18,22 @@ BOUNDLESS = 5.0
 """Greatest alpha: above, length alone would decide."""
 
 
+HALF = re.compile("[\ud800-\udfff]")
+
+
+def readable(text: str) -> str:
+    """JSON can name halves of characters, which no encoding has: U+FFFD stands for each."""
+    return HALF.sub("\ufffd", text)
+
+
+Text = Annotated[str, AfterValidator(readable)]
+
+
 class TranslateAsk(BaseModel):
     """A text to translate."""
 
     model_config = ConfigDict(extra="forbid")
-    text: str = Field(description="paragraphs, one a line")
+    text: Text = Field(description="paragraphs, one a line")
     model: str = Field("", description="a name or alias of /api/models; empty: the first")
     beam: int | None = Field(None, description="hypotheses kept at each step, 1 is greedy; else the version's own")
     alpha: float | None = Field(None, allow_inf_nan=False, description="exponent of the length penalty; else its own")
@@ -31,9 +44,9 @@ class AttentionAsk(BaseModel):
     """A sentence and its translation, to be looked into."""
 
     model_config = ConfigDict(extra="forbid")
-    source: str = Field(description="one sentence")
+    source: Text = Field(description="one sentence")
     model: str = Field("", description="a name or alias of /api/models; empty: the first")
-    target: str | None = Field(None, description="its translation; without it and ids, the model's own")
+    target: Text | None = Field(None, description="its translation; without it and ids, the model's own")
     ids: list[int] | None = Field(None, description="its translation as piece ids, as /api/translate gives them")
     kind: Kind = "cross"
 
@@ -206,5 +219,3 @@ def sentence_of(errors: Iterable[Mapping[str, object]]) -> str:
         words = [f"{word}" for word in place if word not in ("body", "query")] if isinstance(place, tuple) else []
         said.append(f"{'.'.join(words) or 'the body'}: {error.get('msg', 'not allowed')}")
     return "; ".join(said[:3])
-
-

@@ -100,7 +100,7 @@ async function run(again = false) {
         sides[number].fill(told);
         const key = `${told.paragraph}.${told.sentence}`;
         if (names.length > 1) compare(sides[0], sides[1], key);
-        if (!chosen.key || (chosen.side === number && chosen.key === key)) choose(number, key);
+        if ((!chosen.key && !number) || (chosen.side === number && chosen.key === key)) choose(number, key);
       }
       tell();
     }

@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -44,7 +45,8 @@ def address(host: str, taken: socket.socket) -> str:
 
 
 class Patient(H11Protocol):
-    """A connection that is closed where a request's head does not come whole within ``limits.header_seconds``."""
+    """A connection that is closed where a request's head does not come whole within ``limits.header_seconds``, or an
+    answer is not read for ``limits.unread_seconds``."""
 
     limits = Limits()
     silent: dict["Patient", None]
@@ -53,14 +55,10 @@ class Patient(H11Protocol):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.patience: asyncio.TimerHandle | None = None
+        self.unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # A client that reads nothing, or is gone without a word, must not hold its answer for ever.
-            milliseconds = int(1000 * self.limits.unread_seconds)
-            taken = transport.get_extra_info("socket")
-            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         self._wait()
         while len(self.connections) > self.limits.connections and self.silent:
             oldest = next(iter(self.silent))
@@ -68,7 +66,17 @@ class Patient(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._rest()
+        self._read_on()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._read_on()
+        self.unread = self.loop.call_later(self.limits.unread_seconds, self._end)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._read_on()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -92,8 +100,14 @@ class Patient(H11Protocol):
             self.patience.cancel()
             self.patience = None
 
+    def _read_on(self) -> None:
+        if self.unread is not None:
+            self.unread.cancel()
+            self.unread = None
+
     def _end(self) -> None:
         self._rest()
+        self._read_on()
         self.connections.discard(self)
         self.transport.abort()
 
@@ -112,6 +126,9 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -124,13 +141,11 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(application: Application, taken: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
-    """Serve until a signal comes; ``ready`` is called when requests are answered. What was begun is finished first,
-    for ``limits.stop_seconds`` at most."""
-    _raise_open_files()
+def server(application: Application, limits: Limits, ready: Callable[[], None]) -> Server:
+    """A server that runs until it is told to stop; ``ready`` is called when requests are answered."""
     protocol = type("PatientHere", (Patient,), {"limits": limits, "silent": {}})
     config = uvicorn.Config(
-        application,  # type: ignore[arg-type]
+        application,
         http=protocol,
         ws="none",
         lifespan="on",
@@ -144,7 +159,13 @@ def serve(application: Application, taken: socket.socket, limits: Limits, ready:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=limits.stop_seconds,
     )
-    Server(config, ready).run(sockets=[taken])
+    return Server(config, ready)
+
+
+def serve(application: Application, taken: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
+    """Serve until a signal comes; what was begun is finished first, for ``limits.stop_seconds`` at most."""
+    _raise_open_files()
+    server(application, limits, ready).run(sockets=[taken])
 
 
 def end_at_once() -> None:

@@ -135,7 +135,9 @@ def ranked(
     for hypothesis, log_probability in zip(hypotheses, log_probabilities, strict=True):
         end = hypothesis[-1:] == [EOS]
         penalty = ((5 + len(hypothesis)) / 6) ** search["alpha"]
-        found.append(Found(end, log_probability / penalty, log_probability, list(hypothesis[:-1] if end else hypothesis)))
+        found.append(
+            Found(end, log_probability / penalty, log_probability, list(hypothesis[:-1] if end else hypothesis))
+        )
     return sorted(found, key=lambda one: one[:2], reverse=True)
 
 
