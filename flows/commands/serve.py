@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from flows.display import say
+from infra.allocator import keep_pages
 from infra.faults import BadConfiguration
 from infra.quiet import settle
 from infra.site import Site
@@ -30,7 +31,6 @@ def serve(
 
     repro serve demo@champion demo/1 --port 9000
     """
-    from infra.allocator import keep_pages
     from infra.web.limits import LOOPBACK, Limits
     from infra.web.server import address, bound, end_at_once
     from infra.web.server import serve as serve_until_stopped
