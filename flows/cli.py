@@ -11,6 +11,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError
 
+from flows.commands.attention import attention
 from flows.commands.compare import compare
 from flows.commands.deploy import deploy
 from flows.commands.down import down
@@ -20,6 +21,7 @@ from flows.commands.gc import gc
 from flows.commands.models import models, promote
 from flows.commands.paper import paper
 from flows.commands.run import plan_command, run_command, runs
+from flows.commands.serve import serve
 from flows.commands.status import status
 from flows.commands.trace import trace
 from flows.commands.translate import translate
@@ -57,6 +59,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "explain-filters": explain_filters,
     "paper": paper,
     "translate": translate,
+    "serve": serve,
+    "attention": attention,
     "compare": compare,
     "export": export,
     "models": models,
@@ -68,6 +72,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "down": down,
     "status": status,
 }
+RESUMED = ("run", "paper")
+"""Commands that, interrupted and called again, go on from what they had finished."""
 for name, command in COMMANDS.items():
     app.command(command, name=name)
 
@@ -76,17 +82,19 @@ def main() -> None:
     """Entry point: one clear sentence and the right exit code for whatever goes wrong."""
     words = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
-    sys.exit(_guarded(lambda: app(words, exit_on_error=False, print_error=False), debug))
+    goes_on = words[:1] in [[name] for name in RESUMED]
+    sys.exit(_guarded(lambda: app(words, exit_on_error=False, print_error=False), debug, goes_on))
 
 
-def _guarded(command: Callable[[], Any], debug: bool) -> int:
+def _guarded(command: Callable[[], Any], debug: bool, goes_on: bool) -> int:
     # What has to be ended in order (jobs, a server) is ended by the exception on its way out.
     interrupts.watch()
     try:
         command()
         return 0
     except KeyboardInterrupt:
-        say("interrupted; what was finished is kept, and the same command goes on from there")
+        kept = "; what was finished is kept, and the same command goes on from there" if goes_on else ""
+        say(f"interrupted{kept}")
         return 130
     except BrokenPipeError:
         # Whoever read has left: what is still buffered would fail again at the end, and say so.

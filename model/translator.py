@@ -18,6 +18,7 @@ from model.checkpoint import load_model
 from model.config import Decoding, Sampling
 from model.fields import require
 from model.job import Settings
+from model.maps import Maps, attention_maps
 from model.sampling import sample
 from model.search import Hypothesis, Symbols, Wish, beam_search
 from model.transformer import Transformer
@@ -270,6 +271,14 @@ class Translator:
         target = [BOS, *hypothesis.pieces][: max(hypothesis.length, 1)]
         weights_LBHTS = self.model.cross_attention(padded([[*source, EOS]], self.device), padded([target], self.device))
         return weights_LBHTS[:, 0].cpu()
+
+    def attention_maps(self, source: Sequence[int], target: Sequence[int]) -> Maps:
+        """Weights of all heads without the dimension B, for a source and a finished target, both given without eos.
+
+        Of the target, rows are what is written, eos last, and columns what has been read, bos first.
+        """
+        maps = attention_maps(self.model, padded([[*source, EOS]], self.device), padded([[BOS, *target]], self.device))
+        return Maps(*(weights[:, 0].float().cpu() for weights in (maps.encoder, maps.decoder, maps.cross)))
 
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:

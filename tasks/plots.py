@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 DOTS_PER_INCH = 160
+CELL = 0.27
+"""Inches of a piece's row or column in a map of attention."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str]
     of the upper half of the layers, and below it each head of the last layer."""
     layers, heads, written, read = weights.shape
     lower = layers // 2
-    cell, columns = 0.27, min(heads, 4)
+    cell, columns = CELL, min(heads, 4)
     rows = -(-heads // columns)
     width = max(4.6, 1.3 + cell * read)
     small = (width - 0.5) / columns * written / max(read, written)
@@ -149,10 +151,7 @@ def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str]
     axes = upper.subplots()
     mean = weights[lower:].mean(axis=(0, 1))
     _map(axes, mean, theme)
-    axes.set_xticks(range(read), source, rotation=55, ha="left", rotation_mode="anchor", parse_math=False)
-    axes.set_yticks(range(written), hypothesis, parse_math=False)
-    axes.tick_params(axis="both", length=0, colors=theme.ink, labelsize=8.5, top=True, bottom=False)
-    axes.tick_params(axis="x", labeltop=True, labelbottom=False)
+    _name_pieces(axes, hypothesis, source, theme)
     where = f"layer {layers}" if lower + 1 == layers else f"layers {lower + 1} to {layers}"
     axes.set_xlabel(
         f"across: source; down: translation\nmean over {heads} heads of {where}", color=theme.muted, fontsize=9
@@ -166,6 +165,61 @@ def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str]
             _map(place, weights[-1, head], theme)
             place.set_title(f"layer {layers}, head {head + 1}", fontsize=7.5, color=theme.muted, pad=3)
     return _png(figure)
+
+
+def attention_map(weights: Numbers, rows: Sequence[str], columns: Sequence[str], title: str, theme: Theme) -> bytes:
+    """One map (rows that look, columns that are looked at) with its pieces."""
+    down, across = weights.shape
+    figure = _figure(max(3.6, 1.5 + CELL * across), max(2.0, 1.6 + CELL * down), theme)
+    axes = figure.subplots()
+    _map(axes, weights, theme)
+    _name_pieces(axes, rows, columns, theme)
+    axes.set_xlabel(title, color=theme.muted, fontsize=9)
+    return _png(figure)
+
+
+def attention_heads(
+    kinds: Mapping[str, tuple[Numbers, Sequence[str], Sequence[str]]], heading: str, theme: Theme
+) -> bytes:
+    """Every head of every layer of several attentions, each given as weights (layers, heads, rows, columns) and the
+    pieces of its rows and columns: their mean with pieces, and beside it a grid, a layer each row."""
+    sizes = []
+    for weights, _, _ in kinds.values():
+        layers, heads, down, across = weights.shape
+        small = max(0.6, min(1.6, CELL * down / layers))
+        widths = 1.6 + CELL * across, 0.5 + heads * (0.1 + small * across / down)
+        sizes.append((*widths, max(1.9 + CELL * down, 0.7 + layers * (small + 0.12))))
+    left, right = max(size[0] for size in sizes), max(size[1] for size in sizes)
+    figure = _figure(left + right, 0.4 + sum(size[2] for size in sizes), theme)
+    figure.suptitle(heading, fontsize=10.5, fontweight="bold", color=theme.ink, parse_math=False)
+    blocks = figure.subfigures(
+        len(kinds), 2, squeeze=False, height_ratios=[s[2] for s in sizes], width_ratios=[left, right]
+    )
+    for (name, (weights, rows, columns)), (mean, grid) in zip(kinds.items(), blocks, strict=True):
+        layers, heads = weights.shape[:2]
+        mean.set_facecolor(theme.page)
+        grid.set_facecolor(theme.page)
+        axes = mean.subplots()
+        _map(axes, weights.mean(axis=(0, 1)), theme)
+        _name_pieces(axes, rows, columns, theme)
+        axes.set_xlabel(f"{name}\nmean over {layers} layers of {heads} heads", color=theme.muted, fontsize=9)
+        for layer, places in enumerate(grid.subplots(layers, heads, squeeze=False)):
+            for head, place in enumerate(places):
+                _map(place, weights[layer, head], theme)
+                place.set_xticks([])
+                place.set_yticks([])
+                if layer == 0:
+                    place.set_title(f"head {head + 1}", fontsize=7.5, color=theme.muted, pad=3)
+                if head == 0:
+                    place.set_ylabel(f"layer {layer + 1}", fontsize=7.5, color=theme.muted, labelpad=3)
+    return _png(figure)
+
+
+def _name_pieces(axes: Axes, rows: Sequence[str], columns: Sequence[str], theme: Theme) -> None:
+    axes.set_xticks(range(len(columns)), columns, rotation=55, ha="left", rotation_mode="anchor", parse_math=False)
+    axes.set_yticks(range(len(rows)), rows, parse_math=False)
+    axes.tick_params(axis="both", length=0, colors=theme.ink, labelsize=8.5, top=True, bottom=False)
+    axes.tick_params(axis="x", labeltop=True, labelbottom=False)
 
 
 def _map(axes: Axes, weights: Numbers, theme: Theme) -> None:

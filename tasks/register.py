@@ -59,7 +59,7 @@ def trained_on(weights: Artifact) -> dict[str, int | str]:
     told: dict[str, Any] = {}
     manifest = store.manifest(weights.stage, weights.key)
     # Not any stage above: where training began with another run's weights, that run's text is above as well.
-    for name in ("training", "shards", "pairs"):
+    for name in ("run", "shards", "pairs"):
         above = manifest.arguments.get(name) if manifest else None
         manifest = store.manifest(above["artifact"], above["key"]) if above else None
         if manifest:

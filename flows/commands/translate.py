@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from flows.display import say
 from flows.streams import STANDARD, blocks, opened, share_read, written
+from infra.allocator import keep_pages
 from infra.faults import BadConfiguration, Fault
 from infra.quiet import settle
 from infra.site import Site
@@ -98,6 +99,7 @@ def translate(
 
     site = Site.named()
     settle(site.root)
+    keep_pages()
     with opened(input) as descriptor:
         version = _resolved(model, site)
         decoding = replace(decoding_of(version), **typed)

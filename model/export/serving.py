@@ -16,7 +16,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ctranslate2
 from tokenizers import Tokenizer
@@ -60,24 +60,37 @@ class Folder:
 
     def search_best(self, sources: Sequence[Sequence[str]], search: Mapping[str, Any]) -> list[list[str]]:
         """The best hypothesis of each source; both are pieces without eos."""
+        return [found[0].pieces if found else [] for found in self.search_all(sources, search)]
+
+    def search_all(self, sources: Sequence[Sequence[str]], search: Mapping[str, Any]) -> list[list["Found"]]:
+        """The hypotheses of each source, best first; none of an empty one."""
         sizes = [len(source) + 1 for source in sources]
         found = self._search(sources, batches(sizes, search), search)
         # A batch goes on to the greatest length of its longest source: who went beyond its own is searched alone.
-        beyond = [[n] for n, pieces in found.items() if len(pieces) >= lengths(search, sizes[n])[1]]
+        beyond = [[n] for n, (first, *_) in found.items() if len(first.pieces) >= lengths(search, sizes[n])[1]]
         found |= self._search(sources, beyond, search)
         return [found.get(number, []) for number in range(len(sources))]
 
     def _search(
         self, sources: Sequence[Sequence[str]], groups: Iterable[list[int]], search: Mapping[str, Any]
-    ) -> dict[int, list[str]]:
-        """The best hypotheses by the numbers of their sources, those of a group being one batch."""
+    ) -> dict[int, list["Found"]]:
+        """The hypotheses, best first, by the numbers of their sources, those of a group being one batch."""
         waiting: list[tuple[int, Any]] = []
         for group in groups:
             told = translate_arguments(search, max(len(sources[n]) + 1 for n in group), self.positions)
             asked = self.model.translate_batch([sources[n] for n in group], **told, asynchronous=True)
             waiting += zip(group, asked, strict=True)
         answers = {number: result.result() for number, result in waiting}
-        return {n: best(answer.hypotheses, answer.scores, search)[0] for n, answer in answers.items()}
+        return {n: ranked(answer.hypotheses, answer.scores, search) for n, answer in answers.items()}
+
+
+class Found(NamedTuple):
+    """A hypothesis: whether it ended, its score under the paper's length penalty, its pieces without eos."""
+
+    finished: bool
+    score: float
+    log_probability: float
+    pieces: list[str]
 
 
 def translate_arguments(search: Mapping[str, Any], source: int, positions: int) -> dict[str, Any]:
@@ -106,17 +119,26 @@ def translate_arguments(search: Mapping[str, Any], source: int, positions: int) 
 def best(
     hypotheses: Sequence[Sequence[str]], log_probabilities: Sequence[float], search: Mapping[str, Any]
 ) -> tuple[list[str], float]:
-    """The best of a sentence's hypotheses, without eos, and its score under the paper's length penalty.
+    """The best of a sentence's hypotheses, without eos, and its score: the first of ``ranked``."""
+    first = ranked(hypotheses, log_probabilities, search)[0]
+    return first.pieces, first.score
 
-    One that was cut counts only where none ended. A greedy search's only one is taken as it is.
+
+def ranked(
+    hypotheses: Sequence[Sequence[str]], log_probabilities: Sequence[float], search: Mapping[str, Any]
+) -> list[Found]:
+    """A sentence's hypotheses, best first.
+
+    Those that were cut come after all that ended. A greedy search's only one is taken as it is.
     """
-    ended = [hypothesis[-1:] == [EOS] for hypothesis in hypotheses]
-    ranked = []
-    for hypothesis, log_probability, end in zip(hypotheses, log_probabilities, ended, strict=True):
+    found = []
+    for hypothesis, log_probability in zip(hypotheses, log_probabilities, strict=True):
+        end = hypothesis[-1:] == [EOS]
         penalty = ((5 + len(hypothesis)) / 6) ** search["alpha"]
-        ranked.append((end, log_probability / penalty, list(hypothesis[:-1] if end else hypothesis)))
-    _, score, pieces = max(ranked, key=lambda one: one[:2])
-    return pieces, score
+        found.append(
+            Found(end, log_probability / penalty, log_probability, list(hypothesis[:-1] if end else hypothesis))
+        )
+    return sorted(found, key=lambda one: one[:2], reverse=True)
 
 
 def lengths(search: Mapping[str, Any], source: int) -> tuple[int, int]:

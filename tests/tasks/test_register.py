@@ -163,7 +163,7 @@ def test_a_version_says_what_text_it_was_trained_on_not_what_its_start_was(tmp_p
         shards = made("shard", "train", {"pairs": said(clean), "sharding": {"max_pieces": 80, "min_pieces": 1}}, clean)
         dev = made("shard", "dev", {"sharding": {"max_pieces": 2**31 - 1}})
         training = made("train", "", {"dev": said(dev), "shards": said(shards)}, *start, dev, shards)
-        return made("average", "", {"training": said(training)}, training)
+        return made("average", "", {"run": said(training)}, training)
 
     weights = trained("b", "fr", trained("a", "de"))
     assert trained_on(weights) == {"source_language": "fr", "target_language": "en", "max_pieces": 80}

@@ -1,0 +1,60 @@
+"""``repro attention``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.display import say
+from infra.faults import BadConfiguration
+from infra.quiet import settle
+from infra.site import Site
+
+
+def attention(
+    sentence: Annotated[str, Parameter(help="one sentence of the source language", allow_leading_hyphen=True)],
+    *,
+    model: Annotated[str, Parameter(help="NAME@alias, NAME/version or NAME")] = "demo@champion",
+    target: Annotated[str, Parameter(help="a translation to look at in place of the model's own")] = "",
+    out: Annotated[Path, Parameter(help="the picture")] = Path("attention.png"),
+    dark: Annotated[bool, Parameter(negative=(), help="for a dark page")] = False,
+) -> None:
+    """Draw what every head of every layer looks at: the encoder, the decoder, and the decoder over the source.
+
+    Example: repro attention "The old woman sees a dog." --model demo@candidate --out dog.png
+    """
+    from infra.web.limits import Limits
+
+    site = Site.named()
+    settle(site.root)
+    if out.is_dir() or not out.parent.is_dir():
+        raise BadConfiguration(f"the picture {out} cannot be written: {out.parent} must be a folder, {out} none")
+    from flows.serving import chosen, loaded
+    from tasks.plots import DARK, LIGHT, attention_heads
+
+    [version] = chosen([model], site)
+    served = loaded(version, site, "own", Path())
+    source = " ".join(sentence.split())
+    most = min(Limits().attention_pieces, served.longest)
+    for name, text in (("the sentence", source), ("--target", target)):
+        length = served.lengths([text])[0]
+        if length > most:
+            raise BadConfiguration(f"{name} has {length} pieces, allowed are {most}")
+    if not source:
+        raise BadConfiguration("the sentence is empty, allowed is a sentence")
+    text = target
+    if not target:
+        [own] = served.translate([source], served.search, 1)
+        text = own.hypotheses[0].text
+        maps = served.maps(source, own.hypotheses[0].ids[:most])
+    else:
+        maps = served.maps(source, target)
+    kinds = {
+        "encoder: source over itself": maps["encoder"],
+        "decoder: translation over itself": maps["decoder"],
+        "cross: translation over source": maps["cross"],
+    }
+    drawn = {name: (each.weights.astype("float64"), each.rows, each.columns) for name, each in kinds.items()}
+    out.write_bytes(attention_heads(drawn, f"{served.name}: {text}", DARK if dark else LIGHT))
+    say(f"{text}")
+    print(out)

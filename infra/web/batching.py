@@ -1,0 +1,228 @@
+"""Sentences of many requests, translated together by one thread: requests in, their sentences out as they are done.
+
+Those that come within a few milliseconds of each other, and those that come while the model is busy, share a batch if
+they are searched alike. In a batch the requests take turns, and a request's share doubles with each of its batches: its
+first sentence comes soon, and a long text does not keep a short one waiting. How anything is translated is not known.
+"""
+
+import asyncio
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from infra.web.contract import Search, Sentence, Served
+from infra.web.limits import Limits, Refused
+
+LOG = logging.getLogger(__name__)
+LONGEST_RETRY = 60
+"""Seconds that a client is told to stay away at most."""
+
+T = TypeVar("T")
+
+
+class Worker:
+    """One thread that does one call after the other. It ends with the process, whatever it is doing then."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self.busy = False
+        threading.Thread(target=self._run, name="model", daemon=True).start()
+
+    async def do(self, call: Callable[[], T]) -> T:
+        """What ``call`` gives, or raises."""
+        future: Future[T] = Future()
+        self._calls.put((future, call))
+        return await asyncio.wrap_future(future)
+
+    def _run(self) -> None:
+        while True:
+            future, call = self._calls.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            self.busy = True
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+            finally:
+                self.busy = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a request gets no more sentences."""
+
+    error: BaseException
+
+
+class Request:
+    """One client's sentences, waiting, and those that are done. Whoever waits calls ``leave`` at the end."""
+
+    def __init__(
+        self, served: Served, search: Search, n_best: int, sentences: Sequence[str], share: int, until: float
+    ) -> None:
+        self.served, self.search, self.n_best, self.until = served, search, n_best, until
+        self.waiting = deque(enumerate(sentences))
+        self.missing = len(sentences)
+        self.share = share
+        self.done: asyncio.Queue[tuple[int, Sentence] | Failure] = asyncio.Queue()
+        self.left = False
+
+    def leave(self) -> None:
+        """Nobody waits any more: what is not begun is not done."""
+        self.left = True
+        self.waiting.clear()
+
+    async def answers(self) -> AsyncIterator[tuple[int, Sentence]]:
+        """Each sentence with its number, as soon as it is translated."""
+        while self.missing:
+            found = await self.done.get()
+            if isinstance(found, Failure):
+                raise found.error
+            self.missing -= 1
+            yield found
+
+
+class Alone:
+    """A call that shares its turn with nothing."""
+
+    def __init__(self, call: Callable[[], Any], until: float) -> None:
+        self.call, self.until = call, until
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    @property
+    def left(self) -> bool:
+        return self.answer.done()
+
+
+class Batcher:
+    """The queue before the model. Use as an asynchronous context: inside, the model works."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.worker = limits, Worker()
+        self.line: deque[Request | Alone] = deque()
+        self.seconds_each = 0.0
+        """What a sentence took of late."""
+        self._come = asyncio.Event()
+
+    async def __aenter__(self) -> "Batcher":
+        self._work = asyncio.create_task(self._serve())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._work.cancel()
+
+    @property
+    def waiting(self) -> int:
+        """Sentences, and calls, that have not been begun."""
+        return sum(len(each.waiting) if isinstance(each, Request) else 1 for each in self.line if not each.left)
+
+    def submit(self, served: Served, search: Search, n_best: int, sentences: Sequence[str], share: int = 1) -> Request:
+        """Queue a request's sentences. Raises Refused where too many wait already."""
+        self._admit(len(sentences))
+        until = time.monotonic() + self.limits.request_seconds
+        request = Request(served, search, n_best, sentences, share, until)
+        self._enter(request)
+        return request
+
+    async def alone(self, call: Callable[[], T]) -> T:
+        """What ``call`` gives on the model's thread, when its turn has come."""
+        self._admit(1)
+        waits = Alone(call, time.monotonic() + self.limits.request_seconds)
+        self._enter(waits)
+        found: T = await waits.answer
+        return found
+
+    def _admit(self, sentences: int) -> None:
+        waiting = self.waiting
+        if waiting + sentences > self.limits.waiting:
+            seconds = min(LONGEST_RETRY, max(1, math.ceil(waiting * self.seconds_each)))
+            raise Refused(429, f"too much waits to be translated; try again in {seconds} s", retry_after=seconds)
+
+    def _enter(self, each: Request | Alone) -> None:
+        self.line.append(each)
+        self._come.set()
+
+    async def _serve(self) -> None:
+        while True:
+            if not self.line:
+                self._come.clear()
+                await self._come.wait()
+                await asyncio.sleep(self.limits.gather_seconds)
+            now = time.monotonic()
+            self.line = deque(each for each in self.line if not each.left and now < each.until)
+            if not self.line:
+                continue
+            first = self.line[0]
+            if isinstance(first, Alone):
+                self.line.popleft()
+                await self._do_alone(first)
+            else:
+                await self._translate(self._take(first))
+
+    async def _do_alone(self, waits: Alone) -> None:
+        try:
+            found = await self.worker.do(waits.call)
+        except Exception as error:
+            if not waits.left:
+                waits.answer.set_exception(error)
+        else:
+            if not waits.left:
+                waits.answer.set_result(found)
+
+    def _take(self, first: Request) -> list[tuple[Request, list[tuple[int, str]]]]:
+        """The next batch: of each request that is searched like the first in the line its share, as far as room is.
+        Requests with more to do go to the end of the line."""
+        alike = [
+            each
+            for each in self.line
+            if isinstance(each, Request) and each.served is first.served and each.search == first.search
+        ]
+        taken: list[tuple[Request, list[tuple[int, str]]]] = []
+        room = self.limits.batch
+        for request in alike:
+            count = min(room, request.share, len(request.waiting))
+            if not count:
+                break
+            room -= count
+            taken.append((request, [request.waiting.popleft() for _ in range(count)]))
+            request.share = min(2 * request.share, self.limits.batch)
+            self.line.remove(request)
+            if request.waiting:
+                self.line.append(request)
+        return taken
+
+    async def _translate(self, batch: Sequence[tuple[Request, list[tuple[int, str]]]]) -> None:
+        first = batch[0][0]
+        sentences = [sentence for _, part in batch for _, sentence in part]
+        most = max(request.n_best for request, _ in batch)
+        begun = time.monotonic()
+        try:
+            found = list(await self.worker.do(lambda: first.served.translate(sentences, first.search, most)))
+            if len(found) != len(sentences):
+                raise RuntimeError(f"{len(found)} translations came for {len(sentences)} sentences")
+        except Exception as error:
+            if len(batch) > 1:
+                # One request's sentence must not fail the others.
+                for alone in batch:
+                    await self._translate([alone])
+                return
+            LOG.error("a sentence could not be translated", exc_info=error)
+            first.done.put_nowait(Failure(error))
+            first.leave()
+            return
+        each = (time.monotonic() - begun) / len(sentences)
+        self.seconds_each = each if not self.seconds_each else 0.8 * self.seconds_each + 0.2 * each
+        answers = iter(found)
+        for request, part in batch:
+            for number, _ in part:
+                sentence = next(answers)
+                cut = Sentence(sentence.source, sentence.pieces, sentence.hypotheses[: request.n_best])
+                request.done.put_nowait((number, cut))

@@ -1,0 +1,150 @@
+"""How much a client may ask, hold and delay, and the guard before the application that sees to it.
+
+The guard reads a body whole, within a size and a time, before anything else is done for it; it answers for unknown
+hosts and puts the headers on every answer that keep text from ever being taken for a page's own code.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes and times; seconds unless a name says otherwise."""
+
+    body_bytes: int = 128 * 1024
+    characters: int = 10_000
+    """Of a request's text."""
+    sentences: int = 200
+    """Of a request's text."""
+    pieces: int = 250
+    """Of a sentence, where the model itself takes as many."""
+    attention_pieces: int = 120
+    """Of either side where weights are asked for."""
+    beam: int = 16
+    waiting: int = 400
+    """Sentences of all requests that wait for the model."""
+    batch: int = 32
+    """Sentences that are translated together; 1 batches nothing."""
+    gather_seconds: float = 0.004
+    """How long the first request of a quiet time waits for others to come with it."""
+    request_seconds: float = 60.0
+    body_seconds: float = 10.0
+    header_seconds: float = 10.0
+    unread_seconds: float = 30.0
+    """How long an answer may lie unread."""
+    connections: int = 500
+    stop_seconds: int = 65
+    """From a signal to the end; longer than any request may take."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            least = 0 if name == "gather_seconds" else 1 if isinstance(value, int) else 1e-3
+            if value < least:
+                raise ValueError(f"limits.{name} is {value}, allowed is {least} or above")
+        if self.waiting < self.sentences:
+            raise ValueError(
+                f"limits.waiting is {self.waiting}, allowed is limits.sentences, {self.sentences}, or above"
+            )
+
+
+class Refused(Exception):
+    """An answer other than what was asked for: a status and one sentence."""
+
+    def __init__(self, status: int, sentence: str, retry_after: int = 0) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.retry_after = status, sentence, retry_after
+
+
+class Guard:
+    """The application behind limits. Without ``hosts`` any name of this machine is answered to."""
+
+    def __init__(self, application: Application, limits: Limits, hosts: frozenset[str] = LOOPBACK) -> None:
+        self.application, self.limits, self.hosts = application, limits, hosts
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.application(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                named = {name for name, _ in message["headers"]}
+                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(each for each in extra if each[0] not in named)]
+            await send(message)
+
+        try:
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            self._check_host(headers.get(b"host", ""))
+            body = await self._body(headers.get(b"content-length", ""), receive)
+        except Refused as refused:
+            await refuse(guarded, refused)
+            return
+        except ConnectionError:
+            return
+        waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        await self.application(scope, replay, guarded)
+
+    def _check_host(self, host: str) -> None:
+        """A page from elsewhere whose name was made to point here must not read what this machine serves."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            name = ""
+        if self.hosts and name not in self.hosts:
+            raise Refused(421, "this server does not answer to the host name of the request")
+
+    async def _body(self, length: str, receive: Receive) -> bytes:
+        most = self.limits.body_bytes
+        too_large = Refused(413, f"the request's body is larger than the {most:,} bytes that are allowed")
+        if length.isdigit() and int(length) > most:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ConnectionResetError
+                    body += message.get("body", b"")
+                    if len(body) > most:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError as error:
+            seconds = self.limits.body_seconds
+            raise Refused(408, f"the request's body did not come within {seconds:g} s") from error
+
+
+async def refuse(send: Send, refused: Refused) -> None:
+    """Send a refusal and let the connection end, since a rest of the body may still be on its way."""
+    content = json.dumps({"error": refused.sentence}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", f"{len(content)}".encode())]
+    headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,202 @@
+// The page: what is set, asked and shown, and the link that brings the same view back.
+
+import { Inside } from "./inside.js";
+import { compare, Shown } from "./shown.js";
+import { models, translate } from "./talk.js";
+
+const at = (id) => document.getElementById(id);
+const BEAMS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
+
+let known = [];
+let asking;
+let chosen = { side: 0, key: "" };
+const sides = [0, 1].map((side) => new Shown(at(`out-${side}`), at(`name-${side}`), (_, key) => choose(side, key)));
+const inside = new Inside(trouble, keep);
+
+function trouble(text) {
+  at("trouble").textContent = text;
+}
+
+function cardOf(name) {
+  const model = name.split(/[/@]/)[0];
+  return known.find((card) => card.name === name || card.aliases.some((alias) => `${model}@${alias}` === name && card.name.startsWith(`${model}/`)));
+}
+
+function language(code) {
+  if (!code) return "";
+  try {
+    return new Intl.DisplayNames(["en"], { type: "language" }).of(code);
+  } catch {
+    return code;
+  }
+}
+
+function offer(select, options, value) {
+  select.replaceChildren(...options.map(([key, text]) => new Option(text, key)));
+  select.value = value;
+  if (select.selectedIndex < 0) select.selectedIndex = 0;
+}
+
+// What depends on the version: its languages, its own search, its limits.
+function settle() {
+  const card = cardOf(at("model").value);
+  const pair = [card.source_language, card.target_language].map(language).filter(Boolean);
+  at("languages").textContent = pair.join(" to ");
+  at("text").lang = card.source_language;
+  const beams = [...new Set([...BEAMS.filter((beam) => beam <= card.limits.beam), card.beam])].sort((a, b) => a - b);
+  const own = `as scored: ${card.beam === 1 ? "greedy" : `beam ${card.beam}`}`;
+  offer(at("beam"), [["", own], ...beams.map((beam) => [beam, beam === 1 ? "greedy" : `beam ${beam}`])], at("beam").value);
+  at("alpha").placeholder = `${card.alpha}`;
+  const others = known.filter((other) => other !== card);
+  offer(at("beside"), [["", "nothing"], ...others.map((other) => [other.name, titled(other)])], at("beside").value);
+  count();
+}
+
+function titled(card) {
+  return [card.name, ...card.aliases].join(", ");
+}
+
+function count() {
+  const most = cardOf(at("model").value).limits.characters;
+  const length = [...at("text").value].length;
+  at("count").textContent = `${length.toLocaleString("en")} of ${most.toLocaleString("en")} characters`;
+}
+
+function question(model) {
+  const asked = { text: at("text").value, model, nbest: Number(at("nbest").value) || 1 };
+  if (at("beam").value) asked.beam = Number(at("beam").value);
+  if (at("alpha").value) asked.alpha = Number(at("alpha").value);
+  return asked;
+}
+
+async function run(again = false) {
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  trouble("");
+  inside.close();
+  if (!again) chosen = { side: 0, key: "" };
+  const names = [at("model").value, at("beside").value].filter(Boolean);
+  at("panes").classList.toggle("two", names.length > 1);
+  at("pane-1").hidden = names.length < 2;
+  sides.forEach((side) => side.clear());
+  if (!at("text").value.trim()) {
+    at("status").textContent = "";
+    keep();
+    return;
+  }
+  const begun = performance.now();
+  let [total, done] = [0, 0];
+  const tell = () => (at("status").textContent = `${done} of ${total} sentences`);
+
+  async function one(name, number) {
+    for await (const told of translate(question(name), signal)) {
+      if (signal.aborted) return;
+      if (told.paragraphs) {
+        sides[number].begin(told, cardOf(told.model).target_language);
+        total += told.paragraphs.flat().length;
+      } else if (told.translated) {
+        done += 1;
+        sides[number].fill(told);
+        const key = `${told.paragraph}.${told.sentence}`;
+        if (names.length > 1) compare(sides[0], sides[1], key);
+        if ((!chosen.key && !number) || (chosen.side === number && chosen.key === key)) choose(number, key);
+      }
+      tell();
+    }
+  }
+
+  try {
+    await Promise.all(names.map(one));
+    const seconds = ((performance.now() - begun) / 1000).toFixed(1);
+    at("status").textContent = `${total} ${total === 1 ? "sentence" : "sentences"} in ${seconds} s`;
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    asking.abort();
+    at("status").textContent = "";
+    trouble(error.message);
+  }
+  keep();
+}
+
+function choose(side, key) {
+  const place = sides[side].places.get(key);
+  if (!place?.translated) return;
+  if (chosen.key !== key || chosen.side !== side) {
+    if (chosen.key) inside.view.hypothesis = 0;
+    inside.row = 0;
+  }
+  chosen = { side, key };
+  sides.forEach((each, number) => each.mark(number === side ? key : ""));
+  inside.open(sides[side].model, place.translated);
+  keep();
+}
+
+// The view as the address's fragment, which no server ever sees.
+function keep() {
+  const { kind, layer, head, hypothesis } = inside.view;
+  const words = {
+    text: at("text").value, model: at("model").value, beside: at("beside").value, beam: at("beam").value,
+    alpha: at("alpha").value, nbest: at("nbest").value, sentence: chosen.key, side: chosen.side, kind, layer, head, hypothesis,
+  };
+  const told = Object.entries(words).filter(([, value]) => `${value}` && `${value}` !== "0");
+  const fragment = `#${new URLSearchParams(told)}`;
+  if (fragment !== location.hash) history.replaceState(null, "", fragment);
+}
+
+function restore() {
+  const words = new URLSearchParams(location.hash.slice(1));
+  const number = (name) => Math.max(0, Math.trunc(Number(words.get(name))) || 0);
+  at("text").value = words.get("text") || "";
+  const card = cardOf(words.get("model") || "") || known[0];
+  if (words.get("model") && !cardOf(words.get("model"))) trouble("The version that this link names is not served here.");
+  at("model").value = card.name;
+  settle();
+  at("beside").value = cardOf(words.get("beside") || "")?.name || "";
+  for (const name of ["beam", "alpha"]) at(name).value = words.get(name) || "";
+  if (at("beam").selectedIndex < 0) at("beam").value = "";
+  if (at("beside").selectedIndex < 0) at("beside").value = "";
+  at("nbest").value = `${number("nbest") || 1}`;
+  const kind = ["cross", "encoder", "decoder"].find((each) => each === words.get("kind")) || "cross";
+  Object.assign(inside.view, { kind, layer: number("layer"), head: number("head"), hypothesis: number("hypothesis") });
+  chosen = { side: number("side") === 1 ? 1 : 0, key: words.get("sentence") || "" };
+  settle();
+  if (at("text").value) run(true);
+}
+
+async function start() {
+  try {
+    known = await models();
+  } catch (error) {
+    trouble(error.message);
+    return;
+  }
+  offer(at("model"), known.map((card) => [card.name, titled(card)]), "");
+  restore();
+  at("ask").addEventListener("submit", (event) => {
+    event.preventDefault();
+    run();
+  });
+  at("text").addEventListener("input", count);
+  at("text").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
+  });
+  for (const id of ["model", "beside", "beam", "alpha", "nbest"]) {
+    at(id).addEventListener("change", () => {
+      settle();
+      run();
+    });
+  }
+  at("link").addEventListener("click", async () => {
+    keep();
+    try {
+      await navigator.clipboard.writeText(location.href);
+      at("status").textContent = "The link to this view is copied.";
+    } catch {
+      at("status").textContent = "The address bar holds the link to this view.";
+    }
+  });
+  window.addEventListener("hashchange", restore);
+}
+
+start();

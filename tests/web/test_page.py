@@ -1,0 +1,228 @@
+"""The page in a real browser: type, translate, look inside, switch, share, on a phone, in the dark, by keyboard."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from web_fake import Fake, Site, served
+
+CHROMIUM = Path("/usr/bin/chromium")
+SECONDS = 30_000
+TEXT = "One dog. Two dogs.\n\nA cat."
+EVIL = "<img src=x onerror=document.title='evil'><script>document.title='evil'</script>"
+
+
+@pytest.fixture(scope="module")
+def fakes() -> list[Fake]:
+    other = Fake(name="other/2", aliases=("candidate",), answer=lambda text: text.upper().replace("DOG", "HOUND"))
+    return [Fake(), other, Fake(name="evil/1", aliases=(), answer=lambda _: EVIL)]
+
+
+@pytest.fixture(scope="module")
+def site(fakes: list[Fake]) -> Iterator[Site]:
+    with served(fakes) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not CHROMIUM.exists():
+        pytest.skip(f"NOT RUN: no browser at {CHROMIUM}; apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """A page whose errors, foreign requests and dialogs are kept."""
+
+    def __init__(self, browser: Browser, site: Site, **device: object) -> None:
+        self.context = browser.new_context(**device)  # type: ignore[arg-type]
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(SECONDS)
+        expect.set_options(timeout=SECONDS)
+        self.wrong: list[str] = []
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(f"{error}"))
+        self.page.on("dialog", lambda dialog: self.wrong.append(dialog.message))
+        self.page.on(
+            "request", lambda asked: None if asked.url.startswith((site.url, "blob:")) else self.wrong.append(asked.url)
+        )
+
+
+@pytest.fixture
+def watched(browser: Browser, site: Site, request: pytest.FixtureRequest) -> Iterator[Watched]:
+    made = Watched(browser, site, **getattr(request, "param", {}))
+    yield made
+    wrong = made.wrong
+    made.context.close()
+    assert not wrong
+
+
+@pytest.fixture
+def page(watched: Watched, site: Site) -> Page:
+    watched.page.goto(site.url)
+    expect(watched.page.locator("#model option")).to_have_count(3)
+    return watched.page
+
+
+def translate(page: Page, text: str = TEXT) -> None:
+    page.locator("#text").fill(text)
+    page.get_by_role("button", name="Translate", exact=True).click()
+    expect(page.locator("#status")).to_contain_text(" in ")
+    expect(page.locator("#rows .piece").first).to_be_visible()
+
+
+def paragraphs(page: Page, side: int = 0) -> list[str]:
+    return [text.strip() for text in page.locator(f"#out-{side} p").all_text_contents()]
+
+
+def test_paragraphs_are_kept_and_a_sentence_is_looked_into(page: Page) -> None:
+    page.locator("#nbest").fill("3")
+    translate(page)
+    assert paragraphs(page) == ["ONE DOG. TWO DOGS.", "", "A CAT."]
+    expect(page.get_by_role("status").first).to_contain_text("3 sentences in")
+    page.get_by_role("button", name="TWO DOGS.").first.click()
+    expect(page.locator("#inside-name")).to_have_text("Inside: “Two dogs.”")
+    expect(page.locator("#hypotheses button")).to_have_count(3)
+    expect(page.locator("#columns .piece")).to_have_text(["Two", "dogs.", "</s>"])
+    page.locator("#layer").select_option("2")
+    page.locator("#head").select_option("3")
+    page.locator("#rows .piece").nth(1).hover()
+    expect(page.locator("#looks")).to_have_text("5 looks at Two 33 %, dogs. 33 %, </s> 33 %")
+    assert page.locator("#columns .piece").first.evaluate("e => e.style.getPropertyValue('--weight')") == "0.333"
+    expect(page.locator("#map")).to_have_attribute("alt", re.compile("layer 2, head 3"))
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Save the picture").click()
+    assert saved.value.path().read_bytes().startswith(b"\x89PNGcross 2 3")
+    page.locator("#kind").select_option("encoder")
+    expect(page.locator("#rows .piece")).to_have_text(["Two", "dogs.", "</s>"])
+
+
+def test_sentences_come_one_after_the_other(page: Page, fakes: list[Fake]) -> None:
+    page.locator("#text").fill("a. b. c. d.")
+    first = threading.Event()
+    translated = fakes[0].answer
+
+    def slow(text: str) -> str:
+        if text != "a.":
+            first.wait(60)
+        return translated(text)
+
+    fakes[0].answer = slow
+    try:
+        page.get_by_role("button", name="Translate", exact=True).click()
+        expect(page.locator("#out-0 .sentence").first).to_have_text("A.")
+        expect(page.locator("#out-0 .waits")).to_have_count(3)
+    finally:
+        first.set()
+        fakes[0].answer = translated
+    expect(page.locator("#out-0 .waits")).to_have_count(0)
+
+
+def test_two_versions_stand_side_by_side_with_their_differences_marked(page: Page) -> None:
+    translate(page)
+    page.locator("#beside").select_option("other/2")
+    expect(page.locator("#out-1 .sentence[aria-pressed]")).to_have_count(3)
+    assert paragraphs(page, 1) == ["ONE HOUND. TWO HOUNDS.", "", "A CAT."]
+    expect(page.locator("#out-0 mark")).to_have_text(["DOG.", "DOGS."])
+    expect(page.locator("#out-1 mark")).to_have_text(["HOUND.", "HOUNDS."])
+    page.locator("#beside").select_option("")
+    page.locator("#model").select_option("other/2")
+    expect(page.locator("#name-0")).to_have_text("other/2")
+    expect(page.locator("#out-0")).to_contain_text("TWO HOUNDS.")
+
+
+def test_a_link_brings_the_same_view_back(page: Page, browser: Browser, site: Site) -> None:
+    page.locator("#beam").select_option("2")
+    page.locator("#alpha").fill("0.25")
+    page.locator("#nbest").fill("2")
+    page.locator("#beside").select_option("other/2")
+    translate(page, 'Ä & "<b>" #1.\nTwo dogs.')
+    expect(page.locator("#out-1 .sentence[aria-pressed]")).to_have_count(2)
+    page.locator("#out-1 .sentence").nth(1).click()
+    page.locator("#hypotheses button").nth(1).click()
+    page.locator("#kind").select_option("encoder")
+    page.locator("#layer").select_option("1")
+    expect(page.locator("#map")).to_have_attribute("src", re.compile("model=other%2F2.*layer=1"))
+    seen = page.locator("#map").get_attribute("src")
+    page.get_by_role("button", name="Copy link").click()
+    address = page.url
+    again = browser.new_page()
+    again.goto(address)
+    expect(again.locator("#map")).to_have_attribute("src", seen or "")
+    expect(again.locator("#text")).to_have_value('Ä & "<b>" #1.\nTwo dogs.')
+    expect(again.locator("#alpha")).to_have_value("0.25")
+    expect(again.locator("#hypotheses button").nth(1)).to_have_attribute("aria-pressed", "true")
+    assert paragraphs(again, 1) == paragraphs(page, 1)
+    again.goto("about:blank")
+    again.goto(f"{site.url}/#text=a&model=..%2Fx&beam=99&layer=-1&head=x&sentence=9.9&kind=x")
+    expect(again.locator("#trouble")).to_have_text("")
+    expect(again.locator("#out-0")).to_contain_text("A")
+    again.close()
+
+
+def test_hostile_text_is_shown_as_text(page: Page) -> None:
+    page.locator("#model").select_option("evil/1")
+    translate(page, EVIL)
+    expect(page.locator("#out-0 .sentence").first).to_have_text(EVIL)
+    expect(page.locator("#columns")).to_contain_text("onerror=document.title='evil'>")
+    assert page.title() == "Translate, and look inside"
+    assert page.locator("main img").count() == 1
+
+
+def test_a_refusal_is_a_sentence_on_the_page(watched: Watched, page: Page) -> None:
+    page.locator("#text").fill("word " * 31)
+    page.locator("#text").press("Control+Enter")
+    expect(page.get_by_role("alert")).to_have_text("line 1 has a sentence of 31 pieces, allowed are 30")
+    assert [said for said in watched.wrong if "422" not in said] == []
+    watched.wrong.clear()
+
+
+def test_all_can_be_done_by_keyboard(page: Page) -> None:
+    page.locator("#text").focus()
+    page.keyboard.type("One dog. Two dogs.")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#status")).to_contain_text("2 sentences in")
+    expect(page.locator("#rows .piece").first).to_be_visible()
+    page.locator("#text").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(page.locator("#out-0 .sentence").nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#inside-name")).to_have_text("Inside: “Two dogs.”")
+    page.locator("#rows [tabindex='0']").focus()
+    for key, row in (("ArrowRight", 1), ("End", 2), ("ArrowRight", 0), ("ArrowLeft", 2), ("Home", 0)):
+        page.keyboard.press(key)
+        expect(page.locator("#rows .piece").nth(row)).to_be_focused()
+        expect(page.locator("#rows .piece").nth(row)).to_have_attribute("aria-checked", "true")
+
+
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+
+
+@pytest.mark.parametrize(
+    "watched", [{}, {"color_scheme": "dark"}, PHONE], indirect=True, ids=["light", "dark", "phone"]
+)
+def test_it_is_accessible_and_fits(watched: Watched, page: Page) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page.locator("#beside").select_option("other/2")
+    translate(page)
+    expect(page.locator("#out-1 .sentence[aria-pressed]")).to_have_count(3)
+    if page.evaluate("navigator.maxTouchPoints"):
+        page.locator("#rows .piece").nth(1).tap()
+        expect(page.locator("#rows .piece").nth(1)).to_have_attribute("aria-checked", "true")
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    assert f"dark={json.dumps(dark)}" in (page.locator("#map").get_attribute("src") or "")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    page.goto(page.url.split("#")[0] + "docs")
+    expect(page.locator("#calls section")).to_have_count(6)
+    assert Axe().run(page).violations_count == 0
