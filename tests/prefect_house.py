@@ -17,8 +17,8 @@ from prefect.states import Cancelling
 from infra.processes import die_with_parent, end
 
 HOUSE = Path(__file__).resolve().parents[1]
-SECONDS = 400.0
-"""The longest that anything is waited for: a flow run takes 20 s on quiet cores."""
+SECONDS = 900.0
+"""The longest that anything is waited for; a worker that is lost is noticed after 200 s."""
 
 
 class PrefectHouse:
