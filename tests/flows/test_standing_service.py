@@ -131,6 +131,7 @@ def test_the_real_servers_come_up_with_pages_for_people_and_a_worker(root: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_runs_before_within_and_after_the_service_are_in_one_mlflow(root: Path) -> None:
     run = ["run", f"{root.parent / 'mine.py'}:SMALL", "--json"]
     assert repro(*run, "--set", "decoding.beam=1").returncode == 0
@@ -174,6 +175,7 @@ def test_runs_before_within_and_after_the_service_are_in_one_mlflow(root: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_planted_secret_is_nowhere(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On PostgreSQL, open to other machines: both servers ask for the credentials, and no file holds a secret."""
     if not find_spec("flask_wtf"):
