@@ -39,6 +39,10 @@ def close_abandoned_runs() -> int:
 def _begin(site: str) -> None:
     """Be known as this process's, and end what others were killed at."""
     prefect_states.hold(UUID(flow_run.id))
+    _sweep(site)
+
+
+def _sweep(site: str) -> None:
     close_abandoned_runs()
     sweep(Site.named(site))
 
@@ -72,6 +76,7 @@ def reproduce(
         outcome = running.run(request, TerminalDisplay(runner.progress, mark), runner)
     finally:
         runner.close()
+        _sweep(site)  # of whom this run took a stage over, meanwhile
     publish("scores", _card(outcome), f"Scores of {outcome.run}")
     return outcome.as_json()
 
