@@ -58,12 +58,19 @@ def free_port() -> int:
 
 
 def ask(address: str, body: Any = None, method: str = "") -> Any:
-    """The JSON that a server answers."""
+    """The JSON that a server answers; one that is too busy is asked again, as its clients do."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
     request.method = method or ("GET" if body is None else "POST")
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.loads(answer.read() or b"null")
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or time.monotonic() > end:
+                raise
+        time.sleep(0.5)
 
 
 @dataclass
