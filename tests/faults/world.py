@@ -216,6 +216,12 @@ class World:
         """``repro run`` of one of this world's runs, begun."""
         return self.repro(root, "run", f"{self.runs}:{name}", "--json", *words, **more)
 
+    def unfinished(self, root: Path, *words: str) -> list[dict[str, str]]:
+        """What ``repro unfinished`` lists."""
+        out, _ = self.repro(root, "unfinished", "--json", *words).communicate(timeout=PATIENCE)
+        found: list[dict[str, str]] = json.loads(out)
+        return found
+
     def worker(self) -> subprocess.Popen[bytes]:
         """A process worker of the pool ``cpu``, which it makes."""
         words = ["worker", "start", "--pool", "cpu", "--type", "process", "--name", f"worker-{len(self.workers)}"]
