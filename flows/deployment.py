@@ -50,6 +50,10 @@ def close_abandoned_runs() -> int:
 def _begin(site: str) -> None:
     """Be known as this process's, and end what others were killed at."""
     prefect_states.hold(UUID(flow_run.id))
+    _sweep(site)
+
+
+def _sweep(site: str) -> None:
     close_abandoned_runs()
     sweep(Site.named(site))
 
@@ -98,6 +102,7 @@ def reproduce(
         outcome = running.run(request, display, runner, hand_over)
     finally:
         runner.close()
+        _sweep(site)  # of whom this run took a stage over, meanwhile
     publish("scores", _card(outcome), f"Scores of {outcome.run}")
     return Completed(message=_in_a_line(outcome), data=outcome.as_json())
 

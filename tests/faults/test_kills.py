@@ -1,6 +1,5 @@
 """SIGKILL, of whatever there is: what is left is ended, and going on gives what an undisturbed run gives."""
 
-import json
 import os
 import shlex
 import signal
@@ -9,49 +8,25 @@ from pathlib import Path
 
 import psutil
 import pytest
-from world import PATIENCE, World, checkpoint_there, finished, kill_tree, processes, rows_arrived_once, states, wait_for
+from world import World, checkpoint_there, finished, kill_tree, processes, rows_arrived_once, states, wait_for
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
 UNTIL = ("--until", "average")
 
 
-def unfinished(world: World, root: Path, *words: str) -> list[dict[str, str]]:
-    out, _ = world.repro(root, "unfinished", "--json", *words).communicate(timeout=PATIENCE)
-    found: list[dict[str, str]] = json.loads(out)
-    return found
-
-
-def test_the_command_line(world: World, root: Path) -> None:
-    first = world.run(root, "LONG", *UNTIL)
-    wait_for(lambda: checkpoint_there(root))
-    first.kill()
-    first.wait()
-    wait_for(lambda: not processes(root), 60)
-    (told,) = unfinished(world, root)
-    words = shlex.split(told["command"])
-    assert words[:3] == ["repro", "run", f"{world.runs}:LONG"]
-    outcome = finished(world.repro(root, *words[1:], "--json"))
-    assert states(outcome)["shard"] == {"cached"}
-    assert states(outcome)["train"] == {"completed"}
-    assert unfinished(world, root) == []
-    rows_arrived_once(world, root)
-
-
-@pytest.mark.slow
 def test_a_sweep_alone_ends_what_is_held_to_be_running(world: World, root: Path) -> None:
     first = world.run(root, "LONG", *UNTIL)
     wait_for(lambda: checkpoint_there(root))
     assert world.running().keys() == {"flow runs", "task runs", "in MLflow"}
-    assert unfinished(world, root, "--sweep") == [], "it still runs"
+    assert world.unfinished(root, "--sweep") == [], "it still runs"
     assert world.running().keys() == {"flow runs", "task runs", "in MLflow"}
     first.kill()
     first.wait()
-    assert len(unfinished(world, root, "--sweep")) == 1
+    assert len(world.unfinished(root, "--sweep")) == 1
     assert world.running() == {}
     finished(world.run(root, "LONG", *UNTIL))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["torchrun", "rank"])
 def test_torchrun_and_each_rank(world: World, root: Path, two_ranks: Path, victim: str) -> None:
     """Of two ranks; what stays of the group is ended with it, and the same run launches it again."""
@@ -76,7 +51,6 @@ def flow_process(root: Path) -> psutil.Process:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_the_flow_in_a_worker(world: World, root: Path) -> None:
     flow_run = world.submit(world.deployment(), root, run=f"{world.runs}:LONG", until="average")
@@ -92,7 +66,6 @@ def test_the_flow_in_a_worker(world: World, root: Path) -> None:
     assert {state for name, state in ended if name != "train"} <= {"Completed", "Cached"}
 
 
-@pytest.mark.slow
 def test_the_worker(world: World, root: Path, worker: subprocess.Popen[bytes]) -> None:
     """Its flow goes on, or ends with it; in either case another worker, or the next run, brings it to its end."""
     flow_run = world.submit(world.deployment(), root, run=f"{world.runs}:LONG", until="average")
@@ -106,7 +79,6 @@ def test_the_worker(world: World, root: Path, worker: subprocess.Popen[bytes]) -
     finished(world.run(root, "LONG", *UNTIL))
 
 
-@pytest.mark.slow
 def test_the_machine(world: World, root: Path, worker: subprocess.Popen[bytes]) -> None:
     """All at once: worker, flow, ranks, both servers; they are started again on what they left."""
     flow_run = world.submit(world.deployment(), root, run=f"{world.runs}:LONG", until="average")
@@ -119,7 +91,7 @@ def test_the_machine(world: World, root: Path, worker: subprocess.Popen[bytes]) 
     world.mlflow.kill()
     wait_for(lambda: not processes(root), 60)
     world.start()
-    (told,) = unfinished(world, root, "--sweep")
+    (told,) = world.unfinished(root, "--sweep")
     assert world.running() == {}
     assert world.flow_run(flow_run)["state_name"] == "Crashed"
     finished(world.repro(root, *shlex.split(told["command"])[1:], "--json"))

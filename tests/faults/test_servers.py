@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from world import PATIENCE, World, ask, checkpoint_there, finished, free_port, rows_arrived_once, states, wait_for
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 UNTIL = ("--until", "average")
 AWAY_SECONDS = 60
 
@@ -20,19 +20,6 @@ def all_completed(world: World) -> bool:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_mlflow_is_killed_in_mid_training_and_comes_back(world: World, root: Path) -> None:
-    run = world.run(root, "LONG", *UNTIL)
-    wait_for(lambda: checkpoint_there(root))
-    world.mlflow.kill()
-    wait_for(lambda: checkpoint_there(root, 240) or run.poll() is not None)
-    world.mlflow.start()
-    said = finished(run)["said"]
-    assert said.count("the run goes on without") == 1
-    rows_arrived_once(world, root)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left")
 def test_mlflow_is_away_when_the_run_and_its_stages_begin(world: World, root: Path) -> None:
     world.mlflow.kill()
     run = world.run(root, "LONG", *UNTIL)
@@ -42,7 +29,6 @@ def test_mlflow_is_away_when_the_run_and_its_stages_begin(world: World, root: Pa
     rows_arrived_once(world, root)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("seconds", [0, AWAY_SECONDS])
 def test_prefect_is_killed_in_mid_run_and_comes_back(world: World, root: Path, seconds: int) -> None:
@@ -59,7 +45,6 @@ def test_prefect_is_killed_in_mid_run_and_comes_back(world: World, root: Path, s
     assert all_completed(world)
 
 
-@pytest.mark.slow
 def test_prefect_was_never_there(world: World, root: Path) -> None:
     address = f"http://127.0.0.1:{free_port()}/api"
     run = world.run(root, "LONG", *UNTIL, PREFECT_API_URL=address)
@@ -71,7 +56,6 @@ def test_prefect_was_never_there(world: World, root: Path) -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.slow
 def test_a_lease_outlives_the_server_that_gave_it(world: World) -> None:
     """Else a flow run of a deployment with a concurrency limit is cancelled once the server was started again."""
     limits = f"{world.api}/v2/concurrency_limits"

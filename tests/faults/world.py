@@ -58,12 +58,19 @@ def free_port() -> int:
 
 
 def ask(address: str, body: Any = None, method: str = "") -> Any:
-    """The JSON that a server answers."""
+    """The JSON that a server answers; one that is too busy is asked again, as its clients do."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
     request.method = method or ("GET" if body is None else "POST")
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.loads(answer.read() or b"null")
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or time.monotonic() > end:
+                raise
+        time.sleep(0.5)
 
 
 @dataclass
@@ -208,6 +215,12 @@ class World:
     def run(self, root: Path, name: str = "SMALL", *words: str, **more: str) -> subprocess.Popen[str]:
         """``repro run`` of one of this world's runs, begun."""
         return self.repro(root, "run", f"{self.runs}:{name}", "--json", *words, **more)
+
+    def unfinished(self, root: Path, *words: str) -> list[dict[str, str]]:
+        """What ``repro unfinished`` lists."""
+        out, _ = self.repro(root, "unfinished", "--json", *words).communicate(timeout=PATIENCE)
+        found: list[dict[str, str]] = json.loads(out)
+        return found
 
     def worker(self) -> subprocess.Popen[bytes]:
         """A process worker of the pool ``cpu``, which it makes."""
