@@ -121,7 +121,12 @@ class ServedVersion:
         known = vocabulary.target.token_to_id
         return [
             [
-                self._told([UNK if (number := known(p)) is None else number for p in each.pieces], each.log_probability, each.score, each.finished)
+                self._told(
+                    [UNK if (number := known(p)) is None else number for p in each.pieces],
+                    each.log_probability,
+                    each.score,
+                    each.finished,
+                )
                 for each in found[:n_best]
             ]
             for found in exported.search_all(asked, search)

@@ -77,7 +77,10 @@ def test_maps_are_of_the_pieces_that_were_read_and_written(version: ServedVersio
 def test_a_picture_is_of_the_chosen_head(version: ServedVersion) -> None:
     shown = version.maps("A dog", "Ein Hund")["cross"]
     pictures = {
-        version.picture("cross", shown, layer, head, dark) for layer in (0, 1) for head in (0, 1, 2) for dark in (False, True)
+        version.picture("cross", shown, layer, head, dark)
+        for layer in (0, 1)
+        for head in (0, 1, 2)
+        for dark in (False, True)
     }
     assert len(pictures) == 12, "titles, weights and themes differ"
     for picture in pictures:
@@ -158,7 +161,8 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
 
 
 def test_beyond_this_machine_it_warns(small: Path) -> None:
-    done = subprocess.Popen([*REPRO, "serve", "--host", "0.0.0.0", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    words = [*REPRO, "serve", "--host", "0.0.0.0", "--port", "0"]
+    done = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert done.stdout
         url = done.stdout.readline().strip().replace("0.0.0.0", "127.0.0.1")

@@ -83,7 +83,16 @@ def test_a_version_has_its_name_and_aliases(site: Site, name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["fake/3", "fake@nobody", "/etc/passwd", "../fake/1", "models:/fake/1", "file:///etc/passwd", "fake/1\x00", "fake%2f1"],
+    [
+        "fake/3",
+        "fake@nobody",
+        "/etc/passwd",
+        "../fake/1",
+        "models:/fake/1",
+        "file:///etc/passwd",
+        "fake/1\x00",
+        "fake%2f1",
+    ],
 )
 def test_names_are_never_paths(site: Site, name: str) -> None:
     for path, words in (("/api/translate", {"text": "a"}), ("/api/attention", {"source": "a"})):
@@ -162,7 +171,9 @@ def test_a_page_elsewhere_cannot_have_its_name_point_here(site: Site) -> None:
 def test_only_json_is_taken_so_that_a_form_elsewhere_cannot_ask(site: Site) -> None:
     content = json.dumps({"text": "a"}).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
-        assert httpx.post(f"{site.url}/api/translate", content=content, headers={"content-type": kind}).status_code == 422
+        assert (
+            httpx.post(f"{site.url}/api/translate", content=content, headers={"content-type": kind}).status_code == 422
+        )
 
 
 def test_hostile_text_is_only_ever_json(site: Site) -> None:

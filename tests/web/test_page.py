@@ -206,7 +206,9 @@ def test_all_can_be_done_by_keyboard(page: Page) -> None:
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
 
 
-@pytest.mark.parametrize("watched", [{}, {"color_scheme": "dark"}, PHONE], indirect=True, ids=["light", "dark", "phone"])
+@pytest.mark.parametrize(
+    "watched", [{}, {"color_scheme": "dark"}, PHONE], indirect=True, ids=["light", "dark", "phone"]
+)
 def test_it_is_accessible_and_fits(watched: Watched, page: Page) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
