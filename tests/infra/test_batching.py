@@ -1,4 +1,4 @@
-"""Whatever comes in whatever order: each request gets its own sentences, each once, and batches keep to their bounds."""
+"""Whatever comes: each request gets its own sentences, each once, and batches keep to their bounds."""
 
 import asyncio
 from collections.abc import Sequence
