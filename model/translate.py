@@ -3,7 +3,8 @@
 In come ``weights``, ``vocabulary`` and ``pairs`` (shards of the set); ``config`` holds ``decoding``. Out go
 
     hypotheses.parquet   a row for each pair, in the set's order
-    attention.npz        cross_<i>: cross-attention of example i, float16 (layers, heads, written pieces, source pieces)
+    attention.npz        cross_<i>: cross-attention of example i, float16 (layers, heads, written pieces, source pieces);
+                         encoder_0, decoder_0: self-attention of the first, written pieces over those read (bos first)
     attention.json       [{"pair_id", "source_pieces", "hypothesis_pieces"}, …], as attention.npz numbers them
     metrics.jsonl        progress
 
@@ -116,6 +117,10 @@ def write_attention(
     for i, row in enumerate(rows):
         weights = translator.cross_attention(sources[row], hypotheses[row])
         arrays[f"cross_{i}"] = weights.numpy().astype(np.float16)
+        if i == 0:
+            maps = translator.attention_maps(sources[row], hypotheses[row].pieces, hypotheses[row].finished)
+            arrays["encoder_0"] = maps.encoder.numpy().astype(np.float16)
+            arrays["decoder_0"] = maps.decoder.numpy().astype(np.float16)
         hypothesis_pieces = translator.vocabulary.target_pieces(hypotheses[row].pieces)
         names.append(
             {

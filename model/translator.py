@@ -272,12 +272,13 @@ class Translator:
         weights_LBHTS = self.model.cross_attention(padded([[*source, EOS]], self.device), padded([target], self.device))
         return weights_LBHTS[:, 0].cpu()
 
-    def attention_maps(self, source: Sequence[int], target: Sequence[int]) -> Maps:
-        """Weights of all heads without the dimension B, for a source and a finished target, both given without eos.
+    def attention_maps(self, source: Sequence[int], target: Sequence[int], finished: bool = True) -> Maps:
+        """Weights of all heads without the dimension B, for a source and a target, both given without eos.
 
-        Of the target, rows are what is written, eos last, and columns what has been read, bos first.
+        Of the target, rows are what is written, of a finished one eos last, and columns what has been read, bos first.
         """
-        maps = attention_maps(self.model, padded([[*source, EOS]], self.device), padded([[BOS, *target]], self.device))
+        read = [BOS, *target][: max(len(target) + finished, 1)]
+        maps = attention_maps(self.model, padded([[*source, EOS]], self.device), padded([read], self.device))
         return Maps(*(weights[:, 0].float().cpu() for weights in (maps.encoder, maps.decoder, maps.cross)))
 
 

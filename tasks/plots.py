@@ -191,7 +191,8 @@ def attention_heads(
         sizes.append((*widths, max(1.9 + CELL * down, 0.7 + layers * (small + 0.12))))
     left, right = max(size[0] for size in sizes), max(size[1] for size in sizes)
     figure = _figure(left + right, 0.4 + sum(size[2] for size in sizes), theme)
-    figure.suptitle(heading, fontsize=10.5, fontweight="bold", color=theme.ink, parse_math=False)
+    if heading:
+        figure.suptitle(heading, fontsize=10.5, fontweight="bold", color=theme.ink, parse_math=False)
     blocks = figure.subfigures(
         len(kinds), 2, squeeze=False, height_ratios=[s[2] for s in sizes], width_ratios=[left, right]
     )

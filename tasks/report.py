@@ -115,6 +115,22 @@ def attended(folder: Path) -> list[tuple[Row, NDArray[np.float64]]]:
         return [(row, arrays[f"cross_{i}"].astype(np.float64)) for i, row in enumerate(described[:ATTENTIONS])]
 
 
+def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], list[str]]]:
+    """Every attention of the first example as ``plots.attention_heads`` takes them; empty where a translation of before
+    these were kept has the cross-attention alone."""
+    described = json.loads((folder / "attention.json").read_text())
+    with np.load(folder / "attention.npz") as arrays:
+        if "encoder_0" not in arrays:
+            return {}
+        encoder, decoder, cross = (arrays[f"{kind}_0"].astype(np.float64) for kind in ("encoder", "decoder", "cross"))
+    source, written = described[0]["source_pieces"], described[0]["hypothesis_pieces"]
+    return {
+        "encoder: source over itself": (encoder, source, source),
+        "decoder: translation over itself": (decoder, written, ["<s>", *written][: decoder.shape[-1]]),
+        "cross: translation over source": (cross, written, source),
+    }
+
+
 def facts_table(artifacts: Mapping[str, Artifact]) -> list[tuple[str, list[tuple[str, str]]]]:
     """What each stage said of its work, ready to read."""
     return [(name, [(fact, readable(value)) for fact, value in a.facts.items()]) for name, a in artifacts.items()]
@@ -163,6 +179,8 @@ def drawings(
         alt = f"Cross-attention of {sentence['pair_id']}"
         sides = sentence["source_pieces"], sentence["hypothesis_pieces"]
         yield f"attention_{number}", alt, partial(plots.attention, weights, *sides)
+    if heads := all_heads(list(hypotheses.values())[-1].path()):
+        yield "heads", "All heads of encoder, decoder and cross-attention", partial(plots.attention_heads, heads, "")
 
 
 def draw(out: Path, name: str, alt: str, drawing: Callable[[Any], bytes]) -> Picture:

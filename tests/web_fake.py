@@ -17,12 +17,12 @@ from infra.web.server import Server, address, bound, server
 
 @dataclass
 class Fake:
-    """Translates to capitals, a word a piece. While ``gate`` is closed it is busy; ``batches`` are what it was asked."""
+    """Translates to capitals, a word a piece. While ``gate`` is closed it is busy; ``batches`` is what it was asked."""
 
     name: str = "fake/1"
     aliases: tuple[str, ...] = ("champion",)
     languages: tuple[str, str] = ("en", "de")
-    search: Search = Search(4, 0.6)
+    search: Search = field(default_factory=lambda: Search(4, 0.6))
     engine: str = "fake"
     longest: int = 30
     answer: Callable[[str], str] = str.upper

@@ -31,7 +31,7 @@ class Worker:
     """One thread that does one call after the other. It ends with the process, whatever it is doing then."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self.busy = False
         threading.Thread(target=self._run, name="model", daemon=True).start()
 
@@ -41,9 +41,13 @@ class Worker:
         self._calls.put((future, call))
         return await asyncio.wrap_future(future)
 
+    def end(self) -> None:
+        """Take no further call."""
+        self._calls.put(None)
+
     def _run(self) -> None:
-        while True:
-            future, call = self._calls.get()
+        while (asked := self._calls.get()) is not None:
+            future, call = asked
             if not future.set_running_or_notify_cancel():
                 continue
             self.busy = True
@@ -118,6 +122,7 @@ class Batcher:
 
     async def __aexit__(self, *_: object) -> None:
         self._work.cancel()
+        self.worker.end()
 
     @property
     def waiting(self) -> int:
@@ -129,7 +134,8 @@ class Batcher:
         self._admit(len(sentences))
         until = time.monotonic() + self.limits.request_seconds
         request = Request(served, search, n_best, sentences, share, until)
-        self._enter(request)
+        if sentences:
+            self._enter(request)
         return request
 
     async def alone(self, call: Callable[[], T]) -> T:

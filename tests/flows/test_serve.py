@@ -161,7 +161,8 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
 
 
 def test_beyond_this_machine_it_warns(small: Path) -> None:
-    done = subprocess.Popen([*REPRO, "serve", "--host", "0.0.0.0", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    words = [*REPRO, "serve", "--host", "0.0.0.0", "--port", "0"]
+    done = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert done.stdout
         url = done.stdout.readline().strip().replace("0.0.0.0", "127.0.0.1")

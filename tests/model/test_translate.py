@@ -84,7 +84,10 @@ def test_attention_fits_its_pieces(job: Job) -> None:
     vocabulary = Pieces.load(job.inputs["vocabulary"])
     assert len({example["pair_id"] for example in described}) == EXAMPLES
     with np.load(job.out / "attention.npz") as arrays:
-        assert len(arrays.files) == EXAMPLES
+        assert sorted(arrays.files) == sorted([*(f"cross_{i}" for i in range(EXAMPLES)), "encoder_0", "decoder_0"])
+        source, written = (len(described[0][f"{side}_pieces"]) for side in ("source", "hypothesis"))
+        assert arrays["encoder_0"].shape == (2, 2, source, source)
+        assert arrays["decoder_0"].shape == (2, 2, written, written)
         for i, example in enumerate(described):
             weights = arrays[f"cross_{i}"]
             assert weights.dtype == np.float16

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from infra.store import Artifact
 from model.config import Model
 from tasks.against_paper import PaperRow
-from tasks.report import compared, course, duration, examples, readable, report, visible
+from tasks.report import all_heads, compared, course, duration, examples, readable, report, visible
 from tasks.score import score
 
 EVIL = '<script>alert("x")</script> & <b>Ein</b> Hund\x00 läuft'
@@ -162,6 +162,18 @@ def test_pictures_lie_beside_the_page(out: Path) -> None:
     names = sorted(path.name for path in out.iterdir())
     assert names == ["attention_0.png", "curves.png", "filters.png", "lengths.png", "report.html"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in out.glob("*.png"))
+
+
+def test_all_heads_are_those_of_the_first_example_where_they_were_kept(tmp_path: Path) -> None:
+    described = [{"pair_id": "a:0", "source_pieces": ["▁A", "▁dog", "</s>"], "hypothesis_pieces": ["▁Ein", "</s>"]}]
+    (tmp_path / "attention.json").write_text(json.dumps(described))
+    weights = {"cross_0": np.ones((2, 2, 2, 3)), "encoder_0": np.ones((2, 2, 3, 3)), "decoder_0": np.ones((2, 2, 2, 2))}
+    np.savez(tmp_path / "attention.npz", cross_0=weights["cross_0"])
+    assert all_heads(tmp_path) == {}
+    np.savez(tmp_path / "attention.npz", **weights)  # type: ignore[arg-type]
+    for found, rows, columns in all_heads(tmp_path).values():
+        assert found.shape == (2, 2, len(rows), len(columns))
+    assert all_heads(tmp_path)["decoder: translation over itself"][2] == ["<s>", "▁Ein"]
 
 
 def test_the_later_row_of_an_update_counts(tmp_path: Path) -> None:

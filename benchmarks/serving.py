@@ -1,0 +1,231 @@
+"""Sentences a second that ``repro serve`` answers, batched and unbatched: ``python benchmarks/serving.py --help``.
+
+Each server is a process of its own over the same model; clients of this process ask for one sentence each, one after
+the other, at 1, 8 and 32 at once. The two servers take turns within a round, so that both see the same machine.
+"""
+
+import argparse
+import asyncio
+import json
+import platform
+import random
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.machine import ALLOCATOR, HOUSE, aligned, at_home, between, processor, spread
+
+EXAMPLES = """examples:
+  REPRO_ROOT=.repro python benchmarks/serving.py --model demo@champion
+  python benchmarks/serving.py --size base --seconds 60 --json
+"""
+WAYS = {"batched": {}, "unbatched": {"batch": 1, "gather_seconds": 0.0}}
+WORDS = [
+    "the",
+    "a",
+    "old",
+    "young",
+    "woman",
+    "man",
+    "dog",
+    "cat",
+    "house",
+    "sees",
+    "reads",
+    "buys",
+    "book",
+    "apple",
+    "red",
+    "small",
+    "town",
+    "children",
+    "teacher",
+    "not",
+]
+LONGEST_START = 120.0
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="serving.py",
+        description="Load on repro serve, batched and unbatched, taking turns.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", default="", help="a registered version, as in demo@champion")
+    parser.add_argument(
+        "--size", default="small", help="without --model: random weights of this shape (tiny, small, base)"
+    )
+    parser.add_argument("--clients", default="1,8,32", help="how many ask at once (1,8,32)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement (10)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--words", type=int, default=12, help="of a sentence (12)")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", nargs="?", const="-", default="", metavar="FILE", help="write everything there")
+    parser.add_argument("--serve", choices=tuple(WAYS), default="", help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    chosen.clients = [int(number) for number in chosen.clients.split(",")]
+    return chosen
+
+
+def measure(arguments: Sequence[str]) -> dict[str, Any]:
+    """The whole report. Raises RuntimeError where a server does not start or an answer is no translation."""
+    from infra.origin import commit
+
+    chosen = options(arguments)
+    servers = {way: started(way, arguments) for way in WAYS}
+    done: dict[str, dict[int, list[float]]] = {way: {n: [] for n in chosen.clients} for way in WAYS}
+    try:
+        urls = {way: address(process) for way, process in servers.items()}
+        for number in range(-1, chosen.rounds):  # the first warms up
+            for clients in chosen.clients:
+                for way in WAYS if number % 2 else reversed(WAYS):
+                    rate = asyncio.run(load(urls[way], clients, chosen, chosen.seed + number))
+                    if number >= 0:
+                        done[way][clients].append(rate)
+    finally:
+        for process in servers.values():
+            process.terminate()
+            process.communicate()
+    return {
+        "command": shlex.join(["python", "benchmarks/serving.py", *arguments]),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "device": processor(),
+        "allocator": ALLOCATOR,
+        **{name: value for name, value in vars(chosen).items() if name not in ("json", "serve")},
+        "rates_done": done,
+        "rates": {way: {n: spread(rates) for n, rates in by.items()} for way, by in done.items()},
+        "ratios": {
+            n: spread([a / b for a, b in zip(done["batched"][n], done["unbatched"][n], strict=True)])
+            for n in chosen.clients
+        },
+    }
+
+
+def started(way: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":
+    command = [sys.executable, str(Path(__file__).resolve()), *arguments, "--serve", way]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HOUSE)
+
+
+def address(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout
+    url = process.stdout.readline().strip()
+    if not url.startswith("http://"):
+        raise RuntimeError(f"a server did not start: {url}")
+    return url
+
+
+async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) -> float:
+    """Sentences a second that so many clients get."""
+    import httpx
+
+    draw = random.Random(seed)
+    end = time.perf_counter() + chosen.seconds
+
+    async def one(client: httpx.AsyncClient) -> int:
+        answered = 0
+        while time.perf_counter() < end:
+            text = " ".join(draw.choice(WORDS) for _ in range(chosen.words)) + "."
+            told = await client.post(f"{url}/api/translate", json={"text": text, "beam": chosen.beam})
+            if told.status_code != 200:
+                raise RuntimeError(f"{told.status_code}: {told.text}")
+            answered += 1
+        return answered
+
+    limits = httpx.Limits(max_connections=clients)
+    begun = time.perf_counter()
+    async with httpx.AsyncClient(timeout=120, limits=limits) as client:
+        answered = sum(await asyncio.gather(*(one(client) for _ in range(clients))))
+    return answered / (time.perf_counter() - begun)
+
+
+def serve(chosen: argparse.Namespace) -> None:
+    """Be the server, until SIGTERM."""
+    from flows.serving import chosen as versions
+    from flows.serving import loaded
+    from infra.site import Site
+    from infra.web.app import application
+    from infra.web.limits import Limits
+    from infra.web.server import address, bound
+    from infra.web.server import serve as serve_until_stopped
+
+    limits = Limits(**WAYS[chosen.serve])  # type: ignore[arg-type]
+    taken = bound("127.0.0.1", 0)
+    if chosen.model:
+        site = Site.named()
+        served = loaded(versions([chosen.model], site)[0], site, "own", Path("exports"))
+    else:
+        served = random_version(chosen)
+    where = address("127.0.0.1", taken)
+    serve_until_stopped(application([served], limits), taken, limits, lambda: print(where, flush=True))
+
+
+def random_version(chosen: argparse.Namespace) -> Any:
+    """Random weights behind a vocabulary learnt from the clients' words, filled up to the shape's size by random bytes.
+
+    Outputs have any length up to the input's and ten pieces more, as no eos was ever learnt.
+    """
+    import pyarrow as pa
+    import torch
+    from tokenizers import Tokenizer
+
+    from benchmarks.comparison import SIZES
+    from flows.serving import ServedVersion
+    from model.bpe import Pieces
+    from model.config import Decoding
+    from model.sentences import splitter
+    from model.transformer import Transformer
+    from model.translator import Translator
+    from tasks.learn_bpe import Vocabulary, learn
+
+    torch.set_num_threads(chosen.threads)
+    torch.manual_seed(chosen.seed)
+    shape, size = SIZES[chosen.size]
+    found: Tokenizer = learn([pa.array([" ".join(WORDS)] * 4)], Vocabulary(size=300, min_frequency=1))
+    fill = size - found.get_vocab_size()
+    found.add_tokens([f"⟨{number}⟩" for number in range(fill)])
+    vocabulary = Pieces(found, found, joint=True)
+    model = Transformer(shape, vocabulary.source_size, vocabulary.target_size).eval()
+    translator = Translator(model, vocabulary, torch.device("cpu"))
+    decoding = Decoding(beam=chosen.beam, max_extra=10)
+    return ServedVersion("random/1", (), ("en", "de"), decoding, translator, splitter("en"))
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """The report for people."""
+    what = (
+        f"{report['model'] or report['size']}, beam {report['beam']}, sentences of {report['words']} words, "
+        f"{report['rounds']} rounds of {report['seconds']:g} s; {report['device']}, {report['threads']} thread(s)"
+    )
+    rows = [["clients", "batched, sentences/s", "unbatched", "batched, times"]]
+    for clients in report["clients"]:
+        rates = [between(report["rates"][way][clients], ",.1f") for way in WAYS]
+        rows.append([f"{clients}", *rates, between(report["ratios"][clients], ".2f")])
+    return "\n".join([what, *aligned(rows)])
+
+
+def main() -> None:
+    at_home()
+    arguments = sys.argv[1:]
+    chosen = options(arguments)
+    if chosen.serve:
+        serve(chosen)
+        return
+    report = measure(arguments)
+    print(table(report), file=sys.stderr if chosen.json == "-" else sys.stdout)
+    if chosen.json == "-":
+        print(json.dumps(report, indent=1))
+    elif chosen.json:
+        Path(chosen.json).write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
