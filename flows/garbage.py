@@ -95,7 +95,7 @@ def needed(store: Store, site: Site, keep: Sequence[str]) -> dict[Name, str]:
             _mark(store, names, why, wanted)
     if unknown := [run for run in keep if run not in known]:
         raise BadConfiguration(f"--keep is {unknown[0]!r}, which has no record; those with one: {', '.join(known)}")
-    for version in versions(site.tracking):
+    for version in versions(site.registry):
         tags = [(tag.split(".")[1], key) for tag, key in version.tags.items() if tag.startswith("key.")]
         names = [(stage, key) for stage, key in tags if stage in OF_VERSIONS]
         wanted |= {name: f"version {version.name}/{version.version}" for name in names if name not in wanted}

@@ -149,7 +149,7 @@ def chosen(words: Sequence[str], site: Site) -> list[Version]:
     if words:
         found = [resolve(site.tracking, word) for word in words]
     else:
-        known = versions(site.tracking)
+        known = versions(site.registry)
         newest = {version.name: version for version in reversed(known)}
         found = [version for version in known if version.aliases] or list(newest.values())
     if not found:

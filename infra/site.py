@@ -40,6 +40,8 @@ class Site:
     """Folders or URLs searched before upstream (REPRO_MIRRORS, separated by spaces)."""
     tracking_uri: str = ""
     """MLflow's address (MLFLOW_TRACKING_URI, or the service that is up); empty: a SQLite file under ``root``."""
+    tracking_file: str = ""
+    """The SQLite file of the service that is up, if that is the MLflow in use."""
     launcher: Launching = "local"
     """Who starts jobs (REPRO_LAUNCHER). Other machines need ``root`` and this project at the same paths."""
     nodes: int = 1
@@ -90,6 +92,11 @@ class Site:
         return self.tracking_uri or sqlite_uri(self.root / "mlflow.db")
 
     @property
+    def registry(self) -> str:
+        """Where versions are listed: the file itself, if it is here, as a server takes seconds for a thousand."""
+        return sqlite_uri(Path(self.tracking_file)) if self.tracking_file else self.tracking
+
+    @property
     def shares_tracking(self) -> bool:
         """Whether all who share the store share MLflow too: a server on loopback, or no address, is a machine's own."""
         own = not self.tracking_uri or on_loopback(urlsplit(self.tracking_uri).hostname or "")
@@ -120,14 +127,15 @@ class Site:
         root = os.environ.get("REPRO_ROOT") or f"{site.root}"
         remote = checked(root) if "://" in root else ""
         place = _cache_of(remote) if remote else Path(root)
-        served = addresses.in_force(place)
+        served = None if os.environ.get("MLFLOW_TRACKING_URI") else addresses.in_force(place)
         return replace(
             site,
             root=place,
             remote=remote,
             cache_bytes=_number("REPRO_CACHE_BYTES", site.cache_bytes),
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
-            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or (served.mlflow if served else site.tracking_uri),
+            tracking_uri=served.mlflow if served else os.environ.get("MLFLOW_TRACKING_URI") or site.tracking_uri,
+            tracking_file=served.file if served else "",
             launcher=_word("REPRO_LAUNCHER", site.launcher, Launching),
             nodes=_number("REPRO_NODES", site.nodes),
             ranks=_number("REPRO_RANKS", site.ranks),

@@ -49,7 +49,9 @@ def deploy(
         )
     from flows.deploying import deploy as bring
     from flows.notifying import notify as tell
+    from infra.prefect_states import notice_silence
 
     bring(file, runs, "on" if activate else "off" if pause else "as it is", say)
+    notice_silence()
     if address := notify or os.environ.get("REPRO_NOTIFY_URL", ""):
         tell(address, say)

@@ -36,7 +36,7 @@ def models(
     if "@" in name or "/" in name:
         _show(name, site, as_json)
         return
-    found = versions(site.tracking, name)
+    found = versions(site.registry, name)
     if not found:
         say("no model is registered yet; `repro run demo` registers one")
     found = found if sort == "name" else ordered(found, sort)
@@ -82,7 +82,7 @@ def _show(words: str, site: Site, as_json: bool) -> None:
 
     version = resolve(site.tracking, words)
     source = source_run(site.tracking, version)
-    moves = history(versions(site.tracking, version.name))
+    moves = history(versions(site.registry, version.name))
     if as_json:
         told = {**_told(version), "source": source, "history": [asdict(move) for move in moves]}
         print(json.dumps(told, ensure_ascii=False))

@@ -3,8 +3,9 @@
 import json
 
 from flows.commands.words import AsJson
-from flows.display import console
+from flows.display import console, say
 from flows.service_view import state_table
+from flows.unfinished import unfinished
 from infra.faults import Fault
 from infra.service import starting
 from infra.service.addresses import FOLDER
@@ -25,6 +26,8 @@ def status(*, as_json: AsJson = False) -> None:
         console().print(state_table(found))
     if as_json:
         print(json.dumps(form(found)))
+    for each in unfinished(Site.named()):
+        say(f"cut off, {each.begun[:8]}: {each.command}")
     if not found:
         raise Fault(f"nothing runs under {folder.parent}: `repro up` starts it")
     if bad := [each.name for each in found if not each.healthy]:

@@ -11,7 +11,9 @@ from cyclopts import Parameter
 
 from flows.display import console, say
 from flows.service_view import state_table
+from flows.unfinished import sweep, unfinished
 from infra.faults import BadConfiguration, JobFailed
+from infra.quiet import settle
 from infra.service import databases, starting
 from infra.service.credentials import configured
 from infra.service.settings import MLFLOW_PORT, PREFECT_PORT, Service
@@ -57,6 +59,7 @@ def up(
     with _ended_with(service) if foreground else nullcontext():
         found = starting.up(service, outer, say, foreground)
         _show(found, outer)
+        _offer(site)
         if foreground and found.supervisor:
             status = found.supervisor.wait()
             raise JobFailed(f"the supervisor ended with status {status}; see {service.folder / 'logs'}")
@@ -80,6 +83,19 @@ def _show(found: starting.Up, outer: Mapping[str, str]) -> None:
     error.print(state_table(found.states))
     for line in _exports(found.service, outer):
         error.print(line, markup=False, soft_wrap=True)
+
+
+def _offer(site: Site) -> None:
+    """End what a machine that went down left "Running", and say how each run goes on."""
+    settle(site.root)
+    sweep(Site.named())
+    if left := unfinished(site):
+        from flows.deployment import close_abandoned_runs
+
+        close_abandoned_runs()
+        say("these runs were cut off; what they finished is kept, and they go on by:")
+        for each in left:
+            say(each.command)
 
 
 def _exports(service: Service, outer: Mapping[str, str]) -> list[str]:

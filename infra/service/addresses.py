@@ -18,11 +18,13 @@ FILE = "addresses.json"
 
 @dataclass(frozen=True)
 class Addresses:
-    """``prefect`` is the API's address, ``mlflow`` the tracking server's; ``closed``: both ask for credentials."""
+    """``prefect`` is the API's address, ``mlflow`` the tracking server's; ``closed``: both ask for credentials.
+    ``file``: MLflow's SQLite file, where it has one; on this machine long lists are read from it in no time."""
 
     prefect: str
     mlflow: str
     closed: bool = False
+    file: str = ""
 
     @property
     def exports(self) -> Mapping[str, str]:
@@ -44,7 +46,7 @@ def in_force(root: Path) -> Addresses | None:
         form = json.loads((root / FOLDER / FILE).read_text())
         if life(form["supervisor"]) != "alive":
             return None
-        return Addresses(form["prefect"], form["mlflow"], form["closed"])
+        return Addresses(form["prefect"], form["mlflow"], form["closed"], form["file"])
     except (OSError, ValueError, KeyError, IndexError, AttributeError, TypeError):
         return None
 

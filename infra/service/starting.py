@@ -72,7 +72,8 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
         except BaseException:
             supervision.stop(placed)
             raise
-        known = replace(placed.addresses, closed=bool(configured(outer)))
+        file = "" if outer.get(databases.VARIABLE) else f"{service.place / 'mlflow.db'}"
+        known = replace(placed.addresses, closed=bool(configured(outer)), file=file)
         addresses.write(service.place, known, supervision.supervisor_of(placed))
         return Up(placed, found, process)
 
