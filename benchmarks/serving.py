@@ -169,13 +169,13 @@ def serve(chosen: argparse.Namespace) -> None:
 
 
 def random_version(chosen: argparse.Namespace) -> Any:
-    """Random weights behind a vocabulary learnt from the clients' words, filled up to the shape's size by random bytes.
+    """Random weights behind a vocabulary learnt from the clients' words, filled up to the size of the shape.
 
     Outputs have any length up to the input's and ten pieces more, as no eos was ever learnt.
     """
     import pyarrow as pa
     import torch
-    from tokenizers import Tokenizer
+    from tokenizers import AddedToken, Tokenizer
 
     from benchmarks.comparison import SIZES
     from flows.serving import ServedVersion
@@ -191,7 +191,7 @@ def random_version(chosen: argparse.Namespace) -> Any:
     shape, size = SIZES[chosen.size]
     found: Tokenizer = learn([pa.array([" ".join(WORDS)] * 4)], Vocabulary(size=300, min_frequency=1))
     fill = size - found.get_vocab_size()
-    found.add_tokens([f"⟨{number}⟩" for number in range(fill)])
+    found.add_tokens([AddedToken(f"qx{number}xq", normalized=False) for number in range(fill)])
     vocabulary = Pieces(found, found, joint=True)
     model = Transformer(shape, vocabulary.source_size, vocabulary.target_size).eval()
     translator = Translator(model, vocabulary, torch.device("cpu"))

@@ -3,8 +3,8 @@
 In come ``weights``, ``vocabulary`` and ``pairs`` (shards of the set); ``config`` holds ``decoding``. Out go
 
     hypotheses.parquet   a row for each pair, in the set's order
-    attention.npz        cross_<i>: cross-attention of example i, float16 (layers, heads, written, source pieces);
-                         encoder_0, decoder_0: self-attention of the first, written pieces over those read (bos first)
+    attention.npz        cross_<i>: cross-attention of example i, float16 (layers, heads, written pieces, source pieces)
+                         encoder_0, decoder_0: self-attention of the first, the latter over pieces read (bos first)
     attention.json       [{"pair_id", "source_pieces", "hypothesis_pieces"}, …], as attention.npz numbers them
     metrics.jsonl        progress
 

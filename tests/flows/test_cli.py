@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flows import cli
 from flows.cli import COMMANDS
 from flows.runs import RUNS, VARIATIONS
 
@@ -114,3 +115,22 @@ def test_a_failed_stage_is_the_last_word(tmp_path: Path) -> None:
     outcome = json.loads(done.stdout.splitlines()[-1])
     assert outcome["stages"][-1]["state"] == "failed"
     assert not list(Path(os.environ["REPRO_ROOT"]).glob("download/*"))
+
+
+def test_only_what_goes_on_says_so_when_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.interrupts, "watch", lambda: None)
+    monkeypatch.setattr(cli, "app", interrupted)
+    said = {}
+    for command in ("run", "translate", "serve"):
+        monkeypatch.setattr(sys, "argv", ["repro", "--debug", command])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert end.value.code == 130
+        said[command] = capsys.readouterr().err
+    assert "the same command goes on from there" in said["run"]
+    assert said["translate"] == said["serve"] == "repro: interrupted\n"
