@@ -86,14 +86,14 @@ def reproduce(
         until: The last stage to run. Empty: to the end.
         force: Stages to run again although they are there.
         overrides: Fields of the run, each as in training.updates=200.
-        site: Where to compute. With gpu, a worker without one fails.
+        site: Where to compute. With gpu, a worker of another pool leaves what needs one to the pool gpu.
     """
     _begin(site)
     if going := same_run_going("reproduce", _defaults(reproduce)):
         return Completed(name="Skipped", message=going)
     request = Request(run, from_stage, until, force, overrides, site)
     here = Site.named(site)
-    handed = here.gpu_pool if here.gpu_pool and here.gpu_pool != own_pool() else ""
+    handed = _handed_to(here)
     runner = PrefectRunner(here.root.absolute() / "prefect-records", ("gpu",) if handed else ())
     mark = run if flow_run.parent_flow_run_id else ""  # several may run at once
     display = TerminalDisplay(runner.progress, mark)
@@ -147,6 +147,15 @@ def stage(
     finally:
         runner.close()
     return Completed(message=f"{asked.label} {row.key} is {row.state}", data=row.facts)
+
+
+def _handed_to(site: Site) -> str:
+    """The pool whose workers make what needs a GPU; empty: this process does."""
+    if not site.gpu_pool and site.device != "cuda":
+        return ""
+    own = own_pool()
+    pool = site.gpu_pool or ("gpu" if own else "")  # without a worker there is no pool to speak of
+    return pool if pool != own else ""
 
 
 def _defaults(made: Flow[..., Any]) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """prefect.yaml holds a deployment for every run but Table 3's, one for its rows and one for a stage; none is active."""
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+import pytest
 import yaml
 
+from flows import deployment
 from flows.deployment import SiteName
 from flows.paper import PaperRequest
 from flows.running import Request
@@ -32,12 +35,32 @@ def test_every_run_has_a_deployment() -> None:
             request = Request(**each["parameters"])
         run, site, _ = request.resolve()
         assert run.name == each["name"] or each["name"] == "paper"
-        assert site.device == ("cuda" if each["work_pool"]["name"] == "gpu" else "auto")
+        assert site.device == ("cuda" if "paper" in each["tags"] else "auto")
+        assert each["work_pool"]["name"] == ("gpu" if each["name"] == "paper" else "cpu"), "text needs no GPU"
         (schedule,) = each["schedules"]
         assert schedule["cron"]
         assert schedule["slug"], "known again by it when the file is deployed a second time"
         assert schedule["active"] is False
         assert "concurrency_limit" not in each, "Prefect ends the run that holds one when its server is restarted"
+
+
+@pytest.mark.parametrize(
+    ("site", "gpu_pool", "own", "handed"),
+    [
+        ("local", "", "cpu", ""),
+        ("local", "gpu", "cpu", "gpu"),
+        ("local", "gpu", "gpu", ""),
+        ("gpu", "", "", ""),
+        ("gpu", "", "cpu", "gpu"),
+        ("gpu", "", "gpu", ""),
+        ("gpu", "large", "cpu", "large"),
+    ],
+)
+def test_what_needs_a_gpu_goes_to_workers_that_have_one(
+    site: str, gpu_pool: str, own: str, handed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployment, "own_pool", lambda: own)
+    assert deployment._handed_to(replace(SITES[site], gpu_pool=gpu_pool)) == handed
 
 
 def test_the_form_offers_every_site() -> None:
