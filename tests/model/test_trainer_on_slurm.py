@@ -180,7 +180,7 @@ def test_a_job_whose_launcher_was_killed_is_gone_on_with(cluster: Cluster, tmp_p
 import json, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
-from test_on_slurm import launcher, Job
+from test_trainer_on_slurm import launcher, Job
 told = json.loads(sys.argv[1])
 inputs = {{name: Path(folder) for name, folder in told["inputs"].items()}}
 job = Job("model.train", told["config"], inputs, Path(told["out"]), told["site"], 1, distributed=True)
