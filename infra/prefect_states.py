@@ -25,6 +25,7 @@ UNDER_WAY_SECONDS = 5.0
 LATE_SECONDS = 60.0
 """The same between processes whose clocks differ."""
 POLL_SECONDS = 0.1
+SETTLING_SECONDS = 0.5
 SILENT_SECONDS = 240
 """How long a flow run may be silent: at one sign in 60 s (``infra.quiet``), longer than its server may be away."""
 AUTOMATION = "repro: flow runs that fell silent"
@@ -45,8 +46,12 @@ def close_abandoned(flows: Sequence[str]) -> int:
         with _client() as client:
             gone = [each for each in _unfinished(client, flows) if life(f"{each.labels.get(HOLDER, '')}") == "gone"]
             for run in gone:
-                _close(client, _task_runs(client, [run.id]), {}, "its process is gone")
                 client.set_flow_run_state(run.id, _crashed("its process is gone"), force=True)
+            # What was on its way when they were killed may still arrive, and open again what was closed.
+            end = time.monotonic() + (UNDER_WAY_SECONDS if gone else 0)
+            while time.monotonic() < end:
+                _close(client, _task_runs(client, [run.id for run in gone]), {}, "its process is gone")
+                time.sleep(SETTLING_SECONDS)
             _close(client, _left_over(client, flows), {}, "its flow run ended without it")
             return len(gone)
     except Exception:
