@@ -47,10 +47,12 @@ def close_abandoned(flows: Sequence[str]) -> int:
             gone = [each for each in _unfinished(client, flows) if life(f"{each.labels.get(HOLDER, '')}") == "gone"]
             for run in gone:
                 client.set_flow_run_state(run.id, _crashed("its process is gone"), force=True)
+            # A worker that outlived its flow has said so already, perhaps to a server that forgot what was below.
+            below = {run.id for run in gone} | {each.flow_run_id for each in _below_crashed(client, flows)}
             # What was on its way when they were killed may still arrive, and open again what was closed.
-            end = time.monotonic() + (UNDER_WAY_SECONDS if gone else 0)
+            end = time.monotonic() + (UNDER_WAY_SECONDS if below else 0)
             while time.monotonic() < end:
-                _close(client, _task_runs(client, [run.id for run in gone]), {}, "its process is gone")
+                _close(client, _task_runs(client, [each for each in below if each]), {}, "its process is gone")
                 time.sleep(SETTLING_SECONDS)
             _close(client, _left_over(client, flows), {}, "its flow run ended without it")
             return len(gone)
@@ -145,6 +147,19 @@ def _left_over(client: "SyncPrefectClient", flows: Sequence[str]) -> "list[TaskR
     return client.read_task_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=list(flows))),
         flow_run_filter=FlowRunFilter(end_time=ended),
+        task_run_filter=_open_task_runs(),
+    )
+
+
+def _below_crashed(client: "SyncPrefectClient", flows: Sequence[str]) -> "list[TaskRun]":
+    from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter
+    from prefect.client.schemas.filters import FlowRunFilterState as OfState
+    from prefect.client.schemas.filters import FlowRunFilterStateType as OfType
+    from prefect.client.schemas.objects import StateType
+
+    return client.read_task_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=list(flows))),
+        flow_run_filter=FlowRunFilter(state=OfState(type=OfType(any_=[StateType.CRASHED]))),
         task_run_filter=_open_task_runs(),
     )
 

@@ -85,8 +85,9 @@ def test_the_machine(world: World, root: Path, worker: subprocess.Popen[bytes]) 
     wait_for(lambda: checkpoint_there(root))
     for process in processes(root):
         os.kill(process.pid, signal.SIGKILL)
-    kill_tree(worker.pid)
-    worker.wait()
+    for each in world.workers:
+        kill_tree(each.pid)
+        each.wait()
     world.prefect.kill()
     world.mlflow.kill()
     wait_for(lambda: not processes(root), 60)
