@@ -195,7 +195,7 @@ def interrupted(mirror: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]
     process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 @pytest.mark.parametrize("moment", ["clean/*", "train/*", "train/*/checkpoints/0*", "translate/*", "register/*"])
 def test_interrupted_anywhere_the_next_run_completes_with_the_same_weights(
     interrupted: subprocess.Popen[str],
