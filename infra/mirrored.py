@@ -3,6 +3,7 @@
     <stage>/<key>/manifest.json            what it holds, and under which id; written last
     <stage>/<key>/<id>/…                   its files
     <stage>/<key>/manifest.bad-<id>.json   set aside because bytes were wrong
+    <stage>/<key>/resume-<inputs>/…        what unfinished work had come to (``infra.snapshots``)
     runs/…                                 small files that were sent
 
 An artifact is made and sealed in the folder, as without a bucket, then sent: its files first, below an id that nobody
@@ -22,9 +23,10 @@ from typing import Any
 
 from infra.bucket import Bucket, Gone, Object, Taken
 from infra.cache import Cache, bytes_of
-from infra.faults import BadData
+from infra.faults import BadData, NetworkFault
 from infra.locks import held
 from infra.site import Site
+from infra.snapshots import Snapshot
 from infra.store import MANIFEST, Artifact, Manifest, Store, envelope, opened, stamp_of, write_atomically
 
 LARGE_BYTES = 10**8
@@ -50,6 +52,7 @@ class Mirrored(Store):
         self._listed: dict[tuple[str, str], dict[str, Object]] = {}
         self._before: dict[tuple[str, str], str] = {}
         """ETag of the manifest that was there when an artifact was begun; what is sent may replace only that."""
+        self._snapshots: dict[Path, Snapshot] = {}
 
     def local(self) -> Store:
         """The folder alone: the copies, and artifacts that are of use on this machine only."""
@@ -88,13 +91,27 @@ class Mirrored(Store):
     def partial(self, stage: str, key: str, resume: Mapping[str, str], *, fresh: bool = False) -> Path:
         there = self.bucket.list(f"{stage}/{key}").get(MANIFEST)
         self._before[stage, key] = there.etag if there else ""
-        return super().partial(stage, key, resume, fresh=fresh)
+        partial = super().partial(stage, key, resume, fresh=fresh)
+        if resume:
+            mark = partial.name.rpartition(".partial-")[2]
+            note = self.root / "published" / f"{stage}-{key}.{mark}.json"
+            unbegun = Snapshot(self.bucket, f"{stage}/{key}/{mark}", partial, note, self.say)
+            self._snapshots.setdefault(partial, unbegun).begin(fresh=fresh)
+        return partial
+
+    def keep(self, partial: Path) -> None:
+        if snapshot := self._snapshots.get(partial):
+            snapshot.send()
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         made = super().seal(partial, description)
         manifest = self.local().manifest(made.stage, made.key)
         assert manifest, "it was just sealed"
-        return self.artifact(self._publish(manifest, self._before.pop((made.stage, made.key), "")))
+        stands = self._publish(manifest, self._before.pop((made.stage, made.key), ""))
+        if snapshot := self._snapshots.pop(partial, None):
+            with contextlib.suppress(NetworkFault):  # left to ``repro gc``
+                snapshot.end()
+        return self.artifact(stands)
 
     def put_back(self, stage: str, key: str) -> bool:
         """Send the copy on this machine, if it is whole, where the bucket has none: it was lost, or never arrived."""

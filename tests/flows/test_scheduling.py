@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -162,25 +163,31 @@ def test_the_same_run_is_skipped_while_it_goes_and_a_cancelled_one_ends_what_it_
     assert checkpoints(tmp_path), "the next run goes on from there"
 
 
-def test_a_worker_that_is_lost_with_all_it_had_is_replaced_by_the_next(
-    house: PrefectHouse, workers: str, tmp_path: Path
+def test_a_worker_that_is_lost_with_all_it_had_is_replaced_by_another_that_goes_on(
+    house: PrefectHouse, workers: str, s3: Server, tmp_path: Path
 ) -> None:
+    def is_kept() -> bool:
+        listed = s3.client.list_objects_v2(Bucket=s3.bucket, Prefix="house/train/").get("Contents", ())
+        return any(each["Key"].endswith("/index.json") for each in listed)
+
     asked = ["training.updates=3000", "training.checkpoint_every=50", "training.dev_every=3000"]
     before = len(house.children("train"))
     run = house.begin("reproduce/demo", run=workers, overrides=asked, until="train")
-    house.until(lambda: bool(checkpoints(tmp_path)), "a checkpoint is written")
+    house.until(is_kept, "a checkpoint is in the bucket")
     lost = house.processes.pop()
     everything = [psutil.Process(lost.pid), *psutil.Process(lost.pid).children(recursive=True)]
     for process in everything:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     lost.wait()
-    variables = {name: house.variables[name] for name in ("REPRO_ROOT", "MLFLOW_TRACKING_URI", "REPRO_CACHE")}
-    house.worker("gpu", **variables)
+    shutil.rmtree(tmp_path / "gpu")
+    variables = {name: house.variables[name] for name in ("REPRO_ROOT", "MLFLOW_TRACKING_URI")}
+    house.worker("gpu", **variables, REPRO_CACHE=str(tmp_path / "other"))
     assert house.ended(run).state.name == "Completed"  # type: ignore[union-attr]
     first, second = house.children("train")[before:]
     assert house.state(first) == "Crashed"
     assert house.state(second) == "Completed"
+    assert "goes on from what another machine had sent" in (house.folder / "gpu-worker.log").read_text()
 
 
 def checkpoints(folder: Path) -> list[Path]:

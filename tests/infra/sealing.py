@@ -5,6 +5,17 @@ from typing import Any
 from infra.store import Artifact, Store
 
 FILES = {"a.txt": b"alpha", "deep/b.bin": b"\0" * 1000, "metrics.jsonl": b'{"time": 1}\n'}
+DESCRIPTION: dict[str, Any] = {
+    "stage": "clean",
+    "key": "k1",
+    "version": 1,
+    "item": "",
+    "arguments": {},
+    "inputs": {},
+    "facts": {"pairs": 3},
+    "seconds": 0.1,
+    "made": {},
+}
 
 
 def sealed(store: Store, key: str = "k1", files: dict[str, bytes] = FILES, **changes: Any) -> Artifact:
@@ -12,15 +23,4 @@ def sealed(store: Store, key: str = "k1", files: dict[str, bytes] = FILES, **cha
     for name, content in files.items():
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         (partial / name).write_bytes(content)
-    description = {
-        "stage": "clean",
-        "key": key,
-        "version": 1,
-        "item": "",
-        "arguments": {},
-        "inputs": {},
-        "facts": {"pairs": 3},
-        "seconds": 0.1,
-        "made": {},
-    }
-    return store.seal(partial, description | changes)
+    return store.seal(partial, DESCRIPTION | {"key": key} | changes)

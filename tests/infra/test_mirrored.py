@@ -6,11 +6,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from s3_server import Server
-from sealing import FILES, sealed
+from sealing import DESCRIPTION, FILES, sealed
 
 from infra.bucket import Bucket
 from infra.faults import BadConfiguration, BadData, NetworkFault
@@ -172,17 +171,6 @@ def won_names(store: Mirrored) -> list[str]:
     return [MANIFEST, *(f"{told['id']}/{name}" for name in told["manifest"]["files"])]
 
 
-DESCRIPTION: dict[str, Any] = {
-    "stage": "clean",
-    "key": "k1",
-    "version": 1,
-    "item": "",
-    "arguments": {},
-    "inputs": {},
-    "facts": {},
-    "seconds": 0.1,
-    "made": {},
-}
 RACER = """
 import sys
 from pathlib import Path
