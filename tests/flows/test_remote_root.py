@@ -160,7 +160,8 @@ def test_a_training_whose_machine_is_lost_goes_on_at_another(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_demo_whole_and_again_within_five_seconds(s3: Server, tmp_path: Path) -> None:
-    environment = os.environ | {"REPRO_ROOT": f"s3://{s3.bucket}/house", "REPRO_CACHE": str(tmp_path)}
+    place = {"REPRO_ROOT": f"s3://{s3.bucket}/house", "REPRO_CACHE": str(tmp_path), "REPRO_THREADS": "1"}
+    environment = os.environ | place
     command = [sys.executable, "-c", "from flows.cli import main; main()", "run", "demo", "--json"]
     for state, seconds in (("completed", 1500.0), ("cached", 5.0)):
         begun = time.monotonic()
