@@ -163,6 +163,7 @@ def test_the_demo_whole_and_again_within_five_seconds(s3: Server, tmp_path: Path
     place = {"REPRO_ROOT": f"s3://{s3.bucket}/house", "REPRO_CACHE": str(tmp_path), "REPRO_THREADS": "1"}
     environment = os.environ | place
     command = [sys.executable, "-c", "from flows.cli import main; main()", "run", "demo", "--json"]
+    command += ["--set", "training.updates=300"]
     for state, seconds in (("completed", 1500.0), ("cached", 5.0)):
         begun = time.monotonic()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
