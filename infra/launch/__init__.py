@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from infra.faults import BY_REASON, JobFailed
 
 EXIT = "exit.json"
+PROBE_BYTES = 2**16
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,21 @@ class Launcher(Protocol):
         """Run to the end; raises a Fault. An exception in the caller's thread ends the job first."""
 
 
+def check_room(folder: Path) -> None:
+    """Raise OSError where nothing more can be written: there a job cannot say why it ended."""
+    probe = folder / "probe.partial"
+    try:
+        probe.write_bytes(bytes(PROBE_BYTES))
+    finally:
+        probe.unlink(missing_ok=True)
+
+
 def raise_for_exit(job: Job, status: int, last_words: str) -> None:
-    """Raise the Fault that ``exit.json`` names; without one the job was killed or crashed."""
+    """Raise the Fault that ``exit.json`` names; without one the job was killed, crashed, or (OSError) had no space."""
     try:
         exit_ = json.loads((job.out / EXIT).read_text())
     except (OSError, ValueError):
+        check_room(job.out)
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise JobFailed(
             f"{job.module} {how} without saying why" + (f"; its last words: {last_words}" if last_words else "")

@@ -203,7 +203,7 @@ class World:
         """``repro`` in a process of its own; ``more`` goes into its environment."""
         process = subprocess.Popen(
             [*REPRO, *words],
-            env=self.environment(REPRO_ROOT=f"{root}", **more),
+            env=self.environment(**{"REPRO_ROOT": f"{root}"} | more),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -368,7 +368,7 @@ def kill_tree(pid: int) -> None:
             continue
 
 
-def processes(root: Path, word: str = "") -> list[psutil.Process]:
+def processes(root: Path | str, word: str = "") -> list[psutil.Process]:
     """What runs with this REPRO_ROOT and has ``word`` in its command line."""
     found = []
     for process in psutil.process_iter():

@@ -1,5 +1,6 @@
 """The local launcher: what a job says at its end arrives, and nothing is left behind."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import psutil
 import pytest
 
 from infra.faults import BadData, JobFailed, OutOfMemory
-from infra.launch import Job
+from infra.launch import Job, raise_for_exit
 from infra.launch.local import LocalLauncher
 
 GOOD = "import json, sys, pathlib; job = json.load(open(sys.argv[1])); out = pathlib.Path(job['out'])\n"
@@ -57,6 +58,19 @@ CHILDREN = (
     "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
     "(out / 'child').write_text(str(child.pid))\n"
 )
+
+
+def test_a_job_that_could_not_say_why_for_want_of_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    job = Job("model.train", {}, {}, tmp_path, {})
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(Path, "write_bytes", refuse)
+        raise_for_exit(job, 1, "")
+    with pytest.raises(JobFailed, match=r"model.train ended with status 1 without saying why"):
+        raise_for_exit(job, 1, "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupt_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,34 @@
+"""A store that answers 5xx again and again: the run only takes longer."""
+
+import contextlib
+import subprocess
+from pathlib import Path
+
+import pytest
+from s3_server import Server
+from world import World, contents, finished, processes, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_a_store_that_is_busy_and_breaks(world: World, undisturbed: Path, s3: Server, tmp_path: Path) -> None:
+    place = {"REPRO_ROOT": f"s3://{s3.bucket}/house", "REPRO_CACHE": f"{tmp_path}"}
+    run = world.run(tmp_path / "root", "LONG", "--until", "average", **place)
+    faults, bursts = [(503, "SlowDown"), (500, "InternalError"), (502, "BadGateway")], 0
+
+    def ended_after_another_burst() -> bool:
+        nonlocal bursts
+        status, code = faults[bursts % len(faults)]
+        s3.misbehave(status=status, code=code, times=2)
+        bursts += 1
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(5)
+        return run.returncode is not None
+
+    wait_for(ended_after_another_burst)
+    assert finished(run)
+    assert bursts > 5
+    (cache,) = tmp_path.iterdir()
+    assert contents(cache) == contents(undisturbed)
+    wait_for(lambda: not processes(place["REPRO_ROOT"]), 60)
+    assert world.running() == {}

@@ -1,0 +1,49 @@
+"""A disk that is full: one sentence, what was finished stays, and with some room the next run goes on."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from world import PATIENCE, World, checkpoint_there, finished, states, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
+UNTIL = ("--until", "average")
+
+
+@pytest.fixture
+def root(root: Path) -> Iterator[Path]:
+    """On a disk of its own, of a few MB."""
+    aside = root.rename(root.with_name("aside"))
+    root.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", root], capture_output=True).returncode:
+        pytest.skip("NOT RUN: a small file system cannot be mounted here")
+    try:
+        shutil.copytree(aside, root, dirs_exist_ok=True)
+        yield root
+    finally:
+        subprocess.run(["umount", root], check=True)
+
+
+def trained(root: Path) -> bool:
+    """Whether all is trained, and what comes next is to seal it."""
+    return bool(list(root.glob("train/*.partial-*/model.json")))
+
+
+@pytest.mark.parametrize("moment", [checkpoint_there, trained])
+def test_a_run_goes_on_when_there_is_room_again(world: World, root: Path, moment: Callable[[Path], bool]) -> None:
+    run = world.run(root, "LONG", *UNTIL)
+    wait_for(lambda: moment(root))
+    with (root / "filler").open("wb") as filler:
+        free = os.statvfs(root)
+        os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize)
+    _, said = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 1, said
+    assert f"no space left under {root}: free some, or set REPRO_ROOT to another disk" in said.splitlines()[-1]
+    assert "Traceback" not in said
+    (root / "filler").unlink()
+    outcome = states(finished(world.run(root, "LONG", *UNTIL)))
+    assert outcome["shard"] == {"cached"}
+    assert outcome["average"] == {"completed"}
