@@ -30,10 +30,12 @@ import sys; sys.path.insert(0, {str(HERE)!r})
 import pathlib, torch
 from flows.runs import RUNS
 from small_pipeline import ForkLauncher, all_gone, run_small, small_run
+from infra import interrupts
 from infra.launch.local import LocalLauncher
 RUNS["small"] = small_run(pathlib.Path(sys.argv[1]))
 print("ready", flush=True)
-print([(row.stage, row.item, row.state) for row in run_small().rows])
+interrupts.watch()
+print([(row.stage, row.item, row.state) for row in interrupts.shielded(run_small).rows])
 """
 
 
