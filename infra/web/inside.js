@@ -84,8 +84,10 @@ export class Inside {
       return;
     }
     this.row = Math.min(this.row, this.found.rows.length - 1);
+    const focused = at("rows").contains(document.activeElement);
     this.offer();
     this.draw();
+    if (focused) at("rows").children[this.row].focus(); // what had the focus has been replaced
   }
 
   offer() {

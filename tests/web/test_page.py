@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from web_fake import Fake, Site, served
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -201,6 +201,25 @@ def test_all_can_be_done_by_keyboard(page: Page) -> None:
         page.keyboard.press(key)
         expect(page.locator("#rows .piece").nth(row)).to_be_focused()
         expect(page.locator("#rows .piece").nth(row)).to_have_attribute("aria-checked", "true")
+
+
+def test_the_focus_stays_on_a_piece_when_those_of_another_sentence_come(page: Page) -> None:
+    page.locator("#text").fill("One dog. Two dogs.")
+    page.locator("#text").press("Control+Enter")
+    expect(page.locator("#status")).to_contain_text("2 sentences in")
+    expect(page.locator("#rows .piece").first).to_be_visible()
+    held: list[Route] = []
+    page.route("**/attention", lambda route: held.append(route))
+    with page.expect_request("**/attention"):
+        page.locator("#out-0 .sentence").nth(1).press("Enter")
+    page.locator("#rows [tabindex='0']").focus()
+    page.keyboard.press("ArrowRight")
+    page.evaluate("document.querySelectorAll('#rows .piece').forEach(piece => piece.dataset.old = true)")
+    held[0].continue_()
+    expect(page.locator("#rows [data-old]")).to_have_count(0)
+    expect(page.locator("#rows .piece").nth(1)).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#rows .piece").nth(2)).to_be_focused()
 
 
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
