@@ -6,6 +6,7 @@ files. What the objects hold is not known here.
 """
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -89,6 +90,15 @@ class Bucket:
             while block := file.read(BLOCK_BYTES):
                 interrupts.check()
                 yield block
+
+    def download(self, name: str, path: Path) -> str:
+        """Write an object into a file; gives the sha256 of what arrived. Raises Gone."""
+        digest = hashlib.sha256()
+        with path.open("wb") as file:
+            for block in self.blocks(name):
+                digest.update(block)
+                file.write(block)
+        return digest.hexdigest()
 
     def write(self, name: str, content: bytes, replacing: str = "") -> None:
         """Write a small object only where there is none, or with ``replacing`` only over the one of that ETag.

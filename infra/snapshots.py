@@ -44,7 +44,7 @@ class Index:
 
     mark: str
     files: Mapping[str, str]
-    etag: str = ""
+    etag: str
 
 
 @dataclass
@@ -215,12 +215,7 @@ class Snapshot:
             if ".." in path.parts or beside not in path.parents:
                 raise ValueError(f"{self.bucket.place(f'{self.place}/{INDEX}')} names a file {name!r} outside")
             path.parent.mkdir(parents=True, exist_ok=True)
-            digest = hashlib.sha256()
-            with path.open("wb") as file:
-                for block in self.bucket.blocks(f"{self.place}/{expected}"):
-                    digest.update(block)
-                    file.write(block)
-            if digest.hexdigest() != expected:
+            if self.bucket.download(f"{self.place}/{expected}", path) != expected:
                 raise ValueError(f"{self.bucket.place(f'{self.place}/{expected}')} is not what its sum says")
 
     def _marks(self) -> list[str]:

@@ -61,11 +61,9 @@ def wait_for(process: subprocess.Popen[str], done: Callable[[], bool], seconds: 
 
 
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize(("updates", "kills"), [(240, 8)])
-def test_a_trainer_killed_at_random_again_and_again_ends_with_the_same_weights(
-    tmp_path: Path, updates: int, kills: int
-) -> None:
+def test_a_trainer_killed_at_random_again_and_again_ends_with_the_same_weights(tmp_path: Path) -> None:
     """One kill in each of as many stretches of the training, each after a new checkpoint: else nothing was won."""
+    updates, kills = 240, 8
     seconds = 60 + 2 * updates
     undisturbed = weights(tmp_path / "quiet", start(tmp_path / "quiet", updates), seconds)
     root, moments, before = tmp_path / "killed", random.Random(20), 0

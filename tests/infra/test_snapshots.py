@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -241,7 +242,9 @@ def test_an_end_while_it_is_sent_leaves_none(here: Machine, monkeypatch: pytest.
     here.write(FIRST)
     assert here.keep(lambda: bool(entered))
     here.store.seal(here.folder, {**DESCRIPTION, "stage": "train", "key": "k1"})
-    time.sleep(3)
+    for thread in threading.enumerate():
+        if thread.name == "snapshot":
+            thread.join()
     assert not [name for name in here.store.bucket.list("train/k1") if name.startswith("resume-")]
 
 
