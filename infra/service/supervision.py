@@ -7,17 +7,18 @@ the programs are is told by ``programs``; what they answer is no matter here.
 import contextlib
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 from xmlrpc.client import Fault as Refusal
-from xmlrpc.client import ServerProxy
+from xmlrpc.client import ServerProxy, Transport
 
 from infra import interrupts
 from infra.faults import JobFailed
@@ -33,6 +34,8 @@ LOG_BYTES = "10MB"
 LOGS_KEPT = 3
 ANSWER_SECONDS = 60.0
 """For the supervisor itself to answer; it takes under a second where the machine is not busy."""
+STUCK_SECONDS = 20.0
+"""One that runs and takes longer is stuck, or the machine is."""
 DOWN_SECONDS = 2 * STOP_SECONDS + 5
 """Workers, then servers; hardly ever needed in full."""
 STABLE_SECONDS = 10
@@ -125,9 +128,14 @@ def start(service: Service, outer: Mapping[str, str], foreground: bool) -> subpr
 
 
 def supervisor_of(service: Service) -> int:
-    """The process id of the supervisor that answers; 0: none does."""
+    """The process id of the supervisor; 0: there is none. Raises JobFailed for one that does not answer."""
     try:
         return int(_asked(service).getPID())
+    except (TimeoutError, BlockingIOError):  # the latter: nobody takes callers any more
+        raise JobFailed(
+            f"the supervisor does not answer within {STUCK_SECONDS:.0f} s; `repro down` ends it; "
+            f"see {service.folder / 'logs'}"
+        ) from None
     except (OSError, HTTPException, Refusal):
         return 0
 
@@ -155,7 +163,9 @@ def revive(service: Service) -> list[str]:
 def stop(service: Service) -> bool:
     """End the supervisor and everything below it; gives whether there was anything."""
     (service.folder / ADDRESSES).unlink(missing_ok=True)
-    pid = supervisor_of(service)
+    pid = 0
+    with contextlib.suppress(JobFailed):  # it is stuck, and ended with what is left
+        pid = supervisor_of(service)
     if pid:
         with contextlib.suppress(OSError, HTTPException, Refusal):  # it is on its way out already
             _asked(service).shutdown()
@@ -182,10 +192,22 @@ def spare_folder() -> Path:
 
 
 def _asked(service: Service) -> Any:
-    from supervisor.xmlrpc import SupervisorTransport
+    return ServerProxy("http://supervisor/RPC2", transport=_Asking(service.socket)).supervisor
 
-    transport = SupervisorTransport(None, None, f"unix://{service.socket}")
-    return ServerProxy("http://localhost", transport=transport).supervisor
+
+class _Asking(Transport):
+    """Over a socket of the file system, with an end to its patience: supervisor's own transport has none."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def make_connection(self, host: Any) -> HTTPConnection:
+        connection = HTTPConnection(host)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(STUCK_SECONDS)
+        connection.sock.connect(self._path)
+        return connection
 
 
 def _escaped(value: object) -> str:

@@ -275,7 +275,7 @@ def test_rows_that_failed_are_the_last_word_and_stand_in_the_table() -> None:
 @pytest.mark.timeout(2400)
 def test_four_rows_on_the_demo_corpus_and_again_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_THREADS", "1")
-    words = ("--rows", "base,A1,C2,D0", "--corpus", "demo", "--set", "training.updates=150", "--json")
+    words = ("--rows", "base,A1,C2,D0", "--corpus", "demo", "--set", "training.updates=250", "--json")
     first = repro("paper", *words, seconds=2_000)
     assert first.returncode == 0, first.stderr
     begun = time.monotonic()

@@ -132,6 +132,20 @@ def test_nothing_outlives_a_killed_supervisor_for_long(place: Path) -> None:
         until(lambda: not marked(service.folder))
 
 
+def test_a_supervisor_that_is_stuck_is_said_to_be_and_can_be_ended(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ended(place):
+        service = starting.up(free_service(place), os.environ, print).service
+        os.kill(supervision.supervisor_of(service), signal.SIGSTOP)
+        monkeypatch.setattr(supervision, "STUCK_SECONDS", 1.0)
+        for asked in (lambda: starting.running(service.folder), lambda: starting.up(service, os.environ, print)):
+            with pytest.raises(JobFailed, match="does not answer within 1 s; `repro down` ends it"):
+                asked()
+        assert starting.down(service.folder, print)
+        assert not marked(service.folder)
+
+
 @pytest.mark.slow
 def test_a_start_ends_what_a_killed_service_left(place: Path) -> None:
     with ended(place):
