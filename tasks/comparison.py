@@ -67,14 +67,18 @@ def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> Compa
 
 
 def difference(measure: Measure, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
-    """Both scores, and the p-value of their difference."""
+    """Both scores, and the p-value of their difference: 1 where they are equal, else sacreBLEU's."""
     counts_a, counts_b = measure.count(a, references), measure.count(b, references)
     score_a, score_b = total(measure.metric, counts_a), total(measure.metric, counts_b)
+    if score_a == score_b:
+        # Every difference is at least zero. sacreBLEU's count of larger ones would come to p = 0.001 where all
+        # resamples tie as well, as two systems with a BLEU of 0 do.
+        return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, 1.0)
     # The same sentences are drawn for both.
     drawn = zip(resample(counts_a), resample(counts_b), strict=True)
     gaps = np.abs([total(measure.metric, row_b[None]) - total(measure.metric, row_a[None]) for row_a, row_b in drawn])
     beyond = int(((gaps - gaps.mean()) > abs(score_b - score_a)).sum())
-    p = 1.0 if (counts_a == counts_b).all() else (beyond + 1) / (len(gaps) + 1)
+    p = (beyond + 1) / (len(gaps) + 1)
     return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, p)
 
 
