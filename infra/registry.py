@@ -25,6 +25,7 @@ from typing import Any, Literal
 from infra import registry_tables
 from infra.faults import BadConfiguration, NetworkFault
 from infra.mlflow_store import client, sqlite_file
+from infra.service import credentials
 
 PREFERRED = ("champion", "candidate")
 """Which alias a bare name means, the first that is there; else the newest version."""
@@ -33,6 +34,8 @@ NO_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 """What MLflow itself takes for a version."""
 Order = Literal["newest", "dev", "test"]
 STANDING_SECONDS = 5.0
+REFUSED = (401, 403)
+"""Answers to a request whose credentials are missing or wrong."""
 CACHE = Path.home() / ".cache" / "repro" / "models"
 """Where models of a remote store are kept; they never change."""
 
@@ -282,15 +285,28 @@ def stands(uri: str, name: str, version: int, run_id: str) -> bool:
 
 
 def _stands_at_server(uri: str, name: str, version: int, run_id: str) -> bool:
+    """Ask over plain HTTP, which spares the seconds of MLflow's import; where that is refused, ask through the client,
+    which also knows credentials in files, plug-ins and certificates."""
     words = urllib.parse.urlencode({"name": name, "version": version})
     question = f"{uri.rstrip('/')}/api/2.0/mlflow/model-versions/get?{words}"
     try:
-        with urllib.request.urlopen(question, timeout=STANDING_SECONDS) as answer:
+        request = urllib.request.Request(question, headers=credentials.mlflow_header())
+        with urllib.request.urlopen(request, timeout=STANDING_SECONDS) as answer:
             return bool(json.load(answer)["model_version"].get("run_id") == run_id)
     except urllib.error.HTTPError as error:
-        return error.code != 404
+        return error.code != 404 and (error.code not in REFUSED or _stands_for_client(uri, name, version, run_id))
     except (OSError, ValueError, KeyError):
         return True
+
+
+def _stands_for_client(uri: str, name: str, version: int, run_id: str) -> bool:
+    store = client(uri)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return bool(store.get_model_version(name, f"{version}").run_id == run_id)
+    except MlflowException as error:
+        return bool(error.error_code != "RESOURCE_DOES_NOT_EXIST")
 
 
 def _fetch(uri: str, place: str, folder: Path) -> None:

@@ -206,10 +206,10 @@ def _pages(report: Artifact) -> Iterator[Path]:
 
 
 def _still_registered(made: Artifact, site: Site) -> bool:
-    """Whether the version is at the site's tracking address."""
+    """Whether the version is in the site's registry."""
     try:
         said = json.loads((made.path() / "version.json").read_text())
-        return stands(site.tracking, said["name"], said["version"], said["run_id"])
+        return stands(site.registry, said["name"], said["version"], said["run_id"])
     except (OSError, ValueError, KeyError):
         return False
 

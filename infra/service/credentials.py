@@ -3,6 +3,7 @@
 Prefect and MLflow each want them in variables of their own: those are made here, for servers and for clients.
 """
 
+import base64
 import os
 import stat
 from collections.abc import Mapping
@@ -66,6 +67,16 @@ def offer() -> None:
     found = configured(os.environ)
     for name, value in found.for_clients.items() if found else ():
         os.environ.setdefault(name, value)
+
+
+def mlflow_header() -> dict[str, str]:
+    """The header by which MLflow's client proves who asks, as the environment has it; empty without credentials."""
+    offer()
+    user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")
+    if user and password:
+        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _read(path: Path) -> str:

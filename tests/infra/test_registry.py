@@ -1,15 +1,21 @@
 """Names that people type, lists of versions, aliases with their reasons, and whether a version still stands."""
 
+import base64
 import getpass
+import json
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
@@ -30,6 +36,7 @@ from infra.registry import (
     stands,
     versions,
 )
+from infra.service import credentials
 from infra.tracking import Tracker
 
 SCORES = {"dev_set": "val", "dev_bleu": "34.5", "dev_signature": "tok:13a", "val.bleu": "34.5", "flickr.bleu": "33.25"}
@@ -227,6 +234,56 @@ sys.exit("mlflow" in sys.modules)
 
 def test_a_server_that_is_away_cannot_say_a_version_is_gone() -> None:
     assert stands("http://127.0.0.1:9", "ende", 2, "run")
+
+
+class Protected(BaseHTTPRequestHandler):
+    """MLflow behind a password, with version 2 of "ende" alone."""
+
+    def do_GET(self) -> None:
+        known = self.headers["Authorization"] == "Basic " + base64.b64encode(b"anna:twelve letters").decode()
+        there = parse_qs(urlsplit(self.path).query) == {"name": ["ende"], "version": ["2"]}
+        self.send_response(401 if not known else 200 if there else 404)
+        self.end_headers()
+        if known:
+            missing = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no"}
+            found = {"model_version": {"name": "ende", "version": "2", "run_id": "run"}}
+            self.wfile.write(json.dumps(found if there else missing).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def protected() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Protected) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_protected_server_is_asked_with_credentials(protected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(variable, "")  # restored afterwards
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("REPRO_AUTH", "anna:twelve letters")
+    with monkeypatch.context() as without:
+        without.setattr(registry, "client", lambda _: pytest.fail("MLflow was opened"))
+        assert stands(protected, "ende", 2, "run")
+        assert not stands(protected, "ende", 2, "another run")
+        assert not stands(protected, "ende", 3, "run"), "it was deleted"
+
+
+def test_credentials_that_only_the_client_finds_count(protected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = credentials.mlflow_header
+    monkeypatch.setattr(credentials, "mlflow_header", dict)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "anna")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "twelve letters")
+    assert stands(protected, "ende", 2, "run")
+    assert not stands(protected, "ende", 3, "run"), "it was deleted"
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
+    assert stands(protected, "ende", 3, "run"), "who is refused cannot say that it is gone"
+    monkeypatch.setattr(credentials, "mlflow_header", header)
+    assert stands(protected, "ende", 3, "run")
 
 
 def test_no_store_no_versions(tmp_path: Path) -> None:
