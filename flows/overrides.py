@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -16,9 +17,11 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
     """``run`` with each ``path=value`` applied; raises BadConfiguration naming field, value and what is allowed.
 
     A path goes through fields, and through tuples of dataclasses by class name: ``filters.rules.LengthRatio.max=1.5``.
-    ``profile=NAME`` is a cleaning as a whole, one of ``tasks.profiles``: rules over text and limits in pieces.
+    ``profile=NAME`` is a cleaning as a whole, one of ``tasks.profiles``: rules over text and limits in pieces; a field
+    that is also set by itself changes it. Of two values for one path the last counts; otherwise the order is free:
+    the dataclasses check what they hold when all is applied.
     """
-    for assignment in assignments:
+    for assignment in sorted(assignments, key=_place):
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise BadConfiguration(f"--set {assignment}: not of the form field=value, as in training.updates=200")
@@ -26,7 +29,17 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
             run = _cleaned_by(run, text) if path == "profile" else _with(run, path.split("."), text, path)
         except ValueError as error:
             raise BadConfiguration(f"--set {assignment}: {error}") from error
-    return run
+    try:
+        checked: Value = _checked(run)
+    except ValueError as error:
+        raise BadConfiguration(f"--set {', '.join(sorted(assignments, key=_place))}: {error}") from error
+    return checked
+
+
+def _place(assignment: str) -> tuple[bool, str]:
+    """The profile first, then by path."""
+    path = assignment.partition("=")[0]
+    return path != "profile", path
 
 
 def _cleaned_by(run: Value, profile: str) -> Value:
@@ -34,10 +47,12 @@ def _cleaned_by(run: Value, profile: str) -> Value:
         raise ValueError(f"profile is {profile!r}, allowed is {' or '.join(PROFILES)}")
     chosen = PROFILES[profile]
     whole: Any = run
-    return replace(whole, filters=chosen.filters, sharding=chosen.limits(whole.sharding))  # type: ignore[no-any-return]
+    cleaned: Value = _unchecked(whole, filters=chosen.filters, sharding=chosen.limits(whole.sharding))
+    return cleaned
 
 
 def _with(holder: Any, path: list[str], text: str, whole: str) -> Any:
+    """``holder`` with one field changed, without the checks of the dataclasses."""
     name, rest = path[0], path[1:]
     if isinstance(holder, tuple):
         members = [type(member).__name__ for member in holder]
@@ -52,11 +67,28 @@ def _with(holder: Any, path: list[str], text: str, whole: str) -> Any:
     if rest:
         if not (is_dataclass(present) or isinstance(present, tuple)):
             raise ValueError(f"{whole}: {name} is a single value and has no field {rest[0]}")
-        return replace(holder, **{name: _with(present, rest, text, whole)})
+        return _unchecked(holder, **{name: _with(present, rest, text, whole)})
     if is_dataclass(present):
         inner = ", ".join(f"{whole}.{field.name}" for field in fields(present))
         raise ValueError(f"{whole} is not a single value; set one of {inner}")
-    return replace(holder, **{name: _typed(get_type_hints(type(holder))[name], text, whole)})
+    return _unchecked(holder, **{name: _typed(get_type_hints(type(holder))[name], text, whole)})
+
+
+def _unchecked(holder: Any, **values: Any) -> Any:
+    """As ``dataclasses.replace``, without ``__post_init__``: other fields may be about to change as well."""
+    changed = copy(holder)
+    for name, value in values.items():
+        object.__setattr__(changed, name, value)
+    return changed
+
+
+def _checked(value: Any) -> Any:
+    """The same value, its dataclasses made anew from the inside out, so that each checks what it holds."""
+    if isinstance(value, tuple):
+        return tuple(_checked(member) for member in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(value, **{field.name: _checked(getattr(value, field.name)) for field in fields(value)})
 
 
 def _typed(kind: Any, text: str, whole: str) -> Any:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flows.overrides import override
 from flows.runs import RUNS
@@ -55,6 +57,48 @@ def test_a_profile_sets_rules_and_limits_and_what_follows_changes_it() -> None:
     assert run.sharding.pairs_per_shard == RUNS["demo"].sharding.pairs_per_shard
     paper = RUNS["wmt14-ende-base"]
     assert override(paper, ["profile=paper"]) == paper, "the paper's runs clean as the profile says"
+
+
+def result(words: list[str]) -> object:
+    """The run, or the sentence of its refusal."""
+    try:
+        return override(RUNS["demo"], words)
+    except BadConfiguration as refusal:
+        return f"{refusal}"
+
+
+CHOICES = {
+    "profile": ("paper", "tutorial"),
+    "training.updates": ("60", "5000", "none"),
+    "training.keep": ("1", "5"),
+    "training.patience": ("0", "2"),
+    "training.batch_tokens": ("100", "400"),
+    "averaging.count": ("1", "5"),
+    "averaging.which": ("last", "best"),
+    "sharding.min_pieces": ("90", "300"),
+    "sharding.max_pieces": ("80", "320"),
+    "model.attention": ("own", "torch"),
+    "model.d_k": ("16", "64"),
+    "model.tide": ("no",),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(CHOICES)), min_size=2, unique=True), st.data())
+def test_any_order_gives_the_same_run_or_the_same_refusal(paths: list[str], data: st.DataObject) -> None:
+    words = [f"{path}={data.draw(st.sampled_from(CHOICES[path]))}" for path in paths]
+    assert result(words) == result(data.draw(st.permutations(words)))
+
+
+def test_only_what_all_of_them_come_to_is_checked() -> None:
+    alone = "training.updates=60"
+    with pytest.raises(
+        BadConfiguration, match=r"^--set training.updates=60: averaging.count is \d+, allowed is at most"
+    ):
+        override(RUNS["demo"], [alone])
+    assert override(RUNS["demo"], [alone, "averaging.count=1"]).averaging.count == 1
+    both = ["sharding.min_pieces=300", "sharding.max_pieces=320", "training.batch_tokens=400"]
+    assert override(RUNS["demo"], both).sharding.max_pieces == 320
+    assert override(RUNS["demo"], ["training.seed=2", "training.seed=3"]).training.seed == 3, "the last one counts"
 
 
 @pytest.mark.parametrize(
