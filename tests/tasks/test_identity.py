@@ -1,14 +1,17 @@
 """Keys: equal exactly when the meaning is equal."""
 
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.store import Artifact
-from model.config import Model, Training
+from model.config import Averaging, Decoding, Model, Sampling, Training
 from model.fields import late, unkeyed
 from tasks.identity import artifacts_in, canonical, differences, key_of
 from tasks.stage import Call, Facts, engine, stage
@@ -58,6 +61,72 @@ def test_late_fields_keep_old_keys_until_they_are_used() -> None:
     assert key_of("s", 1, {"x": Grown()}) == key_of("s", 1, {"x": Old()})
     assert key_of("s", 1, {"x": Grown(address="elsewhere")}) == key_of("s", 1, {"x": Old()})
     assert key_of("s", 1, {"x": Grown(extra="some")}) != key_of("s", 1, {"x": Old()})
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Every way in which a field may declare numbers."""
+
+    real: float = 0.5
+    whole: int = 3
+    truth: bool = False
+    maybe: float | None = None
+    either: int | float | str = 1
+    pick: Literal[0, 1, "none"] = 0
+    several: tuple[float, ...] = ()
+    pair: tuple[int, float] = (1, 1.5)
+    named: Mapping[str, float] = field(default_factory=dict)
+    nested: tuple[tuple[float, ...], ...] | None = None
+    inner: "Numbers | None" = None
+    added: float = late(1.0)
+
+
+NUMBER = st.sampled_from([0, 0.0, -0.0, False, 1, 1.0, True, 2, 2.0, 2.5, 2**53 + 1, 2.0**53, 10**400])
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("real", "whole", "truth", "added"), NUMBER),
+    "maybe": NUMBER | st.none(),
+    "either": NUMBER | st.just("2"),
+    "pick": st.sampled_from([0, 0.0, False, 1, True, "none"]),
+    "several": st.lists(NUMBER, max_size=2).map(tuple),
+    "pair": st.tuples(NUMBER, NUMBER),
+    "named": st.dictionaries(st.sampled_from("ab"), NUMBER),
+    "nested": st.lists(st.lists(NUMBER, max_size=2).map(tuple), max_size=2).map(tuple) | st.none(),
+}
+INNER = st.fixed_dictionaries({}, optional=FIELDS).map(lambda chosen: Numbers(**chosen))
+NUMBERS = INNER | st.builds(lambda outer, inner: replace(outer, inner=inner), INNER, INNER)
+
+
+@given(NUMBERS, NUMBERS)
+def test_dataclasses_that_are_equal_have_one_key_and_others_have_others(one: Numbers, other: Numbers) -> None:
+    assert (key_of("s", 1, {"x": one}) == key_of("s", 1, {"x": other})) == (one == other)
+
+
+@given(st.data())
+def test_a_number_counts_in_the_type_of_its_field(data: st.DataObject) -> None:
+    """Each field that holds a number holds an equal one of another type, and the key is the same."""
+    base = data.draw(st.sampled_from([Model(), Training(), Decoding(), Averaging(), Sampling()]))
+    numbers = [f.name for f in fields(base) if isinstance(getattr(base, f.name), int | float)]
+    name = data.draw(st.sampled_from(numbers))
+    value = getattr(base, name)
+    others = [kind(value) for kind in (int, float, bool) if kind(value) == value]
+    assert key_of("s", 1, {"x": replace(base, **{name: data.draw(st.sampled_from(others))})}) == key_of(
+        "s", 1, {"x": base}
+    )
+
+
+def test_a_number_keeps_the_form_that_artifacts_have() -> None:
+    written = json.dumps(canonical(Decoding(alpha=2)))
+    assert written == json.dumps(canonical(Decoding(alpha=2.0)))
+    assert '"alpha": 2.0' in written
+    assert '"beam": 4' in written
+
+
+def test_a_declaration_that_cannot_be_found_leaves_values_as_they_are() -> None:
+    @dataclass(frozen=True)
+    class Odd:
+        size: "Nowhere"  # type: ignore[name-defined]  # noqa: F821
+
+    assert canonical(Odd(2)) == {"class": "Odd", "size": 2}
 
 
 def test_an_argument_that_equals_its_default_is_as_if_it_were_not_there() -> None:
