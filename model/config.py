@@ -115,6 +115,8 @@ class Training:
         require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or above")
         decays = self.optimizer == "adamw" or not self.weight_decay
         require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
+        entropy = self.attention_entropy
+        require(entropy >= 0, "training.attention_entropy", entropy, "0 (off) or a number above")
         for name in ("skip_nonfinite", "patience", "dev_bleu"):
             require(
                 getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a whole number above"

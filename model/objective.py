@@ -68,9 +68,10 @@ def predicting(values: Tensor, batch: Batch) -> Tensor:
 
 def look(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
     """The loss's slope but for the constant part of smoothing (C, N), the log-sum-exp and the label's logit (C, 1)."""
-    p_CN = logits_CN.softmax(-1, dtype=torch.float32)
+    wide = torch.promote_types(logits_CN.dtype, torch.float32)
+    p_CN = logits_CN.softmax(-1, dtype=wide)
     # The likeliest piece tells the log-sum-exp: its p cannot vanish as that of the reference can.
-    z_C1 = logits_CN.amax(-1, keepdim=True).float() - p_CN.amax(-1, keepdim=True).log()
+    z_C1 = logits_CN.amax(-1, keepdim=True).to(wide) - p_CN.amax(-1, keepdim=True).log()
     if torch.compiler.is_compiling():
         places_N = torch.arange(logits_CN.shape[1], device=logits_CN.device)
         slope_CN = torch.where(places_N == labels_C1, p_CN + (smoothing - 1), p_CN).to(logits_CN.dtype)
@@ -103,8 +104,9 @@ class _SmoothedLoss(torch.autograd.Function):
         exact = not torch.is_autocast_enabled(device)
         dtype = hidden_MD.dtype if exact else torch.get_autocast_dtype(device)
         matrix_ND, size = output_ND.to(dtype), output_ND.shape[0]
-        mean_D = output_ND.mean(0)
-        nll = flat = hidden_MD.new_zeros((), dtype=torch.float32)
+        wide = torch.promote_types(dtype, torch.float32)
+        mean_D = output_ND.mean(0, dtype=wide)
+        nll = flat = hidden_MD.new_zeros((), dtype=wide)
         grad_hidden_MD = torch.empty_like(hidden_MD)
         grad_output_ND = torch.zeros_like(output_ND)
         chunk = max(1, CHUNK_LOGITS[device] // size)
@@ -115,11 +117,12 @@ class _SmoothedLoss(torch.autograd.Function):
             slope_CN, z_C1, reference_C1 = look(compact_CD @ matrix_ND.T, labels_C1, smoothing)
             counts_C1 = labels_C1 != PAD
             nll = nll + ((z_C1 - reference_C1) * counts_C1).sum()
-            flat = flat + (z_C1 * counts_C1).sum() - hidden_CD.float().sum(0) @ mean_D
+            # Not ``@``: autocast would round the sum, which grows with the batch, to bfloat16.
+            flat = flat + (z_C1 * counts_C1).sum() - torch.dot(hidden_CD.sum(0, dtype=wide), mean_D)
             if any(ctx.needs_input_grad):
                 grad_CD.copy_(slope_CN @ matrix_ND).sub_(smoothing * mean_D)
                 grad_output_ND += slope_CN.T @ compact_CD
-        grad_output_ND -= smoothing / size * hidden_MD.sum(0)
+        grad_output_ND -= smoothing / size * hidden_MD.sum(0, dtype=wide)
         ctx.save_for_backward(grad_hidden_MD, grad_output_ND)
         ctx.mark_non_differentiable(nll)
         return (1 - smoothing) * nll + smoothing * flat, nll

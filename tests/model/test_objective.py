@@ -46,6 +46,35 @@ def test_value_and_gradients_are_those_of_cross_entropy(
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
+def test_under_autocast_the_loss_is_summed_in_float32() -> None:
+    """Hidden states, matrix and logits are exact in bfloat16 here; sums and means over them are not."""
+    torch.manual_seed(0)
+    hidden, matrix = torch.randint(-1, 3, (500, 6)).float(), torch.randint(-3, 4, (37, 6)) / 8
+    labels = torch.randint(PAD + 1, 37, (500,))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, nll = smoothed_loss(hidden, matrix, labels, 0.4)
+    logits = hidden.double() @ matrix.double().T
+    assert torch.equal(logits, logits.bfloat16().double())
+    assert loss.item() == pytest.approx(
+        F.cross_entropy(logits, labels, label_smoothing=0.4, reduction="sum").item(), rel=1e-6
+    )
+    assert nll.item() == pytest.approx(F.cross_entropy(logits, labels, reduction="sum").item(), rel=1e-6)
+
+
+def test_a_model_in_float64_has_a_loss_in_float64() -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(9, 5, dtype=torch.float64), torch.randn(12, 5, dtype=torch.float64)]
+    for each in inputs:
+        each.requires_grad_()
+    labels = torch.randint(PAD + 1, 12, (9,))
+    loss, _ = smoothed_loss(*inputs, labels, 0.1)
+    plain = F.cross_entropy(inputs[0] @ inputs[1].T, labels, label_smoothing=0.1, reduction="sum")
+    for mine, theirs in zip(
+        (loss, *torch.autograd.grad(loss, inputs)), (plain, *torch.autograd.grad(plain, inputs)), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=1e-12)
+
+
 def test_a_reference_without_probability_costs_what_it_must() -> None:
     hidden, matrix = torch.tensor([[500.0]]), torch.tensor([[1.0], [-1.0]])
     loss, nll = smoothed_loss(hidden, matrix, torch.tensor([1]), 0.0)
