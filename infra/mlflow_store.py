@@ -4,7 +4,7 @@ import logging
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from infra.locks import held
 from infra.service import credentials
@@ -47,9 +47,19 @@ def client(uri: str) -> Any:
     return opened
 
 
-def sqlite_uri(file: Path) -> str:
-    """The address of a file. In it ``%`` and ``?`` would mean something else than themselves."""
-    return "sqlite:///" + f"{file.absolute()}".replace("%", "%25").replace("?", "%3F")
+def sqlite_uri(file: Path, driver: str = "sqlite") -> str:
+    """SQLAlchemy's address of a file.
+
+    In it ``%`` and ``?`` would mean something else than themselves. Where one is escaped, slashes are as well: MLflow
+    creates the folders of what it takes for a path without unescaping it.
+    """
+    path = f"{file.absolute()}"
+    return f"{driver}:///{quote(path, safe='') if needs_quoting(path) else path}"
+
+
+def needs_quoting(path: str) -> bool:
+    """Whether SQLAlchemy would read another path out of an address that holds ``path`` as it is."""
+    return "%" in path or "?" in path
 
 
 def sqlite_file(uri: str) -> Path | None:

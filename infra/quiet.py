@@ -9,6 +9,8 @@ import tomllib
 from pathlib import Path
 
 from infra.faults import BadConfiguration
+from infra.mlflow_store import needs_quoting, sqlite_uri
+from infra.relocation import relocate
 from infra.service import addresses, credentials
 
 SILENT = {
@@ -27,7 +29,10 @@ PATIENT = {
 
 
 def settle(root: Path) -> None:
-    """Set what Prefect and MLflow read from the environment; their state goes below ``root``, whose service is used."""
+    """Set what Prefect and MLflow read from the environment; their state goes below ``root``, whose service is used.
+
+    Where ``root`` was moved or copied, MLflow's addresses in it are rewritten.
+    """
     settings = {
         **SILENT,
         # Our own display says what happens; the run's page has the log.
@@ -39,6 +44,7 @@ def settle(root: Path) -> None:
             home = root.absolute() / "prefect"
             home.mkdir(parents=True, exist_ok=True)  # Prefect makes the last folder only
             settings["PREFECT_HOME"] = str(home)
+            settings |= prefect_database(home)
         if served := addresses.in_force(root):
             if served.closed and not credentials.configured(os.environ):
                 ask = "asks for credentials: set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"
@@ -49,6 +55,14 @@ def settle(root: Path) -> None:
         os.environ.setdefault(name, value)
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.ERROR)
+    relocate(root)
+
+
+def prefect_database(home: Path) -> dict[str, str]:
+    """The variable by which Prefect finds its database in ``home``, where it would look elsewhere by itself."""
+    if not needs_quoting(f"{home}"):
+        return {}
+    return {"PREFECT_SERVER_DATABASE_CONNECTION_URL": sqlite_uri(home / "prefect.db", "sqlite+aiosqlite")}
 
 
 def server_configured() -> bool:

@@ -21,9 +21,10 @@ from typing import Any
 from infra.abandoned import HOLDER
 from infra.faults import NetworkFault
 from infra.holders import identity
-from infra.mlflow_store import client, sqlite_uri
+from infra.mlflow_store import client, sqlite_file, sqlite_uri
 from infra.origin import commit, user
 from infra.postponed import Postponed
+from infra.relocation import DATABASE, relocate
 from infra.run_note import NOTHING, Line, flat, is_number, note, numbers_of
 
 METRICS_AT_ONCE = 1000
@@ -87,7 +88,7 @@ class Tracker:
 
     def __init__(self, uri: str, artifact_root: Path, headline: str = "score") -> None:
         self.artifact_root = artifact_root.absolute()
-        self.uri = uri or sqlite_uri(self.artifact_root.parent / "mlflow.db")
+        self.uri = uri or sqlite_uri(self.artifact_root.parent / DATABASE)
         self.headline = headline
         self.experiment_id = ""
         self.run_id = ""
@@ -105,6 +106,9 @@ class Tracker:
     def client(self) -> Any:
         """The MlflowClient; raises what MLflow raises when the store does not answer."""
         if self._client is None:
+            root = self.artifact_root.parent
+            if sqlite_file(self.uri) == root / DATABASE:
+                relocate(root)
             self._client = client(self.uri)
         return self._client
 
@@ -297,16 +301,18 @@ class Tracker:
     def _child_run(self, line: Line, params: Mapping[str, Any], begun: int) -> str:
         parent, place = self._parent(), f"{socket.gethostname()}:{self.artifact_root}"
         # Another machine on the same server may be making the same at this moment: only what was begun here is ours.
-        unfinished = f"tags.stage_key = '{line.key}' and tags.place = '{place}' and attributes.status != 'FINISHED'"
-        found = self.client.search_runs([self.experiment_id], unfinished, max_results=1)
-        if found:
-            run_id = str(found[0].info.run_id)
+        # The place is compared here, as a filter of MLflow's cannot hold every path.
+        unfinished = f"tags.stage_key = '{line.key}' and attributes.status != 'FINISHED'"
+        found = self.client.search_runs([self.experiment_id], unfinished)
+        mine = next((run for run in found if run.data.tags.get("place") == place), None)
+        if mine:
+            run_id = str(mine.info.run_id)
             self.client.update_run(run_id, status="RUNNING")
             self.client.set_tag(run_id, PARENT, parent)
             self.client.set_tag(run_id, HOLDER, identity())
-            if "failure" in found[0].data.tags:
+            if "failure" in mine.data.tags:
                 self.client.delete_tag(run_id, "failure")
-            self._cursors.setdefault(run_id, json.loads(found[0].data.tags.get(CURSOR, "{}")))
+            self._cursors.setdefault(run_id, json.loads(mine.data.tags.get(CURSOR, "{}")))
             return run_id
         tags = {
             PARENT: parent,

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -18,7 +19,7 @@ from flows.runs import RUNS, VARIATIONS
 from flows.seeds import run_seeds, seeds_of
 from infra.faults import Fault
 from infra.mirrored import store_at
-from infra.quiet import server_configured, settle
+from infra.quiet import prefect_database, server_configured, settle
 from infra.site import Site
 
 
@@ -132,9 +133,12 @@ def _samples(outcome: Outcome, site: Site, most: int = 3) -> list[str]:
 
 
 def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
-    programs, tracking = Path(sys.executable).parent, site.tracking
-    mlflow = f"{programs}/mlflow ui --backend-store-uri {tracking}   then http://127.0.0.1:5000"
-    prefect = f"PREFECT_HOME={os.environ.get('PREFECT_HOME', '')} {programs}/prefect server start   then http://127.0.0.1:4200"
+    programs, tracking = quote(f"{Path(sys.executable).parent}"), site.tracking
+    mlflow = f"{programs}/mlflow ui --backend-store-uri {quote(tracking)}   then http://127.0.0.1:5000"
+    home = os.environ.get("PREFECT_HOME", "")
+    settings = {"PREFECT_HOME": home} | prefect_database(Path(home))
+    assigned = " ".join(f"{name}={quote(value)}" for name, value in settings.items())
+    prefect = f"{assigned} {programs}/prefect server start   then http://127.0.0.1:4200"
     lines = [
         "",
         f"mlflow:  {tracking if tracking.startswith('http') else mlflow}",

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from infra.holders import identity, life
+from infra.relocation import same_folder
 
 FOLDER = "service"
 FILE = "addresses.json"
@@ -36,15 +37,19 @@ def write(root: Path, addresses: Addresses, supervisor: int) -> None:
     """Let commands in ``root`` find the service for as long as process ``supervisor`` lives."""
     file = root / FOLDER / FILE
     partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps({**asdict(addresses), "supervisor": identity(supervisor)}))
+    form = {**asdict(addresses), "place": f"{root.absolute()}", "supervisor": identity(supervisor)}
+    partial.write_text(json.dumps(form))
     partial.replace(file)
 
 
 def in_force(root: Path) -> Addresses | None:
-    """The addresses of the service that is up in ``root``; None where there is none, or it is gone."""
+    """The addresses of the service that is up in ``root``; None where there is none, it is gone, or it is that of the
+    root which ``root`` is a copy of."""
     try:
         form = json.loads((root / FOLDER / FILE).read_text())
-        if life(form["supervisor"]) != "alive":
+        # Earlier versions of this file name the database alone.
+        place = form.get("place") or (Path(form["file"]).parent if form["file"] else root)
+        if life(form["supervisor"]) != "alive" or not same_folder(Path(place), root):
             return None
         return Addresses(form["prefect"], form["mlflow"], form["closed"], form["file"])
     except (OSError, ValueError, KeyError, IndexError, AttributeError, TypeError):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from infra.mlflow_store import patient, sqlite_uri
 from infra.prefect_server import LASTING
-from infra.quiet import PATIENT, SILENT
+from infra.quiet import PATIENT, SILENT, prefect_database
 from infra.service import credentials, databases
 from infra.service.credentials import Credentials
 from infra.service.databases import Databases
@@ -136,7 +136,7 @@ def write_users_settings(service: Service) -> None:
 
 
 def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, str]) -> dict[str, str]:
-    made = {"PREFECT_API_URL": service.addresses.prefect, **LASTING}
+    made = {"PREFECT_API_URL": service.addresses.prefect, **LASTING, **prefect_database(service.place / "prefect")}
     if not service.on_loopback:
         made["PREFECT_UI_API_URL"] = outer.get("PREFECT_UI_API_URL") or "/api"  # whatever name a browser came by
     if outer.get(databases.VARIABLE):

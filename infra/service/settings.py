@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.faults import BadConfiguration
+from infra.relocation import same_folder
 from infra.service.addresses import FOLDER, Addresses, on_loopback
 
 FILE = "service.json"
@@ -103,13 +104,16 @@ class Service:
 
 
 def read(folder: Path) -> Service:
-    """The service as it was last started in ``folder``; raises FileNotFoundError where none was."""
+    """The service as it was last started in ``folder``; raises FileNotFoundError where none was, or elsewhere."""
     text = (folder / FILE).read_text()
     try:
         form: Mapping[str, Any] = json.loads(text)
-        return Service(**{**form, "place": Path(form["place"]), "health_ports": tuple(form["health_ports"])})
+        found = Service(**{**form, "place": Path(form["place"]), "health_ports": tuple(form["health_ports"])})
     except (ValueError, KeyError, TypeError):
         raise FileNotFoundError(f"{folder / FILE} says nothing that is known") from None
+    if not same_folder(found.folder, folder):
+        raise FileNotFoundError(f"{folder / FILE} is a copy of the one in {found.folder}")
+    return found
 
 
 def _own_name(otherwise: str) -> str:
