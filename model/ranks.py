@@ -1,4 +1,11 @@
-"""The processes of one training. Alone or under torchrun the same calls hold; questions of rank are asked here."""
+"""The processes of one training. Alone or under torchrun the same calls hold; questions of rank are asked here.
+
+Any number of ranks makes the same updates: the same pairs, and as gradient the mean over all their target pieces. The
+same number of ranks, resumed or not, gives the same weights to the bit on one kind of CPU or GPU. Another number sums
+in another order and draws other dropouts. Without dropout the first updates agree to float32's rounding; Adam then
+makes a full step of the rounding wherever a gradient vanishes, so that after some dozens of updates single weights may
+differ by as much as an update moves them, while loss and perplexity stay the same training's.
+"""
 
 import os
 from collections.abc import Iterator

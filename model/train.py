@@ -5,8 +5,9 @@
     config  {"model": Model, "training": Training}
     out     checkpoints/<update>/model.safetensors, model.json (written last), metrics.jsonl, exit.json
 
-Started again over the same folder it goes on from the newest whole checkpoint, to the very same weights: which pairs
-and which random numbers make an update is a function of seed, update and rank. It knows nothing of text.
+Started again over the same folder with as many ranks it goes on from the newest whole checkpoint, to the very same
+weights: which pairs and which random numbers make an update is a function of seed, update and rank. What another number
+of ranks promises, ``model.ranks`` says. It knows nothing of text.
 """
 
 import math

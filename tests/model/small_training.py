@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 
 from model.bpe import SPECIALS
@@ -112,3 +113,27 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def weights(path: Path) -> dict[str, bytes]:
     """Every checkpoint's weights, as bytes."""
     return {file.parent.name: file.read_bytes() for file in sorted(path.parent.glob("checkpoints/*/model.safetensors"))}
+
+
+def in_float64() -> None:
+    """Let all that follows in this process compute in float64.
+
+    Sums over other ranks, parts or layers round otherwise, and each kind of CPU rounds in its own way. Adam makes a
+    full step of the rounding where a gradient vanishes, and so does a ReLU that falls to the other side: in float32
+    the weights of two trainings can differ by a whole update after some dozens, whatever its size. In float64 such
+    differences stay far below an update.
+    """
+    torch.set_default_dtype(torch.float64)
+
+
+def assert_same_training(one: Path, other: Path) -> None:
+    """Both trainings, in float64, left the same checkpoints. An update left out moves weights by about its rate."""
+    folders = [job.parent / "checkpoints" for job in (one, other)]
+    updates = sorted(path.parent.name for path in folders[0].glob("*/model.safetensors"))
+    assert updates
+    for update in updates:
+        a, b = (load_file(folder / update / "model.safetensors") for folder in folders)
+        assert {tensor.dtype for tensor in (*a.values(), *b.values())} == {torch.float64}
+        assert a.keys() == b.keys()
+        for name in a:
+            torch.testing.assert_close(a[name], b[name], atol=1e-7, rtol=0, msg=f"{name} of update {update}")

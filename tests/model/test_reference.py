@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_training import MODEL, rows, run, write_job
+from small_training import MODEL, in_float64, rows, run, write_job
 from torch import Tensor
 
 from model.bpe import BOS, EOS, PAD
@@ -189,12 +189,12 @@ def test_a_training_is_the_same_and_its_weights_serve_either(tmp_path: Path) -> 
     model = replace(MODEL, p_drop=0.0, layers=2)
     own = write_job(tmp_path, name="own", model=model)
     reference = write_job(tmp_path, name="torch", model=replace(model, attention="torch"))
-    facts = [run(job)["facts"] for job in (own, reference)]
+    facts = [run(job, in_float64)["facts"] for job in (own, reference)]
     curves = [[line["loss"] for line in rows(job) if "loss" in line] for job in (own, reference)]
     assert len(curves[0]) == 12
-    assert curves[1] == pytest.approx(curves[0], abs=1e-4)
+    assert curves[1] == pytest.approx(curves[0], rel=1e-9)
     assert facts[1]["parameters"] == facts[0]["parameters"]
-    assert facts[1]["dev_perplexity"] == pytest.approx(facts[0]["dev_perplexity"], rel=1e-4)
+    assert facts[1]["dev_perplexity"] == pytest.approx(facts[0]["dev_perplexity"], rel=1e-9)
     last = reference.parent / "checkpoints/00000012"
     (last / "model.json").write_bytes((reference.parent / "model.json").read_bytes())
     trained = load_model(last)

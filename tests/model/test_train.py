@@ -18,7 +18,9 @@ from safetensors.torch import load_file
 from small_training import (
     MODEL,
     TRAINING,
+    assert_same_training,
     fork,
+    in_float64,
     pairs,
     rows,
     run,
@@ -178,8 +180,8 @@ def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path, batching: Any) -> 
         write_job(tmp_path, name="parts", model=model, training=training, micro_batch_tokens=15),
     )
     for job in (whole, parts):
-        run(job)
-    assert_close(whole, parts)
+        run(job, in_float64)
+    assert_same_training(whole, parts)
     assert weights(whole) != weights(parts), "nothing was cut"
 
 
@@ -188,20 +190,14 @@ def test_two_ranks_are_one(tmp_path: Path, micro_batch_tokens: int, batching: An
     model, training = replace(MODEL, p_drop=0.0), replace(TRAINING, batching=batching)
     one = write_job(tmp_path, name="one", model=model, training=training)
     two = write_job(tmp_path, name="two", model=model, training=training, micro_batch_tokens=micro_batch_tokens)
-    run(one)
+    run(one, in_float64)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
     house = Path(__file__).resolve().parents[2]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*torchrun, "-m", "model.train", str(two)], cwd=house, env=environment, check=True, timeout=120)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    subprocess.run([*torchrun, "-m", "train_in_float64", str(two)], cwd=house, env=environment, check=True, timeout=120)
     assert json.loads((two.parent / "exit.json").read_text())["reason"] == "done"
-    assert_close(one, two)
-    assert rows(one)[-2]["dev_perplexity"] == pytest.approx(rows(two)[-2]["dev_perplexity"], rel=1e-5)
-
-
-def assert_close(one: Path, other: Path) -> None:
-    for update in ("00000008", "00000012"):
-        a, b = (load_file(job.parent / "checkpoints" / update / "model.safetensors") for job in (one, other))
-        assert all(torch.allclose(a[name], b[name], atol=1e-5) for name in a)
+    assert_same_training(one, two)
+    assert rows(one)[-2]["dev_perplexity"] == pytest.approx(rows(two)[-2]["dev_perplexity"], rel=1e-9)
 
 
 def test_dev_perplexity_is_that_of_the_plain_formula(tmp_path: Path) -> None:
@@ -303,8 +299,8 @@ def test_a_compiled_training_is_the_plain_one(tmp_path: Path, batching: Any) -> 
     plain = write_job(tmp_path, name="plain", model=model, training=training)
     compiled = write_job(tmp_path, name="compiled", model=model, training=training, compile="always")
     for job in (plain, compiled):
-        assert run(job)["reason"] == "done"
-    assert_close(plain, compiled)
+        assert run(job, in_float64)["reason"] == "done"
+    assert_same_training(plain, compiled)
 
 
 def test_gradients_are_clipped_and_their_norm_told_as_it_was(tmp_path: Path) -> None:
