@@ -6,6 +6,7 @@ switched on: here ``active`` in the file counts for a schedule that is new.
 """
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
-from prefect.flows import Flow, load_flow_from_entrypoint
+from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
 from prefect.workers.process import ProcessWorker
 
@@ -55,7 +56,9 @@ def _have_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None])
 
 
 def _deploy(client: SyncPrefectClient, told: dict[str, Any], switch: Switch, say: Callable[[str], None]) -> None:
-    flow: Flow[..., Any] = load_flow_from_entrypoint(told["entrypoint"])
+    # Prefect's own loading would search the working folder first, and there may be a tasks.py.
+    module, _, function = told["entrypoint"].rpartition(".")
+    flow: Flow[..., Any] = getattr(import_module(module), function)
     made = RunnerDeployment.from_flow(
         flow,
         told["name"],
@@ -63,6 +66,7 @@ def _deploy(client: SyncPrefectClient, told: dict[str, Any], switch: Switch, say
         description=told["description"],
         tags=told["tags"],
         work_pool_name=told["work_pool"]["name"],
+        job_variables=told["work_pool"]["job_variables"],
         # By module: a worker on another machine has the project installed, wherever its files lie there.
         entrypoint_type=EntrypointType.MODULE_PATH,
     )

@@ -1,6 +1,7 @@
 """A request to run or plan, carried out: which run, from where to where, at which site; and its outcome."""
 
 import importlib.util
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,9 @@ from tasks.execution import Display, Enough, Planning, Row, Running, Scope, Thro
 from tasks.handed import NOWHERE, HandOver
 from tasks.identity import canonical, differences
 from tasks.stage import engine
+
+PROJECT = str(Path(__file__).resolve().parents[1])
+"""The folder that this project's packages lie in."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,9 @@ def _run_from_file(file: str, name: str) -> Run:
     if spec is None or spec.loader is None:
         raise BadConfiguration(f"{file!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    # The file may import its neighbours. They come last, behind this project's packages (which an editable install
+    # finds only after all of sys.path), and stay, because worker processes inherit the list and import them by name.
+    sys.path += [folder for folder in (PROJECT, str(path.parent.absolute())) if folder not in sys.path]
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from infra.faults import BadConfiguration, Fault, JobFailed, NetworkFault
+from infra.processes import SAFE_PATH
 
 DASK_SECONDS = 30.0
 """How long a Dask scheduler is waited for."""
@@ -66,8 +67,9 @@ def executor(workers: int = 1, threads: int = 1, dask: str = "") -> Iterator[Wor
             yield Workers(thread, 1, apart=False)
     else:
         # Spawned, not forked: a fork of a process with threads may hang. Libraries read these when they are loaded.
-        before = {name: os.environ.get(name) for name in THREADS}
-        os.environ |= dict.fromkeys(THREADS, f"{threads}")
+        settings = {**dict.fromkeys(THREADS, f"{threads}"), **SAFE_PATH}
+        before = {name: os.environ.get(name) for name in settings}
+        os.environ |= settings
         pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
         try:
             yield Workers(pool, workers, apart=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from infra.faults import JobFailed
 from infra.locks import held
-from infra.processes import die_with_parent, end
+from infra.processes import SAFE_PATH, die_with_parent, end
 
 START_SECONDS = 180.0
 """A fresh database takes 20 s on quiet cores."""
@@ -36,6 +36,8 @@ def temporary_server(home: Path) -> Iterator[str]:
     with log.open("ab") as output:
         port = _free_port()
         words = ["uvicorn", "--factory", "prefect.server.api.server:create_app", "--host", "127.0.0.1"]
+        # uvicorn searches modules there first, by default in the working folder.
+        words += ["--app-dir", str(home.absolute())]
         # Two runs at once make the tables of a fresh database one after the other.
         with held(home / "start.lock", lambda _: None):
             server = subprocess.Popen(
@@ -45,7 +47,7 @@ def temporary_server(home: Path) -> Iterator[str]:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
-                env=os.environ | SETTINGS,
+                env=os.environ | SAFE_PATH | SETTINGS,
             )
             try:
                 _wait_for_health(server, f"http://127.0.0.1:{port}/api/health", log)

@@ -10,6 +10,9 @@ from collections.abc import Callable
 GRACE_SECONDS = 45.0
 """Between SIGTERM and SIGKILL: longer than torchrun itself waits for its ranks."""
 PR_SET_PDEATHSIG = 1
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""For every Python that is started: modules are not searched in its working folder, where a user's ``model.py`` or
+``random.py`` would take the place of the real one."""
 
 _libc = ctypes.CDLL(None)
 

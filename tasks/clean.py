@@ -62,7 +62,7 @@ def _check_sendable(filters: Filters, workers: Workers) -> None:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise BadConfiguration(
                 f"filters.rules: {type(rule).__qualname__} cannot be sent to other processes ({error}); define the "
-                f"class in a module that Python can import, or set REPRO_WORKERS=1"
+                f"class in a file beside the run's and import it from there, or set REPRO_WORKERS=1"
             ) from error
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infra.launch import Job
+from infra.processes import SAFE_PATH
 
 HOUSE = Path(__file__).resolve().parents[2]
 """Where this project's packages lie."""
@@ -32,6 +33,7 @@ def command(job: Job, python: str, rendezvous: Sequence[str] = ("--standalone",)
 def variables(job: Job) -> dict[str, str]:
     """What a job needs in its environment on any machine."""
     return {
+        **SAFE_PATH,
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(job.threads),
         "TOKENIZERS_PARALLELISM": "true",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from infra.mlflow_store import patient, sqlite_uri
 from infra.prefect_server import LASTING
+from infra.processes import SAFE_PATH
 from infra.quiet import PATIENT, SILENT, prefect_database
 from infra.service import credentials, databases
 from infra.service.credentials import Credentials
@@ -78,6 +79,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
         **mark(service.folder),
         **SILENT,
         **PATIENT,
+        **SAFE_PATH,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HOUSE), outer.get("PYTHONPATH", "")])),
         "PYTHONUNBUFFERED": "1",
         "REPRO_ROOT": service.root,

@@ -1,6 +1,8 @@
 """prefect.yaml holds a deployment for every run but Table 3's, one for its rows and one for a stage; none is active."""
 
 import importlib
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -42,6 +44,30 @@ def test_every_run_has_a_deployment() -> None:
         assert schedule["slug"], "known again by it when the file is deployed a second time"
         assert schedule["active"] is False
         assert "concurrency_limit" not in each, "Prefect ends the run that holds one when its server is restarted"
+
+
+DEPLOY = """
+import sys, yaml
+from pathlib import Path
+from flows import deploying
+
+def told(cls, flow, name, job_variables, **words):
+    sys.exit(f"{flow.name} {job_variables}")
+
+deploying.RunnerDeployment.from_flow = classmethod(told)
+deploying._deploy(None, yaml.safe_load(Path(sys.argv[1]).read_text())["deployments"][0], "as it is", print)
+"""
+
+
+def test_no_module_of_the_working_folder_is_taken_for_the_projects(tmp_path: Path) -> None:
+    """Neither by `repro deploy`, nor by the processes of flow runs that it makes."""
+    for name in ("flows", "tasks", "random"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the working folder')")
+    words = [sys.executable, "-P", "-c", DEPLOY, str(HOUSE / "prefect.yaml")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1:] == ["reproduce {'env': {'PYTHONSAFEPATH': '1'}}"]
+    found = yaml.safe_load((HOUSE / "prefect.yaml").read_text())["deployments"]
+    assert all(each["work_pool"]["job_variables"] == {"env": {"PYTHONSAFEPATH": "1"}} for each in found)
 
 
 @pytest.mark.parametrize(

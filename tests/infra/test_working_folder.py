@@ -1,0 +1,76 @@
+"""A working folder may hold model.py, tasks.py or random.py: no child takes them for the project's or Python's."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from infra.executor import executor
+from infra.launch import Job
+from infra.launch.local import LocalLauncher
+from infra.prefect_server import temporary_server
+from infra.service.programs import environment
+from infra.service.settings import Service
+
+NAMES = ("flows", "infra", "model", "random", "socket", "tasks", "torch", "uvicorn")
+JOB = """
+import json, pathlib, random, socket, sys
+import model.config
+out = pathlib.Path(json.load(open(sys.argv[1]))["out"])
+(out / "exit.json").write_text(json.dumps({"reason": "done"}))
+"""
+UVICORN = """
+import http.server, json, os, pathlib, random, sys
+pathlib.Path(os.environ["SEEN"]).write_text(json.dumps([sys.argv, sys.path]))
+
+class Well(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Well).serve_forever()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder holds modules that nobody can import; returns a folder on the children's search path."""
+    working, path = tmp_path / "working", tmp_path / "path"
+    for folder in (working, path):
+        folder.mkdir()
+    for name in NAMES:
+        (working / f"{name}.py").write_text(f"raise SystemExit('the working folder has {name}.py')")
+    monkeypatch.chdir(working)
+    monkeypatch.setenv("PYTHONPATH", str(path))
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    return path
+
+
+@pytest.mark.parametrize("distributed", [False, True], ids=["alone", "torchrun"])
+def test_a_job_finds_the_projects_modules(path: Path, tmp_path: Path, distributed: bool) -> None:
+    (path / "some_job.py").write_text(JOB)
+    out = tmp_path / "out"
+    out.mkdir()
+    LocalLauncher().run(Job("some_job", {}, {}, out, {}, distributed=distributed), bool)
+
+
+@pytest.mark.usefixtures("path")
+def test_so_does_a_pool_of_processes() -> None:
+    with executor(2) as workers:
+        assert list(workers.each(os.path.basename, [("a/b",), ("c/d",)])) == ["b", "d"]
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
+def test_so_does_prefects_temporary_server(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path / "uvicorn.py").write_text(UVICORN)
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    home = tmp_path / "home"
+    with temporary_server(home):
+        seen = (tmp_path / "seen").read_text()
+    # uvicorn searches this folder before all others; without the option it is the working folder.
+    assert f'"--app-dir", "{home}"' in seen
+    assert str(Path.cwd()) not in seen
+
+
+def test_so_do_the_programs_of_a_service(tmp_path: Path) -> None:
+    assert environment(Service(tmp_path), {})["PYTHONSAFEPATH"] == "1"
