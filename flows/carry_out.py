@@ -5,8 +5,9 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
+from flows.display import say
 from flows.paper import Paper, PaperRequest, all_there, keep
-from flows.running import Outcome, Request, nothing_to_do, plan
+from flows.running import Outcome, Request, conclude, nothing_to_do, plan
 from infra import interrupts
 from infra.prefect_server import temporary_server
 from infra.quiet import server_configured
@@ -16,7 +17,10 @@ from infra.site import Site
 def carry_out(request: Request, served: bool) -> Outcome:
     """Run what is missing; where nothing is, without Prefect, unless a server of the user's is to know of it."""
     outcome = None if served else nothing_to_do(plan(request))
-    return outcome or _through_prefect(request)
+    if outcome is None:
+        return _through_prefect(request)
+    conclude(request, outcome, say)
+    return outcome
 
 
 def carry_out_paper(asked: PaperRequest, served: bool) -> Paper:

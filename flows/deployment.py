@@ -99,7 +99,7 @@ def reproduce(
     display = TerminalDisplay(runner.progress, mark)
     hand_over = {"gpu": HandOver(request, handed, display.say)} if handed else {}
     try:
-        outcome = running.run(request, display, runner, hand_over)
+        outcome = running.run(request, display, runner, hand_over, again=flow_run.run_count > 1)
     finally:
         runner.close()
         _sweep(site)  # of whom this run took a stage over, meanwhile
@@ -119,8 +119,7 @@ def stage(
     key: str,
     item: str = "",
     overrides: tuple[str, ...] = (),
-    force: bool = False,
-    fresh: bool = True,
+    attempt: str = "",
     site: SiteName = "local",
     record: str = "",
 ) -> State[dict[str, Any]]:
@@ -132,12 +131,11 @@ def stage(
         key: The key that it has there; another here is a fault.
         item: For which of several, as in translate newstest2013.
         overrides: Fields of the run, each as in training.updates=200.
-        force: Make it although it is there.
-        fresh: What is forced begins anew.
+        attempt: Make it although it is there, unless an attempt of this name did. Empty: only if it is missing.
         site: Where to compute.
         record: The MLflow run below which it is shown.
     """
-    asked = StageRequest(run, stage, key, item, overrides, force, fresh, site, record)
+    asked = StageRequest(run, stage, key, item, overrides, attempt, site, record)
     runner = PrefectRunner(Site.named(site).root.absolute() / "prefect-records", retries=False)
     _begin(site)
     try:

@@ -84,8 +84,7 @@ class HandOver:
             call.key,
             call.item,
             request.overrides,
-            handed.forced,
-            handed.fresh,
+            handed.attempt,
             request.site,
             handed.record,
         )

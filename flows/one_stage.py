@@ -23,15 +23,18 @@ from tasks.stage import Call, engine
 
 @dataclass(frozen=True)
 class StageRequest:
-    """What is asked for, in words that travel. ``record``: the MLflow run below which it is shown, "" for none."""
+    """What is asked for, in words that travel.
+
+    ``attempt``: the one that must have made it (``tasks.execution``), "" where it is not forced. ``record``: the MLflow
+    run below which it is shown, "" for none.
+    """
 
     run: str
     stage: str
     key: str
     item: str = ""
     overrides: tuple[str, ...] = ()
-    force: bool = False
-    fresh: bool = True
+    attempt: str = ""
     site: str = "local"
     record: str = ""
 
@@ -73,7 +76,7 @@ def make_one(asked: StageRequest, display: Display, through: Through = directly)
     if asked.stage not in STAGES:
         raise BadConfiguration(f"unknown stage {asked.stage!r}, known are: {', '.join(STAGES)}")
     run, site = override(find_run(asked.run), asked.overrides), replace(Site.named(asked.site), gpu_pool="")
-    scope = Scope(STAGES, forced=frozenset([asked.stage] if asked.force else []), fresh=asked.fresh)
+    scope = Scope(STAGES, forced=frozenset([asked.stage] if asked.attempt else []), attempt=asked.attempt)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     running = Running(store_at(site), site, scope, display, tracker, through)
     status = "FAILED"

@@ -12,11 +12,23 @@ from infra.origin import commit, user
 from infra.store import write_atomically
 from tasks.execution import Row
 
+WORDS = ("run", "from_stage", "until", "force", "site")
+"""What a request is recorded by, beside its overrides."""
 
-def write(root: Path, name: str, asked: Mapping[str, Any], rows: Sequence[Row], outcome: str, begun: datetime) -> Path:
+
+def write(
+    root: Path,
+    name: str,
+    asked: Mapping[str, Any],
+    rows: Sequence[Row],
+    outcome: str,
+    begun: datetime,
+    attempt: str = "",
+) -> Path:
     """Record a run, in place of what was recorded when it had ``begun``; returns the file.
 
-    ``asked`` is the request, word by word; the process that writes is whoever is held to be running it.
+    ``asked`` is the request, word by word, ``attempt`` the one that its forced stages belong to; the process that
+    writes is whoever is held to be running it.
     """
     stages = [
         {"stage": r.stage, "item": r.item, "key": r.key, "state": r.state, "seconds": r.seconds, "form": r.form}
@@ -29,7 +41,8 @@ def write(root: Path, name: str, asked: Mapping[str, Any], rows: Sequence[Row], 
         "who": user(),
         "commit": commit(),
         "process": identity(),
-        "asked": {word: asked[word] for word in ("run", "until", "site")},
+        "asked": {word: asked[word] for word in WORDS},
+        "attempt": attempt,
         "stages": stages,
     }
     return _keep(root, name, begun, "", record)

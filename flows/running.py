@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from flows.paper_rows import run_named
 from flows.reproduce import STAGES, reproduce
 from flows.runs import RUNS, Run
 from flows.start import Start, start_of
+from flows.unfinished import to_go_on_with
 from infra.faults import BadConfiguration, Fault
 from infra.mirrored import store_at
 from infra.site import Site
@@ -105,9 +106,21 @@ def find_run(name: str) -> Run:
 
 def plan(request: Request) -> Outcome:
     """What a run would do, by looking alone; ``why`` also says what changed since the last run of that name."""
-    run, site, scope = request.resolve()
-    start = start_of(run, site)
+    asked, site, scope = request.resolve()
     store = store_at(site)
+    return _plan(request, asked, site, _in_attempt(scope, request, asked, site, store), start_of(asked, site), store)
+
+
+def _in_attempt(scope: Scope, request: Request, run: Run, site: Site, store: Store, again: bool = False) -> Scope:
+    """Decide whether forced stages begin anew, or go on in the attempt of the same request that was cut off."""
+    if not scope.forced:
+        return scope
+    store.receive(records.place(run.name), newest=1)
+    before = to_go_on_with(site, run.name, vars(request), again=again)
+    return replace(scope, attempt=before.attempt) if before and before.attempt else scope
+
+
+def _plan(request: Request, run: Run, site: Site, scope: Scope, start: Start | None, store: Store) -> Outcome:
     planning = Planning(store, site, scope)
     with engine(planning), _until_enough():
         reproduce(run, bool(request.overrides), start)
@@ -123,23 +136,43 @@ def nothing_to_do(planned: Outcome) -> Outcome | None:
     return Outcome(planned.run, [replace(row, state="cached") for row in planned.rows])
 
 
+def conclude(request: Request, done: Outcome, say: Callable[[str], None]) -> None:
+    """Record that a request is done that was cut off after its last stage, so that nobody goes on with it again."""
+    asked, site, _ = request.resolve()
+    if before := to_go_on_with(site, asked.name, vars(request)):
+        _record(store_at(site), asked, request, done.rows, "FINISHED", datetime.now(UTC), before.attempt, say)
+
+
 def run(
-    request: Request, display: Display, through: Through = directly, hand_over: Mapping[str, HandOver] = NOWHERE
+    request: Request,
+    display: Display,
+    through: Through = directly,
+    hand_over: Mapping[str, HandOver] = NOWHERE,
+    *,
+    again: bool = False,
 ) -> Outcome:
-    """Carry the request out; raises StageFailed, or BadConfiguration before anything ran."""
-    asked, site, scope = request.resolve()
+    """Carry the request out; raises StageFailed, or BadConfiguration before anything ran.
+
+    ``again``: whoever asked for it before asks for it again, as in a retry of a flow run. What is forced goes on then
+    where that stopped, even if it failed; otherwise only where it was cut off.
+    """
+    asked, site, new = request.resolve()
     start, begun = start_of(asked, site), datetime.now(UTC)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     store = store_at(site)
+    scope = _in_attempt(new, request, asked, site, store, again)
+    attempt = scope.attempt if scope.forced else ""
+    if scope != new:
+        display.say("the same request was cut off before: its forced stages go on from there")
     running = Running(store, site, scope, display, tracker, through, hand_over)
     outcome = Outcome(asked.name, running.rows)
     status = "FAILED"
     try:
         tags = {"overrides": " ".join(request.overrides), "site": request.site, "start": start.version if start else ""}
         settings = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
-        planned = plan(request)
+        planned = _plan(request, asked, site, scope, start, store)
         # What a run is about to use is known to others from its beginning, so that nobody takes it for waste.
-        _record(store, asked, request, planned.rows, "RUNNING", begun, display)
+        _record(store, asked, request, planned.rows, "RUNNING", begun, attempt, display.say)
         if nothing_to_do(planned) is None:  # a run that makes nothing is not worth a record in MLflow
             display.say(f"jobs run {site.place}")
             tracker.start(asked.name, asked.name, tags, canonical({name: getattr(asked, name) for name in settings}))
@@ -157,7 +190,7 @@ def run(
         raise
     finally:
         tracker.finish(status)
-        _record(store, asked, request, running.rows, status, begun, display)
+        _record(store, asked, request, running.rows, status, begun, attempt, display.say)
     return outcome
 
 
@@ -169,12 +202,19 @@ def local_folder(row: Row, site: Site) -> Path:
 
 
 def _record(
-    store: Store, asked: Run, request: Request, rows: list[Row], status: str, begun: datetime, display: Display
+    store: Store,
+    asked: Run,
+    request: Request,
+    rows: list[Row],
+    status: str,
+    begun: datetime,
+    attempt: str,
+    say: Callable[[str], None],
 ) -> None:
     try:
-        store.send(records.write(store.root, asked.name, vars(request), rows, status, begun))
+        store.send(records.write(store.root, asked.name, vars(request), rows, status, begun, attempt))
     except (OSError, Fault) as error:
-        display.say(f"this run left no record: {error}")
+        say(f"this run left no record: {error}")
 
 
 @contextmanager

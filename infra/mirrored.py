@@ -88,15 +88,15 @@ class Mirrored(Store):
         self._seen_file(stage, key).unlink(missing_ok=True)
         super().remove(stage, key)
 
-    def partial(self, stage: str, key: str, resume: Mapping[str, str], *, fresh: bool = False) -> Path:
+    def partial(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
         there = self.bucket.list(f"{stage}/{key}").get(MANIFEST)
         self._before[stage, key] = there.etag if there else ""
-        partial = super().partial(stage, key, resume, fresh=fresh)
+        partial = super().partial(stage, key, resume, attempt)
         if resume:
             mark = partial.name.rpartition(".partial-")[2]
             note = self.root / "published" / f"{stage}-{key}.{mark}.json"
             unbegun = Snapshot(self.bucket, f"{stage}/{key}/{mark}", partial, note, self.say)
-            self._snapshots.setdefault(partial, unbegun).begin(fresh=fresh)
+            self._snapshots.setdefault(partial, unbegun).begin(attempt)
         return partial
 
     def keep(self, partial: Path) -> None:

@@ -1,6 +1,6 @@
 """Unfinished work in a bucket, so that another machine can go on with it where this one is lost.
 
-    <stage>/<key>/resume-<inputs>/index.json   names and sums of the files, and a mark of its own; written last
+    <stage>/<key>/resume-<inputs>/index.json   names and sums of the files, attempt, and a mark of its own; written last
     <stage>/<key>/resume-<inputs>/<sha256>     a file
 
 A snapshot is taken while the work goes on, and half of one is never seen. The index is replaced only where it is still
@@ -40,11 +40,12 @@ Stamps = Mapping[str, list[int]]
 
 @dataclass(frozen=True)
 class Index:
-    """What a snapshot holds: sums by file name; and the ETag that it has in the bucket."""
+    """What a snapshot holds: sums by file name; the attempt that began it; and the ETag that it has in the bucket."""
 
     mark: str
     files: Mapping[str, str]
     etag: str
+    attempt: str = ""
 
 
 @dataclass
@@ -57,6 +58,7 @@ class Snapshot:
     folder: Path
     note: Path
     say: Callable[[str], None]
+    _attempt: str = ""
     _index: Index | None = None
     _sent: Stamps = field(default_factory=dict)
     _sums: dict[tuple[str, tuple[int, ...]], str] = field(default_factory=dict)
@@ -66,14 +68,17 @@ class Snapshot:
     _said: bool = False
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, *, fresh: bool) -> None:
-        """Let the folder hold what the snapshot does, or with ``fresh`` be without one. Raises NetworkFault.
+    def begin(self, attempt: str) -> None:
+        """Let the folder hold what the snapshot does; one of another than this ``attempt`` is removed, "" takes any.
+
+        Raises NetworkFault.
 
         One that does not arrive as it was sent is spoken of and left alone: the folder stays what it is.
         """
         self._index = self._read()
-        if fresh:
+        if attempt and self._index and self._index.attempt != attempt:
             self.end()
+        self._attempt = attempt or (self._index.attempt if self._index else "")
         self._over = False
         for _ in range(TRIES):
             if not self._index or not self._index.files or self._is_here(self._index):
@@ -148,7 +153,7 @@ class Snapshot:
             files[name] = self._sent_file(name, stamp, known)
             known.add(files[name])
         mark = uuid.uuid4().hex
-        text = json.dumps({"mark": mark, "files": files}, indent=1).encode()
+        text = json.dumps({"mark": mark, "attempt": self._attempt, "files": files}, indent=1).encode()
         with self._writing:
             if self._over:  # what came after the end
                 self.bucket.delete(f"{self.place}/{name}" for name in files.values())
@@ -204,7 +209,7 @@ class Snapshot:
             return None
         try:
             told = json.loads(self.bucket.read(f"{self.place}/{INDEX}"))
-            return Index(told["mark"], dict(told["files"]), listed.etag)
+            return Index(told["mark"], dict(told["files"]), listed.etag, told.get("attempt", ""))
         except (Gone, ValueError, TypeError, KeyError):
             return Index("", {}, listed.etag)
 

@@ -60,7 +60,7 @@ class Manifest:
     files: Mapping[str, Mapping[str, Any]]
     seconds: float
     made: Mapping[str, Any]
-    """When, by which commit, with which library versions."""
+    """When, by which commit, with which library versions; in which ``attempt``, where the stage was forced."""
 
 
 class Store:
@@ -153,17 +153,26 @@ class Store:
             self._write_stamps(manifest.stage, manifest.key, fresh)
         return ""
 
-    def partial(self, stage: str, key: str, resume: Mapping[str, str], *, fresh: bool = False) -> Path:
+    def partial(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
         """A folder to write into. The caller holds the key's lock, so what an earlier holder left is stale.
 
-        With ``resume``, the content of the inputs, an interrupted try over the same content is gone on from, unless
-        a ``fresh`` start is asked for.
+        With ``resume``, the content of the inputs, an interrupted try over the same content is resumed. With an
+        ``attempt`` as well, only a try of that attempt is; what any other left is removed. The manifest will name the
+        attempt that began the folder.
         """
         mark = f"resume-{_sum(resume)[:8]}" if resume else uuid.uuid4().hex[:8]
         folder = self.root / stage / f"{key}.partial-{mark}"
+        note = self._attempt_file(stage, key)
+        anew = not folder.exists() or (attempt and attempt != _text(note))
         for stale in (*folder.parent.glob(f"{key}.partial-*"), *folder.parent.glob(f"{key}.replaced-*")):
-            if fresh or stale != folder:
+            if anew or stale != folder:
                 shutil.rmtree(stale, ignore_errors=True)
+        # Beside the folder, not in it: all that the folder holds becomes the artifact.
+        if anew and attempt:
+            note.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(note, attempt)
+        elif anew:
+            note.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -188,7 +197,9 @@ class Store:
             name: {"sha256": sha256_of(partial / name), "bytes": (partial / name).stat().st_size}
             for name in _names(partial)
         }
-        manifest = Manifest(files=files, content=content_digest(files), **description)
+        note = self._attempt_file(description["stage"], description["key"])
+        made = {**description["made"], **({"attempt": attempt} if (attempt := _text(note)) else {})}
+        manifest = Manifest(files=files, content=content_digest(files), **{**description, "made": made})
         _write_durably(partial / MANIFEST, json.dumps(envelope(manifest), indent=1, ensure_ascii=False))
         stamps = {name: stamp_of(partial / name) for name in files}
         place = self.folder(manifest.stage, manifest.key)
@@ -196,10 +207,15 @@ class Store:
         replaced = self._move_aside(manifest.stage, manifest.key, "replaced") if place.exists() else None
         partial.rename(place)
         _sync_folder(place.parent)
+        note.unlink(missing_ok=True)
         self._write_stamps(manifest.stage, manifest.key, stamps)
         if replaced:
             shutil.rmtree(replaced, ignore_errors=True)
         return self.artifact(manifest)
+
+    def _attempt_file(self, stage: str, key: str) -> Path:
+        """Names the attempt that began the partial folder of a key; there is none where any may have."""
+        return self.root / "attempts" / f"{stage}-{key}"
 
     def _stamp_file(self, stage: str, key: str) -> Path:
         return self.root / "stamps" / f"{stage}-{key}.json"
@@ -260,6 +276,13 @@ def _names(folder: Path) -> Iterator[str]:
 
 def _sum(form: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def stamp_of(path: Path) -> list[int]:

@@ -2,11 +2,15 @@
 
 One decision serves both, and Prefect as well: the manifest. A stage is a hit when its manifest is there, each input
 has the content it had when the stage ran, every file has its sum, and what it did outside still stands.
+
+A forced stage belongs to an attempt, which begins with the request and goes on after a kill. Only what that attempt
+made is a hit, and only a folder that it left half-made is resumed. A stage that is not forced takes both from anyone.
 """
 
 import errno
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -52,8 +56,12 @@ class Scope:
     order: tuple[str, ...]
     until: str = ""
     forced: frozenset[str] = frozenset()
-    fresh: bool = True
-    """What is forced begins anew, rather than where an interrupted try stopped."""
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Which attempt the forced stages belong to: a new one, unless one that was cut off is to be gone on with."""
+
+    def attempt_at(self, call: Call) -> str:
+        """The attempt that must make ``call``; "" where an artifact by anyone will do."""
+        return self.attempt if call.stage.name in self.forced else ""
 
     def check(self, call: Call) -> None:
         """Raise Enough for a stage behind ``until``."""
@@ -69,6 +77,7 @@ class Verdict:
     why: str = ""
     manifest: Manifest | None = None
     damaged: bool = False
+    forced: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,8 +105,15 @@ class Display(Protocol):
     def end(self, row: Row) -> None: ...
 
 
-def judge(store: Store, site: Site, call: Call) -> Verdict:
-    """Is the artifact of ``call`` there, whole, and made from what its inputs hold now?"""
+def judge(store: Store, site: Site, call: Call, attempt: str = "") -> Verdict:
+    """Is the artifact of ``call`` there, whole, made from what its inputs hold now, and by ``attempt`` if one must?"""
+    verdict = _judge(store, site, call)
+    if attempt and not (verdict.manifest and verdict.manifest.made.get("attempt") == attempt):
+        return replace(verdict, hit=False, why="forced", forced=True)
+    return verdict
+
+
+def _judge(store: Store, site: Site, call: Call) -> Verdict:
     store = placed(store, site, call)
     manifest = store.manifest(call.stage.name, call.key)
     if manifest is None:
@@ -131,12 +147,10 @@ class Planning:
     def resolve(self, call: Call) -> Artifact:
         self.scope.check(call)
         waits_for = [self._unmade[a.key] for a in call.inputs if a.key in self._unmade]
-        verdict = judge(self.store, self.site, call)
+        verdict = judge(self.store, self.site, call, self.scope.attempt_at(call))
         state: State = "hit" if verdict.hit else "miss"
         why = verdict.why
-        if call.stage.name in self.scope.forced:
-            state, why = "miss", "forced"
-        elif waits_for and verdict.manifest:
+        if waits_for and verdict.manifest and not verdict.forced:
             state, why = "waits", f"runs if {_list(waits_for)} comes out otherwise"
         elif verdict.hit:
             assert verdict.manifest
@@ -198,24 +212,21 @@ class Running:
     def resolve(self, call: Call) -> Artifact:
         interrupts.check()
         self.scope.check(call)
-        forced = call.stage.name in self.scope.forced
-        verdict = judge(self.store, self.site, call)
-        hit = verdict.hit and not forced
+        attempt = self.scope.attempt_at(call)
+        verdict = judge(self.store, self.site, call, attempt)
         made: list[Artifact] = []
-        begun, tries = time.monotonic(), 0
+        begun = time.monotonic()
 
         def execute() -> Artifact:
-            nonlocal tries
-            tries += 1
-            artifact, ran = self._make(call, forced, fresh=forced and tries == 1 and self.scope.fresh)
+            artifact, ran = self._make(call, attempt)
             if ran:
                 made.append(artifact)
             return artifact
 
         try:
-            if not hit:
-                self.display.begin(call, "forced" if forced else verdict.why)
-            self.through(call, hit, execute)
+            if not verdict.hit:
+                self.display.begin(call, verdict.why)
+            self.through(call, verdict.hit, execute)
         except BaseException as error:
             why = f"{error}" if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
             row = replace(_row(call, "failed", Artifact(call.stage.name, call.key, Path())), why=why)
@@ -240,14 +251,15 @@ class Running:
         self.rows.append(row)
         self.display.end(row)
 
-    def _make(self, call: Call, forced: bool, fresh: bool) -> tuple[Artifact, bool]:
+    def _make(self, call: Call, attempt: str) -> tuple[Artifact, bool]:
         """The artifact, and whether it had to be made: by the worker that the stage's need is handed to, or here."""
         name, key, store = call.stage.name, call.key, placed(self.store, self.site, call)
         if call.stage.needs not in self.hand_over:
-            return self._execute(call, forced, fresh)
-        if not forced and (judge(self.store, self.site, call).hit or store.put_back(name, key)):
-            return self._execute(call, forced, fresh)
-        self.hand_over[call.stage.needs](Handed(call, forced, fresh, self.tracker.run_id))
+            return self._execute(call, attempt)
+        if judge(self.store, self.site, call, attempt).hit or (not attempt and store.put_back(name, key)):
+            return self._execute(call, attempt)
+        self.hand_over[call.stage.needs](Handed(call, attempt, self.tracker.run_id))
+        # Of any attempt: a flow run that was making the same already may have been joined.
         verdict = judge(self.store, self.site, call)
         if not verdict.hit or not verdict.manifest:
             told = f"{call.label} was made by another worker, but is not in the store of this one ({verdict.why})"
@@ -256,29 +268,26 @@ class Running:
             self.tracker.cached(name, call.item, key, verdict.manifest.facts, "completed")
         return store.artifact(verdict.manifest), True
 
-    def _execute(self, call: Call, forced: bool, fresh: bool) -> tuple[Artifact, bool]:
-        """The artifact, and whether it had to be made: under the key's lock, so that one of several runs makes it.
-
-        ``fresh``: an interrupted try is not gone on from; a retry within the run has left a new one.
-        """
+    def _execute(self, call: Call, attempt: str) -> tuple[Artifact, bool]:
+        """The artifact, and whether it had to be made: under the key's lock, so that one of several runs makes it."""
 
         def waiting(holder: str) -> None:
             self.display.say(f"{call.label}: waiting for {holder}, which is making the same")
 
         name, key, store = call.stage.name, call.key, placed(self.store, self.site, call)
         with _space_faults(self.store.root), held(store.lock_file(name, key), waiting) as lock:
-            verdict = judge(self.store, self.site, call)
-            if verdict.hit and not forced:
+            verdict = judge(self.store, self.site, call, attempt)
+            if verdict.hit:
                 assert verdict.manifest
                 return store.artifact(verdict.manifest), False
             if verdict.damaged:
                 aside = store.set_aside(name, key)
                 self.display.say(f"{call.label}: {verdict.why}; moved aside to {aside} and made again")
-            if not forced and store.put_back(name, key) and (verdict := judge(self.store, self.site, call)).hit:
+            if not attempt and store.put_back(name, key) and (verdict := judge(self.store, self.site, call)).hit:
                 assert verdict.manifest
                 return store.artifact(verdict.manifest), False
             inputs = {f"{a.stage}/{a.key}": a.content for a in call.inputs}
-            out = store.partial(name, key, (inputs or {"": key}) if call.stage.resume else {}, fresh=fresh)
+            out = store.partial(name, key, (inputs or {"": key}) if call.stage.resume else {}, attempt)
             run_id = ""
             try:
                 with self._record:

@@ -9,11 +9,10 @@ from tasks.stage import Call
 
 @dataclass(frozen=True)
 class Handed:
-    """A stage for a worker elsewhere: forced or not, begun anew or gone on with, below MLflow's run ``record``."""
+    """A stage for a worker elsewhere, below MLflow's run ``record``; a forced one with the ``attempt`` to belong to."""
 
     call: Call
-    forced: bool
-    fresh: bool
+    attempt: str
     record: str
 
 

@@ -1,6 +1,7 @@
 """What was cut off is listed with the command that goes on, until somebody does; what is gone is ended everywhere."""
 
 import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from flows import records
 from flows.running import Request
-from flows.unfinished import sweep, unfinished
+from flows.unfinished import sweep, to_go_on_with, unfinished
 from infra.holders import identity
 from infra.mlflow_store import client
 from infra.site import Site
@@ -43,6 +44,48 @@ def test_cut_off_is_what_was_killed_and_what_says_running_though_its_process_is_
     record(dead, Request("failed"), "FAILED", 4, monkeypatch)
     commands = [found.command for found in unfinished(Site.named())]
     assert commands == ["repro run tiny --set 'a.b=1 2' --until train --site gpu", "repro run demo"]
+
+
+def test_what_was_forced_is_in_the_command(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(dead, Request("demo", "train", "score", ("clean", "shard"), ("a.b=1",), "gpu"), "RUNNING", 0, monkeypatch)
+    (left,) = unfinished(Site.named())
+    words = "--set a.b=1 --from train --force clean --force shard --until score --site gpu"
+    assert left.command == f"repro run demo {words}"
+
+
+def test_who_forces_goes_on_with_the_run_without_it_but_not_the_other_way_round(
+    dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(dead, Request("demo"), "KILLED", 0, monkeypatch)
+    record(dead, Request("demo", force=("train",)), "KILLED", 1, monkeypatch)
+    record(dead, Request("demo"), "FINISHED", 2, monkeypatch)
+    assert [found.command for found in unfinished(Site.named())] == ["repro run demo --force train"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "goes_on"),
+    [("RUNNING", "always"), ("KILLED", "always"), ("FAILED", "again"), ("FINISHED", "never")],
+)
+def test_only_the_very_same_request_goes_on_and_only_if_it_was_cut_off(
+    ended: str, goes_on: str, dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced = Request("demo", force=("train",), overrides=("a.b=1",))
+    record(dead, forced, "KILLED", 0, monkeypatch)
+    record(dead, forced, ended, 1, monkeypatch)
+
+    def found(request: Request, *, again: bool) -> bool:
+        return to_go_on_with(Site.named(), "demo", vars(request), again=again) is not None
+
+    assert found(forced, again=False) == (goes_on == "always")
+    assert found(forced, again=True) == (goes_on != "never")
+    for other in (
+        replace(forced, force=()),
+        replace(forced, from_stage="train"),
+        replace(forced, until="average"),
+        replace(forced, overrides=()),
+        replace(forced, site="gpu"),
+    ):
+        assert not found(other, again=True)
 
 
 @pytest.mark.parametrize("outcome", ["FINISHED", "FAILED", "RUNNING"])

@@ -31,9 +31,9 @@ class Machine:
         self.store.say = self.said.append
         self.folder = root
 
-    def begin(self, *, fresh: bool = False) -> dict[str, bytes]:
+    def begin(self, attempt: str = "") -> dict[str, bytes]:
         """Begin or go on; gives what there is to go on from."""
-        self.folder = self.store.partial("train", "k1", INPUTS, fresh=fresh)
+        self.folder = self.store.partial("train", "k1", INPUTS, attempt)
         return self.files()
 
     def files(self) -> dict[str, bytes]:
@@ -220,9 +220,21 @@ def test_a_bucket_that_does_not_answer_is_tried_again_later(s3: Server, here: Ma
     assert there.begin() == FIRST
 
 
-def test_a_fresh_start_and_the_end_leave_none(here: Machine, there: Machine) -> None:
+def test_another_machine_goes_on_in_the_same_attempt_only(here: Machine, there: Machine) -> None:
+    here.begin("first")
     here.sent(FIRST)
-    assert there.begin(fresh=True) == {}
+    assert there.begin("first") == FIRST
+    there.sent(SECOND)
+    assert here.begin() == FIRST | SECOND, "without an attempt, from anyone's"
+    here.sent({"last": b"30"})
+    assert there.begin("first") == FIRST | SECOND | {"last": b"30"}, "it is still that attempt"
+    assert there.begin("second") == {}
+    assert not here.store.bucket.list("train/k1")
+
+
+def test_a_new_attempt_and_the_end_leave_none(here: Machine, there: Machine) -> None:
+    here.sent(FIRST)
+    assert there.begin("new") == {}
     assert not here.store.bucket.list("train/k1")
     there.sent(SECOND)
     there.store.seal(there.folder, {**DESCRIPTION, "stage": "train", "key": "k1"})

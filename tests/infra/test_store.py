@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from sealing import FILES, sealed
+from sealing import DESCRIPTION, FILES, sealed
 
 from infra.store import MANIFEST, Store
 
@@ -104,7 +104,32 @@ def test_an_interrupted_try_is_gone_on_from_only_over_the_same_inputs(tmp_path: 
     (begun / "checkpoint").write_text("x")
     assert store.partial("train", "k1", {"shard/a": "c1"}) == begun
     assert (begun / "checkpoint").exists()
-    assert not list(store.partial("train", "k1", {"shard/a": "c1"}, fresh=True).iterdir())
-    (begun / "checkpoint").write_text("x")
     assert not list(store.partial("train", "k1", {"shard/a": "c2"}).iterdir())
     assert not begun.exists()
+
+
+def test_an_attempt_goes_on_only_from_its_own_try_and_is_named_in_what_it_made(tmp_path: Path) -> None:
+    store, inputs = Store(tmp_path), {"shard/a": "c1"}
+    begun = store.partial("train", "k1", inputs)
+
+    def left(attempt: str) -> bool:
+        """Whether another partial of ``attempt`` finds what was left, which is then there in any case."""
+        found = store.partial("train", "k1", inputs, attempt)
+        assert found == begun, "a job in a queue is known by its folder"
+        was_there = (found / "checkpoint").exists()
+        (found / "checkpoint").write_text("x")
+        return was_there
+
+    assert not left("")
+    assert [left("first"), left("first"), left("")] == [False, True, True]
+    assert left("first"), "whoever takes any leaves it to the attempt that began it"
+    assert [left("second"), left("first")] == [False, False]
+    store.seal(begun, {**DESCRIPTION, "stage": "train", "key": "k1"})
+    manifest = store.manifest("train", "k1")
+    assert manifest
+    assert manifest.made["attempt"] == "first"
+    assert not left(""), "a new try"
+    store.seal(begun, {**DESCRIPTION, "stage": "train", "key": "k1"})
+    manifest = store.manifest("train", "k1")
+    assert manifest
+    assert "attempt" not in manifest.made

@@ -234,6 +234,48 @@ def test_a_retry_of_a_forced_stage_goes_on_from_the_try_before(tmp_path: Path, m
         assert present.rows[-1].facts == {"tries": tries}, "each forced run starts anew, its retry does not"
 
 
+def test_a_forced_attempt_that_was_cut_off_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path)
+
+    def cut_off_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        tries = len(list(out.glob("try-*")))
+        (out / f"try-{tries}").write_text("x")
+        if tries == 0:
+            raise KeyboardInterrupt
+        (out / "n").write_text("9")
+        return {"tries": tries + 1}
+
+    monkeypatch.setattr(cut_off_once, "__signature__", inspect.signature(total.body), raising=False)
+    monkeypatch.setattr(total, "body", cut_off_once)
+    every = frozenset(ORDER)
+    for attempt in ("first", "second"):
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, forced=every, attempt=attempt)
+        assert plan(tmp_path, forced=every, attempt=attempt) == ["hit", "hit", "miss"]
+        assert plan(tmp_path, forced=every) == ["miss"] * 3
+        rows = run(tmp_path, forced=every, attempt=attempt)
+        assert states(rows) == ["cached", "cached", "completed"]
+        assert rows[-1].facts == {"tries": 2}, "each attempt begins anew, and goes on from its own try"
+        assert plan(tmp_path, forced=every, attempt=attempt) == ["hit"] * 3
+
+
+def test_who_forces_nothing_goes_on_from_a_forced_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        (out / "kept").write_text("x")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(cut_off, "__signature__", inspect.signature(total.body), raising=False)
+        patch.setattr(total, "body", cut_off)
+        run(tmp_path, forced=frozenset({"total"}), attempt="first")
+    rows = run(tmp_path)
+    assert (Path(rows[-1].path) / "kept").exists()
+    assert plan(tmp_path, forced=frozenset({"total"}), attempt="first") == ["hit"] * 3, "it was that attempt's work"
+    assert plan(tmp_path, forced=frozenset({"total"}), attempt="second") == ["hit", "hit", "miss"]
+
+
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(out: Path, number: Number) -> Facts:
         raise OSError(errno.ENOSPC, "No space left on device")
