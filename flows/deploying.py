@@ -12,16 +12,16 @@ from typing import Any, Literal
 
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
 from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
-from prefect.workers.process import ProcessWorker
 
 from infra.faults import BadConfiguration
+from infra.service.pools import TEMPLATE, TYPE
 
 Switch = Literal["on", "off", "as it is"]
 
@@ -41,18 +41,22 @@ def deploy(file: Path, names: Sequence[str], switch: Switch, say: Callable[[str]
     with get_client(sync_client=True) as client:
         # All pools, whatever is chosen: a run may hand a stage to another.
         for pool in dict.fromkeys(each["work_pool"]["name"] for each in told):
-            _have_pool(client, pool, say)
+            have_pool(client, pool, say)
         for each in chosen:
             _deploy(client, each, switch, say)
 
 
-def _have_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:
+def have_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:
+    """Make the pool, or lock the job variables of one that is there already."""
     try:
-        client.read_work_pool(name)
+        pool = client.read_work_pool(name)
     except ObjectNotFound:
-        template = ProcessWorker.get_default_base_job_template()
-        client.create_work_pool(WorkPoolCreate(name=name, type=ProcessWorker.type, base_job_template=template))
+        client.create_work_pool(WorkPoolCreate(name=name, type=TYPE, base_job_template=TEMPLATE))
         say(f"work pool {name} is made; a worker: prefect worker start --pool {name}")
+    else:
+        if pool.type == TYPE and pool.base_job_template != TEMPLATE:
+            client.update_work_pool(name, WorkPoolUpdate(base_job_template=TEMPLATE))
+            say(f"work pool {name}: flow runs can no longer override how its worker starts them")
 
 
 def _deploy(client: SyncPrefectClient, told: dict[str, Any], switch: Switch, say: Callable[[str], None]) -> None:

@@ -13,11 +13,19 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from infra.faults import JobFailed
 from infra.locks import held
 from infra.processes import SAFE_PATH, die_with_parent, end
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""This machine to itself, as a request's Host names it."""
+ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
+"""Origins whose pages may call a server, separated by commas."""
 START_SECONDS = 180.0
 """A fresh database takes 20 s on quiet cores."""
 POLL_SECONDS = 0.1
@@ -28,6 +36,22 @@ SETTINGS = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFEC
 """What Prefect itself sets for a server of this kind."""
 
 
+def serve(factory: str, host: str, port: int, level: str) -> tuple[str, ...]:
+    """The command that serves the application which ``module:function`` makes; ``level`` is the log's."""
+    where = ("--host", host, "--port", str(port), "--log-level", level)
+    package = ("--app-dir", str(Path(__file__).resolve().parents[1]))  # uvicorn's default is the working folder
+    return (sys.executable, "-m", "uvicorn", "--factory", factory, *package, *where, "--lifespan", "on")
+
+
+def application() -> "ASGIApp":
+    """Prefect's API for programs on this machine: no web page can reach it."""
+    from prefect.server.api.server import create_app
+
+    from infra.same_origin import SameOrigin
+
+    return SameOrigin(create_app(), LOOPBACK)
+
+
 @contextmanager
 def temporary_server(home: Path) -> Iterator[str]:
     """Serve the database under ``home`` on loopback; yields the address of the API. Raises JobFailed."""
@@ -35,19 +59,17 @@ def temporary_server(home: Path) -> Iterator[str]:
     log = home / "server.log"
     with log.open("ab") as output:
         port = _free_port()
-        words = ["uvicorn", "--factory", "prefect.server.api.server:create_app", "--host", "127.0.0.1"]
-        # uvicorn searches modules there first, by default in the working folder.
-        words += ["--app-dir", str(home.absolute())]
         # Two runs at once make the tables of a fresh database one after the other.
         with held(home / "start.lock", lambda _: None):
             server = subprocess.Popen(
-                [sys.executable, "-m", *words, "--port", str(port), "--log-level", "error", "--lifespan", "on"],
+                serve("infra.prefect_server:application", "127.0.0.1", port, "error"),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
-                env=os.environ | SAFE_PATH | SETTINGS,
+                # No page has this origin: Prefect's own default lets every page read what it answers.
+                env={**os.environ, **SAFE_PATH, **SETTINGS, ORIGINS: f"http://127.0.0.1:{port}"},
             )
             try:
                 _wait_for_health(server, f"http://127.0.0.1:{port}/api/health", log)

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.mlflow_store import patient, sqlite_uri
-from infra.prefect_server import LASTING
+from infra.prefect_server import LASTING, ORIGINS, serve
 from infra.processes import SAFE_PATH
 from infra.quiet import PATIENT, SILENT, prefect_database
 from infra.service import credentials, databases
 from infra.service.credentials import Credentials
 from infra.service.databases import Databases
 from infra.service.marks import mark
-from infra.service.settings import EVERYWHERE, Service
+from infra.service.prefect_app import allowed_origins, own_names
+from infra.service.settings import Service
 
 HOUSE = Path(__file__).resolve().parents[2]
 """Holds ``flows/deployment.py``, which a deployment names by its path: a checkout, or where it is installed."""
@@ -51,11 +52,11 @@ class Program:
 def programs(service: Service) -> tuple[Program, ...]:
     """Both servers and the workers, servers first."""
     at, python = service.addresses, sys.executable
-    prefect = ("prefect", "server", "start", "--host", service.host, "--port", str(service.prefect_port))
+    prefect = serve("infra.service.prefect_app:application", service.host, service.prefect_port, "warning")
     mlflow = ("mlflow", "server", "--host", service.host, "--port", str(service.mlflow_port))
     ui, alive = at.prefect.removesuffix("/api"), f"{at.prefect}/health"
     servers = (
-        Program("prefect", (python, "-m", *prefect), alive, ui),
+        Program("prefect", prefect, alive, ui),
         Program("mlflow", (python, "-m", *mlflow), f"{at.mlflow}/health", at.mlflow),
     )
     workers = []
@@ -138,9 +139,15 @@ def write_users_settings(service: Service) -> None:
 
 
 def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, str]) -> dict[str, str]:
-    made = {"PREFECT_API_URL": service.addresses.prefect, **LASTING, **prefect_database(service.place / "prefect")}
-    if not service.on_loopback:
-        made["PREFECT_UI_API_URL"] = outer.get("PREFECT_UI_API_URL") or "/api"  # whatever name a browser came by
+    api = service.addresses.prefect
+    made = {
+        "PREFECT_API_URL": api,
+        "PREFECT_UI_API_URL": outer.get("PREFECT_UI_API_URL") or "/api",  # whatever name a browser came by
+        ORIGINS: ",".join(allowed_origins(outer)) or api.removesuffix("/api"),
+        "PREFECT__SERVER_FINAL": "1",  # as `prefect server start` has it: 50 MB less
+        **LASTING,
+        **prefect_database(service.place / "prefect"),
+    }
     if outer.get(databases.VARIABLE):
         made["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = Databases(outer[databases.VARIABLE]).for_prefect
     if found:
@@ -159,7 +166,7 @@ def _mlflow(service: Service, found: Credentials | None, outer: Mapping[str, str
         "MLFLOW_WORKERS": outer.get("MLFLOW_WORKERS") or "1",
     }
     if not service.on_loopback:
-        names = _names(service)
+        names = own_names(service)
         hosts = [each for name in names for each in (name, f"{name}:*")]
         private = ["localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "10.*", "192.168.*", *_PRIVATE]
         origins = [f"http://{name}:{service.mlflow_port}" for name in names]
@@ -176,9 +183,3 @@ def _mlflow(service: Service, found: Credentials | None, outer: Mapping[str, str
 
 
 _PRIVATE = [f"172.{number}.*" for number in range(16, 32)]
-
-
-def _names(service: Service) -> list[str]:
-    """What this machine is called by others."""
-    own = [socket.gethostname(), socket.getfqdn()]
-    return list(dict.fromkeys([*own, *([] if service.host in EVERYWHERE else [service.host])]))

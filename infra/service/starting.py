@@ -13,6 +13,7 @@ from infra.locks import held
 from infra.service import addresses, databases, supervision
 from infra.service.credentials import configured
 from infra.service.databases import Databases
+from infra.service.prefect_app import allowed_hosts
 from infra.service.programs import write_users_settings
 from infra.service.settings import Service, read
 from infra.service.status import State, states
@@ -44,6 +45,7 @@ def check(service: Service, outer: Mapping[str, str]) -> None:
         raise BadConfiguration("credentials for MLflow need Flask-WTF: pip install 'mlflow[auth]'")
     if outer.get(databases.VARIABLE):
         Databases(outer[databases.VARIABLE])
+    allowed_hosts(service, outer)
 
 
 def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = False) -> Up:

@@ -1,4 +1,4 @@
-"""Servers and workers that answer at once: packages by the names ``prefect`` and ``mlflow`` that do nothing but that.
+"""Servers and workers that answer at once: packages by the names of the real programs that do nothing but that.
 
 Put before the real ones on the path of a service's children, so that its supervision can be tested in seconds.
 """
@@ -23,7 +23,7 @@ class Well(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
 here = pathlib.Path(os.environ["STAND_IN"])
-name = sys.argv[1] if sys.argv[1] == "worker" else {name!r}
+name = {name!r}
 print(name, "begins in", os.getcwd(), flush=True)
 if (here / f"{{name}}.fails").exists():
     sys.exit("there is no such thing")
@@ -36,8 +36,8 @@ http.server.HTTPServer(("127.0.0.1", int(port)), Well).serve_forever()
 
 def stand_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Let services that are started from now on have stand-ins, which look into ``folder`` whether they are to fail."""
-    for name in ("prefect", "mlflow"):
-        package = folder / "path" / name
+    for program, name in {"prefect": "worker", "uvicorn": "prefect", "mlflow": "mlflow"}.items():
+        package = folder / "path" / program
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / "__main__.py").write_text(SERVER.format(name=name))

@@ -9,7 +9,7 @@ from infra.executor import executor
 from infra.launch import Job
 from infra.launch.local import LocalLauncher
 from infra.prefect_server import temporary_server
-from infra.service.programs import environment
+from infra.service.programs import HOUSE, environment
 from infra.service.settings import Service
 
 NAMES = ("flows", "infra", "model", "random", "socket", "tasks", "torch", "uvicorn")
@@ -64,11 +64,10 @@ def test_so_does_a_pool_of_processes() -> None:
 def test_so_does_prefects_temporary_server(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path / "uvicorn.py").write_text(UVICORN)
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
-    home = tmp_path / "home"
-    with temporary_server(home):
+    with temporary_server(tmp_path / "home"):
         seen = (tmp_path / "seen").read_text()
     # uvicorn searches this folder before all others; without the option it is the working folder.
-    assert f'"--app-dir", "{home}"' in seen
+    assert f'"--app-dir", "{HOUSE}"' in seen
     assert str(Path.cwd()) not in seen
 
 

@@ -1,0 +1,64 @@
+"""Refuse what a web page of another origin makes a browser send to a server of this project.
+
+Input: an ASGI application, the host names that it answers to, foreign origins that may call it. Output: the application
+behind the checks. A program that is no browser sends neither ``Origin`` nor ``Sec-Fetch-Site`` and passes both.
+"""
+
+import ipaddress
+import re
+from collections.abc import Collection
+
+from starlette.datastructures import Headers
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class SameOrigin:
+    """An ASGI application for its own pages and for programs.
+
+    A Host that is not among ``hosts`` (``*.example.org`` stands for every name below it) gets status 400: a page whose
+    name was made to point here (DNS rebinding) has that name there. With ``any_address`` every IP address is accepted
+    as a Host, because a page can only have an address as its name if it was loaded from there. An Origin that is
+    neither the Host nor among ``origins`` gets status 403, whatever the method or the content type, and so does the
+    handshake of a websocket.
+    """
+
+    def __init__(
+        self, app: ASGIApp, hosts: Collection[str], origins: Collection[str] = (), any_address: bool = False
+    ) -> None:
+        self.app = app
+        self.named = TrustedHostMiddleware(app, [*hosts], www_redirect=False)
+        self.origins, self.any_address = frozenset(origin.lower() for origin in origins), any_address
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        if not self._is_own(scope.get("method", ""), host, headers):
+            await PlainTextResponse("Requests of other origins are refused", status_code=403)(scope, receive, send)
+        elif self.any_address and _is_address(host):
+            await self.app(scope, receive, send)
+        else:
+            await self.named(scope, receive, send)
+
+    def _is_own(self, method: str, host: str, headers: Headers) -> bool:
+        own = self.origins | {f"http://{host}", f"https://{host}"}  # https where a proxy encrypts
+        if origins := headers.getlist("origin"):
+            return all(origin.lower() in own for origin in origins)
+        if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
+            return True
+        # A link on another page may open a page of this server, but nothing may embed one or read from it.
+        opened = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        return opened and method in ("GET", "HEAD")
+
+
+def _is_address(host: str) -> bool:
+    literal = re.fullmatch(r"(?:\[([\da-f:.]+)\]|([\d.]+))(?::\d+)?", host)
+    try:
+        ipaddress.ip_address(literal[1] or literal[2] if literal else "")
+        return True
+    except ValueError:
+        return False
