@@ -36,6 +36,7 @@ lint: $(ENV)
 	@echo "Format and lint ..."
 	@$(RUN)/ruff format --check --quiet . || { echo "not formatted: run make format"; exit 1; }
 	@$(RUN)/ruff check --quiet .
+	@$(RUN)/deptry .
 
 types: $(ENV)
 	@echo "Types ..."

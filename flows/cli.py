@@ -11,6 +11,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError
 
+from flows import __version__
 from flows.commands.attention import attention
 from flows.commands.compare import compare
 from flows.commands.deploy import deploy
@@ -35,6 +36,7 @@ from infra.faults import BadConfiguration, Fault
 
 app = App(
     name="repro",
+    version=__version__,
     help="""Reproduce "Attention Is All You Need": one cached, retryable DAG from archives to a registered model.
 
     For example:

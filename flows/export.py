@@ -90,7 +90,7 @@ def export(trained: Trained, to: Target, quantization: Quantization, out: Path) 
         library = f"{error.name}".split(".")[0]
         if library not in ("ctranslate2", "transformers"):
             raise
-        raise BadConfiguration(f"{library} is not installed here: pip install 'repro[{to}]'") from error
+        raise BadConfiguration(f"{library} is not installed here: pip install -e '.[{to}]'") from error
     except Broken as error:
         raise BadData(f"{error}") from error
     except ValueError as error:

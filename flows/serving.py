@@ -197,7 +197,7 @@ def _exported(version: Version, site: Site, engine: Engine, decoding: Decoding, 
         from model.export.serving import Folder
     except ModuleNotFoundError as error:
         if wanted:
-            raise BadConfiguration("ctranslate2 is not installed here: pip install 'repro[ctranslate2]'") from error
+            raise BadConfiguration("ctranslate2 is not installed here: pip install -e '.[ctranslate2]'") from error
         return None
     device = "cuda" if site.device == "cuda" else "cpu"
     return Folder(place, site.threads_each, 1, device)

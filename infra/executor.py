@@ -84,7 +84,7 @@ def _dask(address: str) -> Iterator[Workers]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise BadConfiguration("site.dask needs the extra dask: pip install 'repro[dask]'") from error
+        raise BadConfiguration("site.dask needs the extra dask: pip install -e '.[dask]'") from error
     try:
         client = Client(address, timeout=DASK_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

@@ -60,5 +60,5 @@ def _identifier() -> Any:
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
-        raise BadConfiguration("the rule identified needs the extra: pip install 'repro[language-id]'") from error
+        raise BadConfiguration("the rule identified needs the extra: pip install -e '.[language-id]'") from error
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -11,7 +11,8 @@ from infra.faults import BadConfiguration
 from infra.quiet import server_configured, settle
 from infra.site import Site
 
-FILE = Path(__file__).resolve().parents[2] / "prefect.yaml"
+FILE = Path(__file__).resolve().parents[1] / "prefect.yaml"
+"""In a checkout a link to the file at its top, in an installed package a copy."""
 
 
 def deploy(

@@ -88,7 +88,7 @@ class Databases:
         try:
             import psycopg2
         except ImportError:
-            raise BadConfiguration("PostgreSQL needs psycopg2: pip install 'repro[postgresql]'") from None
+            raise BadConfiguration("PostgreSQL needs psycopg2: pip install -e '.[postgresql]'") from None
         refused = ""
         # Some database has to be named in order to ask for others: the one in the address need not exist.
         for name in dict.fromkeys((self.name, "postgres", "template1")):

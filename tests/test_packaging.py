@@ -1,0 +1,93 @@
+"""An installed wheel is as good as a checkout, and nothing that is told to be installed is somebody else's package."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from flows import __version__
+
+TOP = Path(__file__).resolve().parents[1]
+PACKAGES = ("flows", "tasks", "model", "infra")
+PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+DEVELOPMENT: list[str] = PROJECT["optional-dependencies"]["dev"][1:]  # the first one names the other extras
+BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+REPRO = [sys.executable, "-P", "-c", "from flows.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds what a wheel of this tree installs, and nothing of the tree."""
+    base = tmp_path_factory.mktemp("wheel")
+    source, site = base / "source", base / "site"
+    for package in PACKAGES:
+        # Links are kept as they are: in a built wheel they must be files.
+        shutil.copytree(TOP / package, source / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "prefect.yaml"):
+        shutil.copy(TOP / name, source)
+    done = subprocess.run([sys.executable, "-c", BUILD, str(base)], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = base.glob("*.whl")
+    assert wheel.name.startswith(f"{PROJECT['name'].replace('-', '_')}-{__version__}-")
+    zipfile.ZipFile(wheel).extractall(site)
+    return site
+
+
+def repro(site: Path, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """The command as the wheel has it, started in ``folder``."""
+    others = {"PREFECT_API_URL", "PREFECT_PROFILE"}
+    clean = {name: value for name, value in os.environ.items() if name not in others}
+    own = {"PYTHONPATH": str(site), "PREFECT_HOME": f"{folder}/prefect", "REPRO_ROOT": f"{folder}/root"}
+    return subprocess.run([*REPRO, *words], cwd=folder, env=clean | own, capture_output=True, text=True)
+
+
+def test_a_wheel_holds_every_file_of_the_packages(installed: Path) -> None:
+    found = [path for package in PACKAGES for path in (TOP / package).rglob("*") if path.is_file()]
+    names = {f"{path.relative_to(TOP)}" for path in found if "__pycache__" not in path.parts}
+    needed = {name for name in names if not name.startswith("infra/deploy/")}
+    assert {"flows/prefect.yaml", "infra/web/server.py"} < needed
+    assert not {name for name in needed if not (installed / name).is_file()}
+    assert (installed / "flows" / "prefect.yaml").read_text() == (TOP / "prefect.yaml").read_text()
+
+
+def test_deploy_works_from_a_wheel(installed: Path, tmp_path: Path) -> None:
+    """As far as it goes without a server: the deployments are found."""
+    done = repro(installed, tmp_path, "deploy")
+    assert done.returncode == 2
+    assert "no Prefect server to deploy to" in done.stderr
+
+
+def test_the_version_is_the_packages(installed: Path, tmp_path: Path) -> None:
+    done = repro(installed, tmp_path, "--version")
+    assert (done.returncode, done.stdout) == (0, f"{__version__}\n")
+    (metadata,) = installed.glob("*.dist-info/METADATA")
+    assert re.search(r"^Version: (.*)$", metadata.read_text(), re.MULTILINE)[1] == __version__  # type: ignore[index]
+
+
+def test_hints_name_extras_of_this_project_and_no_other_package() -> None:
+    assert PROJECT["name"] != "repro", "the index has a package of that name, which is not this one"
+    assert PROJECT["scripts"] == {"repro": "flows.cli:main"}
+    extras = PROJECT["optional-dependencies"]
+    hinted = set()
+    for path in [TOP / "README.md", *(each for name in PACKAGES for each in (TOP / name).rglob("*.py"))]:
+        text = path.read_text()
+        assert not re.search(r"\brepro\[", text), path
+        hinted |= set(re.findall(r"pip install -e '\.\[([\w{}-]+)\]'", text))
+    assert hinted - {"{to}"} <= set(extras)
+    assert {"ctranslate2", "dask", "language-id", "postgresql"} <= hinted
+
+
+def test_what_works_only_up_to_a_version_has_a_bound() -> None:
+    bounds = {re.split(r"[<>=!~]", each)[0]: each for each in PROJECT["dependencies"]}
+    for name in ("torch", "polars", "uvicorn"):
+        assert "<" in bounds[name], name
+    lines = (TOP / "constraints.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0].lower() for line in lines if "==" in line}
+    needed = {re.split(r"[<>=!~\[]", each)[0].lower() for each in PROJECT["dependencies"] + DEVELOPMENT}
+    assert needed <= pinned, "constraints.txt has a version of each"
