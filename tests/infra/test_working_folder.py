@@ -7,7 +7,9 @@ import pytest
 
 from infra.executor import executor
 from infra.launch import Job
+from infra.launch.kubernetes import KubernetesSettings, manifests
 from infra.launch.local import LocalLauncher
+from infra.launch.slurm import SlurmSettings, script
 from infra.prefect_server import temporary_server
 from infra.service.programs import HOUSE, environment
 from infra.service.settings import Service
@@ -73,3 +75,11 @@ def test_so_does_prefects_temporary_server(path: Path, tmp_path: Path, monkeypat
 
 def test_so_do_the_programs_of_a_service(tmp_path: Path) -> None:
     assert environment(Service(tmp_path), {})["PYTHONSAFEPATH"] == "1"
+
+
+def test_so_do_jobs_of_slurm_and_kubernetes(tmp_path: Path) -> None:
+    job = Job("model.train", {}, {}, tmp_path / "out", {}, ranks=2, distributed=True)
+    assert "\nexport PYTHONSAFEPATH=1\n" in script(job, SlurmSettings())
+    (batch,) = manifests(job, KubernetesSettings("image", "claim", tmp_path))
+    (container,) = batch["spec"]["template"]["spec"]["containers"]
+    assert {"name": "PYTHONSAFEPATH", "value": "1"} in container["env"]
