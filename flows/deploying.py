@@ -52,7 +52,7 @@ def have_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) 
         pool = client.read_work_pool(name)
     except ObjectNotFound:
         client.create_work_pool(WorkPoolCreate(name=name, type=TYPE, base_job_template=TEMPLATE))
-        say(f"work pool {name} is made; a worker: prefect worker start --pool {name}")
+        say(f"work pool {name} is made; a worker: PYTHONSAFEPATH=1 prefect worker start --pool {name}")
     else:
         if pool.type == TYPE and pool.base_job_template != TEMPLATE:
             client.update_work_pool(name, WorkPoolUpdate(base_job_template=TEMPLATE))
@@ -70,7 +70,6 @@ def _deploy(client: SyncPrefectClient, told: dict[str, Any], switch: Switch, say
         description=told["description"],
         tags=told["tags"],
         work_pool_name=told["work_pool"]["name"],
-        job_variables=told["work_pool"]["job_variables"],
         # By module: a worker on another machine has the project installed, wherever its files lie there.
         entrypoint_type=EntrypointType.MODULE_PATH,
     )

@@ -17,7 +17,7 @@ RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[postgr
 
 RUN useradd --create-home repro && mkdir /var/lib/repro && chown repro /var/lib/repro
 USER repro
-ENV REPRO_ROOT=/var/lib/repro/root REPRO_CACHE=/var/lib/repro/cache PREFECT_HOME=/var/lib/repro/prefect \
+ENV PYTHONSAFEPATH=1 REPRO_ROOT=/var/lib/repro/root REPRO_CACHE=/var/lib/repro/cache PREFECT_HOME=/var/lib/repro/prefect \
     PYTHONUNBUFFERED=1 DO_NOT_TRACK=true MLFLOW_DISABLE_TELEMETRY=true PREFECT_SERVER_ANALYTICS_ENABLED=false
 VOLUME /var/lib/repro
 EXPOSE 4200 5000
