@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks.filters import (
+from tasks.cleaning.filters import (
     Distinct,
     Empty,
     Filters,
@@ -46,9 +46,9 @@ CAREFUL = Filters(
 
 
 def own(folder: Path, filters: Filters, into: str) -> dict[str, Any]:
-    from infra.store import Artifact
-    from tasks.clean import clean
-    from tasks.corpora import Corpus, File, Part, Text
+    from infra.store.local import Artifact
+    from tasks.corpus.catalogue import Corpus, File, Part, Text
+    from tasks.stages.clean import clean
 
     files = [File(f"text.{side}", sha256="0" * 64) for side in ("source", "target")]
     corpus = Corpus("made-up", "en", "de", (Part("made-up", *(Text(file) for file in files)),))

@@ -16,9 +16,9 @@ import torch
 from benchmarks.contestants import Contestant, Setting
 from benchmarks.machine import spread
 from model.config import Model
-from model.flops import PEAKS, training_flops
-from model.presets import BASE, BIG
-from model.shards import Array, Shards
+from model.config.presets import BASE, BIG
+from model.data.shards import Array, Shards
+from model.training.flops import PEAKS, training_flops
 
 SIZES: dict[str, tuple[Model, int]] = {
     "toy": (Model(layers=1, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8), 64),

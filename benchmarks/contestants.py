@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from model.batches import Place, Plan
-from model.bpe import BOS, EOS, PAD
 from model.config import Model, Training
+from model.config.special_pieces import BOS, EOS, PAD
+from model.data.batches import Place, Plan
+from model.data.shards import Array, Shards
 from model.job import Job, Settings
-from model.ranks import Ranks
-from model.schedule import learning_rate
-from model.shards import Array, Shards
+from model.network.transformer import sinusoid
 from model.train import Trainer
-from model.transformer import sinusoid
+from model.training.distributed import Ranks
+from model.training.optimizer import learning_rate
 
 
 @dataclass(frozen=True)

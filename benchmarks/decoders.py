@@ -15,11 +15,11 @@ from typing import Any, Literal
 import torch
 
 from benchmarks.contestants import marian
-from model.bpe import EOS, PAD, SPECIALS, UNK
 from model.config import Decoding, Model
-from model.search import Wish, beam_search
-from model.transformer import Transformer
-from model.translator import SYMBOLS, CachedStep
+from model.config.special_pieces import EOS, PAD, SPECIALS, UNK
+from model.decoding.beam_search import Wish, beam_search
+from model.decoding.translator import SYMBOLS, CachedStep
+from model.network.transformer import Transformer
 
 ALPHA = 0.6
 Quantization = Literal["float32", "int8"]

@@ -68,8 +68,8 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
 
     from benchmarks.comparison import SIZES
     from benchmarks.decoders import PEERS, Decoder, Own, Setting, missing
-    from infra.origin import commit
-    from model.fields import require
+    from infra.tracking.provenance import commit
+    from model.config.keying import require
 
     require(chosen.size in SIZES, "--size", chosen.size, ", ".join(SIZES))
     for peer in chosen.peers:
@@ -130,7 +130,7 @@ def works(chosen: argparse.Namespace, vocabulary: int, seed: int) -> Iterator[An
 
     from benchmarks.decoders import Work, draw_sources
     from benchmarks.synthetic import LENGTHS
-    from model.translator import BATCH_PIECES, batches
+    from model.decoding.translator import BATCH_PIECES, batches
 
     if chosen.lengths == "fixed":
         for begin in range(0, chosen.sentences, chosen.batch):

@@ -59,7 +59,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
 def measure(arguments: Sequence[str]) -> dict[str, Any]:
     """The whole report."""
     chosen = options(arguments)
-    from infra.origin import commit
+    from infra.tracking.provenance import commit
 
     with tempfile.TemporaryDirectory(prefix="preparation-", dir=chosen.folder or None) as name:
         folder = Path(name)
@@ -142,8 +142,8 @@ def cpu_seconds() -> float:
 
 
 def learn(folder: Path) -> dict[str, Any]:
-    from infra.store import Artifact
-    from tasks.learn_bpe import Vocabulary, learn_bpe
+    from infra.store.local import Artifact
+    from tasks.stages.learn_bpe import Vocabulary, learn_bpe
 
     (folder / "learn_bpe").mkdir()
     corpus = Artifact("clean", "made-up", folder / "clean")
@@ -151,8 +151,8 @@ def learn(folder: Path) -> dict[str, Any]:
 
 
 def shards(folder: Path) -> dict[str, Any]:
-    from infra.store import Artifact
-    from tasks.shard import Sharding, shard
+    from infra.store.local import Artifact
+    from tasks.stages.shard import Sharding, shard
 
     (folder / "shard").mkdir()
     corpus, vocabulary = (Artifact(stage, "made-up", folder / stage) for stage in ("clean", "learn_bpe"))
@@ -163,8 +163,8 @@ def encode(folder: Path) -> dict[str, Any]:
     """Lines a CPU second of the project's way and of the library's; the ids are the same, or this fails."""
     import pyarrow.parquet as pq
 
-    from model.bpe import Pieces
-    from tasks.words import WordTable
+    from model.data.bpe import Pieces
+    from tasks.bpe.word_cache import WordTable
 
     tokenizer = Pieces.load(folder / "learn_bpe").source
     batch = next(pq.ParquetFile(folder / "clean" / "pairs.parquet").iter_batches(ENCODED_LINES, columns=["source"]))

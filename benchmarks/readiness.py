@@ -61,8 +61,8 @@ def measure(folder: Path) -> dict[str, float]:
     def lap(name: str) -> None:
         seconds[name] = time.perf_counter() - begun - sum(seconds.values())
 
-    from model.batches import Place, Plan, load
-    from model.shards import Shards
+    from model.data.batches import Place, Plan, load
+    from model.data.shards import Shards
 
     lap("imports")
     used = time.process_time()

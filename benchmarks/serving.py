@@ -77,7 +77,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def measure(arguments: Sequence[str]) -> dict[str, Any]:
     """The whole report. Raises RuntimeError where a server does not start or an answer is no translation."""
-    from infra.origin import commit
+    from infra.tracking.provenance import commit
 
     chosen = options(arguments)
     servers = {way: started(way, arguments) for way in WAYS}
@@ -149,8 +149,8 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
 
 def serve(chosen: argparse.Namespace) -> None:
     """Be the server, until SIGTERM."""
-    from flows.serving import chosen as versions
-    from flows.serving import loaded
+    from flows.inference.served_model import chosen as versions
+    from flows.inference.served_model import loaded
     from infra.site import Site
     from infra.web.app import application
     from infra.web.limits import Limits
@@ -178,13 +178,13 @@ def random_version(chosen: argparse.Namespace) -> Any:
     from tokenizers import AddedToken, Tokenizer
 
     from benchmarks.comparison import SIZES
-    from flows.serving import ServedVersion
-    from model.bpe import Pieces
+    from flows.inference.served_model import ServedVersion
     from model.config import Decoding
-    from model.sentences import splitter
-    from model.transformer import Transformer
-    from model.translator import Translator
-    from tasks.learn_bpe import Vocabulary, learn
+    from model.data.bpe import Pieces
+    from model.decoding.sentence_splitting import splitter
+    from model.decoding.translator import Translator
+    from model.network.transformer import Transformer
+    from tasks.stages.learn_bpe import Vocabulary, learn
 
     torch.set_num_threads(chosen.threads)
     torch.manual_seed(chosen.seed)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models
 
-from model.bpe import SPECIALS
+from model.config.special_pieces import SPECIALS
 
 BATCH_PAIRS = 50_000
 PAIRS_PER_SHARD = 500_000

@@ -97,10 +97,10 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     from benchmarks.comparison import SIZES, compare
     from benchmarks.contestants import PEERS, Contestant, Own, Setting, missing
     from benchmarks.synthetic import LENGTHS, write_corpus
-    from infra.origin import commit
-    from model.batches import POOL_BATCHES
+    from infra.tracking.provenance import commit
     from model.config import Training
-    from model.fields import require
+    from model.config.keying import require
+    from model.data.batches import POOL_BATCHES
 
     require(chosen.size in SIZES, "--size", chosen.size, ", ".join(SIZES))
     for peer in chosen.peers:

@@ -1,3 +1,3 @@
-"""The story: order, runs as values, the command line."""
+"""What is run and how: the DAG, runs as values, the command line, Prefect flows. May import the other packages."""
 
 __version__ = "0.1.0"

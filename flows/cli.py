@@ -29,10 +29,10 @@ from flows.commands.translate import translate
 from flows.commands.unfinished import unfinished
 from flows.commands.up import up
 from flows.commands.verify import verify
-from flows.display import say
-from flows.running import StageFailed
-from infra import interrupts
-from infra.faults import BadConfiguration, Fault
+from flows.runner.run import StageFailed
+from flows.views.terminal import say
+from infra.errors import BadConfiguration, Fault
+from infra.processes import signals
 
 app = App(
     name="repro",
@@ -90,7 +90,7 @@ def main() -> None:
 
 def _guarded(command: Callable[[], Any], debug: bool, goes_on: bool) -> int:
     # What has to be ended in order (jobs, a server) is ended by the exception on its way out.
-    interrupts.watch()
+    signals.watch()
     try:
         command()
         return 0

@@ -1,22 +1,22 @@
-"""The whole story on one screen. Called under an engine (``tasks.stage.engine``): planned, or run."""
+"""The whole story on one screen. Called under an engine (``tasks.engine.stage.engine``): planned, or run."""
 
 from typing import Literal, get_args
 
-from flows.paper_rows import row_of
 from flows.runs import Run
-from flows.start import Start
-from tasks.average import average
-from tasks.clean import clean
-from tasks.corpora import files
-from tasks.download import AT_ONCE, download
-from tasks.learn_bpe import learn_bpe
-from tasks.prepare_sets import prepare_sets
-from tasks.register import register
-from tasks.report import report
-from tasks.score import score
-from tasks.shard import EVERYTHING, shard
-from tasks.train import train
-from tasks.translate import translate
+from flows.runs.initial_weights import Start
+from flows.runs.paper_rows import row_of
+from tasks.corpus.catalogue import files
+from tasks.stages.average import average
+from tasks.stages.clean import clean
+from tasks.stages.download import AT_ONCE, download
+from tasks.stages.learn_bpe import learn_bpe
+from tasks.stages.prepare_sets import prepare_sets
+from tasks.stages.register import register
+from tasks.stages.report import report
+from tasks.stages.score import score
+from tasks.stages.shard import EVERYTHING, shard
+from tasks.stages.train import train
+from tasks.stages.translate import translate
 
 StageName = Literal[
     "download",

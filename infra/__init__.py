@@ -1,1 +1,1 @@
-"""The outside world: storage, tracking, launching; knows nothing of translation."""
+"""The outside world: storage, tracking, processes, servers, launchers. Knows nothing of translation."""

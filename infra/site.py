@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from infra.bucket import checked
-from infra.executor import Workers, executor
-from infra.faults import BadConfiguration
-from infra.gpus import visible
-from infra.mlflow_store import sqlite_uri
-from infra.service import addresses
-from infra.service.addresses import on_loopback
+from infra.errors import BadConfiguration
+from infra.processes.gpu_locks import visible
+from infra.processes.workers import Workers, executor
+from infra.servers import addresses
+from infra.servers.addresses import on_loopback
+from infra.servers.sqlite_addresses import sqlite_uri
+from infra.store.local import Store
+from infra.store.s3 import Mirrored
+from infra.store.s3_client import Bucket, checked
 
 Compile = Literal["auto", "always", "never"]
 Launching = Literal["local", "slurm", "kubernetes"]
@@ -179,3 +181,8 @@ def _word(variable: str, otherwise: Word, allowed: Any) -> Word:
     if value not in words:
         raise BadConfiguration(f"{variable} is {value!r}, allowed is {', '.join(get_args(allowed))}")
     return words[value]
+
+
+def store_at(site: Site) -> Store:
+    """The store of a site."""
+    return Mirrored(site.root, Bucket(site.remote), site.cache_bytes) if site.remote else Store(site.root)

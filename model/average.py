@@ -16,10 +16,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from model.checkpoint import BEST, SHAPE, WEIGHTS, best_of, load_tensors, save_tensors
-from model.config import Averaging, from_json
-from model.endings import BadData
-from model.job import Facts, Job, main
+from .config import Averaging, from_json
+from .errors import BadData
+from .job import Facts, Job, main
+from .network.weights import SHAPE, WEIGHTS, load_tensors, save_tensors
+from .training.checkpoint import BEST, best_of
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:

@@ -24,8 +24,8 @@ from typing import Any, Literal, TextIO
 
 import torch
 
-from model.endings import BadConfiguration, BadData, Diverged, Ending, Preempted, Reason
-from model.fields import require
+from .config.keying import require
+from .errors import BadConfiguration, BadData, Diverged, Ending, Preempted, Reason
 
 __all__ = [
     "BadConfiguration",

@@ -7,7 +7,7 @@
 
 Started again over the same folder with as many ranks it goes on from the newest whole checkpoint, to the very same
 weights: which pairs and which random numbers make an update is a function of seed, update and rank. What another number
-of ranks promises, ``model.ranks`` says. It knows nothing of text.
+of ranks promises, ``model.training.distributed`` says. It knows nothing of text.
 """
 
 import math
@@ -22,26 +22,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from model.ahead import read_ahead
-from model.batches import Place, Plan, Update, check_lengths
-from model.bpe import Pieces
-from model.build import build
-from model.checkpoint import SHAPE, Checkpoints, Position, load_weights, save_shape
-from model.config import Model, Training, check_together, from_json
-from model.endings import Diverged, Preempted
-from model.flops import PEAKS, training_flops
-from model.job import Facts, Job, StopSignal, is_lack_of_memory, main
-from model.memory import too_large
-from model.meters import Meters, device_name, mfu
-from model.objective import Objective
-from model.optimizer import optimizer_of
-from model.precision import settle_precision
-from model.progress import Losses, Progress, facts_of
-from model.ranks import Ranks
-from model.schedule import learning_rate
-from model.shards import Array, Shards
-from model.stopping import is_over, judged
-from model.validation import Validation
+from .config import Model, Training, check_together, from_json
+from .data.batches import Place, Plan, Update, check_lengths, too_large
+from .data.bpe import Pieces
+from .data.prefetch import read_ahead
+from .data.shards import Array, Shards
+from .errors import Diverged, Preempted
+from .job import Facts, Job, StopSignal, is_lack_of_memory, main
+from .network.weights import SHAPE, build, load_weights, save_shape
+from .training.checkpoint import Checkpoints
+from .training.distributed import Ranks
+from .training.flops import PEAKS, training_flops
+from .training.hardware import Meters, device_name, mfu
+from .training.loss import Objective
+from .training.metrics import Losses, Progress, facts_of
+from .training.optimizer import learning_rate, optimizer_of
+from .training.position import Position, is_over, judged
+from .training.precision import settle_precision
+from .training.validation import Validation
 
 SAVING_SHARE = 100
 """A checkpoint that averaging will not read comes no sooner than this many times as long as the last one took."""

@@ -21,14 +21,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model.bpe import Pieces
-from model.checkpoint import load_model
-from model.config import Decoding, from_json
-from model.endings import BadData, Preempted
-from model.job import Facts, Job, Metrics, StopSignal, main
-from model.search import Hypothesis
-from model.shards import Shards
-from model.translator import Translator
+from .config import Decoding, from_json
+from .data.bpe import Pieces
+from .data.shards import Shards
+from .decoding.beam_search import Hypothesis
+from .decoding.translator import Translator
+from .errors import BadData, Preempted
+from .job import Facts, Job, Metrics, StopSignal, main
+from .network.weights import load_model
 
 EXAMPLES = 4
 MODERATE = range(6, 25)

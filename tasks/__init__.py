@@ -1,1 +1,2 @@
-"""The rooms: one file per stage, and what makes a function a stage."""
+"""The pipeline's stages, the engine that caches them, and what they need. Imports ``infra`` and, of ``model``, no
+torch."""

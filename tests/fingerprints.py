@@ -1,8 +1,9 @@
 """Fingerprints of the code that decides each stage's result: the version guard's memory.
 
 A stage's key holds its ``version``, which is bumped by hand. This says when a hand is needed: it hashes the syntax
-(no comments, no docstrings) of the stage's module, of what it imports from ``tasks`` and ``model``, and of the job it
-launches. What moves and keeps artifacts (``infra``, the stage machinery) does not decide what is in them.
+(no comments, no docstrings) of the stage's module, of what it imports from ``tasks`` and ``model``, relative imports
+too, and of the job it launches. What moves and keeps artifacts (``infra``, ``tasks.engine``) does not decide what is in
+them.
 
     python tests/fingerprints.py            which stages changed
     python tests/fingerprints.py --accept   record the present code: results stay the same, or ``version`` was bumped
@@ -20,8 +21,8 @@ from typing import Any
 
 HOUSE = Path(__file__).resolve().parents[1]
 RECORD = Path(__file__).with_name("fingerprints.json")
-MACHINERY = {"tasks.stage", "tasks.execution", "tasks.orchestration", "tasks.identity", "tasks"}
-LAUNCHED = re.compile(r"^model\.[a-z_]+$")
+MACHINERY = "tasks.engine"
+LAUNCHED = re.compile(r"^model(\.[a-z_0-9]+)+$")
 
 
 def fingerprints() -> dict[str, dict[str, Any]]:
@@ -30,8 +31,8 @@ def fingerprints() -> dict[str, dict[str, Any]]:
     stages = importlib.import_module("flows.reproduce").STAGES
     found = {}
     for name in stages:
-        stage = getattr(importlib.import_module(f"tasks.{name}"), name)
-        modules = sorted(reached(f"tasks.{name}", frozenset()))
+        stage = getattr(importlib.import_module(f"tasks.stages.{name}"), name)
+        modules = sorted(reached(f"tasks.stages.{name}", frozenset()))
         digest = hashlib.sha256("\n".join(f"{module} {code_of(module)}" for module in modules).encode()).hexdigest()
         found[name] = {"version": stage.version, "code": digest[:16], "modules": modules}
     return found
@@ -39,14 +40,17 @@ def fingerprints() -> dict[str, dict[str, Any]]:
 
 def reached(module: str, seen: frozenset[str]) -> frozenset[str]:
     """The repository's modules that ``module`` is made of, imports and launched jobs followed."""
-    if module in seen or module in MACHINERY or not path_of(module):
+    if module in seen or module == MACHINERY or module.startswith(f"{MACHINERY}.") or not (path := path_of(module)):
         return seen
     seen = seen | {module}
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(syntax(module)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *(node.module.split(".") if node.module else [])])
+            names = [source, *(f"{source}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and LAUNCHED.match(node.value):
             names = [node.value]
         else:
@@ -58,6 +62,7 @@ def reached(module: str, seen: frozenset[str]) -> frozenset[str]:
 
 
 def path_of(module: str) -> Path | None:
+    """The module's file; none for a package at the top, and for what is no module."""
     place = HOUSE / module.replace(".", "/")
     package = place / "__init__.py" if "." in module else place
     return next((path for path in (place.with_suffix(".py"), package) if path.is_file()), None)
@@ -78,7 +83,10 @@ def syntax(module: str) -> ast.Module:
 
 @cache
 def code_of(module: str) -> str:
-    extra = "".join(p.read_text() for p in sorted((HOUSE / "tasks").glob(f"{module.split('.')[-1]}.html")))
+    path = path_of(module)
+    assert path
+    page = path.with_suffix(".html")
+    extra = page.read_text() if page.is_file() else ""
     return hashlib.sha256((ast.dump(syntax(module)) + extra).encode()).hexdigest()
 
 

@@ -1,109 +1,309 @@
-"""The house keeps its shape: imports go one way, files stay small, heavy libraries are loaded late."""
+"""The structure of the code: which package imports which, no cycles, small files, heavy libraries loaded late.
+
+Imports are resolved to modules of this repository, relative ones too, and every table must be exact: an import that is
+allowed but no longer used fails as well.
+"""
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-HOUSE = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("flows", "tasks", "model", "infra")
-STANDARD = sys.stdlib_module_names
+SIBLINGS = {"flows": {"tasks", "infra", "model"}, "tasks": {"infra", "model"}, "model": set(), "infra": set()}
 NODE = {"torch", "numpy", "pyarrow", "tokenizers", "safetensors"}
+"""The libraries of a bare GPU node, which is all that ``model`` needs there."""
 OTHERS = {
-    "model.pyfunc": {"mlflow", "pandas"},
-    "model.sentences": {"sentencex"},
+    "model.export.mlflow_model": {"mlflow", "pandas"},
+    "model.decoding.sentence_splitting": {"sentencex"},
     "model.export.ctranslate2": {"ctranslate2"},
-    "model.export.serving": {"ctranslate2"},
+    "model.export.ctranslate2_runtime": {"ctranslate2"},
     "model.export.huggingface": {"transformers"},
 }
-"""Modules that no node needs, and the libraries that each of them alone may know besides."""
+"""Modules that no node needs, and the libraries that each of them alone may import besides."""
+EXECUTED = {"model.export.mlflow_model"}
+"""MLflow executes this file by its path, outside any package: its imports cannot be relative."""
+ALONE = "model.export.ctranslate2_runtime"
+"""Is copied into an exported folder, where nothing else of the project is."""
 TORCH_FREE = {
+    "model",
+    "model.errors",
     "model.config",
-    "model.fields",
-    "model.bpe",
-    "model.shards",
-    "model.endings",
-    "model.presets",
-    "model.flops",
-    "model.parameters",
+    "model.config.keying",
+    "model.config.parameter_count",
+    "model.config.presets",
+    "model.config.special_pieces",
+    "model.data",
+    "model.data.bpe",
+    "model.data.shards",
+    "model.training",
+    "model.training.flops",
 }
-PREFECT = {
-    "tasks.orchestration",
-    "flows.deployment",
-    "flows.deploying",
-    "flows.going",
-    "flows.handing_over",
-    "flows.notifying",
+"""What ``tasks`` may import of ``model``; none of it loads torch, directly or not."""
+PREFECT = {"tasks.engine.prefect_runner", "flows.orchestration"}
+MATPLOTLIB = {"tasks.evaluation.plots"}
+
+ALLOWED: dict[str, dict[str, set[str]]] = {
+    "flows": {
+        "flows.cli": {"flows.commands", "flows.runner", "flows.views"},
+        "flows.commands": {
+            "flows.inference",
+            "flows.inspection",
+            "flows.orchestration",
+            "flows.runner",
+            "flows.runs",
+            "flows.views",
+        },
+        "flows.inference": {"flows.runner", "flows.views"},
+        "flows.inspection": {"flows.runner", "flows.runs"},
+        "flows.orchestration": {"flows.reproduce", "flows.runner", "flows.runs", "flows.views"},
+        "flows.reproduce": {"flows.runs"},
+        "flows.runner": {"flows.reproduce", "flows.runs"},
+        "flows.views": {"flows.runner"},
+    },
+    "tasks": {
+        "tasks.bpe": {"tasks.cleaning", "tasks.engine"},
+        "tasks.stages": {
+            "tasks.bpe",
+            "tasks.cleaning",
+            "tasks.corpus",
+            "tasks.demo",
+            "tasks.engine",
+            "tasks.evaluation",
+        },
+        "tasks.tracing": {"tasks.cleaning", "tasks.corpus", "tasks.stages"},
+    },
+    "model": {
+        "model.average": {"model.config", "model.errors", "model.job", "model.network", "model.training"},
+        "model.data": {"model.config", "model.errors", "model.network"},
+        "model.decoding": {"model.config", "model.data", "model.job", "model.network"},
+        "model.export": {"model.config", "model.data", "model.decoding", "model.network"},
+        "model.job": {"model.config", "model.errors"},
+        "model.network": {"model.config", "model.errors"},
+        "model.train": {"model.config", "model.data", "model.errors", "model.job", "model.network", "model.training"},
+        "model.training": {
+            "model.config",
+            "model.data",
+            "model.decoding",
+            "model.errors",
+            "model.job",
+            "model.network",
+        },
+        "model.translate": {
+            "model.config",
+            "model.data",
+            "model.decoding",
+            "model.errors",
+            "model.job",
+            "model.network",
+        },
+    },
+    "infra": {
+        "infra.launch": {"infra.errors", "infra.processes"},
+        "infra.processes": {"infra.errors"},
+        "infra.servers": {"infra.errors", "infra.processes"},
+        "infra.service": {"infra.errors", "infra.processes", "infra.servers", "infra.tracking"},
+        "infra.site": {"infra.errors", "infra.processes", "infra.servers", "infra.store"},
+        "infra.store": {"infra.errors", "infra.processes"},
+        "infra.tracking": {"infra.errors", "infra.processes", "infra.servers"},
+        "infra.web": {"infra.errors"},
+    },
 }
+"""Imports between the units of each package, lazy ones included. A unit is a sub-package or a module at the top."""
+
+LAZY = "flows.reproduce", "flows.cli"
+HEAVY = ("torch", "prefect", "mlflow", "matplotlib")
 MOST_LINES = 400
+MOST_DOCSTRING_LINES = 8
 EMPTY_WORDS = {"utils", "util", "helpers", "common", "manager", "misc"}
 
 
-def sources() -> list[Path]:
-    return [path for package in PACKAGES for path in sorted((HOUSE / package).rglob("*.py"))]
+def sources() -> dict[str, Path]:
+    """Every module of the four packages, by its name."""
+    return {module_name(path): path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))}
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(HOUSE).with_suffix("").parts
+    parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def syntax(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path, *, top_only: bool = False) -> Iterator[str]:
-    tree = ast.parse(path.read_text())
-    for node in tree.body if top_only else ast.walk(tree):
+    """What a module imports, absolute: for ``from ..config import Model`` both ``model.config`` and
+    ``model.config.Model``. With ``top_only`` what its execution imports, so not what functions import."""
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package.pop()
+    for node in _executed(syntax(path)) if top_only else ast.walk(syntax(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *(node.module.split(".") if node.module else [])])
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def roots(path: Path, *, top_only: bool = False) -> set[str]:
-    return {name.split(".")[0] for name in imports(path, top_only=top_only)}
+def _executed(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from _executed(child)
 
 
-@pytest.mark.parametrize("path", sources(), ids=module_name)
-def test_imports_go_one_way(path: Path) -> None:
-    package, name = path.relative_to(HOUSE).parts[0], module_name(path)
-    siblings = roots(path) & set(PACKAGES) - {package}
+def libraries(path: Path, *, top_only: bool = False) -> set[str]:
+    roots = {name.split(".")[0] for name in imports(path, top_only=top_only)}
+    return roots - sys.stdlib_module_names - set(PACKAGES)
+
+
+@cache
+def graph(*, top_only: bool = False) -> dict[str, set[str]]:
+    """For each module those of the project that it imports by name."""
+    known = sources()
+    return {
+        module: {name for name in imports(path, top_only=top_only) if name in known} - {module}
+        for module, path in known.items()
+    }
+
+
+def unit(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def between_units(modules: Mapping[str, Iterable[str]], package: str) -> dict[str, set[str]]:
+    """Imports within a package, between its units."""
+    found: dict[str, set[str]] = {}
+    for module, others in modules.items():
+        inside = {unit(o) for o in others if o.startswith(f"{package}.")} - {unit(module)}
+        if module.startswith(f"{package}.") and inside:
+            found.setdefault(unit(module), set()).update(inside)
+    return found
+
+
+def cycle(edges: Mapping[str, Iterable[str]]) -> list[str]:
+    """Some cycle, from a node back to it; empty where there is none."""
+    state: dict[str, str] = {}
+
+    def visit(node: str, path: list[str]) -> list[str]:
+        state[node] = "open"
+        for other in sorted(edges.get(node, ())):
+            if state.get(other) == "open":
+                return [*path[path.index(other) :], other]
+            if other not in state and (found := visit(other, [*path, other])):
+                return found
+        state[node] = "done"
+        return []
+
+    return next((found for node in sorted(edges) if node not in state and (found := visit(node, [node]))), [])
+
+
+def reached(edges: Mapping[str, Iterable[str]], module: str) -> set[str]:
+    """The module and all that its execution imports: parents of what it names too."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        if (name := waiting.pop()) in found:
+            continue
+        found.add(name)
+        parts = name.split(".")
+        waiting += [*edges.get(name, ()), *(".".join(parts[:n]) for n in range(1, len(parts)))]
+    return found
+
+
+SOURCES = sources()
+each_module = pytest.mark.parametrize(("module", "path"), SOURCES.items(), ids=SOURCES)
+
+
+@each_module
+def test_packages_import_one_way(module: str, path: Path) -> None:
+    package = module.split(".")[0]
+    roots = {name.split(".")[0] for name in imports(path)}
+    assert roots & set(PACKAGES) - {package} <= SIBLINGS[package]
     if package == "model":
-        outside = roots(path) - STANDARD - NODE - {"model"}
-        assert outside <= OTHERS.get(name, set())
-        if name in TORCH_FREE:
-            assert "torch" not in roots(path)
-    if name == "model.export.serving":
-        assert roots(path) - STANDARD == {"ctranslate2", "tokenizers"}, "it goes with a model's folder, alone"
-    if package != "flows" and not name.startswith("model.export"):
-        assert not any(other.startswith("model.export") for other in imports(path))
-    if package == "infra":
-        assert not siblings
-    if package == "tasks":
-        assert siblings <= {"infra", "model"}
-        of_model = {n for n in imports(path) if n.startswith("model.") and n.count(".") == 1}
+        assert libraries(path) <= NODE | OTHERS.get(module, set())
+    elif package == "tasks":
+        of_model = {name for name in imports(path) if name.split(".")[0] == "model"} & SOURCES.keys()
         assert of_model <= TORCH_FREE
-        assert "torch" not in roots(path)
-        if name not in PREFECT:
-            assert "prefect" not in roots(path)
+        assert "torch" not in libraries(path)
     if package == "flows":
-        assert not {"torch", "mlflow"} & roots(path, top_only=True)
-        if name not in PREFECT:
-            assert "prefect" not in roots(path)
+        assert not {"torch", "mlflow"} & libraries(path, top_only=True)
+    if package in ("flows", "tasks") and unit(module) not in PREFECT and module not in PREFECT:
+        assert "prefect" not in libraries(path)
+    if module not in MATPLOTLIB:
+        assert "matplotlib" not in libraries(path)
+    if not module.startswith(("flows.", "model.export")):
+        assert not any(name.startswith("model.export") for name in imports(path))
 
 
-@pytest.mark.parametrize("path", sources(), ids=module_name)
-def test_files_hold_one_idea(path: Path) -> None:
+@each_module
+def test_model_can_be_packaged_under_another_name(module: str, path: Path) -> None:
+    absolute = [n.module for n in ast.walk(syntax(path)) if isinstance(n, ast.ImportFrom) and not n.level]
+    plain = [a.name for n in ast.walk(syntax(path)) if isinstance(n, ast.Import) for a in n.names]
+    if module.split(".")[0] == "model" and module not in EXECUTED:
+        assert "model" not in {f"{name}".split(".")[0] for name in (*absolute, *plain)}
+    elif module.split(".")[0] != "model":
+        assert not [n for n in ast.walk(syntax(path)) if isinstance(n, ast.ImportFrom) and n.level], "absolute, here"
+
+
+def test_what_goes_with_an_exported_folder_needs_nothing_of_the_project() -> None:
+    path = SOURCES[ALONE]
+    roots = {name.split(".")[0] for name in imports(path)}
+    assert roots - set(sys.stdlib_module_names) == {"ctranslate2", "tokenizers"}
+
+
+def test_only_model_loads_torch() -> None:
+    edges = graph(top_only=True)
+    assert SOURCES.keys() >= TORCH_FREE, "a module of the list is gone"
+    for module in (*TORCH_FREE, *(name for name in SOURCES if name.split(".")[0] != "model")):
+        loaded = (SOURCES[name] for name in reached(edges, module) if name in SOURCES)
+        found = [f"{path}" for path in loaded if "torch" in libraries(path, top_only=True)]
+        assert not found, f"{module} loads torch by {found}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_sub_packages_import_by_the_table(package: str) -> None:
+    assert between_units(graph(), package) == ALLOWED[package]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_cycle_between_sub_packages(package: str) -> None:
+    assert not cycle(between_units(graph(), package))
+
+
+def test_no_cycle_between_modules() -> None:
+    assert not cycle(graph())
+
+
+@each_module
+def test_files_hold_one_idea(module: str, path: Path) -> None:
     lines = path.read_text().count("\n")
     assert lines <= MOST_LINES, f"{lines} lines: two ideas?"
-    assert path.stem not in EMPTY_WORDS
-    assert ast.get_docstring(ast.parse(path.read_text())), "a module says what comes in, what goes out"
+    assert not EMPTY_WORDS & {*module.split(".")}
+    docstring = ast.get_docstring(syntax(path))
+    assert docstring, "a module says what it does"
+    if path.name == "__init__.py":
+        assert len(docstring.splitlines()) <= MOST_DOCSTRING_LINES
 
 
-def test_the_story_loads_no_heavy_library() -> None:
-    check = (
-        "import sys, flows.cli; print([m for m in ('torch', 'prefect', 'mlflow', 'matplotlib') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=HOUSE)
+def test_every_folder_is_a_package() -> None:
+    folders = {path.parent for path in SOURCES.values()}
+    assert not [folder for folder in folders if not (folder / "__init__.py").exists()]
+
+
+@pytest.mark.parametrize("module", LAZY)
+def test_heavy_libraries_are_loaded_late(module: str) -> None:
+    check = f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

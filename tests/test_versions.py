@@ -15,10 +15,22 @@ def test_stages_are_as_recorded() -> None:
 
 def test_the_guard_follows_imports_and_launched_jobs_only() -> None:
     modules = fingerprints.fingerprints()["train"]["modules"]
-    assert {"tasks.train", "model.train", "model.transformer", "model.config"} <= set(modules)
-    assert not {"tasks.stage", "tasks.clean", "model.average"} & set(modules)
+    assert {"tasks.stages.train", "model.train", "model.network.transformer", "model.config"} <= set(modules)
+    assert not {"tasks.stages.clean", "model.average"} & set(modules)
+    assert not [module for module in modules if module.startswith(("infra", "tasks.engine"))]
+
+
+def test_the_guard_follows_relative_imports() -> None:
+    assert {"model.config", "model.config.keying"} <= fingerprints.reached("model.network.linear", frozenset()) | (
+        fingerprints.reached("model.training.loss", frozenset())
+    )
+    assert "model.data.batches" in fingerprints.reached("model.training.validation", frozenset())
+
+
+def test_a_page_beside_a_module_counts() -> None:
+    assert fingerprints.path_of("tasks.stages.report").with_suffix(".html").is_file()
 
 
 def test_comments_and_docstrings_do_not_count() -> None:
-    tree = fingerprints.syntax("tasks.train")
+    tree = fingerprints.syntax("tasks.stages.train")
     assert "Train a Transformer" not in ast.dump(tree)

@@ -1,1 +1,5 @@
-"""The words of ``repro``, a file each, which ``flows.cli`` puts together: results to stdout, all else to stderr."""
+"""The commands of ``repro``, one file each; ``flows.cli`` puts them together.
+
+In: arguments and options. Out: results on stdout, everything else on stderr, an exit code. A command parses and prints;
+the work is done by the other sub-packages, which it imports when it runs.
+"""

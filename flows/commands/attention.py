@@ -5,9 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.display import say
-from infra.faults import BadConfiguration
-from infra.quiet import settle
+from flows.views.terminal import say
+from infra.errors import BadConfiguration
+from infra.servers.environment import settle
 from infra.site import Site
 
 
@@ -29,8 +29,8 @@ def attention(
     settle(site.root)
     if out.is_dir() or not out.parent.is_dir():
         raise BadConfiguration(f"the picture {out} cannot be written: {out.parent} must be a folder, {out} none")
-    from flows.serving import chosen, loaded
-    from tasks.plots import DARK, LIGHT, attention_heads
+    from flows.inference.served_model import chosen, loaded
+    from tasks.evaluation.plots import DARK, LIGHT, attention_heads
 
     [version] = chosen([model], site)
     served = loaded(version, site, "own", Path())

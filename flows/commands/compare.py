@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.words import AsJson
-from flows.display import comparison_table, console
-from infra.quiet import settle
+from flows.commands.options import AsJson
+from flows.views.terminal import comparison_table, console
+from infra.servers.environment import settle
 from infra.site import Site
 
 
@@ -24,8 +24,8 @@ def compare(
 
     Example: repro compare demo/1 demo@candidate --html compared.html
     """
-    from flows.compare import compare_systems, system_of
-    from tasks.comparison import page
+    from flows.inspection.compare import compare_systems, system_of
+    from tasks.evaluation.compare import page
 
     site = Site.named()
     settle(site.root)

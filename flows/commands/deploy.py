@@ -6,9 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.display import say
-from infra.faults import BadConfiguration
-from infra.quiet import server_configured, settle
+from flows.views.terminal import say
+from infra.errors import BadConfiguration
+from infra.servers.environment import server_configured, settle
 from infra.site import Site
 
 FILE = Path(__file__).resolve().parents[1] / "prefect.yaml"
@@ -48,9 +48,9 @@ def deploy(
         raise BadConfiguration(
             "no Prefect server to deploy to: set PREFECT_API_URL to its address, as in http://127.0.0.1:4200/api"
         )
-    from flows.deploying import deploy as bring
-    from flows.notifying import notify as tell
-    from infra.prefect_states import notice_silence
+    from flows.orchestration.deploy import deploy as bring
+    from flows.orchestration.notify import notify as tell
+    from infra.servers.prefect_states import notice_silence
 
     bring(file, runs, "on" if activate else "off" if pause else "as it is", say)
     notice_silence()

@@ -1,8 +1,8 @@
 """``repro down``."""
 
-from flows.display import say
-from infra.service import starting
-from infra.service.addresses import FOLDER
+from flows.views.terminal import say
+from infra.servers.addresses import FOLDER
+from infra.service import lifecycle
 from infra.site import Site
 
 
@@ -12,4 +12,4 @@ def down() -> None:
     Example: repro down
     """
     folder = Site.named().root.absolute() / FOLDER
-    say("down" if starting.down(folder, say) else f"nothing runs under {folder.parent}")
+    say("down" if lifecycle.down(folder, say) else f"nothing runs under {folder.parent}")

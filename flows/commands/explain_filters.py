@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.words import AsJson, Overrides, Place
-from infra.faults import BadConfiguration
+from flows.commands.options import AsJson, Overrides, Place
+from infra.errors import BadConfiguration
 
 
 def explain_filters(
@@ -24,9 +24,9 @@ def explain_filters(
 
     Example: repro explain-filters demo --samples 5
     """
-    from flows.running import Request
-    from flows.trace import ground_of
-    from tasks.explain import explained
+    from flows.inspection.trace import ground_of
+    from flows.runner.run import Request
+    from tasks.cleaning.explain import explained
 
     if samples < 0:
         raise BadConfiguration(f"--samples is {samples}, allowed is a whole number of at least 0")
@@ -42,6 +42,6 @@ def explain_filters(
         return
     from rich.console import Console
 
-    from flows.filters_view import draw
+    from flows.views.filters_view import draw
 
     draw(rules, Console(highlight=False))

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.display import say
-from flows.export import Quantization, Target
-from infra.quiet import settle
+from flows.inference.export import Quantization, Target
+from flows.views.terminal import say
+from infra.servers.environment import settle
 from infra.site import Site
 
 
@@ -31,7 +31,7 @@ def export(
 
     repro export multi30k-ende --to huggingface --out my-model
     """
-    from flows.export import export, trained_of
+    from flows.inference.export import export, trained_of
 
     site = Site.named()
     settle(site.root)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.words import AsJson, Place
-from flows.display import console, say
-from flows.garbage import Garbage, find, remove
-from infra.quiet import settle
+from flows.commands.options import AsJson, Place
+from flows.inspection.garbage_collection import Garbage, find, remove
+from flows.views.terminal import console, say
+from infra.servers.environment import settle
 from infra.site import Site
 
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from flows.commands.words import AsJson
-from flows.display import say
-from infra.faults import BadConfiguration
-from infra.quiet import settle
+from flows.commands.options import AsJson
+from flows.views.terminal import say
+from infra.errors import BadConfiguration
+from infra.servers.environment import settle
 from infra.site import Site
 
 
@@ -29,7 +29,7 @@ def models(
 
     repro models demo@champion
     """
-    from infra.registry import ordered, versions
+    from infra.tracking.registry import ordered, versions
 
     site = Site.named()
     settle(site.root)
@@ -57,7 +57,7 @@ def promote(
 
     Example: repro promote demo/3 --why "read by two translators"
     """
-    from infra.registry import resolve, set_alias
+    from infra.tracking.registry import resolve, set_alias
 
     if "@" not in version and "/" not in version:
         raise BadConfiguration(
@@ -78,7 +78,7 @@ def promote(
 
 def _show(words: str, site: Site, as_json: bool) -> None:
     """One version in full: every tag, the run it comes from with its parameters, and how its model's aliases moved."""
-    from infra.registry import history, resolve, source_run, versions
+    from infra.tracking.registry import history, resolve, source_run, versions
 
     version = resolve(site.tracking, words)
     source = source_run(site.tracking, version)

@@ -5,13 +5,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.carry_out import carry_out_paper
-from flows.commands.words import AsJson
-from flows.display import console, paper_table
-from flows.paper import Paper, PaperRequest, RowsFailed
-from infra.quiet import server_configured, settle
+from flows.commands.options import AsJson
+from flows.orchestration.dispatch import carry_out_paper
+from flows.runner.paper import Paper, PaperRequest, RowsFailed
+from flows.views.terminal import console, paper_table
+from infra.servers.environment import server_configured, settle
 from infra.site import Site
-from tasks.paper_page import COLUMNS, cells, conditions
+from tasks.evaluation.paper_page import COLUMNS, cells, conditions
 
 
 def paper(

@@ -10,17 +10,16 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from flows import records
-from flows.carry_out import carry_out
-from flows.commands.words import AsJson, Asked
-from flows.display import console, say, score_table, seed_table, stage_table
-from flows.running import Outcome, Request, StageFailed, local_folder, plan
+from flows.commands.options import AsJson, Asked
+from flows.orchestration.dispatch import carry_out
+from flows.runner import records
+from flows.runner.run import Outcome, Request, StageFailed, local_folder, plan
+from flows.runner.seeds import run_seeds, seeds_of
 from flows.runs import RUNS, VARIATIONS
-from flows.seeds import run_seeds, seeds_of
-from infra.faults import Fault
-from infra.mirrored import store_at
-from infra.quiet import prefect_database, server_configured, settle
-from infra.site import Site
+from flows.views.terminal import console, say, score_table, seed_table, stage_table
+from infra.errors import Fault
+from infra.servers.environment import prefect_database, server_configured, settle
+from infra.site import Site, store_at
 
 
 def runs() -> None:

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from flows.display import say
-from infra.allocator import keep_pages
-from infra.faults import BadConfiguration
-from infra.quiet import settle
+from flows.views.terminal import say
+from infra.errors import BadConfiguration
+from infra.processes.malloc import keep_pages
+from infra.servers.environment import settle
 from infra.site import Site
 
 
@@ -41,7 +41,7 @@ def serve(
     settle(site.root)
     taken = bound(host, port)
     keep_pages()
-    from flows.serving import chosen, loaded
+    from flows.inference.served_model import chosen, loaded
     from infra.web.app import application
 
     versions = []

@@ -2,13 +2,13 @@
 
 import json
 
-from flows.commands.words import AsJson
-from flows.display import console, say
-from flows.service_view import state_table
-from flows.unfinished import unfinished
-from infra.faults import Fault
-from infra.service import starting
-from infra.service.addresses import FOLDER
+from flows.commands.options import AsJson
+from flows.runner.interrupted import unfinished
+from flows.views.service_view import state_table
+from flows.views.terminal import console, say
+from infra.errors import Fault
+from infra.servers.addresses import FOLDER
+from infra.service import lifecycle
 from infra.service.status import as_json as form
 from infra.service.status import states
 from infra.site import Site
@@ -20,7 +20,7 @@ def status(*, as_json: AsJson = False) -> None:
     Example: repro status
     """
     folder = Site.named().root.absolute() / FOLDER
-    service = starting.running(folder)
+    service = lifecycle.running(folder)
     found = states(service) if service else []
     if found:
         console().print(state_table(found))

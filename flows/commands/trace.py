@@ -6,9 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.words import AsJson, Overrides, Place
-from flows.display import console
-from infra.faults import BadConfiguration
+from flows.commands.options import AsJson, Overrides, Place
+from flows.views.terminal import console
+from infra.errors import BadConfiguration
 
 
 def trace(
@@ -27,16 +27,16 @@ def trace(
     """
     from rich.console import Console
 
-    from flows.trace import trace_pair
-    from flows.walk_view import draw
-    from tasks.walk import Decoded
+    from flows.inspection.trace import trace_pair
+    from flows.views.trace_view import draw
+    from tasks.tracing.steps import Decoded
 
     walk = trace_pair(run, pair_id, overrides, site)
     if attention:
         decoded = [step for step in walk.steps if isinstance(step, Decoded)]
         if not decoded:
             raise BadConfiguration(f"--attention: {pair_id} was not decoded, which only pairs of dev and test sets are")
-        from tasks import plots
+        from tasks.evaluation import plots
 
         (step,) = decoded
         attention.write_bytes(plots.attention(step.weights, step.source_pieces, step.written_pieces, plots.LIGHT))

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
-from flows.display import say
-from flows.streams import STANDARD, blocks, opened, share_read, written
-from infra.allocator import keep_pages
-from infra.faults import BadConfiguration, Fault
-from infra.quiet import settle
+from flows.inference.line_blocks import STANDARD, blocks, opened, share_read, written
+from flows.views.terminal import say
+from infra.errors import BadConfiguration, Fault
+from infra.processes.malloc import keep_pages
+from infra.servers.environment import settle
 from infra.site import Site
 
 if TYPE_CHECKING:
-    from infra.registry import Version
-    from model.sentences import Split
-    from model.translator import Translator
+    from infra.tracking.registry import Version
+    from model.decoding.sentence_splitting import Split
+    from model.decoding.translator import Translator
 
 PIECES_OF_A_LINE = 4
 """A block has a line for each so many pieces of a batch: with longer lines, as most are, it fills several batches, in
@@ -95,7 +95,7 @@ def translate(
     if language and (split == "never" or not LANGUAGE.fullmatch(language)):
         allowed = "without --split never only" if split == "never" else "is an ISO 639-1 code such as de"
         raise BadConfiguration(f"--language is {language!r}, allowed {allowed}")
-    from flows.versions import decoding_of
+    from flows.inference.version_config import decoding_of
 
     site = Site.named()
     settle(site.root)
@@ -105,9 +105,9 @@ def translate(
         decoding = replace(decoding_of(version), **typed)
         _check_n_best(n_best, decoding.beam)
         translator = _load(version, site)
-        from flows.translating import Pace, Stream
-        from model.lines import LineTranslator, Splitting, drawn, searched
-        from model.sentences import whole
+        from flows.inference.translate_stream import Pace, Stream
+        from model.decoding.lines import LineTranslator, Splitting, drawn, searched
+        from model.decoding.sentence_splitting import whole
 
         search = drawn(translator, sampling, decoding) if sample else searched(translator, decoding, n_best)
         seen = min(int(version.tags.get("max_pieces", translator.longest_source)), translator.longest_source)
@@ -137,14 +137,14 @@ def _check_n_best(n_best: int, beam: int) -> None:
 
 
 def _resolved(words: str, site: Site) -> "Version":
-    from infra.registry import resolve
+    from infra.tracking.registry import resolve
 
     return resolve(site.tracking, words)
 
 
 def _load(version: "Version", site: Site) -> "Translator":
-    from infra.registry import local_folder
-    from model.translator import Translator
+    from infra.tracking.registry import local_folder
+    from model.decoding.translator import Translator
 
     folder = local_folder(site.tracking, version)
     return Translator.load(folder / "weights", folder / "vocabulary", device=site.device, threads=site.threads_each)
@@ -152,7 +152,7 @@ def _load(version: "Version", site: Site) -> "Translator":
 
 def _sentences(version: "Version", language: str) -> "Split":
     """How this version's source language is split; what is only supposed is said when it first matters."""
-    from model.sentences import DEFAULT_LANGUAGE, splitter
+    from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
 
     known = language or version.tags.get("source_language", "")
     split = splitter(known or DEFAULT_LANGUAGE)

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows import unfinished as runs
-from flows.commands.words import AsJson, Place
-from flows.display import say
-from infra.quiet import server_configured, settle
+from flows.commands.options import AsJson, Place
+from flows.runner import interrupted as runs
+from flows.views.terminal import say
+from infra.servers.environment import server_configured, settle
 from infra.site import Site
 
 
@@ -38,7 +38,7 @@ def unfinished(
     if sweep:
         ended = runs.sweep(place)
         if server_configured():
-            from flows.deployment import close_abandoned_runs
+            from flows.orchestration.prefect_flows import close_abandoned_runs
 
             ended = max(ended, close_abandoned_runs())
         say(f"ended {ended} that were held to be running" if ended else "nothing was held to be running that is gone")

@@ -9,13 +9,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.display import console, say
-from flows.service_view import state_table
-from flows.unfinished import sweep, unfinished
-from infra.faults import BadConfiguration, JobFailed
-from infra.quiet import settle
-from infra.service import databases, starting
-from infra.service.credentials import configured
+from flows.runner.interrupted import sweep, unfinished
+from flows.views.service_view import state_table
+from flows.views.terminal import console, say
+from infra.errors import BadConfiguration, JobFailed
+from infra.servers.credentials import configured
+from infra.servers.environment import settle
+from infra.service import databases, lifecycle
 from infra.service.settings import MLFLOW_PORT, PREFECT_PORT, Service
 from infra.site import Site
 
@@ -53,11 +53,11 @@ def up(
     site = Site.named()
     service = Service(site.root.absolute(), site.remote, host, prefect_port, mlflow_port, cpu, gpu)
     outer = os.environ | ({databases.VARIABLE: database_url} if database_url else {})
-    starting.check(service, outer)
-    if foreground and starting.running(service.folder):
+    lifecycle.check(service, outer)
+    if foreground and lifecycle.running(service.folder):
         raise BadConfiguration("--foreground starts it anew, but it is up already: `repro down` ends it")
     with _ended_with(service) if foreground else nullcontext():
-        found = starting.up(service, outer, say, foreground)
+        found = lifecycle.up(service, outer, say, foreground)
         _show(found, outer)
         _offer(site)
         if foreground and found.supervisor:
@@ -73,10 +73,10 @@ def _ended_with(service: Service) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit):
         say("ending all of it")
     finally:
-        starting.down(service.folder, say)
+        lifecycle.down(service.folder, say)
 
 
-def _show(found: starting.Up, outer: Mapping[str, str]) -> None:
+def _show(found: lifecycle.Up, outer: Mapping[str, str]) -> None:
     if not found.supervisor:
         say(f"up already, as it was started; `repro down` ends it, {found.service.folder / 'logs'} holds its logs")
     error = console()
@@ -90,7 +90,7 @@ def _offer(site: Site) -> None:
     settle(site.root)
     sweep(Site.named())
     if left := unfinished(site):
-        from flows.deployment import close_abandoned_runs
+        from flows.orchestration.prefect_flows import close_abandoned_runs
 
         close_abandoned_runs()
         say("these runs were cut off; what they finished is kept, and they go on by:")

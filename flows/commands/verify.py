@@ -4,10 +4,10 @@ import json
 import time
 from dataclasses import asdict
 
-from flows.commands.words import AsJson, Place
-from flows.display import say
-from infra.faults import Fault
-from infra.quiet import settle
+from flows.commands.options import AsJson, Place
+from flows.views.terminal import say
+from infra.errors import Fault
+from infra.servers.environment import settle
 from infra.site import Site
 
 TOLD_SECONDS = 5.0
@@ -24,7 +24,7 @@ def verify(*runs: str, site: Place = "local", as_json: AsJson = False) -> None:
 
     repro verify demo multi30k-ende --json
     """
-    from flows.verifying import verify as check
+    from flows.inspection.verify import verify as check
 
     settle(Site.named(site).root)
     told = time.monotonic()

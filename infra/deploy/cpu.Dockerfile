@@ -12,7 +12,7 @@ COPY model model
 COPY infra infra
 COPY tasks tasks
 COPY flows flows
-# Editable, so that flows/deployment.py lies where deployments look for it.
+# Editable, so that flows/orchestration/prefect_flows.py lies where deployments look for it.
 RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[postgresql]"
 
 RUN useradd --create-home repro && mkdir /var/lib/repro && chown repro /var/lib/repro

@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.launch import Job
-from infra.processes import SAFE_PATH
+from infra.launch.job import Job
+from infra.processes.children import SAFE_PATH
 
 HOUSE = Path(__file__).resolve().parents[2]
 """Where this project's packages lie."""

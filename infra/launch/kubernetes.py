@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infra.faults import BadConfiguration, Fault, NetworkFault, OutOfMemory
-from infra.launch import EXIT, Job
+from infra.errors import BadConfiguration, Fault, NetworkFault, OutOfMemory
+from infra.launch.batch_queue import Look, QueueLauncher, name_of
 from infra.launch.command import command, variables
-from infra.launch.queued import Look, QueueLauncher, name_of
+from infra.launch.job import EXIT, Job
 
 APPLIED = "job.manifests.log"
 LABEL = "repro/job"

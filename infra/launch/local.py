@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from infra import interrupts
-from infra.launch import Job, raise_for_exit
 from infra.launch.command import command, last_line, search_path, variables
-from infra.processes import die_with_parent, end, signal_group
+from infra.launch.job import Job, raise_for_exit
+from infra.processes import signals
+from infra.processes.children import die_with_parent, end, signal_group
 
 POLL_SECONDS = 0.2
 
@@ -35,7 +35,7 @@ class LocalLauncher:
             )
         try:
             while process.poll() is None:
-                interrupts.check()
+                signals.check()
                 on_poll()
                 time.sleep(POLL_SECONDS)
             on_poll()

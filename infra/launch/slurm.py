@@ -16,10 +16,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from infra.faults import BadConfiguration, Fault, JobFailed, NetworkFault, OutOfMemory, Preempted
-from infra.launch import EXIT, Job
+from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault, OutOfMemory, Preempted
+from infra.launch.batch_queue import Look, QueueLauncher, name_of
 from infra.launch.command import command, search_path, variables
-from infra.launch.queued import Look, QueueLauncher, name_of
+from infra.launch.job import EXIT, Job
 
 PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 ANSWER_SECONDS = 120

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from infra.faults import BadConfiguration, NetworkFault
+from infra.errors import BadConfiguration, NetworkFault
 
 VARIABLE = "REPRO_DATABASE_URL"
 PATIENCE_SECONDS = 10

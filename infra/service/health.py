@@ -3,7 +3,7 @@
 import urllib.request
 from http.client import HTTPException
 
-from infra import interrupts
+from infra.processes import signals
 
 ANSWER_SECONDS = 3.0
 POLL_SECONDS = 0.5
@@ -22,4 +22,4 @@ def healthy(address: str, seconds: float = ANSWER_SECONDS) -> bool:
 def wait_for(address: str) -> None:
     """Wait until ``address`` is healthy, for as long as it takes; a signal ends it."""
     while not healthy(address):
-        interrupts.wait(POLL_SECONDS)
+        signals.wait(POLL_SECONDS)

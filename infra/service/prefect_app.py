@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from infra.faults import BadConfiguration
-from infra.prefect_server import LOOPBACK, ORIGINS
-from infra.service.marks import folder_of
+from infra.errors import BadConfiguration
+from infra.servers.temporary_prefect import LOOPBACK, ORIGINS
 from infra.service.pools import have_pools
+from infra.service.process_marks import folder_of
 from infra.service.settings import EVERYWHERE, Service, read
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def application() -> "ASGIApp":
     """Prefect's API and UI with the checks, and with the service's pools in its database before it answers."""
     from prefect.server.api.server import create_app
 
-    from infra.same_origin import SameOrigin
+    from infra.servers.same_origin import SameOrigin
 
     service = read(folder_of(os.environ))
     app = create_app()

@@ -10,19 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.mlflow_store import patient, sqlite_uri
-from infra.prefect_server import LASTING, ORIGINS, serve
-from infra.processes import SAFE_PATH
-from infra.quiet import PATIENT, SILENT, prefect_database
-from infra.service import credentials, databases
-from infra.service.credentials import Credentials
+from infra.processes.children import SAFE_PATH
+from infra.servers import credentials
+from infra.servers.credentials import Credentials
+from infra.servers.environment import prefect_database
+from infra.servers.library_settings import LASTING, PATIENT, SILENT
+from infra.servers.sqlite_addresses import sqlite_uri
+from infra.servers.temporary_prefect import ORIGINS, serve
+from infra.service import databases
 from infra.service.databases import Databases
-from infra.service.marks import mark
 from infra.service.prefect_app import allowed_origins, own_names
+from infra.service.process_marks import mark
 from infra.service.settings import Service
+from infra.tracking.client import patient
 
 HOUSE = Path(__file__).resolve().parents[2]
-"""Holds ``flows/deployment.py``, which a deployment names by its path: a checkout, or where it is installed."""
+"""Holds ``flows/orchestration/prefect_flows.py``, which a deployment names by its path: a checkout, or where it is
+installed."""
 USERS = "mlflow-users.db"
 USERS_SETTINGS = "mlflow-auth.ini"
 

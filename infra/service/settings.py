@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from infra.faults import BadConfiguration
-from infra.relocation import same_folder
-from infra.service.addresses import FOLDER, Addresses, on_loopback
+from infra.errors import BadConfiguration
+from infra.servers.addresses import FOLDER, Addresses, on_loopback
+from infra.servers.relocation import same_folder
 
 FILE = "service.json"
 PREFECT_PORT = 4200

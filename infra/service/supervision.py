@@ -20,14 +20,14 @@ from typing import Any
 from xmlrpc.client import Fault as Refusal
 from xmlrpc.client import ServerProxy, Transport
 
-from infra import interrupts
-from infra.faults import JobFailed
-from infra.processes import die_with_parent
-from infra.service.addresses import FILE as ADDRESSES
-from infra.service.child import STOP_SECONDS
-from infra.service.marks import end_all, marked
+from infra.errors import JobFailed
+from infra.processes import signals
+from infra.processes.children import die_with_parent
+from infra.servers.addresses import FILE as ADDRESSES
+from infra.service.process_marks import end_all, marked
 from infra.service.programs import environment, programs
 from infra.service.settings import Service
+from infra.service.supervised import STOP_SECONDS
 
 PID = "supervisord.pid"
 LOG_BYTES = "10MB"
@@ -81,7 +81,7 @@ def configuration(service: Service) -> str:
     for program in programs(service):
         groups["servers" if program.serves else "workers"].append(program.name)
         sections[f"program:{program.name}"] = {
-            "command": shlex.join([sys.executable, "-m", "infra.service.child", program.name]),
+            "command": shlex.join([sys.executable, "-m", "infra.service.supervised", program.name]),
             "autorestart": "true",
             "startsecs": STABLE_SECONDS,
             "startretries": RETRIES,
@@ -123,7 +123,7 @@ def start(service: Service, outer: Mapping[str, str], foreground: bool) -> subpr
         if process.poll() is not None or time.monotonic() > deadline:
             last = Path(output.name).read_text(errors="replace").strip().splitlines()[-1:]
             raise JobFailed(f"supervisord did not start; see {service.folder / 'logs'}: {' '.join(last)}")
-        interrupts.wait(0.1)
+        signals.wait(0.1)
     return process
 
 

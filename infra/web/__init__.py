@@ -1,4 +1,5 @@
-"""A web page and a JSON API over whatever translates: ``contract`` says what that must be able to do.
+"""A web page and a JSON API over whatever translates; ``protocol`` says what that must offer.
 
-Nothing here knows a model, a registry or a vocabulary; versions come in as objects and are found by their names alone.
+In: versions of models as objects, found by their names. Out: HTTP responses; the page's files are in ``static``.
+Knows no model, registry or vocabulary.
 """

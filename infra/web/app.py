@@ -20,9 +20,9 @@ from starlette.requests import Request as Asked
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from infra.web.batching import Batcher, Request
-from infra.web.contract import Map, Served
 from infra.web.limits import LOOPBACK, Guard, Limits, Refused
-from infra.web.messages import (
+from infra.web.protocol import Map, Served
+from infra.web.schemas import (
     Attended,
     AttentionAsk,
     ModelCard,
@@ -191,7 +191,7 @@ def _line(values: dict[str, Any]) -> bytes:
 
 
 def _add_pages(app: FastAPI) -> None:
-    here = Path(__file__).parent
+    here = Path(__file__).with_name("static")
     files = {file.name: file for file in here.iterdir() if file.suffix in KINDS}
     paths = PAGES | {f"/{name}": name for name in files if not name.endswith(".html")}
     for path, name in paths.items():

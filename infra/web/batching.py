@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from infra.web.contract import Search, Sentence, Served
 from infra.web.limits import Limits, Refused
+from infra.web.protocol import Search, Sentence, Served
 
 LOG = logging.getLogger(__name__)
 LONGEST_RETRY = 60

@@ -19,7 +19,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from infra.faults import BadConfiguration
+from infra.errors import BadConfiguration
 from infra.web.limits import Application, Limits
 
 BACKLOG = 1024

@@ -1,4 +1,5 @@
-"""Trained models in the formats of other programs: a ``Transformer`` and its vocabulary in, a folder out.
+"""Trained models in the formats of other programs.
 
-Each module knows one outside library, which is an extra; nothing else in this package needs any of them.
+In: a folder of weights and a vocabulary. Out: a folder for CTranslate2, Hugging Face or MLflow. Each module imports one
+library, which is an extra; nothing else in ``model`` imports this sub-package.
 """

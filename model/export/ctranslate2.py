@@ -3,7 +3,7 @@
 CTranslate2 adds eos to a source and begins a target with bos by itself. It has one width for queries, keys and values
 of a head: the narrower are filled up with zeros, which changes no product, and the scores are still divided by the
 square root of the paper's d_k. So it has every shape that a ``Model`` can be. It knows nothing of search:
-``model.export.serving`` goes with the folder as ``translate.py``.
+``model.export.ctranslate2_runtime`` goes with the folder as ``translate.py``.
 
 Shape suffixes: H heads     K d_k     V d_v     W the wider of both     D d_model     N vocabulary     P positions
 """
@@ -23,13 +23,14 @@ from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, Transform
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from model.attention import Attention
-from model.bpe import BOS, EOS, SOURCE_FILE, SPECIALS, TARGET_FILE, UNK, Pieces
-from model.checkpoint import load_model
-from model.config import Decoding, Model
-from model.export import serving
-from model.fields import require
-from model.transformer import DecoderLayer, EncoderLayer, FeedForward, Positions, Transformer, sinusoid
+from ..config import Decoding, Model
+from ..config.keying import require
+from ..config.special_pieces import BOS, EOS, SPECIALS, UNK
+from ..data.bpe import SOURCE_FILE, TARGET_FILE, Pieces
+from ..network.attention import Attention
+from ..network.transformer import DecoderLayer, EncoderLayer, FeedForward, Positions, Transformer, sinusoid
+from ..network.weights import load_model
+from . import ctranslate2_runtime
 
 Quantization = Literal["float32", "int8"]
 POSITIONS = 2_048
@@ -72,11 +73,11 @@ def write_folder(
     """
     model, pieces = load_model(weights), Pieces.load(vocabulary)
     positions = len(table(model.source_positions))
-    serving.translate_arguments(asdict(decoding), 1, positions)
+    ctranslate2_runtime.translate_arguments(asdict(decoding), 1, positions)
     write_ctranslate2(model, names(pieces.source), names(pieces.target), folder, quantization)
     for file in (SOURCE_FILE, TARGET_FILE)[: 1 if pieces.joint else 2]:
         shutil.copyfile(vocabulary / file, folder / file)
-    shutil.copyfile(serving.__file__, folder / "translate.py")
+    shutil.copyfile(ctranslate2_runtime.__file__, folder / "translate.py")
     search = {"decoding": asdict(decoding), "positions": positions}
     (folder / "search.json").write_text(json.dumps(search, indent=1) + "\n")
     (folder / "README.md").write_text(ABOUT.format(name=name, quantization=quantization, positions=positions))

@@ -22,12 +22,13 @@ import transformers
 from tokenizers import Tokenizer, normalizers, processors
 from torch import Tensor, nn
 
-from model.attention import Attention
-from model.bpe import BOS, EOS, PAD, SOURCE_FILE, SPECIALS, TARGET_FILE, UNK, Pieces
-from model.checkpoint import load_model
-from model.config import Decoding, Model
-from model.fields import require
-from model.transformer import DecoderLayer, EncoderLayer, Transformer
+from ..config import Decoding, Model
+from ..config.keying import require
+from ..config.special_pieces import BOS, EOS, PAD, SPECIALS, UNK
+from ..data.bpe import SOURCE_FILE, TARGET_FILE, Pieces
+from ..network.attention import Attention
+from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
+from ..network.weights import load_model
 
 FAMILIES = {
     ("post", "sinusoid"): (transformers.MarianConfig, transformers.MarianMTModel),

@@ -15,7 +15,7 @@ from benchmarks.contestants import TorchPeer, missing
 from benchmarks.machine import HOUSE
 from benchmarks.synthetic import LENGTHS, write_shards
 from benchmarks.throughput import measure, table
-from model.shards import Shards
+from model.data.shards import Shards
 
 TOY = ["--size", "toy", "--rounds", "2", "--updates", "3", "--warmup", "1", "--pairs", "200", "--tokens", "200"]
 

@@ -2,13 +2,10 @@
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, f"{Path(__file__).parent}")
 from world import World, contents, finished, kill_tree, processes, wait_for
 
 EARLY = ("download", "prepare_sets", "clean", "learn_bpe", "shard")

@@ -16,9 +16,9 @@ TRIED = f"""
 import builtins, json, sys, time
 from pathlib import Path
 from prefect import flow
-from infra import faults
-from tasks import orchestration
-from tasks.stage import Call, stage
+from infra import errors as faults
+from tasks.engine import prefect_runner as orchestration
+from tasks.engine.stage import Call, stage
 
 orchestration.FIRST_PAUSE_SECONDS = {PAUSE}
 tries = {{name: [] for name in sys.argv[2:]}}

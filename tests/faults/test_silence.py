@@ -8,7 +8,7 @@ from world import PATIENCE, World, ask, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 BEAT = """
-from infra import prefect_states
+from infra.servers import prefect_states
 prefect_states.SILENT_SECONDS = 10
 assert prefect_states.notice_silence() == prefect_states.notice_silence(), "one automation, however often it is made"
 from prefect.events import emit_event

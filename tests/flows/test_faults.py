@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 from small_pipeline import ForkLauncher, all_gone, run_small, small_run
 
-from flows.running import Request, StageFailed, plan
+from flows.runner.run import Request, StageFailed, plan
 from flows.runs import RUNS, Run
-from infra.faults import BadConfiguration
-from infra.store import Store
-from tasks import execution
-from tasks.corpora import Corpus, File, Part
-from tasks.filters import Filters, Length
+from infra.errors import BadConfiguration
+from infra.store.local import Store
+from tasks.cleaning.filters import Filters, Length
+from tasks.corpus.catalogue import Corpus, File, Part
+from tasks.engine import runner
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "support"
 PIPELINE = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
 import pathlib, torch
 from flows.runs import RUNS
 from small_pipeline import ForkLauncher, all_gone, run_small, small_run
-from infra import interrupts
+from infra.processes import signals as interrupts
 from infra.launch.local import LocalLauncher
 RUNS["small"] = small_run(pathlib.Path(sys.argv[1]))
 print("ready", flush=True)
@@ -44,7 +44,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty root, a mirror with the small run's files, and that run among the runs."""
     monkeypatch.setenv("REPRO_MIRRORS", str(tmp_path / "mirror"))
     monkeypatch.setenv("REPRO_THREADS", "1")
-    monkeypatch.setitem(execution.LAUNCHERS, "local", ForkLauncher)
+    monkeypatch.setitem(runner.LAUNCHERS, "local", ForkLauncher)
     monkeypatch.setitem(RUNS, "small", small_run(tmp_path / "mirror"))
     return tmp_path / "mirror"
 

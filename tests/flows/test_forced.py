@@ -8,20 +8,20 @@ from pathlib import Path
 
 from small_pipeline import all_gone, run_small
 
-from flows.carry_out import carry_out
-from flows.running import Outcome, Request, plan
-from flows.unfinished import unfinished
+from flows.orchestration.dispatch import carry_out
+from flows.runner.interrupted import unfinished
+from flows.runner.run import Outcome, Request, plan
 from infra.site import Site
-from infra.store import Store
+from infra.store.local import Store
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "support"
 PIPELINE = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
 import pathlib, torch
-from flows.running import Request
+from flows.runner.run import Request
 from flows.runs import RUNS
 from small_pipeline import ForkLauncher, run_small, small_run
-from tasks import execution
+from tasks.engine import runner as execution
 execution.LAUNCHERS["local"] = ForkLauncher
 RUNS["small"] = small_run(pathlib.Path(sys.argv[1]))
 run_small(Request("small", from_stage="shard", until="train"))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_cli import REPRO
 
-from infra.store import Store
-from tasks.train import newest_checkpoint
+from infra.store.local import Store
+from tasks.stages.train import newest_checkpoint
+from tests.flows.test_cli import REPRO
 
 pytestmark = pytest.mark.slow
 LAUNCH_SECONDS = 120

@@ -9,10 +9,10 @@ from official_layout import LINES, MORE_LINES, NEWSTEST, archives, pinned
 from s3_server import Server
 from small_pipeline import run_small
 
-from flows.running import Outcome, Request, nothing_to_do, plan
+from flows.runner.run import Outcome, Request, nothing_to_do, plan
 from flows.runs import RUNS
-from infra import interrupts
-from tasks.download import AT_ONCE
+from infra.processes import signals
+from tasks.stages.download import AT_ONCE
 
 PARTS = ("europarl-v7", "commoncrawl", "nc-v9")
 SETS = ("dev.tgz", "test-filtered.tgz", "test-full.tgz")
@@ -48,7 +48,7 @@ def test_all_official_archives_reach_the_shards(
         monkeypatch.setenv("REPRO_CACHE", f"{root}")
     monkeypatch.setenv("REPRO_THREADS", "1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(interrupts, "wait", lambda seconds: None)
+    monkeypatch.setattr(signals, "wait", lambda seconds: None)
     with served(files) as mirror:
         for n, path in enumerate(files):
             mirror.moods[path] = [Mood(cut=10_000 + n), Mood(status=503), Mood(cut=5_000, ranges=bool(n % 2))]

@@ -7,9 +7,9 @@ import pytest
 from slurm_cluster import Cluster
 from small_pipeline import run_small
 
-from flows.running import Request
-from infra.faults import BadConfiguration
-from infra.store import Store
+from flows.runner.run import Request
+from infra.errors import BadConfiguration
+from infra.store.local import Store
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import pyarrow.ipc
 import pytest
 from small_pipeline import run_small
 
-from flows.running import Outcome, Request, find_run
-from infra.store import Store
-from model.bpe import Pieces
+from flows.runner.run import Outcome, Request, find_run
+from infra.store.local import Store
+from model.data.bpe import Pieces
 
 
 def facts(outcome: Outcome, stage: str, item: str = "") -> dict[str, object]:

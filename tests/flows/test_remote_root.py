@@ -15,15 +15,15 @@ import pytest
 from s3_server import Server
 from small_pipeline import ForkLauncher, Untracked, run_small, small_run
 
-from flows.compare import system_of
-from flows.running import Request, local_folder, nothing_to_do, plan
+from flows.inspection.compare import system_of
+from flows.runner.run import Request, local_folder, nothing_to_do, plan
 from flows.runs import RUNS
-from infra import snapshots
-from infra.launch import Job
-from infra.mirrored import Mirrored, store_at
-from infra.site import Site
-from tasks import execution
-from tasks.train import newest_checkpoint
+from infra.launch.job import Job
+from infra.site import Site, store_at
+from infra.store import checkpoint_sync
+from infra.store.s3 import Mirrored
+from tasks.engine import runner
+from tasks.stages.train import newest_checkpoint
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def machine(s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Mac
     monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/house")
     monkeypatch.setenv("REPRO_MIRRORS", str(tmp_path / "mirror"))
     monkeypatch.setenv("REPRO_THREADS", "1")
-    monkeypatch.setitem(execution.LAUNCHERS, "local", ForkLauncher)
+    monkeypatch.setitem(runner.LAUNCHERS, "local", ForkLauncher)
     monkeypatch.setitem(RUNS, "small", small_run(tmp_path / "mirror"))
     machines = Machines(tmp_path, monkeypatch)
     machines.go_to("first")
@@ -76,7 +76,7 @@ def test_the_whole_way_and_a_second_machine(machine: Machines, monkeypatch: pyte
 def test_an_altered_shard_is_named_and_made_again(
     machine: Machines, s3: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.running.Tracker", Untracked)
+    monkeypatch.setattr("flows.runner.run.Tracker", Untracked)
     request = Request("small", until="shard")
     first = run_small(request)
     store = store_at(Site.named())
@@ -135,13 +135,13 @@ def test_a_training_whose_machine_is_lost_goes_on_at_another(
     machine: Machines, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{machine.base / 'mlflow.db'}")
-    monkeypatch.setattr(snapshots, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint_sync, "REST_SECONDS", 0.0)
     request = Request("small", overrides=("training.checkpoint_every=10",), until="train")
     with monkeypatch.context() as patch:
-        patch.setitem(execution.LAUNCHERS, "local", LosingLauncher)
+        patch.setitem(runner.LAUNCHERS, "local", LosingLauncher)
         with pytest.raises(SystemExit):
             run_small(request)
-    monkeypatch.setitem(execution.LAUNCHERS, "local", WatchedLauncher)
+    monkeypatch.setitem(runner.LAUNCHERS, "local", WatchedLauncher)
     machine.go_to("second")
     trained = run_small(request).rows[-1]
     assert "goes on from what another machine had sent" in capsys.readouterr().err

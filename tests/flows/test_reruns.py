@@ -10,9 +10,9 @@ import pytest
 from small_pipeline import run_small
 
 from flows.reproduce import STAGES
-from flows.running import Outcome, Request, StageFailed, nothing_to_do, plan
-from infra.faults import BadData
-from infra.store import Store
+from flows.runner.run import Outcome, Request, StageFailed, nothing_to_do, plan
+from infra.errors import BadData
+from infra.store.local import Store
 
 BEHIND = {
     "download": STAGES[1:],
@@ -41,7 +41,7 @@ def break_stage(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         (out / "half").write_text("half")
         raise BadData("line 7 is torn")
 
-    stage = getattr(importlib.import_module(f"tasks.{name}"), name)
+    stage = getattr(importlib.import_module(f"tasks.stages.{name}"), name)
     monkeypatch.setattr(broken, "__signature__", inspect.signature(stage.body), raising=False)
     monkeypatch.setattr(stage, "body", broken)
 

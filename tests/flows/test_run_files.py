@@ -8,7 +8,7 @@ from pathlib import Path
 RULES = """
 import random
 from dataclasses import dataclass
-from tasks.filters import Filters
+from tasks.cleaning.filters import Filters
 
 @dataclass(frozen=True)
 class Even:
@@ -25,8 +25,8 @@ MINE = replace(DEMO, about=f"{Even(5).kept()}")
 """
 PROGRAM = """
 import sys
-from flows.running import Request
-from infra.executor import executor
+from flows.runner.run import Request
+from infra.processes.workers import executor
 
 if __name__ == "__main__":
     run, *_ = Request("mine/my_runs.py:MINE").resolve()

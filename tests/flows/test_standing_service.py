@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from postgresql import Cluster
 from small_pipeline import all_gone
-from test_cli import repro
-from test_whole_way import MINE
 
-from infra.service import starting
+from infra.service import lifecycle
 from infra.service.settings import free_ports
+from tests.flows.test_cli import repro
+from tests.flows.test_whole_way import MINE
 
 HOUSE = Path(__file__).resolve().parents[2]
 PATIENCE = 240.0
@@ -31,7 +31,7 @@ SECRETS = {"auth": "planted-SECRET-for-auth", "database": "planted-SECRET-for-da
 DEPLOY = """
 import sys
 from prefect import flow
-source = flow.from_source(source=sys.argv[1], entrypoint="flows/deployment.py:reproduce")
+source = flow.from_source(source=sys.argv[1], entrypoint="flows/orchestration/prefect_flows.py:reproduce")
 source.deploy("small", work_pool_name="cpu", print_next_steps=False)
 """
 START = """
@@ -65,7 +65,7 @@ def up(root: Path, *words: str) -> Iterator[Mapping[str, str]]:
         assert repro("down").returncode == 0
         assert all_gone(root)
     finally:
-        starting.down(root / "service", print)
+        lifecycle.down(root / "service", print)
 
 
 def ask(address: str, body: object = None, auth: str = "") -> Asked:
@@ -154,7 +154,7 @@ def test_runs_before_within_and_after_the_service_are_in_one_mlflow(root: Path) 
         assert parents(at["MLFLOW_TRACKING_URI"]) == ["FINISHED"] * 2
         assert repro("models").stdout.startswith("small/")
 
-        # The worker finds flows/deployment.py, and what runs there uses the same store.
+        # The worker finds flows/orchestration/prefect_flows.py, and what runs there uses the same store.
         python(DEPLOY, str(HOUSE), environment=environment)
         asked = {"run": run[1], "until": "clean", "force": ["clean"]}
         assert python(START, json.dumps(asked), "200", environment=environment) == "Completed"

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flows.display import TerminalDisplay
+from flows.inspection.trace import trace_pair
 from flows.reproduce import STAGES, reproduce
 from flows.runs import DEMO
-from flows.trace import trace_pair
-from flows.walk_view import draw, visible
+from flows.views.terminal import TerminalDisplay
+from flows.views.trace_view import draw, visible
 from infra.site import Site
-from infra.store import Store
-from tasks.execution import Enough, Running, Scope
-from tasks.stage import engine
-from tasks.walk import Cleaned, Missing, Published, Verdict, Walk
+from infra.store.local import Store
+from tasks.engine.planner import Enough, Scope
+from tasks.engine.runner import Running
+from tasks.engine.stage import engine
+from tasks.tracing.steps import Cleaned, Missing, Published, Verdict, Walk
 
 HOUSE = Path(__file__).parents[2]
 

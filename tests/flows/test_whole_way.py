@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from small_pipeline import all_gone
-from test_cli import REPRO, repro
 
-HERE = Path(__file__).parent
+from tests.flows.test_cli import REPRO, repro
+
+HERE = Path(__file__).parents[1] / "support"
 MINE = f"""
 import pathlib, sys
 sys.path.insert(0, {str(HERE)!r})

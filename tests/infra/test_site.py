@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.faults import BadConfiguration
-from infra.quiet import server_configured, settle
+from infra.errors import BadConfiguration
+from infra.servers.environment import server_configured, settle
 from infra.site import Site
 
 

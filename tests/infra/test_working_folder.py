@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from infra.executor import executor
-from infra.launch import Job
+from infra.launch.job import Job
 from infra.launch.kubernetes import KubernetesSettings, manifests
 from infra.launch.local import LocalLauncher
 from infra.launch.slurm import SlurmSettings, script
-from infra.prefect_server import temporary_server
+from infra.processes.workers import executor
+from infra.servers.temporary_prefect import temporary_server
 from infra.service.programs import HOUSE, environment
 from infra.service.settings import Service
 

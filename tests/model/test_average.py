@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.average import last_checkpoints, mean, work
-from model.endings import BadData
+from model.errors import BadData
 from model.job import Job
 
 

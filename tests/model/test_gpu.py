@@ -13,15 +13,15 @@ import torch
 from small_training import MODEL, SIZE, TRAINING, pairs, rows, write_job, write_shards
 from torch import Tensor
 
-from model.batches import Batch, load, load_packed
 from model.config import Model
+from model.data.batches import Batch, load, load_packed
+from model.data.packing import Room
+from model.data.shards import Shards
 from model.job import Job, StopSignal
-from model.objective import Objective
-from model.packing import Room
-from model.ranks import Ranks
-from model.shards import Shards
+from model.network.transformer import Transformer
 from model.train import Trainer
-from model.transformer import Transformer
+from model.training.distributed import Ranks
+from model.training.loss import Objective
 
 pytestmark = pytest.mark.gpu
 

@@ -30,11 +30,11 @@ from small_training import (
     write_vocabulary,
 )
 
-from model.checkpoint import load_model
 from model.job import Job
-from model.precision import has_bf16
-from model.ranks import Ranks
+from model.network.weights import load_model
 from model.train import Trainer
+from model.training.distributed import Ranks
+from model.training.precision import has_bf16
 
 
 def test_eight_pairs_are_learnt_by_heart(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_two_ranks_are_one(tmp_path: Path, micro_batch_tokens: int, batching: An
     run(one, in_float64)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
     house = Path(__file__).resolve().parents[2]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1] / "support")}
     subprocess.run([*torchrun, "-m", "train_in_float64", str(two)], cwd=house, env=environment, check=True, timeout=120)
     assert json.loads((two.parent / "exit.json").read_text())["reason"] == "done"
     assert_same_training(one, two)
@@ -352,7 +352,7 @@ def test_bf16_trains_like_fp32_on_a_cpu_that_has_it(tmp_path: Path) -> None:
 
 
 def test_bf16_is_refused_where_it_would_take_ages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.precision.CPU_FLAGS", tmp_path / "cpuinfo")
+    monkeypatch.setattr("model.training.precision.CPU_FLAGS", tmp_path / "cpuinfo")
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512f")
     answer = run(write_job(tmp_path, training=replace(TRAINING, precision="bf16")))
     assert answer["reason"] == "bad_configuration"

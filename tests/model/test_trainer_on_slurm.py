@@ -16,11 +16,11 @@ import pytest
 from slurm_cluster import Cluster, until
 from small_training import TRAINING, rows, run, weights, write_job
 
-from infra.faults import BadConfiguration, Fault, JobFailed, Preempted
-from infra.launch import Job
-from infra.launch.queued import Look, QueueLauncher
+from infra.errors import BadConfiguration, Fault, JobFailed, Preempted
+from infra.launch.batch_queue import Look, QueueLauncher
+from infra.launch.job import Job
 from infra.launch.slurm import Slurm, SlurmSettings
-from tasks.train import newest_checkpoint
+from tasks.stages.train import newest_checkpoint
 
 pytestmark = pytest.mark.timeout(900)
 LONG = replace(TRAINING, updates=2000, checkpoint_every=1000, dev_every=2000)
@@ -36,7 +36,7 @@ def _cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def cluster(_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setenv("SLURM_CONF", f"{_cluster.conf}")
-    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}")
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[1] / 'support'}")
     assert _cluster.queued() == [], "a test left a job behind"
     return _cluster
 
@@ -178,9 +178,9 @@ def test_a_job_whose_launcher_was_killed_is_gone_on_with(cluster: Cluster, tmp_p
     job = small_job(tmp_path, "left", long=True)
     starter = f"""
 import json, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
 from pathlib import Path
-from test_trainer_on_slurm import launcher, Job
+from tests.model.test_trainer_on_slurm import launcher, Job
 told = json.loads(sys.argv[1])
 inputs = {{name: Path(folder) for name, folder in told["inputs"].items()}}
 job = Job("model.train", told["config"], inputs, Path(told["out"]), told["site"], 1, distributed=True)

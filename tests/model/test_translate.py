@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from model.bpe import Pieces
-from model.checkpoint import save_model
 from model.config import Decoding, Model
-from model.endings import BadData, Preempted
+from model.data.bpe import Pieces
+from model.decoding.beam_search import Hypothesis
+from model.decoding.translator import Translator
+from model.errors import BadData, Preempted
 from model.job import Job, Metrics
-from model.search import Hypothesis
-from model.transformer import Transformer
+from model.network.transformer import Transformer
+from model.network.weights import save_model
 from model.translate import EXAMPLES, Progressing, examples, work
-from model.translator import Translator
-from tasks.learn_bpe import Vocabulary, learn
+from tasks.stages.learn_bpe import Vocabulary, learn
 
 TEXT = ["Two dogs run over the green meadow.", "It's 2014 again, isn't it?", "The men don't run."] * 3
 SHAPE = Model(layers=2, d_model=32, d_ff=64, heads=2, d_k=16, d_v=16, init="normal")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from small_training import TRAINING, weights, write_job
 
-from infra.launch import Job
 from infra.launch.command import HOUSE, command, variables
+from infra.launch.job import Job
 
 PROGRAMS = ("ip", "unshare", "mount", "hostname")
 NAMES = ("first-node", "second-node")

@@ -1,0 +1,203 @@
+"""Versions of the registry as the web page has them: weights and a vocabulary in, sentences and attention out.
+
+A version is searched by its own weights, or by CTranslate2 where ``repro export`` has written that format of it: then
+only the search is CTranslate2's, and attention is still the own model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from flows.inference.version_config import decoding_of
+from infra.errors import BadConfiguration, BadData
+from infra.site import Site
+from infra.tracking.registry import PREFERRED, Version, local_folder, resolve, versions
+from infra.web.protocol import Hypothesis, Kind, Map, Search, Sentence
+from model.config import Decoding
+from model.config.special_pieces import BOS, EOS, SPECIALS, UNK
+from model.errors import BadData as Broken
+
+if TYPE_CHECKING:
+    from model.decoding.sentence_splitting import Split
+    from model.decoding.translator import Translator
+    from model.export.ctranslate2_runtime import Folder
+
+Engine = Literal["auto", "own", "ctranslate2"]
+OWN = "own search"
+TITLES: Mapping[Kind, str] = {
+    "cross": "translation (down) over source (across)",
+    "encoder": "source over itself",
+    "decoder": "translation (down) over itself (across)",
+}
+
+
+@dataclass(frozen=True)
+class ServedVersion:
+    """A version with its model, loaded; see ``infra.web.protocol.Served``."""
+
+    name: str
+    aliases: tuple[str, ...]
+    languages: tuple[str, str]
+    decoding: Decoding
+    translator: Translator
+    split: Split
+    exported: Folder | None = None
+
+    @property
+    def search(self) -> Search:
+        return Search(self.decoding.beam, self.decoding.alpha)
+
+    @property
+    def engine(self) -> str:
+        return "CTranslate2" if self.exported else OWN
+
+    @cached_property
+    def longest(self) -> int:
+        positions = [self.exported.positions - 1] if self.exported else []
+        return min([self.translator.longest_source, *positions])
+
+    def sentences(self, line: str) -> Sequence[str]:
+        return [sentence for sentence in self.split(line.strip()) if self.lengths([sentence])[0]]
+
+    def lengths(self, sentences: Sequence[str]) -> Sequence[int]:
+        return [len(ids) for ids in self.translator.vocabulary.encode_source([each.strip() for each in sentences])]
+
+    def translate(self, sentences: Sequence[str], search: Search, n_best: int) -> Sequence[Sentence]:
+        decoding = replace(self.decoding, beam=search.beam, alpha=search.alpha)
+        vocabulary = self.translator.vocabulary
+        sources = vocabulary.encode_source([sentence.strip() for sentence in sentences])
+        if self.exported:
+            found = self._by_ctranslate2(self.exported, sources, vars(decoding), n_best)
+        else:
+            searched = self.translator.search_n_best(sources, decoding, n_best)
+            found = [[self._told(h.pieces, h.log_probability, h.score, h.finished) for h in each] for each in searched]
+        return [
+            Sentence(sentence, tuple(vocabulary.source_pieces(source)), tuple(hypotheses))
+            for sentence, source, hypotheses in zip(sentences, sources, found, strict=True)
+        ]
+
+    def maps(self, source: str, target: str | Sequence[int]) -> Mapping[Kind, Map]:
+        vocabulary = self.translator.vocabulary
+        [read] = vocabulary.encode_source([source.strip()])
+        written = vocabulary.encode_target([target.strip()])[0] if isinstance(target, str) else list(target)
+        for number in written:
+            if not len(SPECIALS) <= number < vocabulary.target_size:
+                allowed = f"{len(SPECIALS)} to {vocabulary.target_size - 1}"
+                raise ValueError(f"ids has {number}, allowed is {allowed}")
+        self.translator.check_source(read, "source")
+        self.translator.check_target(written, "target")
+        found = self.translator.attention_maps(read, written)
+        of_source = (*vocabulary.source_pieces(read), SPECIALS[EOS])
+        pieces = vocabulary.target_pieces(written)
+        writes, reads = (*pieces, SPECIALS[EOS]), (SPECIALS[BOS], *pieces)
+        return {
+            "cross": Map(writes, of_source, found.cross.numpy()),
+            "encoder": Map(of_source, of_source, found.encoder.numpy()),
+            "decoder": Map(writes, reads, found.decoder.numpy()),
+        }
+
+    def picture(self, kind: Kind, shown: Map, layer: int, head: int, dark: bool) -> bytes:
+        from tasks.evaluation.plots import DARK, LIGHT, attention_map
+
+        chosen = shown.weights.astype(np.float64)
+        layers, heads = (f"layer {layer}" if layer else "all layers"), (f"head {head}" if head else "all heads")
+        chosen = chosen[layer - 1 : layer] if layer else chosen
+        chosen = chosen[:, head - 1 : head] if head else chosen
+        title = f"{TITLES[kind]}\n{layers}, {heads}{'' if layer and head else ' (mean)'} · {self.name}"
+        return attention_map(chosen.mean(axis=(0, 1)), shown.rows, shown.columns, title, DARK if dark else LIGHT)
+
+    def _by_ctranslate2(
+        self, exported: Folder, sources: Sequence[Sequence[int]], search: Mapping[str, Any], n_best: int
+    ) -> list[list[Hypothesis]]:
+        vocabulary = self.translator.vocabulary
+        unknown = SPECIALS[UNK]
+        asked = [[vocabulary.source.id_to_token(number) or unknown for number in source] for source in sources]
+        known = vocabulary.target.token_to_id
+        return [
+            [
+                self._told(
+                    [UNK if (number := known(p)) is None else number for p in each.pieces],
+                    each.log_probability,
+                    each.score,
+                    each.finished,
+                )
+                for each in found[:n_best]
+            ]
+            for found in exported.search_all(asked, search)
+        ]
+
+    def _told(self, ids: Sequence[int], log_probability: float, score: float, finished: bool) -> Hypothesis:
+        pieces = tuple(self.translator.vocabulary.target_pieces(ids))
+        return Hypothesis(self._text(ids), score, log_probability, tuple(ids), pieces, finished)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return " ".join(self.translator.vocabulary.decode_target(ids).splitlines())
+
+
+def chosen(words: Sequence[str], site: Site) -> list[Version]:
+    """The versions that are meant, each once; without words those that have an alias, champions first, else the newest
+    of each model.
+
+    Raises BadConfiguration where there is none.
+    """
+    if words:
+        found = [resolve(site.tracking, word) for word in words]
+    else:
+        known = versions(site.registry)
+        newest = {version.name: version for version in reversed(known)}
+        found = [version for version in known if version.aliases] or list(newest.values())
+    if not found:
+        raise BadConfiguration("no model is registered yet: repro run demo makes one")
+    each = {(version.name, version.version): version for version in found}.values()
+    return list(each) if words else sorted(each, key=lambda version: PREFERRED[0] not in version.aliases)
+
+
+def loaded(version: Version, site: Site, engine: Engine, exports: Path) -> ServedVersion:
+    """Load a version; ``exports`` is where ``repro export`` writes. Raises BadConfiguration where ``ctranslate2`` is
+    asked for and not there, BadData for weights or a vocabulary that are not whole."""
+    from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
+    from model.decoding.translator import Translator
+
+    folder = local_folder(site.tracking, version)
+    decoding = decoding_of(version)
+    try:
+        translator = Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each)
+    except (Broken, ValueError) as error:
+        raise BadData(f"{version.name}/{version.version} cannot be loaded: {error}") from error
+    return ServedVersion(
+        f"{version.name}/{version.version}",
+        version.aliases,
+        (version.tags.get("source_language", ""), version.tags.get("target_language", "")),
+        decoding,
+        translator,
+        splitter(version.tags.get("source_language", "") or DEFAULT_LANGUAGE),
+        None if engine == "own" else _exported(version, site, engine, decoding, exports),
+    )
+
+
+def _exported(version: Version, site: Site, engine: Engine, decoding: Decoding, exports: Path) -> Folder | None:
+    """The version's folder in CTranslate2's format, whole numbers before floats, where there is one that can serve."""
+    base = f"{version.name}-{version.version}-ctranslate2"
+    places = [exports / f"{base}-int8", exports / base]
+    place = next((each for each in places if (each / "search.json").is_file()), None)
+    name, wanted = f"{version.name}/{version.version}", engine == "ctranslate2"
+    if wanted and decoding.beta:
+        raise BadConfiguration(f"{name} is searched with decoding.beta {decoding.beta}, which CTranslate2 has not")
+    if wanted and place is None:
+        raise BadConfiguration(f"{places[1]} is not there: repro export {name} --to ctranslate2 writes it")
+    if place is None or decoding.beta:
+        return None
+    try:
+        from model.export.ctranslate2_runtime import Folder
+    except ModuleNotFoundError as error:
+        if wanted:
+            raise BadConfiguration("ctranslate2 is not installed here: pip install -e '.[ctranslate2]'") from error
+        return None
+    device = "cuda" if site.device == "cuda" else "cpu"
+    return Folder(place, site.threads_each, 1, device)

@@ -1,0 +1,239 @@
+"""The story as Prefect flows: what ``prefect.yaml`` deploys and what ``repro run`` calls when there is work.
+
+Parameters are what a person edits in the form of Prefect's UI: its drop-downs come from the types, what it says of each
+from the docstrings.
+"""
+
+from contextlib import suppress
+from inspect import signature
+from typing import Any, Literal
+from uuid import UUID
+
+from prefect import flow
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.flows import Flow
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+
+from flows.orchestration.duplicates import same_run_going
+from flows.orchestration.remote_stage import HandOver, own_pool
+from flows.orchestration.single_stage import StageRequest, make_one
+from flows.reproduce import StageName
+from flows.runner import run as running
+from flows.runner.interrupted import sweep
+from flows.runner.paper import Paper, PaperRequest, RowsFailed, carry_out_rows, keep
+from flows.runner.run import Outcome, Request
+from flows.views.terminal import TerminalDisplay, measures, say
+from infra.errors import Fault, NetworkFault
+from infra.servers import prefect_states
+from infra.site import Site
+from tasks.engine.prefect_runner import PrefectRunner, publish, told_plainly
+
+UpTo = Literal["", StageName]
+SiteName = Literal["local", "gpu"]
+HEADLINES = ("bleu", "chrf")
+FLOWS = ("reproduce", "stage", "paper")
+
+
+def _after_a_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
+    """Called by the worker whose flow process was killed or cancelled: nothing of it stays "Running"."""
+    prefect_states.close_task_runs(flow_run.id, frozenset(), frozenset())
+    with suppress(Fault):
+        sweep(Site.named(f"{flow_run.parameters.get('site', 'local')}"))
+
+
+def close_abandoned_runs() -> int:
+    """Mark Crashed what Prefect's server holds to be running though its process here is gone; gives their number."""
+    return prefect_states.close_abandoned(FLOWS)
+
+
+def _begin(site: str) -> None:
+    """Be known as this process's, and end what others were killed at."""
+    prefect_states.hold(UUID(flow_run.id))
+    _sweep(site)
+
+
+def _sweep(site: str) -> None:
+    close_abandoned_runs()
+    sweep(Site.named(site))
+
+
+def _name() -> str:
+    asked = flow_run.parameters
+    return f"{asked['run']} from {asked['from_stage']}" if asked.get("from_stage") else str(asked["run"])
+
+
+@flow(
+    name="reproduce",
+    flow_run_name=_name,
+    log_prints=False,
+    on_crashed=[_after_a_kill],
+    on_cancellation=[_after_a_kill],
+)
+def reproduce(
+    run: str = "demo",
+    from_stage: UpTo = "",
+    until: UpTo = "",
+    force: tuple[StageName, ...] = (),
+    overrides: tuple[str, ...] = (),
+    site: SiteName = "local",
+) -> State[dict[str, Any]]:
+    """Reproduce one run: archives to a registered model version, cached stage by stage.
+
+    Args:
+        run: A run's name, as `repro runs` lists them, or FILE.py:NAME for one of your own.
+        from_stage: Run this stage and all after it, cached or not. Empty: only what is missing.
+        until: The last stage to run. Empty: to the end.
+        force: Stages to run again although they are there.
+        overrides: Fields of the run, each as in training.updates=200.
+        site: Where to compute. With gpu, a worker of another pool leaves what needs one to the pool gpu.
+    """
+    _begin(site)
+    if going := same_run_going("reproduce", _defaults(reproduce)):
+        return Completed(name="Skipped", message=going)
+    request = Request(run, from_stage, until, force, overrides, site)
+    here = Site.named(site)
+    handed = _handed_to(here)
+    runner = PrefectRunner(here.root.absolute() / "prefect-records", ("gpu",) if handed else ())
+    mark = run if flow_run.parent_flow_run_id else ""  # several may run at once
+    display = TerminalDisplay(runner.progress, mark)
+    hand_over = {"gpu": HandOver(request, handed, display.say)} if handed else {}
+    try:
+        outcome = running.run(request, display, runner, hand_over, again=flow_run.run_count > 1)
+    finally:
+        runner.close()
+        _sweep(site)  # of whom this run took a stage over, meanwhile
+    publish("scores", _card(outcome), f"Scores of {outcome.run}")
+    return Completed(message=_in_a_line(outcome), data=outcome.as_json())
+
+
+def _label() -> str:
+    asked = flow_run.parameters
+    return f"{asked['run']}: {asked['stage']} {asked.get('item', '')}".strip()
+
+
+@flow(name="stage", flow_run_name=_label, log_prints=False, on_crashed=[_after_a_kill], on_cancellation=[_after_a_kill])
+def stage(
+    run: str,
+    stage: StageName,
+    key: str,
+    item: str = "",
+    overrides: tuple[str, ...] = (),
+    attempt: str = "",
+    site: SiteName = "local",
+    record: str = "",
+) -> State[dict[str, Any]]:
+    """Make one stage for a run that is carried out elsewhere; everything before it is in the store already.
+
+    Args:
+        run: As of the run that is carried out, like overrides and site.
+        stage: Which one.
+        key: The key that it has there; another here is a fault.
+        item: For which of several, as in translate newstest2013.
+        overrides: Fields of the run, each as in training.updates=200.
+        attempt: Make it although it is there, unless an attempt of this name did. Empty: only if it is missing.
+        site: Where to compute.
+        record: The MLflow run below which it is shown.
+    """
+    asked = StageRequest(run, stage, key, item, overrides, attempt, site, record)
+    runner = PrefectRunner(Site.named(site).root.absolute() / "prefect-records", retries=False)
+    _begin(site)
+    try:
+        row = make_one(asked, TerminalDisplay(runner.progress), runner)
+    except Fault as fault:  # its class travels as the state's name: see flows.orchestration.remote_stage
+        return Failed(name=type(fault).__name__, message=f"{fault}")
+    finally:
+        runner.close()
+    return Completed(message=f"{asked.label} {row.key} is {row.state}", data=row.facts)
+
+
+def _handed_to(site: Site) -> str:
+    """The pool whose workers make what needs a GPU; empty: this process does."""
+    if not site.gpu_pool and site.device != "cuda":
+        return ""
+    own = own_pool()
+    pool = site.gpu_pool or ("gpu" if own else "")  # without a worker there is no pool to speak of
+    return pool if pool != own else ""
+
+
+def _defaults(made: Flow[..., Any]) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in signature(made.fn).parameters.items()}
+
+
+def run_with_prefect(request: Request) -> Outcome:
+    """Run a request as a flow in this process, by the configured server or Prefect's own temporary one."""
+    try:
+        with told_plainly():
+            form: dict[str, Any] = reproduce(  # type: ignore[call-overload]
+                request.run, request.from_stage, request.until, request.force, request.overrides, request.site
+            )
+    except NetworkFault as fault:
+        # Whether the work is done is not the server's to say.
+        if request.force or request.from_stage or not (done := running.nothing_to_do(running.plan(request))):
+            raise
+        say(f"{fault}; the run is done all the same")
+        return done
+    return Outcome.from_json(form)
+
+
+def _rows() -> str:
+    asked = flow_run.parameters
+    return f"rows {asked['rows']} on {asked['corpus']}"
+
+
+@flow(name="paper", flow_run_name=_rows, log_prints=False, on_crashed=[_after_a_kill], on_cancellation=[_after_a_kill])
+def paper(
+    rows: str = "all",
+    corpus: str = "wmt14-ende",
+    scale: int = 0,
+    at_once: int = 1,
+    overrides: tuple[str, ...] = (),
+    site: SiteName = "local",
+) -> Paper | State[Paper]:
+    """Reproduce rows of the paper's Tables 2 and 3, each a run of its own, and lay them beside the paper's figures.
+
+    Args:
+        rows: Names of rows separated by commas, as base,A1,C2, or all.
+        corpus: The runs' name without their row.
+        scale: Divides the widths. 0 leaves it to the corpus.
+        at_once: Rows that run at the same time.
+        overrides: Fields of every row's run, each as in training.updates=200.
+        site: Where to compute. With gpu, a worker without one fails.
+    """
+    _begin(site)
+    if going := same_run_going("paper", _defaults(paper)):
+        return Completed(name="Skipped", message=going)
+    asked = PaperRequest(rows, corpus, scale, at_once, overrides, site)
+    found = carry_out_rows(asked, run_with_prefect, say)
+    folder = keep(found, Site.named(site).root)
+    publish("paper", (folder / "paper.md").read_text(), f"Against the paper: {asked.title}")
+    if found.failed:
+        raise RowsFailed(found)
+    return found
+
+
+def paper_with_prefect(asked: PaperRequest) -> Paper:
+    """Rows of the paper as one flow in this process, each row that has work a flow below it; raises RowsFailed."""
+    found: Paper = paper(asked.rows, asked.corpus, asked.scale, asked.at_once, asked.overrides, asked.site)  # type: ignore[call-overload]
+    return found
+
+
+def _in_a_line(outcome: Outcome) -> str:
+    """What a notification says, and the flow run's page: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
+    told = {name: [f"{n} {card[n]:.2f}" for n in HEADLINES if n in card] for name, card in outcome.scores.items()}
+    cards = [f"{name}: {', '.join(numbers)}" for name, numbers in told.items()]
+    return " · ".join([outcome.model_version or f"{outcome.run}: no version registered", *cards])
+
+
+def _card(outcome: Outcome) -> str:
+    """The scores and where the model went, as Markdown."""
+    lines = [f"# {outcome.run}", "", f"Model version: **{outcome.model_version or 'none registered'}**", ""]
+    if outcome.scores:
+        names = list(outcome.scores)
+        lines += ["| score | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        for number in measures(outcome.scores):
+            values = [outcome.scores[name].get(number, "") for name in names]
+            cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
+            lines.append("| " + " | ".join([number, *cells]) + " |")
+    reports = [row.path for row in outcome.rows if row.stage == "report" and row.path]
+    return "\n".join([*lines, "", *(f"Report: `{path}/report.html`" for path in reports)])

@@ -1,0 +1,134 @@
+"""Runs that were cut off: by a kill, a crash or a machine that went down. What is left of them, and how they go on.
+
+Comes in: a site. Goes out: what was interrupted, each with the command that goes on from there; and, by ``sweep``, an
+end for what else would be "Running" for ever: its record and its runs in MLflow. The runs at Prefect's server are
+closed by ``flows.orchestration.prefect_flows``, which knows it.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.runner import records
+from infra.errors import Fault
+from infra.processes.identity import life
+from infra.site import Site, store_at
+
+RUNNING, CUT_OFF, FINISHED = "RUNNING", "KILLED", "FINISHED"
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A run that began and neither finished nor failed."""
+
+    run: str
+    overrides: tuple[str, ...]
+    asked: Mapping[str, Any]
+    """The words it was asked for with: ``flows.runner.records.WORDS``."""
+    begun: str
+    """When, as its record is named: UTC, to be compared as text."""
+    record: Path
+    attempt: str = ""
+    """Which one its forced stages belong to."""
+
+    @property
+    def command(self) -> str:
+        """What goes on from there; stages that are done stay cached, and a training goes on from its checkpoint.
+
+        So do forced stages: the same request belongs to the same attempt, as long as that was cut off.
+        """
+        words = ["repro", "run", self.asked.get("run") or self.run]
+        words += [word for value in self.overrides for word in ("--set", value)]
+        words += ["--from", self.asked["from_stage"]] if self.asked.get("from_stage") else []
+        words += [word for stage in self.asked.get("force", ()) for word in ("--force", stage)]
+        words += ["--until", self.asked["until"]] if self.asked.get("until") else []
+        words += ["--site", self.asked["site"]] if self.asked.get("site", "local") != "local" else []
+        return shlex.join(words)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "overrides": list(self.overrides),
+            "begun": self.begun,
+            "command": self.command,
+            "record": f"{self.record}",
+        }
+
+
+def unfinished(site: Site) -> list[Interrupted]:
+    """Interrupted runs that nobody went on with since, the newest first; those of other machines are not judged.
+
+    Of one run, each set of overrides is a run of its own, as is a part of it that was asked for by ``--until``. Whoever
+    forces stages goes on with what was cut off without; not the other way round, as what is forced may be there.
+    """
+    newest: dict[tuple[object, ...], dict[tuple[object, ...], tuple[Interrupted, str]]] = {}
+    for found, outcome in sorted(_recorded(site), key=lambda each: each[0].begun):
+        asked = found.asked
+        same = newest.setdefault((found.run, found.overrides, asked.get("until", "")), {})
+        forced = (asked.get("from_stage", ""), *asked.get("force", ()))
+        if any(forced):
+            same.pop(("",), None)
+        same[forced] = found, outcome
+    cut_off = [found for same in newest.values() for found, outcome in same.values() if outcome == CUT_OFF]
+    return sorted(cut_off, key=lambda found: found.begun, reverse=True)
+
+
+def to_go_on_with(site: Site, run: str, asked: Mapping[str, Any], *, again: bool = False) -> Interrupted | None:
+    """The newest record of ``run`` for the very same request, if that was cut off; None where it came to an end.
+
+    ``again``: whoever asks is the one that asked then, so it is over in any case; what failed is gone on with as well.
+    """
+    words = {word: asked[word] for word in records.WORDS} | {"force": list(asked["force"])}
+    same = [
+        (found, outcome)
+        for found, outcome in _recorded(site, records.place(run))
+        if found.asked == words and found.overrides == tuple(asked["overrides"])
+    ]
+    if not same:
+        return None
+    found, outcome = max(same, key=lambda each: each[0].begun)
+    return found if outcome == CUT_OFF or (again and outcome != FINISHED) else None
+
+
+def sweep(site: Site) -> int:
+    """End what a process that is gone left RUNNING in records and in MLflow; returns how many runs there were.
+
+    Costs next to nothing where there is none. While MLflow is away all stays as it is, for the next time.
+    """
+    left = [found for found, outcome in _recorded(site) if outcome == CUT_OFF and _says_running(found.record)]
+    if not left:
+        return 0
+    from infra.tracking.client import end_abandoned
+
+    try:
+        end_abandoned(site.tracking)
+        store = store_at(site)
+        for found in left:
+            records.end(found.record, CUT_OFF)
+            store.send(found.record)
+    except (Fault, OSError):
+        return 0
+    except Exception as error:
+        if not type(error).__module__.startswith(("mlflow", "sqlalchemy", "requests")):
+            raise
+        return 0
+    return len(left)
+
+
+def _recorded(site: Site, place: str = "runs/*") -> Iterator[tuple[Interrupted, str]]:
+    """Each record and its outcome: KILLED as well where it says RUNNING, and the process is gone."""
+    for path in site.root.glob(f"{place}/*.json"):
+        told = records.head(path)
+        if not told:
+            continue
+        outcome = told["outcome"]
+        if outcome == RUNNING and life(told.get("process", "")) == "gone":
+            outcome = CUT_OFF
+        overrides, asked = tuple(told["overrides"]), told.get("asked", {})
+        yield Interrupted(told["run"], overrides, asked, path.stem, path, told.get("attempt", "")), outcome
+
+
+def _says_running(path: Path) -> bool:
+    return records.head(path).get("outcome") == RUNNING

@@ -1,0 +1,125 @@
+"""What was run: one JSON file a run under ``<root>/runs/<name>/``. ``plan`` compares with the last one."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from infra.processes.identity import identity
+from infra.store.local import write_atomically
+from infra.tracking.provenance import commit, user
+from tasks.engine.planner import Row
+
+WORDS = ("run", "from_stage", "until", "force", "site")
+"""What a request is recorded by, beside its overrides."""
+
+
+def write(
+    root: Path,
+    name: str,
+    asked: Mapping[str, Any],
+    rows: Sequence[Row],
+    outcome: str,
+    begun: datetime,
+    attempt: str = "",
+) -> Path:
+    """Record a run, in place of what was recorded when it had ``begun``; returns the file.
+
+    ``asked`` is the request, word by word, ``attempt`` the one that its forced stages belong to; the process that
+    writes is whoever is held to be running it.
+    """
+    stages = [
+        {"stage": r.stage, "item": r.item, "key": r.key, "state": r.state, "seconds": r.seconds, "form": r.form}
+        for r in rows
+    ]
+    record = {
+        "run": name,
+        "overrides": list(asked["overrides"]),
+        "outcome": outcome,
+        "who": user(),
+        "commit": commit(),
+        "process": identity(),
+        "asked": {word: asked[word] for word in WORDS},
+        "attempt": attempt,
+        "stages": stages,
+    }
+    return _keep(root, name, begun, "", record)
+
+
+def head(path: Path) -> dict[str, Any]:
+    """What a record says before its stages, which may be long; empty for another kind of file, or a broken one."""
+    lines: list[str] = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                if line.startswith(' "stages"'):
+                    told = json.loads("".join(lines).rstrip().rstrip(",") + "}")
+                    return told if "outcome" in told else {}
+                lines.append(line)
+    except (OSError, ValueError):
+        pass
+    return {}
+
+
+def end(path: Path, outcome: str) -> None:
+    """Write another outcome into a record."""
+    write_atomically(
+        path, json.dumps({**json.loads(path.read_text()), "outcome": outcome}, indent=1, ensure_ascii=False)
+    )
+
+
+def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[str, Any]) -> Path:
+    """Record what several seeds of a run came to; returns the file."""
+    told = {**seeds, "overrides": list(overrides), "who": user(), "commit": commit()}
+    return _keep(root, name, datetime.now(UTC), "-seeds", told)
+
+
+def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[str, Any]) -> Path:
+    """Keep what rows of the paper came to, the newest only: ``paper.json``, and pages by file name. Returns the folder.
+
+    What each row did stands in the records of its run.
+    """
+    folder = root / place(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    form = json.dumps({**told, "who": user(), "commit": commit()}, indent=1, ensure_ascii=False)
+    for file, text in {**pages, "paper.json": form}.items():
+        write_atomically(folder / file, text)
+    return folder
+
+
+def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
+    """The arguments of each (stage, item) in the newest readable record of the run; empty where there is none."""
+    for path in sorted((root / place(name)).glob("*.json"), reverse=True):
+        try:
+            stages = json.loads(path.read_text())["stages"]
+            return {(s["stage"], s["item"]): s["form"] for s in stages}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return {}
+
+
+def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
+    """Keys of a stage by item in the newest readable record of the run in which all of them were there at the end."""
+    for path in sorted((root / place(name)).glob("*.json"), reverse=True):
+        try:
+            stages = [s for s in json.loads(path.read_text())["stages"] if s["stage"] == stage]
+            if stages and all(s["state"] in ("cached", "completed", "hit") for s in stages):
+                return {s["item"]: s["key"] for s in stages}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return {}
+
+
+def place(name: str) -> str:
+    """The folder of a run's records, below the root."""
+    return f"runs/{re.sub(r'[^A-Za-z0-9_-]+', '-', name)}"
+
+
+def _keep(root: Path, name: str, at: datetime, mark: str, record: Mapping[str, Any]) -> Path:
+    folder = root / place(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{at:%Y%m%dT%H%M%S-%f}{mark}.json"
+    write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False))
+    return path

@@ -1,0 +1,116 @@
+"""One run with several seeds: each carried out as a run of its own, then how far their scores lie apart.
+
+What comes before training is the same for all and made once. The seed that is the run's own adds no override: that is
+the run itself, which moves aliases as ever; the others are runs with an override and move none.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
+from typing import Any
+
+from flows.reproduce import STAGES
+from flows.runner.run import Outcome, Request, StageFailed
+from infra.errors import BadConfiguration
+
+MEASURES = ("bleu", "chrf")
+"""What is compared of each set's card."""
+FIRST = STAGES.index("train")
+"""The first stage that the seed decides."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One number of one set, by seed; a seed that failed before it is left out."""
+
+    set_name: str
+    measure: str
+    values: Mapping[int, float]
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """``mean``, and from two seeds on ``deviation``: the standard deviation, n - 1."""
+        values = list(self.values.values())
+        return {"mean": fmean(values)} | ({"deviation": stdev(values)} if len(values) > 1 else {})
+
+
+@dataclass
+class Seeds:
+    """What came of each seed."""
+
+    run: str
+    dev: str
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> list[int]:
+        return [seed for seed, outcome in self.outcomes.items() if outcome.failure]
+
+    def spreads(self) -> list[Spread]:
+        """The dev perplexity at the end of training, then the measures of each set."""
+        perplexities = {
+            seed: row.facts["dev_perplexity"]
+            for seed, outcome in self.outcomes.items()
+            for row in outcome.rows
+            if row.stage == "train" and row.facts
+        }
+        found = [Spread(self.dev, "dev_perplexity", perplexities)]
+        cards = {seed: outcome.scores for seed, outcome in self.outcomes.items()}
+        for name in dict.fromkeys(name for card in cards.values() for name in card):
+            for measure in MEASURES:
+                found.append(
+                    Spread(name, measure, {s: card[name][measure] for s, card in cards.items() if name in card})
+                )
+        return [spread for spread in found if spread.values]
+
+    def as_json(self) -> dict[str, Any]:
+        seeds = {
+            f"{seed}": {"failure": outcome.failure, "model_version": outcome.model_version}
+            for seed, outcome in self.outcomes.items()
+        }
+        measures = [
+            {"set": s.set_name, "measure": s.measure, "values": {f"{k}": v for k, v in s.values.items()}, **s.summary}
+            for s in self.spreads()
+        ]
+        return {"run": self.run, "seeds": seeds, "measures": measures}
+
+
+def seeds_of(words: str) -> tuple[int, ...]:
+    """The seeds of ``1,2,3``; raises BadConfiguration for anything but two or more different whole numbers."""
+    parts = [part.strip() for part in words.split(",")]
+    seeds = tuple(int(part) for part in parts if part.isdecimal())
+    if len(seeds) < len(parts) or len(set(seeds)) < len(seeds) or len(seeds) < 2:
+        raise BadConfiguration(f"--seeds is {words!r}, allowed are two or more different whole numbers, as in 1,2,3")
+    return seeds
+
+
+def requests_of(request: Request, seeds: Sequence[int]) -> Iterator[tuple[int, Request]]:
+    """The request for each seed. Stages before training that are to run whatever is there run for the first alone."""
+    run, _, _ = request.resolve()
+    if request.until and STAGES.index(request.until) < FIRST:
+        raise BadConfiguration(
+            f"--seeds with --until {request.until}: only {STAGES[FIRST]} and what follows has a seed"
+        )
+    for seed in seeds:
+        own = () if seed == run.training.seed else (f"training.seed={seed}",)
+        yield seed, replace(request, overrides=(*request.overrides, *own))
+        if request.from_stage:
+            later = max(FIRST, STAGES.index(request.from_stage))
+            request = replace(request, from_stage=STAGES[later])
+        request = replace(request, force=tuple(name for name in request.force if STAGES.index(name) >= FIRST))
+
+
+def run_seeds(
+    request: Request, seeds: Sequence[int], carry_out: Callable[[Request], Outcome], say: Callable[[str], None]
+) -> Seeds:
+    """Carry the request out for each seed; one that fails does not stop those after it."""
+    asked, _, _ = request.resolve()
+    found = Seeds(asked.name, asked.dev)
+    for seed, own in list(requests_of(request, seeds)):
+        say(f"seed {seed}")
+        try:
+            found.outcomes[seed] = carry_out(own)
+        except StageFailed as failed:
+            say(f"seed {seed}: {failed}")
+            found.outcomes[seed] = failed.outcome
+    return found

@@ -1,0 +1,73 @@
+"""What a training begins with where ``training.start`` names a version of the registry: its weights, its vocabulary.
+
+Looks only, so that a plan may ask too. The version was registered from sealed artifacts; those very artifacts become
+inputs of the run, so its keys hold what the version is made of, and not what it is called.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flows.runs import Run
+from infra.errors import BadConfiguration
+from infra.site import Site, store_at
+from infra.store.local import Artifact, Store
+from infra.tracking.registry import Version, resolve
+from model.config import Model, from_json
+
+FREE = ("p_drop", "p_drop_attention", "p_drop_relu", "init")
+"""Fields of a model that may be others than those of the start: they leave the meaning of its weights as it is."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A version and what it was registered from. Pieces mean nothing to other weights, so both come together."""
+
+    version: str
+    """``name/number``."""
+    weights: Artifact
+    vocabulary: Artifact
+
+
+def start_of(run: Run, site: Site) -> Start | None:
+    """The start of the run, None where its weights are drawn anew.
+
+    Raises BadConfiguration for a version that is not known, is not in this store, or is of another shape.
+    """
+    words = run.training.start
+    if not words:
+        return None
+    version = resolve(site.tracking, words)
+    name = f"{version.name}/{version.version}"
+    store = store_at(site)
+    start = Start(name, _made_from(version, "average", store), _made_from(version, "learn_bpe", store))
+    own, theirs = asdict(run.model), _shape(start.weights)
+    for field, value in theirs.items():
+        counts = field not in FREE and (field != "max_positions" or run.model.positions == "learned")
+        if counts and own[field] != value:
+            told = f"model.{field} of {name} is {value!r}, and of this run {own[field]!r}"
+            raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {told}")
+    return start
+
+
+def _made_from(version: Version, stage: str, store: Store) -> Artifact:
+    """The artifact of ``stage`` that the version was registered from, with the content it had then."""
+    name = f"{version.name}/{version.version}"
+    key, content = (version.tags.get(f"{tag}.{stage}", "") for tag in ("key", "digest"))
+    if not key or not content:
+        raise BadConfiguration(f"training.start: {name} does not say from which {stage} it was registered")
+    manifest = store.manifest(stage, key)
+    if manifest is None:
+        there = "is not there"
+    elif manifest.content != content:
+        there = "was made again, with other content"
+    else:
+        there = store.damage(manifest)
+    if manifest is None or there:
+        place = store.folder(stage, key)
+        raise BadConfiguration(f"training.start: {name} was registered from {place}, but that artifact {there}")
+    return store.artifact(manifest)
+
+
+def _shape(weights: Artifact) -> dict[str, Any]:
+    return asdict(from_json(Model, json.loads((weights.path() / "model.json").read_text())["model"]))

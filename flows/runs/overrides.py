@@ -1,0 +1,124 @@
+"""``--set training.updates=200``: one field of a run, typed and checked by the dataclass that holds it."""
+
+import difflib
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from flows.runs.profiles import PROFILES
+from infra.errors import BadConfiguration
+
+Value = TypeVar("Value")
+
+
+def override(run: Value, assignments: Sequence[str]) -> Value:
+    """``run`` with each ``path=value`` applied; raises BadConfiguration naming field, value and what is allowed.
+
+    A path goes through fields, and through tuples of dataclasses by class name: ``filters.rules.LengthRatio.max=1.5``.
+    ``profile=NAME`` is a cleaning as a whole, one of ``flows.runs.profiles``: rules over text and limits in pieces; a
+    field that is also set by itself changes it. Of two values for one path the last counts; otherwise the order is
+    free: the dataclasses check what they hold when all is applied.
+    """
+    for assignment in sorted(assignments, key=_place):
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise BadConfiguration(f"--set {assignment}: not of the form field=value, as in training.updates=200")
+        try:
+            run = _cleaned_by(run, text) if path == "profile" else _with(run, path.split("."), text, path)
+        except ValueError as error:
+            raise BadConfiguration(f"--set {assignment}: {error}") from error
+    try:
+        checked: Value = _checked(run)
+    except ValueError as error:
+        raise BadConfiguration(f"--set {', '.join(sorted(assignments, key=_place))}: {error}") from error
+    return checked
+
+
+def _place(assignment: str) -> tuple[bool, str]:
+    """The profile first, then by path."""
+    path = assignment.partition("=")[0]
+    return path != "profile", path
+
+
+def _cleaned_by(run: Value, profile: str) -> Value:
+    if profile not in PROFILES:
+        raise ValueError(f"profile is {profile!r}, allowed is {' or '.join(PROFILES)}")
+    chosen = PROFILES[profile]
+    whole: Any = run
+    cleaned: Value = _unchecked(whole, filters=chosen.filters, sharding=chosen.limits(whole.sharding))
+    return cleaned
+
+
+def _with(holder: Any, path: list[str], text: str, whole: str) -> Any:
+    """``holder`` with one field changed, without the checks of the dataclasses."""
+    name, rest = path[0], path[1:]
+    if isinstance(holder, tuple):
+        members = [type(member).__name__ for member in holder]
+        if name not in members or not rest:
+            raise ValueError(_unknown(name, members, whole))
+        at = members.index(name)
+        return (*holder[:at], _with(holder[at], rest, text, whole), *holder[at + 1 :])
+    names = [field.name for field in fields(holder)]
+    if name not in names:
+        raise ValueError(_unknown(name, names, whole))
+    present = getattr(holder, name)
+    if rest:
+        if not (is_dataclass(present) or isinstance(present, tuple)):
+            raise ValueError(f"{whole}: {name} is a single value and has no field {rest[0]}")
+        return _unchecked(holder, **{name: _with(present, rest, text, whole)})
+    if is_dataclass(present):
+        inner = ", ".join(f"{whole}.{field.name}" for field in fields(present))
+        raise ValueError(f"{whole} is not a single value; set one of {inner}")
+    return _unchecked(holder, **{name: _typed(get_type_hints(type(holder))[name], text, whole)})
+
+
+def _unchecked(holder: Any, **values: Any) -> Any:
+    """As ``dataclasses.replace``, without ``__post_init__``: other fields may be about to change as well."""
+    changed = copy(holder)
+    for name, value in values.items():
+        object.__setattr__(changed, name, value)
+    return changed
+
+
+def _checked(value: Any) -> Any:
+    """The same value, its dataclasses made anew from the inside out, so that each checks what it holds."""
+    if isinstance(value, tuple):
+        return tuple(_checked(member) for member in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(value, **{field.name: _checked(getattr(value, field.name)) for field in fields(value)})
+
+
+def _typed(kind: Any, text: str, whole: str) -> Any:
+    if get_origin(kind) is Literal:
+        if text not in get_args(kind):
+            raise ValueError(f"{whole} is {text!r}, allowed is {' or '.join(map(str, get_args(kind)))}")
+        return text
+    if get_origin(kind) in (Union, UnionType):
+        raise ValueError(f"{whole} cannot be set on the command line")
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)[0]
+        if is_dataclass(inner) or not isinstance(inner, type):
+            raise ValueError(f"{whole} cannot be set as a whole on the command line; write a run of your own for that")
+        return tuple(_typed(inner, part.strip(), whole) for part in text.split(",") if part.strip())
+    if kind is bool:
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if text.lower() not in words:
+            raise ValueError(f"{whole} is {text!r}, allowed is true or false")
+        return words[text.lower()]
+    if kind in (int, float):
+        try:
+            return kind(text.replace("_", ""))
+        except ValueError:
+            raise ValueError(f"{whole} is {text!r}, allowed is a {'whole ' if kind is int else ''}number") from None
+    if kind is str:
+        return text
+    raise ValueError(f"{whole} cannot be set on the command line")
+
+
+def _unknown(name: str, known: Sequence[str], whole: str) -> str:
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"unknown field {name!r} in {whole}{hint} (known: {', '.join(known)})"

@@ -1,0 +1,30 @@
+"""What filters rejected, as text: a table of counts, then the samples of each filter."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tasks.cleaning.explain import Explained
+
+
+def draw(rules: Sequence[Explained], console: Console) -> None:
+    """Print the rules in their order; those that rejected nothing have no samples."""
+    table = Table("filter", box=None, pad_edge=False)
+    table.add_column("rejected", justify="right")
+    table.add_column("share", justify="right")
+    for rule in rules:
+        table.add_row(rule.rule, f"{rule.rejected:,}", f"{rule.share:.3%}")
+    console.print(table)
+    for rule in rules:
+        if not rule.samples:
+            continue
+        console.print(Text.assemble("\n", (rule.rule, "bold"), "  ", (rule.about, "dim")))
+        for sample in rule.samples:
+            limits = "; allowed: ".join(filter(None, (sample.found, sample.allowed)))
+            lines = Text.assemble((sample.pair_id, "bold"), f"  {limits}" if limits else "")
+            for side in (sample.source, sample.target):
+                lines.append("\n" + "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in side))
+            console.print(Padding(lines, (0, 0, 0, 2)))

@@ -1,0 +1,163 @@
+"""A walk as text: a heading for each stage that the pair met, below it what the stage made of the pair.
+
+What is not printable is written as an escape (``\\u2028``), since that is what a reader of raw text looks for.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tasks.tracing.steps import (
+    Beam,
+    Cleaned,
+    Decoded,
+    Dropped,
+    Encoded,
+    Look,
+    Missing,
+    Published,
+    Scored,
+    Sharded,
+    Step,
+    Trained,
+    Translated,
+    Verdict,
+    Walk,
+)
+
+BAR = 20
+"""Signs of a bar that stands for a weight of 1."""
+SAID = {"kept": "green", "rejected": "red", "not asked": "dim"}
+
+
+def draw(walk: Walk, console: Console) -> None:
+    """Print the walk."""
+    kind = f"a pair of the set {walk.set_name}" if walk.set_name else "a pair of the corpus"
+    console.print(Text.assemble((walk.pair_id, "bold"), f", {kind}, in the run {walk.run}"))
+    for note in walk.notes:
+        console.print(Text(note, "yellow"))
+    for step in walk.steps:
+        stage, told = heading(step)
+        console.print()
+        console.print(Text.assemble((stage, "bold"), "  ", (told, "yellow" if isinstance(step, Missing) else "")))
+        for part in body(step, walk):
+            console.print(Padding(part, (0, 0, 0, 2)))
+
+
+def heading(step: Step) -> tuple[str, str]:
+    """The stage, and in a few words what it did."""
+    match step:
+        case Missing():
+            return step.stage, f"not there: {step.why}"
+        case Published():
+            files = " and ".join(dict.fromkeys(step.files))
+            return step.stage, f"line {step.line:,} (counted from 0) of {files}"
+        case Cleaned(rejected_by=""):
+            return step.stage, f"kept: row {step.row:,} of the shuffled {step.file}"
+        case Cleaned():
+            return step.stage, f"rejected by {step.rejected_by}: row {step.row:,} of {step.file}; its walk ends here"
+        case Encoded():
+            return step.stage, f"{len(step.source_ids)} source pieces, {len(step.target_ids)} target pieces"
+        case Sharded():
+            return step.stage, f"row {step.row:,} of {step.file}"
+        case Dropped():
+            return step.stage, f"left out: {step.why}; its walk ends here"
+        case Trained():
+            return step.stage, _trained(step)
+        case Translated():
+            return step.stage, "by the best of the beam" if step.finished else "cut at the greatest length"
+        case Decoded():
+            return "translate", "once more, this sentence alone: the beam at its end"
+        case Scored():
+            return step.stage, f"sentence BLEU {step.bleu:.1f}, chrF {step.chrf:.1f}"
+
+
+def body(step: Step, walk: Walk) -> Iterator[RenderableType]:
+    """What is shown below the heading; text that the step before has shown is not shown again."""
+    match step:
+        case Published():
+            yield _named([("source", step.source), ("target", step.target)])
+        case Cleaned():
+            read = [(each.source, each.target) for each in walk.steps if isinstance(each, Published)]
+            if (step.source, step.target) in read:
+                yield Text("normalising changes nothing")
+            else:
+                yield _named([("source", step.source), ("target", step.target)])
+            yield _verdicts(step.verdicts)
+        case Encoded():
+            rows = [("source", step.source_pieces, step.source_ids), ("target", step.target_pieces, step.target_ids)]
+            for side, pieces, ids in rows:
+                yield _named([(side, " ".join(pieces)), ("", " ".join(map(str, ids)))])
+        case Translated():
+            yield _named(
+                [
+                    ("hypothesis", step.hypothesis),
+                    ("score", f"{step.score:.3f}: log p {step.log_probability:.3f} over {step.pieces} pieces"),
+                    ("reference", f"log p {step.reference_log_probability:.3f} over {step.reference_pieces} pieces"),
+                ]
+            )
+        case Decoded():
+            yield _beams(step.beams)
+            written = [each.hypothesis for each in walk.steps if isinstance(each, Translated)]
+            if written and written[0] != step.beams[0].text:
+                yield Text("\nnot what the stage wrote: beside other sentences, sums round otherwise", "yellow")
+            yield Text("\neach written piece, and the source piece that it looked at most:")
+            yield _looks(step.looks)
+        case Scored():
+            yield _named([("reference", step.reference), ("hypothesis", step.hypothesis)])
+
+
+def visible(text: str) -> str:
+    """The text with every sign that cannot be seen, spaces at its ends too, as an escape."""
+    inner = text.strip(" ")
+    before, _, after = text.partition(inner) if inner else ("", "", text)
+    ends = (r"\x20" * len(end) for end in (before, after))
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in inner).join(ends)
+
+
+def _trained(step: Trained) -> str:
+    told = f"{step.update:,} of {step.epoch_updates:,} in the first epoch, with {step.pairs - 1:,} other pairs"
+    if step.update > step.updates:
+        return f"never: it comes in update {told}, and training ended after {step.updates:,}"
+    return f"update {told}"
+
+
+def _named(rows: Sequence[tuple[str, str]]) -> Table:
+    table = _table("name", "text", header=False)
+    table.columns[0].style = "dim"
+    for name, text in rows:
+        table.add_row(name, Text(visible(text)))
+    return table
+
+
+def _verdicts(verdicts: Sequence[Verdict]) -> Table:
+    table = _table("rule", "verdict", "measured", "allowed")
+    for verdict in verdicts:
+        said = Text(verdict.said, SAID[verdict.said])
+        table.add_row(verdict.rule, said, Text(verdict.measured), Text(verdict.allowed))
+    return table
+
+
+def _beams(beams: Sequence[Beam]) -> Table:
+    table = _table("score", "log p", "pieces", "hypothesis")
+    for beam in beams:
+        text = visible(beam.text) if beam.finished else f"{visible(beam.text)} … (cut)"
+        table.add_row(f"{beam.score:.3f}", f"{beam.log_probability:.3f}", f"{beam.pieces}", Text(text))
+    return table
+
+
+def _looks(looks: Sequence[Look]) -> Table:
+    table = _table("written", "source", "weight", "")
+    for look in looks:
+        table.add_row(Text(look.written), Text(look.source), f"{look.weight:.2f}", "▇" * round(BAR * look.weight))
+    return table
+
+
+def _table(*names: str, header: bool = True) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=header)
+    for name in names:
+        table.add_column(name, overflow="fold")
+    return table

@@ -1,0 +1,89 @@
+"""The one name and password of both servers, out of the environment or a file; nowhere else, in no form.
+
+Prefect and MLflow each want them in variables of their own: those are made here, for servers and for clients.
+"""
+
+import base64
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from infra.errors import BadConfiguration
+
+VARIABLE = "REPRO_AUTH"
+FILE_VARIABLE = "REPRO_AUTH_FILE"
+SHORTEST = 12
+"""Characters of a password; MLflow takes no shorter one."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A user and a password, which no message and no ``repr`` shows."""
+
+    user: str
+    password: str = field(repr=False)
+
+    @property
+    def for_clients(self) -> Mapping[str, str]:
+        return {
+            "PREFECT_API_AUTH_STRING": f"{self.user}:{self.password}",
+            "MLFLOW_TRACKING_USERNAME": self.user,
+            "MLFLOW_TRACKING_PASSWORD": self.password,
+        }
+
+    @property
+    def for_prefect(self) -> Mapping[str, str]:
+        return {"PREFECT_SERVER_API_AUTH_STRING": f"{self.user}:{self.password}"}
+
+    @property
+    def for_mlflow(self) -> Mapping[str, str]:
+        return {"MLFLOW_AUTH_ADMIN_USERNAME": self.user, "MLFLOW_AUTH_ADMIN_PASSWORD": self.password}
+
+
+def configured(environment: Mapping[str, str]) -> Credentials | None:
+    """What REPRO_AUTH, or the file REPRO_AUTH_FILE, holds as ``user:password``; None where neither is set.
+
+    Raises BadConfiguration, which never repeats what it found.
+    """
+    text, source = environment.get(VARIABLE, ""), VARIABLE
+    if not text and environment.get(FILE_VARIABLE):
+        path = Path(environment[FILE_VARIABLE])
+        source = f"{FILE_VARIABLE} ({path})"
+        text = _read(path)
+    if not text:
+        return None
+    user, colon, password = text.partition(":")
+    if not (user and colon) or text != text.strip() or not text.isprintable():
+        raise BadConfiguration(f"{source} is not what it must be, allowed is one line user:password")
+    if len(password) < SHORTEST:
+        raise BadConfiguration(f"the password in {source} is too short, allowed are {SHORTEST} characters or more")
+    return Credentials(user, password)
+
+
+def offer() -> None:
+    """Set what Prefect's and MLflow's clients read, where credentials are configured and nothing else is set."""
+    found = configured(os.environ)
+    for name, value in found.for_clients.items() if found else ():
+        os.environ.setdefault(name, value)
+
+
+def mlflow_header() -> dict[str, str]:
+    """The header by which MLflow's client proves who asks, as the environment has it; empty without credentials."""
+    offer()
+    user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")
+    if user and password:
+        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _read(path: Path) -> str:
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            raise BadConfiguration(f"{FILE_VARIABLE} {path} is open to others (mode {mode:04o}): chmod 600 it")
+        return path.read_text().removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfiguration(f"{FILE_VARIABLE} {path} cannot be read: {type(error).__name__}") from None

@@ -1,0 +1,149 @@
+"""A service brought up and down: what is left of an earlier one ended, all started, waited for, and made known."""
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from infra.errors import BadConfiguration, JobFailed
+from infra.processes import signals
+from infra.processes.locks import held
+from infra.servers import addresses
+from infra.servers.credentials import configured
+from infra.service import databases, supervision
+from infra.service.databases import Databases
+from infra.service.prefect_app import allowed_hosts
+from infra.service.programs import write_users_settings
+from infra.service.settings import Service, read
+from infra.service.status import State, states
+
+HEALTHY_SECONDS = 300.0
+"""Two fresh databases take 40 s on quiet cores."""
+POLL_SECONDS = 0.5
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Up:
+    """A service that is up: as it was started, its states, and its supervisor where this call started it."""
+
+    service: Service
+    states: list[State]
+    supervisor: "subprocess.Popen[bytes] | None" = None
+
+
+def check(service: Service, outer: Mapping[str, str]) -> None:
+    """Raise BadConfiguration, before anything is touched, for what cannot be started or must not be."""
+    found = configured(outer)
+    if not service.on_loopback and not found:
+        raise BadConfiguration(
+            f"--host {service.host} opens both servers to other machines, which needs credentials: set REPRO_AUTH to "
+            "user:password, or REPRO_AUTH_FILE to a file with that line"
+        )
+    if found and not find_spec("flask_wtf"):
+        raise BadConfiguration("credentials for MLflow need Flask-WTF: pip install 'mlflow[auth]'")
+    if outer.get(databases.VARIABLE):
+        Databases(outer[databases.VARIABLE])
+    allowed_hosts(service, outer)
+
+
+def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = False) -> Up:
+    """Have the service up and healthy; one that is up already stays as it was started.
+
+    Raises BadConfiguration for a port that is taken or a database that cannot be made, NetworkFault for a database that
+    cannot be reached, JobFailed where a program does not come up; nothing is left running then.
+    """
+    service.folder.mkdir(parents=True, exist_ok=True)
+    service.folder.chmod(0o700)  # the supervisor's socket, and logs of everything
+    with held(service.folder / "up.lock", lambda holder: say(f"{holder} is starting or ending it: waiting")):
+        present = running(service.folder)
+        if present:
+            for name in supervision.revive(present):
+                say(f"{name} had been given up: started again")
+            return Up(present, _wait_until_healthy(present, say))
+        if count := supervision.end_leftovers(service.folder):
+            say(f"ended {count} processes that a service which was killed had left")
+        service.check_ports()
+        _prepare(service, outer, say)
+        placed = service.placed(supervision.spare_folder)
+        placed.write()
+        try:
+            process = supervision.start(placed, outer, foreground)
+            found = _wait_until_healthy(placed, say)
+        except BaseException:
+            supervision.stop(placed)
+            raise
+        file = "" if outer.get(databases.VARIABLE) else f"{service.place / 'mlflow.db'}"
+        known = replace(placed.addresses, closed=bool(configured(outer)), file=file)
+        addresses.write(service.place, known, supervision.supervisor_of(placed))
+        return Up(placed, found, process)
+
+
+def down(folder: Path, say: Say) -> bool:
+    """End the service of ``folder`` and all that it started; gives whether there was anything to end."""
+    if not folder.is_dir():
+        return False
+    with held(folder / "up.lock", lambda holder: say(f"{holder} is starting or ending it: waiting")):
+        try:
+            return supervision.stop(read(folder))
+        except FileNotFoundError:
+            return bool(supervision.end_leftovers(folder))
+
+
+def running(folder: Path) -> Service | None:
+    """The service whose supervisor answers; None where there is none."""
+    try:
+        service = read(folder)
+    except FileNotFoundError:
+        return None
+    return service if supervision.supervisor_of(service) else None
+
+
+def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
+    (service.place / "prefect").mkdir(exist_ok=True)
+    (service.place / "mlflow-artifacts").mkdir(exist_ok=True)
+    if outer.get(databases.VARIABLE):
+        found = Databases(outer[databases.VARIABLE])
+        made = found.make()
+        for name in found.names:
+            say(f"PostgreSQL at {found.place}: database {name}{', made now' if name in made else ''}")
+        if left := _files(service):
+            say(f"what lies in {' and '.join(left)} stays there: servers on PostgreSQL do not show it")
+    elif not service.on_loopback and (service.place / "mlflow.db").exists():
+        say(f"experiments that are in {service.place / 'mlflow.db'} already keep their artifacts on this machine alone")
+    if configured(outer):
+        write_users_settings(service)
+
+
+def _files(service: Service) -> list[str]:
+    files = (service.place / "prefect" / "prefect.db", service.place / "mlflow.db")
+    return [str(file) for file in files if file.exists()]
+
+
+def _wait_until_healthy(service: Service, say: Say) -> list[State]:
+    deadline, well = time.monotonic() + HEALTHY_SECONDS, set[str]()
+    while True:
+        found = states(service)
+        for state in found:
+            if state.healthy and state.name not in well:
+                well.add(state.name)
+                say(f"{state.name} is healthy")
+        bad = [state for state in found if state.given_up]
+        if found and all(state.healthy for state in found):
+            return found
+        if bad or not found or time.monotonic() > deadline:
+            raise JobFailed(_failure(service, bad or [state for state in found if not state.healthy]))
+        signals.wait(POLL_SECONDS)
+
+
+def _failure(service: Service, bad: list[State]) -> str:
+    if not bad:
+        return f"the supervisor ended; see {service.folder / 'logs'}"
+    first = bad[0]
+    log = Path(first.log)
+    lines = (
+        [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
+    )
+    return f"{first.name} did not come up ({first.told or first.state}); see {log}: {' '.join(lines[-1:])[:300]}"

@@ -1,0 +1,43 @@
+"""Reads a growing ``metrics.jsonl`` line by line while a job writes it."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class MetricsTail:
+    """Reads the new complete lines of a growing ``metrics.jsonl``.
+
+    A line still being written is left for the next time; one that a killed writer left broken is passed over; a file
+    that became shorter was begun anew and is read from its start.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """Rows written since the last call; none while there is no file."""
+        try:
+            with self.path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    self._offset = 0
+                file.seek(self._offset)
+                block = file.read()
+        except FileNotFoundError:
+            return []
+        whole = block[: block.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return list(_rows(whole))
+
+
+def _rows(lines: bytes) -> Iterator[dict[str, Any]]:
+    for line in lines.split(b"\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            yield row

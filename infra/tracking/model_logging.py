@@ -1,0 +1,120 @@
+"""A model that MLflow can load anywhere: its code, the folders it needs and what it must be asked, logged with a run.
+
+Written by client calls with explicit ids; MLflow's own ``log_model`` keeps the store's address in global state. MLflow
+executes the model's code file once while saving, so this process imports what that file imports.
+"""
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+from infra.errors import NetworkFault
+from infra.tracking.client import client
+
+
+@dataclass(frozen=True)
+class TextModel:
+    """A model from lines of text to lines of text.
+
+    ``code`` is the file that sets the model, ``package`` the folder it imports from, ``folders`` what it loads, by the
+    name it looks for, ``options`` the params of ``predict`` with their defaults, ``libraries`` what must be installed,
+    ``config`` what the code is told of the model when it is loaded.
+    """
+
+    code: Path
+    package: Path
+    folders: Mapping[str, Path]
+    options: Mapping[str, int | float | str]
+    libraries: Sequence[str]
+    example: Sequence[str]
+    config: Mapping[str, int | str] = field(default_factory=dict)
+
+
+def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mapping[str, float]) -> str:
+    """Store ``model`` with the run, ``metrics`` beside it; gives its id when everything is stored.
+
+    Raises NetworkFault where the store does not take it. A model that was not stored whole is marked as failed.
+    """
+    store = client(uri)
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            experiment = store.get_run(run_id).info.experiment_id
+            made = store.create_logged_model(experiment, name=name, source_run_id=run_id)
+        except Exception as error:
+            raise NetworkFault(f"MLflow at {uri} does not take the model: {error}") from error
+        status = "FAILED"
+        try:
+            _save(Path(scratch), run_id, made, model)
+            try:
+                store.log_model_artifacts(made.model_id, f"{scratch}/model")
+                _attach(store, run_id, made.model_id, metrics)
+            except Exception as error:
+                raise NetworkFault(f"MLflow at {uri} does not take the model: {error}") from error
+            status = "READY"
+        finally:
+            store.finalize_logged_model(made.model_id, status)
+    return str(made.model_id)
+
+
+def requirements(libraries: Sequence[str]) -> list[str]:
+    """Each library pinned to what is installed here, without the mark of a local build (``+cpu``)."""
+    return [f"{library}=={installed(library).partition('+')[0]}" for library in libraries]
+
+
+def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
+    """Write the model's folder to ``scratch/model``."""
+    from mlflow.models import Model, ModelSignature
+    from mlflow.pyfunc import save_model
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+    folders = {}
+    for name, folder in model.folders.items():
+        # MLflow calls a folder by its own name, which here is a key; large files are not copied for that.
+        shutil.copytree(folder, scratch / "in" / name, copy_function=_link)
+        folders[name] = str(scratch / "in" / name)
+    package = scratch / "in" / model.package.name
+    shutil.copytree(model.package, package, ignore=shutil.ignore_patterns("__pycache__"))
+    kinds = {int: DataType.long, float: DataType.double, str: DataType.string}
+    options = [ParamSpec(name, kinds[type(value)], value) for name, value in model.options.items()]
+    text = Schema([ColSpec(DataType.string)])
+    # It warns about the missing type hint on predict, which would drop the params; and it resets the warning filters.
+    with warnings.catch_warnings(record=True):
+        save_model(
+            path=str(scratch / "model"),
+            mlflow_model=Model(
+                artifact_path=made.artifact_location, run_id=run_id, model_uuid=made.model_id, model_id=made.model_id
+            ),
+            python_model=str(model.code),
+            code_paths=[str(package)],
+            artifacts=folders,
+            signature=ModelSignature(text, text, ParamSchema(options)),
+            input_example=(list(model.example), dict(model.options)),
+            pip_requirements=requirements(model.libraries),
+            model_config=dict(model.config),
+        )
+
+
+def _attach(store: Any, run_id: str, model_id: str, metrics: Mapping[str, float]) -> None:
+    """Show the model as the output of the run and of its parent, with its numbers."""
+    from mlflow.entities import LoggedModelOutput, Metric
+
+    run = store.get_run(run_id)
+    now, parent = run.info.start_time, run.data.tags.get("mlflow.parentRunId")
+    for producer in (run_id, parent) if parent else (run_id,):
+        store.log_outputs(producer, [LoggedModelOutput(model_id, step=0)])
+    numbers = [Metric(name, value, now, 0, model_id=model_id) for name, value in metrics.items()]
+    for begin in range(0, len(numbers), 1000):
+        store.log_batch(run_id, numbers[begin : begin + 1000])
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

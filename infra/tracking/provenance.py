@@ -1,0 +1,46 @@
+"""Which code, on which libraries, made a thing: recorded in every manifest."""
+
+import getpass
+import platform
+import subprocess
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+LIBRARIES = ("torch", "polars", "pyarrow", "tokenizers", "sacrebleu", "sacremoses", "mlflow", "prefect")
+
+
+@cache
+def commit() -> str:
+    """The commit of this code, with ``+`` where the working tree differs from it; empty outside a checkout."""
+    house = Path(__file__).resolve().parents[2]
+    try:
+        git = ["git", "-C", str(house), "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def user() -> str:
+    """Who runs this; ``unknown`` where the system has no name for them (containers)."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def origin() -> dict[str, str]:
+    """Time, commit, machine and library versions."""
+    made = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+    for library in LIBRARIES:
+        try:
+            made[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return made

@@ -1,0 +1,216 @@
+"""What is trained and how, as values: the paper's sizes, schedules and search settings. No torch here.
+
+Frozen dataclasses, so that orchestration can read them; a job receives them as plain JSON and rebuilds them with
+``from_json``. The symbols are the paper's (Table 3). Imports no other sub-package.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from .keying import late, require, unkeyed
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class Model:
+    """The Transformer's shape (§3). Defaults are the paper's base model (Table 3, row base)."""
+
+    layers: int = 6
+    d_model: int = 512
+    d_ff: int = 2048
+    heads: int = 8
+    d_k: int = 64
+    d_v: int = 64
+    p_drop: float = 0.1
+    p_drop_attention: float = 0.0
+    p_drop_relu: float = 0.0
+    norm: Literal["post", "pre"] = "post"
+    positions: Literal["sinusoid", "learned"] = "sinusoid"
+    max_positions: int = 1024
+    tied: bool = True
+    init: Literal["glorot", "normal"] = "glorot"
+    attention: Literal["own", "torch"] = late("own")
+    """Whose layers: this project's, or those of torch.nn.Transformer as a reference."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v", "max_positions"):
+            require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "a whole number of at least 1")
+        require(self.d_model % 2 == 0, "model.d_model", self.d_model, "an even number (sines and cosines, §3.5)")
+        for name in ("p_drop", "p_drop_attention", "p_drop_relu"):
+            require(0 <= getattr(self, name) < 1, f"model.{name}", getattr(self, name), "0 up to, not including, 1")
+        require(self.norm in ("post", "pre"), "model.norm", self.norm, "post or pre")
+        require(self.positions in ("sinusoid", "learned"), "model.positions", self.positions, "sinusoid or learned")
+        require(self.init in ("glorot", "normal"), "model.init", self.init, "glorot or normal")
+        require(self.attention in ("own", "torch"), "model.attention", self.attention, "own or torch")
+        if self.attention == "torch":
+            for name in ("d_k", "d_v"):
+                width = getattr(self, name)
+                fits = self.heads * width == self.d_model
+                require(fits, f"model.{name}", width, "model.d_model / model.heads where model.attention is torch")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the weights are found (§5). Defaults are the paper's base run on WMT14 En-De."""
+
+    updates: int = 100_000
+    batch_tokens: int = 25_000
+    """Budget of an update, per side, in pieces with bos or eos, over all ranks (§5.1)."""
+    label_smoothing: float = 0.1
+    schedule: Literal["paper", "inverse_sqrt", "linear", "constant"] = "paper"
+    """paper: factor * d_model^-0.5 * min(update^-0.5, update * warmup^-1.5) (§5.3); inverse_sqrt, linear, constant
+    rise linearly to ``peak`` over ``warmup`` updates."""
+    warmup: int = 4_000
+    factor: float = 1.0
+    peak: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.98
+    eps: float = 1e-9
+    clip_norm: float = 0.0
+    """Greatest gradient norm; 0 clips nothing, as in the paper."""
+    seed: int = 1
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    checkpoint_every: int = 1_500
+    """Updates between two checkpoints; the paper's 10 minutes at 0.4 s an update (§5.2, §6.1)."""
+    keep: int = 5
+    """How many of the last checkpoints stay for averaging."""
+    dev_every: int = 1_500
+    batching: Literal["buckets", "packed"] = late("buckets")
+    """buckets: pairs of like length, padded; packed: pairs of any length end to end, batches of one constant size."""
+    optimizer: Literal["adam", "adamw"] = late("adam")
+    weight_decay: float = late(0.0)
+    """AdamW's decay of matrices and embeddings, never of biases and norms."""
+    attention_entropy: float = late(0.0)
+    """Weight of the cross-attention's entropy in the loss, per target piece, meant over layers and heads; 0: none."""
+    skip_nonfinite: int = late(0)
+    """How many updates whose gradient is not finite may be passed over in a training before it ends as diverged."""
+    patience: int = late(0)
+    """End after this many dev checks in a row without a lower perplexity; 0 trains to the last update."""
+    dev_bleu: int = late(0)
+    """Dev sentences that are decoded greedily at each dev check for a BLEU to watch; 0 decodes none. One rank decodes
+    while the others wait, a minute at most."""
+    start: str = unkeyed("")
+    """A version of the registry (``name@alias``, ``name/number``) whose weights training begins with; they enter the
+    key, not their name. Empty: weights are drawn anew."""
+
+    def __post_init__(self) -> None:
+        for name in ("updates", "batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
+            require(getattr(self, name) >= 1, f"training.{name}", getattr(self, name), "a whole number of at least 1")
+        require(
+            0 <= self.label_smoothing < 1, "training.label_smoothing", self.label_smoothing, "0 up to, not including, 1"
+        )
+        for name in ("beta1", "beta2"):
+            require(0 <= getattr(self, name) < 1, f"training.{name}", getattr(self, name), "0 up to, not including, 1")
+        for name in ("factor", "peak", "eps"):
+            require(getattr(self, name) > 0, f"training.{name}", getattr(self, name), "a number above 0")
+        require(self.clip_norm >= 0, "training.clip_norm", self.clip_norm, "0 (off) or above")
+        schedules = ("paper", "inverse_sqrt", "linear", "constant")
+        require(self.schedule in schedules, "training.schedule", self.schedule, ", ".join(schedules))
+        precisions = ("fp32", "tf32", "bf16")
+        require(self.precision in precisions, "training.precision", self.precision, ", ".join(precisions))
+        require(self.batching in ("buckets", "packed"), "training.batching", self.batching, "buckets or packed")
+        require(self.optimizer in ("adam", "adamw"), "training.optimizer", self.optimizer, "adam or adamw")
+        require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or above")
+        decays = self.optimizer == "adamw" or not self.weight_decay
+        require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
+        entropy = self.attention_entropy
+        require(entropy >= 0, "training.attention_entropy", entropy, "0 (off) or a number above")
+        for name in ("skip_nonfinite", "patience", "dev_bleu"):
+            require(
+                getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a whole number above"
+            )
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """How many of the last checkpoints are averaged (§6.1: 5 for base, 20 for big; Table 3 takes 1)."""
+
+    count: int = 5
+    which: Literal["last", "best"] = late("last")
+    """last: the last ``count``; best: the one of the lowest dev perplexity alone (training.patience above 0)."""
+
+    def __post_init__(self) -> None:
+        require(self.count >= 1, "averaging.count", self.count, "a whole number of at least 1")
+        require(self.which in ("last", "best"), "averaging.which", self.which, "last or best")
+        alone = self.which == "last" or self.count == 1
+        require(alone, "averaging.count", self.count, "1 where averaging.which is best")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Beam search (§6.1)."""
+
+    beam: int = 4
+    alpha: float = 0.6
+    """Length penalty ((5 + length) / 6) ** alpha."""
+    max_extra: int = 50
+    """Longest output: input length plus this many pieces."""
+    max_ratio: float = late(0.0)
+    """Longest output: this many pieces, eos counted, for each of the input's, if that is less; 0: no such bound."""
+    min_length: int = late(0)
+    """Shortest output, in pieces without eos."""
+    min_ratio: float = late(0.0)
+    """Shortest output: this many pieces, eos counted, for each of the input's."""
+    beta: float = late(0.0)
+    """Weight of GNMT's coverage penalty over the cross-attention, meant over layers and heads; 0: none."""
+
+    def __post_init__(self) -> None:
+        require(self.beam >= 1, "decoding.beam", self.beam, "a whole number of at least 1")
+        require(self.alpha >= 0, "decoding.alpha", self.alpha, "0 or above")
+        require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
+        for name in ("max_ratio", "min_length", "min_ratio", "beta"):
+            require(getattr(self, name) >= 0, f"decoding.{name}", getattr(self, name), "0 (off) or above")
+        longer = not self.max_ratio or self.min_ratio <= self.max_ratio
+        require(longer, "decoding.min_ratio", self.min_ratio, f"at most decoding.max_ratio, which is {self.max_ratio}")
+
+    def lengths(self, source: int) -> tuple[int, int]:
+        """Least and greatest length of an output, eos counted, for a source of so many pieces, eos counted."""
+        most = source - 1 + self.max_extra
+        if self.max_ratio:
+            most = min(most, max(1, math.floor(self.max_ratio * source)))
+        least = max(1 + self.min_length, math.ceil(self.min_ratio * source))
+        return min(least, most), most
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Drawing pieces by their probabilities in place of searching for the best."""
+
+    temperature: float = 1.0
+    """Scores are divided by it: below 1 the likely become likelier."""
+    top_k: int = 0
+    """Only the so many likeliest pieces are drawn from; 0: all."""
+    top_p: float = 1.0
+    """Only the likeliest pieces that together reach this probability are drawn from."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.temperature > 0, "sampling.temperature", self.temperature, "a number above 0")
+        require(self.top_k >= 0, "sampling.top_k", self.top_k, "0 (all) or a whole number above")
+        require(0 < self.top_p <= 1, "sampling.top_p", self.top_p, "above 0, up to 1")
+        require(self.seed >= 0, "sampling.seed", self.seed, "a whole number of at least 0")
+
+
+def check_together(model: Model, training: Training) -> None:
+    """Raise ValueError naming what of a model and a training cannot be together."""
+    if training.batching == "packed":
+        name, value = "training.batching", training.batching
+        require(model.attention == "own", name, value, "buckets where model.attention is torch")
+        require(not model.p_drop_attention, name, value, "buckets where model.p_drop_attention is above 0")
+    own = model.attention == "own" or not training.attention_entropy
+    require(own, "training.attention_entropy", training.attention_entropy, "0 where model.attention is torch")
+
+
+def fits_the_kernel(model: Model) -> bool:
+    """Whether a GPU's attention over packed batches takes these heads."""
+    return model.d_k == model.d_v and model.d_k % 8 == 0 and model.d_k <= 256
+
+
+def from_json(kind: type[Config], values: dict[str, Any]) -> Config:
+    """Rebuild a configuration from a job's JSON; an unknown name is an error that lists the known ones."""
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        require(name in known, f"{kind.__name__} field", name, ", ".join(known))
+    return kind(**values)

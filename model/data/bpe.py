@@ -1,0 +1,105 @@
+"""Pieces: byte-level BPE read from a vocabulary folder (§5.1), without torch.
+
+In comes a folder with ``tokenizer.json`` and, where each side has its own vocabulary, ``tokenizer.target.json``; out
+come lists of piece ids without ``<s>`` and ``</s>``, and text again. Whoever batches adds these.
+
+A space is put before every line and taken away again in decoding, so that a word has the same pieces wherever it
+stands and any Unicode text survives the round trip. Markup in the text, such as a literal ``</s>``, is text.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer, pre_tokenizers
+
+from ..config.special_pieces import BOS, EOS, PAD, SPECIALS, UNK
+from ..errors import BadData
+
+SOURCE_FILE = "tokenizer.json"
+TARGET_FILE = "tokenizer.target.json"
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The vocabulary of a run; ``source`` and ``target`` are one object where it is joint."""
+
+    source: Tokenizer
+    target: Tokenizer
+    joint: bool
+
+    @classmethod
+    def load(cls, folder: Path) -> "Pieces":
+        """Read a vocabulary folder; BadData names the file that is missing or broken."""
+        source = _load(folder / SOURCE_FILE)
+        if not (folder / TARGET_FILE).exists():
+            return cls(source, source, joint=True)
+        return cls(source, _load(folder / TARGET_FILE), joint=False)
+
+    @property
+    def source_size(self) -> int:
+        """Entries of the source vocabulary, specials included."""
+        return int(self.source.get_vocab_size())
+
+    @property
+    def target_size(self) -> int:
+        """Entries of the target vocabulary, specials included."""
+        return int(self.target.get_vocab_size())
+
+    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
+        """Piece ids of each line, without specials."""
+        return _encode(self.source, lines)
+
+    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
+        """Piece ids of each line, without specials."""
+        return _encode(self.target, lines)
+
+    def decode_target(self, ids: Iterable[int]) -> str:
+        """The text of one hypothesis; specials are left out, bytes that are no UTF-8 become U+FFFD."""
+        return str(self.target.decode(list(ids), skip_special_tokens=True))
+
+    def source_pieces(self, ids: Iterable[int]) -> list[str]:
+        """Each id as a person reads it, see ``readable``."""
+        return [readable(self.source.id_to_token(i) or SPECIALS[UNK]) for i in ids]
+
+    def target_pieces(self, ids: Iterable[int]) -> list[str]:
+        """Each id as a person reads it, see ``readable``."""
+        return [readable(self.target.id_to_token(i) or SPECIALS[UNK]) for i in ids]
+
+
+def readable(piece: str) -> str:
+    r"""A byte-level piece as a person reads it: ``Ġdog`` is ``▁dog``, half a character is ``\xc3``."""
+    if piece in SPECIALS:
+        return piece
+    text = bytes(BYTES[c] for c in piece).decode("utf-8", errors="backslashreplace")
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text.replace(" ", "▁"))
+
+
+def _byte_of_symbol() -> dict[str, int]:
+    """The inverse of GPT-2's byte alphabet: printable Latin-1 stands for itself, the rest follows from U+0100 on."""
+    itself = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or 174 <= b <= 255]
+    others = [b for b in range(256) if b not in set(itself)]
+    return {chr(b): b for b in itself} | {chr(256 + n): b for n, b in enumerate(others)}
+
+
+BYTES = _byte_of_symbol()
+"""The byte that each character of a piece stands for."""
+assert set(BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
+
+
+def _load(path: Path) -> Tokenizer:
+    if not path.is_file():
+        raise BadData(f"the vocabulary folder {path.parent} has no {path.name}")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise BadData(f"{path} is not a readable tokenizer: {error}") from error
+    ids = tuple(tokenizer.token_to_id(special) for special in SPECIALS)
+    if ids != (PAD, BOS, EOS, UNK):
+        raise BadData(f"{path} gives {', '.join(SPECIALS)} the ids {ids}, allowed is {(PAD, BOS, EOS, UNK)}")
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
+    return [e.ids for e in tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)]

@@ -1,0 +1,68 @@
+"""The registered model as MLflow serves it: a models-from-code file, the one place in this package that knows MLflow.
+
+Artifacts are the folders ``weights`` and ``vocabulary``; ``code_paths`` must name this package's folder. The model's
+configuration may hold ``source_language`` and ``max_pieces`` (the longest source that training saw). In come a list of
+strings, a Series or a DataFrame with one column of text; out comes a list of strings. Params (``beam``, ``alpha``, …;
+``split``: long, always or never) reach ``predict`` only if the model's signature lists them.
+"""
+
+import dataclasses
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import mlflow
+
+from model.config import Decoding
+from model.decoding.lines import LineTranslator, Splitting, searched
+from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter, whole
+from model.decoding.translator import Translator
+
+
+class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
+    """A Translator behind MLflow's interface."""
+
+    def load_context(self, context: Any) -> None:
+        """Load once, when the model is loaded."""
+        self.translator = Translator.load(Path(context.artifacts["weights"]), Path(context.artifacts["vocabulary"]))
+        config = context.model_config or {}
+        language = config.get("source_language", DEFAULT_LANGUAGE)
+        self.splitting = Splitting(
+            sentences=splitter(language) if find_spec("sentencex") else whole,
+            longest=config.get("max_pieces", self.translator.longest_source),
+        )
+
+    # A type hint on the input would make MLflow derive a signature of its own and drop the params.
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
+        """Translate; raises ValueError naming a line that is no text or has a sentence that is too long, or a param
+        that does not exist."""
+        options = dict(params or {})
+        known = [*(field.name for field in dataclasses.fields(Decoding)), "split"]
+        for name in options:
+            if name not in known:
+                raise ValueError(f"param {name!r} is unknown, allowed are {', '.join(known)}")
+        splitting = dataclasses.replace(self.splitting, when=options.pop("split", self.splitting.when))
+        if splitting.when == "always" and splitting.sentences is whole:
+            raise ValueError("split is 'always', allowed is never or long where the library sentencex is not installed")
+        lines = LineTranslator(self.translator, searched(self.translator, Decoding(**options)), splitting)
+        translated = lines.translate(lines_of(model_input))
+        for number, line in enumerate(translated, start=1):
+            if not line.translations:
+                raise ValueError(lines.too_long(line, number))
+        return [line.translations[0].text for line in translated]
+
+
+def lines_of(model_input: Any) -> list[str]:
+    """The strings of a request. Raises ValueError for more than one column, or for what is no text."""
+    if hasattr(model_input, "columns"):
+        if model_input.shape[1] != 1:
+            raise ValueError(f"the table has columns {list(model_input.columns)}, allowed is one column of text")
+        model_input = model_input.iloc[:, 0]
+    lines = [model_input] if isinstance(model_input, str) else list(model_input)
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, str):
+            raise ValueError(f"line {number} is {line!r}, allowed is a string")
+    return lines
+
+
+mlflow.models.set_model(TranslatorModel())

@@ -1,0 +1,235 @@
+"""Multi-head attention (§3.2) over sentences that lie as padded rows or end to end.
+
+Shape suffixes:
+    B sentences     R target rows: B, or B times the beam     S keys' positions     T queries' positions
+    P target positions seen so far (past and present)         D d_model             H heads
+    K d_k           V d_v           M positions of many sentences end to end
+
+In a suffix "…" stands for B and T (rows) or for M alone (end to end); heads then lie before T, or before the width.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..config import Model
+from .linear import Linear
+
+KeysValues = tuple[Tensor, Tensor]
+"""Keys (B, H, S, K) and values (B, H, S, V) of one attention; end to end (M, H, K) and (M, H, V)."""
+LEAST_ROOM = 32
+"""Target positions that a search has room for from its first reordering on."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A sentence a row, padded at its end: which keys are seen. ``mask`` (broadcast to B, H, T, S) is true where."""
+
+    mask: Tensor | None = None
+    causal: bool = False
+
+    def attend(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, p_drop: float) -> Tensor:
+        """Scaled dot-product attention (§3.2.1), heads joined: (B, T, H * V)."""
+        dtype = q_BHTK.dtype
+        if q_BHTK.device.type == "cpu" and dtype == torch.bfloat16:
+            # Torch's backward pass takes eight times as long in bfloat16 as in float32 there.
+            with torch.autocast("cpu", enabled=False):
+                return self.attend(q_BHTK.float(), k_BHSK.float(), v_BHSV.float(), p_drop).to(dtype)
+        x_BHTV = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, self.mask, p_drop, self.causal)
+        return x_BHTV.transpose(1, 2).flatten(2)
+
+    def weights(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
+        """What ``attend`` weighs values with where it is not causal: (B, H, T, S), each row summing to 1."""
+        scores_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2) / math.sqrt(q_BHTK.shape[-1])
+        return (scores_BHTS if self.mask is None else scores_BHTS.masked_fill(~self.mask, -math.inf)).softmax(-1)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where sentences begin that lie end to end: (N + 1) int32, from 0 to M. The last of them may be empty.
+
+    ``longest`` is no less than the length of any.
+    """
+
+    starts: Tensor
+    longest: int
+
+    def places(self) -> tuple[Tensor, Tensor]:
+        """For each sentence that is not empty (B), the positions of its pieces (B, longest), and which are its own."""
+        begins_N, ends_N = self.starts[:-1].long(), self.starts[1:].long()
+        filled_N = ends_N > begins_N
+        places_BT = begins_N[filled_N, None] + torch.arange(self.longest, device=self.starts.device)
+        own_BT = places_BT < ends_N[filled_N, None]
+        return places_BT.where(own_BT, 0), own_BT
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Sentences end to end: a query sees the keys of its own sentence, if ``causal`` those up to itself."""
+
+    queries: Bounds
+    keys: Bounds
+    causal: bool = False
+
+    def attend(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor, p_drop: float) -> Tensor:
+        """Scaled dot-product attention (§3.2.1), heads joined: (M, H * V).
+
+        A GPU's kernel takes the spans as they are and has no dropout; elsewhere they are spread out to rows.
+        """
+        if q_MHK.device.type == "cuda":
+            return _varlen(self, q_MHK, k_MHK, v_MHV).flatten(1)
+        places_BT, own_BT = self.queries.places()
+        (k_BHSK, v_BHSV), seen = self._spread(k_MHK, v_MHV)
+        q_BHTK = q_MHK[places_BT].transpose(1, 2)
+        if self.causal:
+            steps = q_BHTK.shape[2]
+            seen = seen & torch.ones(steps, steps, dtype=torch.bool, device=seen.device).tril()
+        x_BTX = Rows(seen).attend(q_BHTK, k_BHSK, v_BHSV, p_drop)
+        x_MX = x_BTX.new_zeros(q_MHK.shape[0], x_BTX.shape[-1])
+        return x_MX.index_put((places_BT[own_BT],), x_BTX[own_BT])
+
+    def weights(self, q_MHK: Tensor, k_MHK: Tensor) -> Tensor:
+        """What ``attend`` weighs values with where it is not causal: (M, H, longest), zero past a sentence's end."""
+        places_BT, own_BT = self.queries.places()
+        (k_BHSK,), seen = self._spread(k_MHK)
+        weights_BHTS = Rows(seen).weights(q_MHK[places_BT].transpose(1, 2), k_BHSK)
+        weights_MHS = weights_BHTS.new_zeros(*q_MHK.shape[:2], self.keys.longest)
+        return weights_MHS.index_put((places_BT[own_BT],), weights_BHTS.transpose(1, 2)[own_BT])
+
+    def _spread(self, *tensors: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Keys' tensors (M, H, X) as rows (B, H, S, X), and the mask of what is a sentence's own (B, 1, 1, S)."""
+        places_BS, own_BS = self.keys.places()
+        return [x_MHX[places_BS].transpose(1, 2) for x_MHX in tensors], own_BS[:, None, None]
+
+
+Sight = Rows | Spans
+"""What the queries of an attention see, and how both lie in memory."""
+
+
+def _varlen(spans: Spans, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn  # loads what only a GPU needs
+
+    q, k = spans.queries, spans.keys
+    window = (-1, 0 if spans.causal else -1)  # without bound to the left; to the right none is seen, or all
+    out = varlen_attn(q_MHK, k_MHK, v_MHV, q.starts, k.starts, q.longest, k.longest, window_size=window)
+    assert isinstance(out, Tensor)
+    return out
+
+
+class Past:
+    """Keys (R, H, P, K) and values (R, H, P, V) of the target positions that a search has seen.
+
+    They lie in buffers with room for more, so that a step copies only what it adds. No gradient goes through them.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._buffers: list[Tensor] = []
+        self._spare: list[Tensor] = []
+
+    @torch.no_grad()
+    def extend(self, *new: Tensor) -> list[Tensor]:
+        """Append further positions' keys and values; all of both."""
+        begin, self.length = self.length, self.length + new[0].shape[2]
+        if not self._buffers:
+            self._buffers = list(new)
+            return list(new)
+        if self.length > self._buffers[0].shape[2]:
+            self._move(torch.arange(new[0].shape[0], device=new[0].device), begin, room=2 * self.length)
+        for buffer, x in zip(self._buffers, new, strict=True):
+            buffer[:, :, begin : self.length] = x
+        return [buffer[:, :, : self.length] for buffer in self._buffers]
+
+    @torch.no_grad()
+    def reorder(self, rows_R: Tensor) -> None:
+        """Let row i be what row ``rows_R[i]`` was; there may be more rows or fewer."""
+        if self._buffers:
+            self._move(rows_R, self.length, room=max(LEAST_ROOM, self._buffers[0].shape[2]))
+
+    def _move(self, rows_R: Tensor, length: int, room: int) -> None:
+        """Copy these rows to where the positions before the last move lay, if that fits."""
+        shapes = [(rows_R.shape[0], x.shape[1], room, x.shape[3]) for x in self._buffers]
+        if [x.shape for x in self._spare] != shapes:
+            self._spare = [x.new_empty(shape) for x, shape in zip(self._buffers, shapes, strict=True)]
+        for x, moved in zip(self._buffers, self._spare, strict=True):
+            torch.index_select(x[:, :, :length], 0, rows_R, out=moved[:, :, :length])
+        self._buffers, self._spare = self._spare, self._buffers
+
+
+class Attention(nn.Module):
+    """What both attentions share (§3.2): softmax(Q K^T / sqrt(d_k)) V in ``heads`` subspaces, joined and projected.
+
+    W^Q, W^K and W^V have no bias, as in the paper: the softmax does not see a bias of the keys, so its gradient
+    would be rounding alone, which Adam scales up to full steps.
+    """
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.heads, self.p_drop = config.heads, config.p_drop_attention
+        self.widths = [config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v]
+        self.out = Linear(config.heads * config.d_v, config.d_model)
+
+    def split(self, x: Tensor) -> Tensor:
+        """(B, T, H * width) to (B, H, T, width); (M, H * width) to (M, H, width)."""
+        x = x.view(*x.shape[:-1], self.heads, -1)
+        return x.transpose(1, 2) if x.dim() == 4 else x
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> Tensor:
+        """Attended, joined and projected: (…, D)."""
+        out: Tensor = self.out(sight.attend(q, k, v, self.p_drop if self.training else 0.0))
+        return out
+
+
+class SelfAttention(Attention):
+    """Queries, keys and values from one input, so their three matrices are one product (§3.2.3)."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__(config)
+        self.query_keys_values = Linear(config.d_model, sum(self.widths), bias=False)
+
+    def forward(self, x: Tensor, sight: Sight, past: Past | None = None) -> Tensor:
+        """The attended input (…, D). ``past`` holds the positions before, and these as well from now on."""
+        q, k, v = (self.split(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))
+        if past is None:
+            return self.attend(q, k, v, sight)
+        steps, (k, v) = q.shape[2], past.extend(k, v)
+        # A single new position sees all; several see the past and each other up to themselves.
+        seen = k.shape[2]
+        mask_TP = torch.ones(steps, seen, dtype=torch.bool, device=k.device).tril(seen - steps) if steps > 1 else None
+        return self.attend(q, k, v, Rows(mask_TP))
+
+
+class CrossAttention(Attention):
+    """Queries from the decoder, keys and values from the encoder's output (§3.2.3)."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__(config)
+        self.query = Linear(config.d_model, self.widths[0], bias=False)
+        self.keys_values = Linear(config.d_model, sum(self.widths[1:]), bias=False)
+
+    def remember(self, memory: Tensor) -> KeysValues:
+        """Keys and values: once per source, whatever the number of target steps."""
+        k, v = self.keys_values(memory).split(self.widths[1:], dim=-1)
+        return self.split(k), self.split(v)
+
+    def forward(self, x: Tensor, memory: KeysValues, sight: Sight) -> Tensor:
+        """R rows over B sources: beams of one source become further queries of that source."""
+        return self.attend(self.queries(x, memory), *memory, sight).view_as(x)
+
+    def weights(self, x: Tensor, memory: KeysValues, sight: Sight) -> Tensor:
+        """What ``forward`` weighs the values with: (B, H, R // B * T, S), each row summing to 1; (M, H, S) of spans."""
+        return sight.weights(self.queries(x, memory), memory[0])
+
+    def entropy(self, x: Tensor, memory: KeysValues, sight: Sight) -> Tensor:
+        """Entropy (nats) of the weights of each query, meant over heads: (B, T) or (M)."""
+        weights = self.weights(x, memory, sight)
+        # Where a weight is 0 so is its share of the entropy, but the slope of its logarithm is none.
+        entropy = -(weights * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum(-1)
+        return entropy.mean(1)
+
+    def queries(self, x: Tensor, memory: KeysValues) -> Tensor:
+        q = self.query(x)
+        return self.split(q.reshape(memory[0].shape[0], -1, q.shape[-1]) if q.dim() == 3 else q)

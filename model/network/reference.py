@@ -1,0 +1,148 @@
+"""The Transformer again, with torch's own layers: the reference that this project's layers are held against.
+
+In and out go what ``model.network.transformer`` takes and gives. The weights are a ``Transformer``'s, by the same
+names, so one checkpoint, moments included, serves both; ``nn.TransformerEncoder`` and ``nn.TransformerDecoder``, the
+halves of ``torch.nn.Transformer``, hold none and are lent these for each pass. Kept plain, not fast: search computes
+the whole prefix at every step, and ``Site.compile`` finds nothing to compile. It knows nothing of packed batches.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..config import Model
+from ..config.special_pieces import PAD
+from .attention import Past
+from .transformer import Cache, DecoderLayer, EncoderLayer, Transformer
+
+ENCODER_MODULES = {
+    "self_attn.out_proj": "attention.out",
+    "norm1": "around_attention.norm",
+    "linear1": "feed_forward.inner",
+    "linear2": "feed_forward.outer",
+    "norm2": "around_feed_forward.norm",
+}
+"""What torch calls the modules of an encoder layer, and what this project does."""
+DECODER_MODULES = ENCODER_MODULES | {
+    "multihead_attn.out_proj": "cross.out",
+    "norm2": "around_cross.norm",
+    "norm3": "around_feed_forward.norm",
+}
+
+
+class Reference(Transformer):
+    """A ``Transformer`` whose stacks (§3.1) are computed by torch.nn's.
+
+    ``encoder`` and ``decoder`` only hold the weights. Raises ValueError as ``Transformer`` does.
+    """
+
+    def __init__(self, config: Model, source_size: int, target_size: int) -> None:
+        super().__init__(config, source_size, target_size)
+        # A tuple hides them from ``parameters`` and ``state_dict``: they have parameters, but no values for them.
+        self.stacks = torch_stacks(config)
+
+    def train(self, mode: bool = True) -> Self:
+        for stack in self.stacks:
+            stack.train(mode)
+        return super().train(mode)
+
+    def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The encoder's output (B, S, D) and where it is real (B, 1, 1, S)."""
+        x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
+        padding_BS = source_BS == PAD
+        memory_BSD: Tensor = functional_call(
+            self.stacks[0],
+            stack_weights(self.encoder, self.encoder_norm),
+            x_BSD,
+            {"src_key_padding_mask": padding_BS},
+        )
+        return memory_BSD, ~padding_BS[:, None, None, :]
+
+    def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Cache:
+        """The encoder's output in the place of one layer's keys and values; ``own`` holds the decoder's inputs so."""
+        return Cache(mask_B11S, [(memory_BSD[:, None], memory_BSD[:, None])], [Past()])
+
+    def decode(self, target_RT: Tensor, cache: Cache) -> Tensor:
+        """Hidden states (R, T, D) of the next T target pieces; those before them are computed again."""
+        x_RPD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
+        if cache.own:
+            x_RPD = cache.own[0].extend(x_RPD[:, None])[0][:, 0]
+        memory_BSD, mask_B11S = cache.cross[0][0][:, 0], cache.source_mask_B11S
+        beams, length = x_RPD.shape[0] // memory_BSD.shape[0], x_RPD.shape[1]
+        masks: dict[str, Any] = {
+            "tgt_mask": torch.ones(length, length, dtype=torch.bool, device=x_RPD.device).triu(1),
+            "tgt_is_causal": True,
+        }
+        if mask_B11S is not None:
+            masks["memory_key_padding_mask"] = ~mask_B11S[:, 0, 0].repeat_interleave(beams, dim=0)
+        hidden_RPD: Tensor = functional_call(
+            self.stacks[1],
+            stack_weights(self.decoder, self.decoder_norm),
+            (x_RPD, memory_BSD.repeat_interleave(beams, dim=0)),
+            masks,
+        )
+        return hidden_RPD[:, -target_RT.shape[1] :]
+
+    @torch.no_grad()
+    def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
+        """Weights of every layer's and head's cross-attention, (L, B, H, T, S), as torch gives them."""
+        weights: list[Tensor] = []
+
+        def ask(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
+            return inputs, options | {"need_weights": True, "average_attn_weights": False}
+
+        def look(_: nn.Module, _inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+            weights.append(output[1])
+
+        crosses = [layer.get_submodule("multihead_attn") for layer in self.stacks[1].layers]
+        hooks = [cross.register_forward_pre_hook(ask, with_kwargs=True) for cross in crosses]
+        hooks += [cross.register_forward_hook(look) for cross in crosses]
+        try:
+            self.forward(source_BS, target_BT)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return torch.stack(weights)
+
+
+def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:
+    """Both stacks without values, each dropout at its own rate (§5.4)."""
+    shape: dict[str, Any] = {
+        "d_model": config.d_model,
+        "nhead": config.heads,
+        "dim_feedforward": config.d_ff,
+        "dropout": config.p_drop,
+        "batch_first": True,
+        "norm_first": config.norm == "pre",
+        "device": "meta",
+    }
+    encoder_layer, decoder_layer = nn.TransformerEncoderLayer(**shape), nn.TransformerDecoderLayer(**shape)
+    for layer in (encoder_layer, decoder_layer):
+        layer.dropout.p = config.p_drop_relu
+    for attention in (encoder_layer.self_attn, decoder_layer.self_attn, decoder_layer.multihead_attn):
+        attention.dropout = config.p_drop_attention
+        attention.register_parameter("in_proj_bias", None)  # W^Q, W^K and W^V have none
+    # torch ends post-LN stacks in a further norm as well; the paper does not.
+    norms = [nn.LayerNorm(config.d_model, device="meta") if config.norm == "pre" else None for _ in range(2)]
+    return (
+        nn.TransformerEncoder(encoder_layer, config.layers, norms[0], enable_nested_tensor=False),
+        nn.TransformerDecoder(decoder_layer, config.layers, norms[1]),
+    )
+
+
+def stack_weights(layers: Iterable[EncoderLayer | DecoderLayer], norm: nn.Module) -> dict[str, Tensor]:
+    """A stack's weights by torch's names; those of cross-attention, which torch keeps as one matrix, are joined."""
+    found: dict[str, Tensor] = {f"norm.{name}": parameter for name, parameter in norm.named_parameters()}
+    for number, layer in enumerate(layers):
+        modules = DECODER_MODULES if isinstance(layer, DecoderLayer) else ENCODER_MODULES
+        for theirs, ours in modules.items():
+            for name, parameter in layer.get_submodule(ours).named_parameters():
+                found[f"layers.{number}.{theirs}.{name}"] = parameter
+        found[f"layers.{number}.self_attn.in_proj_weight"] = layer.attention.query_keys_values.weight
+        if isinstance(layer, DecoderLayer):
+            matrices = [layer.cross.query.weight, layer.cross.keys_values.weight]
+            found[f"layers.{number}.multihead_attn.in_proj_weight"] = torch.cat(matrices)
+    return found

@@ -1,0 +1,327 @@
+"""The Transformer (§3): pieces of a source sentence and of a target prefix in, hidden states or logits out.
+
+It knows nothing of text, batches, loss or search. One ``decode`` serves training (a whole target at once) and
+search (one piece at a time with a ``Cache``).
+
+Shape suffixes:
+    B sentences     R target rows: B, or B times the beam     S source positions     T target positions
+    P target positions seen so far (past and present)         D d_model              H heads
+    K d_k           V d_v           F d_ff                     N vocabulary           L layers
+
+Without a B, S and T are positions of many sentences end to end (``Packing``); "…" stands for either.
+
+Pieces: 0 pads, 1 begins, 2 ends, 3 is unknown. A source ends with eos; a decoder reads bos … and writes … eos.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..config import Model
+from ..config.keying import require
+from ..config.special_pieces import PAD
+from .attention import Bounds, CrossAttention, KeysValues, Past, Rows, SelfAttention, Sight, Spans
+from .dropout import Dropout
+from .linear import Linear, linear
+
+
+@dataclass
+class Cache:
+    """What a search remembers between steps: cross-attention once per source, self-attention growing.
+
+    ``cross`` and ``own`` are of one layer each: keys and values (B, H, S, K or V) of the sources, and those (R, H, P,
+    K or V) of the targets. R is a multiple of B: row r belongs to source r // (R // B), so beams of a source share its
+    keys and values. Without ``own`` nothing is remembered of targets.
+    """
+
+    source_mask_B11S: Tensor | None
+    cross: list[KeysValues]
+    own: list[Past]
+
+    @property
+    def length(self) -> int:
+        """Target positions seen so far."""
+        return self.own[0].length if self.own else 0
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Let row i go on from what row ``rows_R[i]`` has seen (beams change; there may be more rows or fewer)."""
+        for past in self.own:
+            past.reorder(rows_R)
+
+    def keep_sources(self, sources_B: Tensor) -> None:
+        """Keep only these sources' cross-attention, in this order; ``reorder`` the rows to match."""
+        self.cross = [(k.index_select(0, sources_B), v.index_select(0, sources_B)) for k, v in self.cross]
+        if self.source_mask_B11S is not None:
+            self.source_mask_B11S = self.source_mask_B11S[sources_B]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Pairs that lie end to end, sources (S) and targets (T) each in a tensor of one dimension.
+
+    Positions restart with every sentence; ``source_positions_S`` and ``target_positions_T`` are each piece's own.
+    """
+
+    source: Bounds
+    target: Bounds
+    source_positions_S: Tensor
+    target_positions_T: Tensor
+
+
+class FeedForward(nn.Module):
+    """max(0, x W1 + b1) W2 + b2 (§3.3)."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.inner, self.outer = Linear(config.d_model, config.d_ff), Linear(config.d_ff, config.d_model)
+        self.drop = Dropout(config.p_drop_relu)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        out: Tensor = self.outer(self.drop(F.relu(self.inner(x_BTD))))
+        return out
+
+
+class Residual(nn.Module):
+    """A sublayer's surroundings: LayerNorm(x + Dropout(f(x))) as the paper has it (§3.1, §5.4), or pre-LN."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.norm, self.drop = nn.LayerNorm(config.d_model), Dropout(config.p_drop)
+        self.pre = config.norm == "pre"
+
+    def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.pre:
+            out: Tensor = x_BTD + self.drop(sublayer(self.norm(x_BTD)))
+        else:
+            out = self.norm(x_BTD + self.drop(sublayer(x_BTD)))
+        return out
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward (§3.1)."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.attention, self.around_attention = SelfAttention(config), Residual(config)
+        self.feed_forward, self.around_feed_forward = FeedForward(config), Residual(config)
+
+    def forward(self, x: Tensor, sight: Sight) -> Tensor:
+        x = self.around_attention(x, lambda x: self.attention(x, sight))
+        out: Tensor = self.around_feed_forward(x, self.feed_forward)
+        return out
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the encoder's output, feed-forward (§3.1)."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.attention, self.around_attention = SelfAttention(config), Residual(config)
+        self.cross, self.around_cross = CrossAttention(config), Residual(config)
+        self.feed_forward, self.around_feed_forward = FeedForward(config), Residual(config)
+
+    def forward(self, x: Tensor, memory: KeysValues, own: Sight, cross: Sight, past: Past | None = None) -> Tensor:
+        """The layer's output (…, D); ``past`` holds what its self-attention saw before."""
+        x = self.around_attention(x, lambda x: self.attention(x, own, past))
+        x = self.around_cross(x, lambda x: self.cross(x, memory, cross))
+        out: Tensor = self.around_feed_forward(x, self.feed_forward)
+        return out
+
+
+class Positions(nn.Module):
+    """Adds the position to each embedding: sines and cosines (§3.5) or a learned table (Table 3, row E)."""
+
+    table: Tensor
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.learned = config.positions == "learned"
+        if self.learned:
+            self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+        else:
+            self.register_buffer("table", sinusoid(config.max_positions, config.d_model), persistent=False)
+
+    def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
+        """(B, T, D) from position ``start`` on; (M, D) at the positions ``start`` (M), which ``reach`` must cover."""
+        if isinstance(start, Tensor):
+            return x + F.embedding(start, self.table)
+        end = start + x.shape[1]
+        self.reach(end)
+        return x + self.table[start:end]
+
+    def reach(self, end: int) -> None:
+        """Make the table long enough. ValueError where it is learned and ends before."""
+        if end > self.table.shape[0]:
+            require(not self.learned, "position", end, f"up to model.max_positions, {self.table.shape[0]}")
+            self.table = sinusoid(2 * end, self.table.shape[1]).to(self.table)
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder stacks with their embeddings (Figure 1).
+
+    ``tied`` shares one matrix between both embeddings and the projection before the softmax (§3.4), which needs one
+    joint vocabulary: ValueError when the sizes differ.
+    """
+
+    encoder: Sequence[EncoderLayer]
+    decoder: Sequence[DecoderLayer]
+
+    def __init__(self, config: Model, source_size: int, target_size: int) -> None:
+        super().__init__()
+        if config.tied:
+            require(
+                source_size == target_size, "target_size", target_size, f"{source_size} (model.tied: one vocabulary)"
+            )
+        self.config, self.source_size, self.target_size = config, source_size, target_size
+        self.target_embedding = nn.Parameter(torch.empty(target_size, config.d_model))
+        if not config.tied:
+            self.source_embedding = nn.Parameter(torch.empty(source_size, config.d_model))
+            self.projection = nn.Parameter(torch.empty(target_size, config.d_model))
+        self.source_positions, self.target_positions = Positions(config), Positions(config)
+        self.drop = Dropout(config.p_drop)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
+        # Pre-LN leaves the sum of all sublayers unnormed at the top of a stack; post-LN ends in a norm already.
+        final = nn.LayerNorm if config.norm == "pre" else nn.Identity
+        self.encoder_norm, self.decoder_norm = final(config.d_model), final(config.d_model)
+        self.initialise()
+
+    @property
+    def input_ND(self) -> Tensor:
+        """The source's embeddings, (N, D)."""
+        return self.target_embedding if self.config.tied else self.source_embedding
+
+    @property
+    def output_ND(self) -> Tensor:
+        """The matrix before the softmax, (N, D)."""
+        return self.target_embedding if self.config.tied else self.projection
+
+    def forward(self, source: Tensor, target: Tensor, packing: Packing | None = None) -> Tensor:
+        """Hidden states (…, D) of whole target prefixes (bos …); ``logits`` makes scores of them.
+
+        ``source`` and ``target`` are padded rows (B, S) and (B, T), or with ``packing`` pairs end to end, (S) and (T).
+        """
+        if packing is not None:
+            return self.packed(source, target, packing)
+        cache = self.start_cache(*self.encode(source))
+        cache.own = []
+        return self.decode(target, cache)
+
+    def packed(self, source_S: Tensor, target_T: Tensor, packing: Packing) -> Tensor:
+        """``forward`` of pairs end to end: (T, D)."""
+        sources, targets = packing.source, packing.target
+        self.source_positions.reach(sources.longest)
+        self.target_positions.reach(targets.longest)
+        x_SD = self.embed(source_S, self.input_ND, self.source_positions, packing.source_positions_S)
+        for encoder_layer in self.encoder:
+            x_SD = encoder_layer(x_SD, Spans(sources, sources))
+        memory_SD = self.encoder_norm(x_SD)
+        x_TD = self.embed(target_T, self.target_embedding, self.target_positions, packing.target_positions_T)
+        own, cross = Spans(targets, targets, causal=True), Spans(targets, sources)
+        for layer in self.decoder:
+            x_TD = layer(x_TD, layer.cross.remember(memory_SD), own, cross)
+        out: Tensor = self.decoder_norm(x_TD)
+        return out
+
+    def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The encoder's output (B, S, D) and where it is real (B, 1, 1, S); None: nothing is padding."""
+        mask_B11S: Tensor | None = (source_BS != PAD)[:, None, None, :]
+        # On a GPU the question would make the host wait for the device; there the mask is always passed on.
+        if mask_B11S is not None and mask_B11S.device.type == "cpu" and bool(mask_B11S.all()):
+            mask_B11S = None
+        x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
+        for layer in self.encoder:
+            x_BSD = layer(x_BSD, Rows(mask_B11S))
+        return self.encoder_norm(x_BSD), mask_B11S
+
+    def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Cache:
+        """Keys and values of every layer's cross-attention, and no target position seen yet."""
+        memories = [layer.cross.remember(memory_BSD) for layer in self.decoder]
+        return Cache(mask_B11S, memories, [Past() for _ in memories])
+
+    def decode(self, target_RT: Tensor, cache: Cache) -> Tensor:
+        """Hidden states (R, T, D) of the next T target pieces, which ``cache`` then has seen.
+
+        R is B, or a multiple of it (see ``Cache``). ValueError where a learned position table ends.
+        """
+        x_RTD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
+        # Padding lies at the end of a target, so the causal mask hides it from every piece that counts.
+        own, cross = Rows(causal=True), Rows(cache.source_mask_B11S)
+        pasts: Sequence[Past | None] = cache.own or [None] * len(cache.cross)
+        for layer, memory, past in zip(self.decoder, cache.cross, pasts, strict=True):
+            x_RTD = layer(x_RTD, memory, own, cross, past)
+        out: Tensor = self.decoder_norm(x_RTD)
+        return out
+
+    def logits(self, hidden_RTD: Tensor) -> Tensor:
+        """Scores before the softmax (§3.4): (R, T, N)."""
+        return linear(hidden_RTD, self.output_ND)
+
+    @torch.no_grad()
+    def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
+        """Weights of every layer's and head's cross-attention, (L, B, H, T, S): for pictures."""
+        with self.watched() as weights:
+            self.forward(source_BS, target_BT)
+        return torch.stack(weights)
+
+    @contextmanager
+    def watched(self) -> Iterator[list[Tensor]]:
+        """The weights of every cross-attention that is computed inside, (B, H, R // B * T, S) each, layer by layer."""
+        weights: list[Tensor] = []
+
+        def look(cross: nn.Module, inputs: tuple[Tensor, KeysValues, Sight]) -> None:
+            assert isinstance(cross, CrossAttention)
+            weights.append(cross.weights(*inputs))
+
+        hooks = [layer.cross.register_forward_pre_hook(look) for layer in self.decoder]
+        try:
+            yield weights
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
+        """Embeddings times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout on the sum (§5.4)."""
+        x = F.embedding(pieces, embedding_ND) * math.sqrt(self.config.d_model)
+        out: Tensor = self.drop(positions(x, start))
+        return out
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """Embeddings N(0, 1/d_model), so that times sqrt(d_model) they have unit variance, and matrices as configured.
+
+        The paper names no initialisation: ``glorot`` is the official code's. Matrices that are fused for speed are
+        drawn as the separate matrices that they are on paper.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                self.draw(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for module in self.modules():
+            if isinstance(module, SelfAttention):
+                for part in torch.split(module.query_keys_values.weight, module.widths):
+                    self.draw(part)
+            if isinstance(module, CrossAttention):
+                for part in torch.split(module.keys_values.weight, module.widths[1:]):
+                    self.draw(part)
+        for name, parameter in self.named_parameters():
+            if name.rsplit(".")[-1] in ("target_embedding", "source_embedding", "projection", "table"):
+                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
+
+    def draw(self, matrix: Tensor) -> None:
+        if self.config.init == "glorot":
+            nn.init.xavier_uniform_(matrix)
+        else:
+            nn.init.normal_(matrix, std=self.config.d_model**-0.5)
+
+
+def sinusoid(positions: int, d_model: int) -> Tensor:
+    """sin(pos / 10000^(2i / d_model)) in even columns, cos in odd ones (§3.5): (positions, d_model)."""
+    angles = torch.arange(positions)[:, None] / 10_000 ** (torch.arange(0, d_model, 2) / d_model)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)

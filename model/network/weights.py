@@ -1,0 +1,81 @@
+"""A model from its configuration, and as files: ``model.safetensors`` and ``model.json`` (Model, vocabulary sizes).
+
+Each file is written under another name and renamed when it is complete.
+"""
+
+import errno
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..config import Model, from_json
+from ..errors import BadData
+from .reference import Reference
+from .transformer import Transformer
+
+WEIGHTS, SHAPE = "model.safetensors", "model.json"
+
+
+def save_model(folder: Path, model: Transformer) -> None:
+    """Write weights and shape; the same weights give the same bytes."""
+    save_tensors(folder / WEIGHTS, model.state_dict())
+    save_shape(folder, model)
+
+
+def save_shape(folder: Path, model: Transformer) -> None:
+    """Write ``model.json`` alone."""
+    shape = {"model": asdict(model.config), "source_size": model.source_size, "target_size": model.target_size}
+    beside = folder / f"{SHAPE}.partial"
+    beside.write_text(json.dumps(shape, indent=1, sort_keys=True) + "\n")
+    beside.replace(folder / SHAPE)
+
+
+def load_model(folder: Path, device: torch.device | None = None) -> Transformer:
+    """The model of a folder, in evaluation mode. Raises BadData where the files are not whole or do not fit."""
+    try:
+        shape = json.loads((folder / SHAPE).read_text())
+        config = from_json(Model, shape["model"])
+        model = build(config, int(shape["source_size"]), int(shape["target_size"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadData(f"{folder / SHAPE} describes no model: {error}") from error
+    load_weights(model, folder)
+    return model.to(device or torch.device("cpu")).eval()
+
+
+def load_weights(model: Transformer, folder: Path) -> None:
+    """Fill a model from a folder's weights. Raises BadData where they are missing, cut or of another shape."""
+    try:
+        model.load_state_dict(load_tensors(folder / WEIGHTS))
+    except RuntimeError as error:
+        raise BadData(f"{folder / WEIGHTS} is of another model: {str(error).splitlines()[-1].strip()[:200]}") from error
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """One safetensors file; the same tensors give the same bytes. Raises OSError as any writing does."""
+    try:
+        save_file({name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}, path)
+    except SafetensorError as error:
+        # The library hides the system's error number in its text.
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from error
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, on the CPU. Raises BadData when it is missing, cut or no such file."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise BadData(f"{path} cannot be read: {error}") from error
+
+
+def build(config: Model, source_size: int, target_size: int) -> Transformer:
+    """An initialised model. Raises ValueError where tied embeddings meet vocabularies of two sizes."""
+    kind = Reference if config.attention == "torch" else Transformer
+    return kind(config, source_size, target_size)

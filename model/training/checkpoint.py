@@ -1,0 +1,195 @@
+"""Checkpoints: what a training resumes from.
+
+    checkpoints/<update, 8 digits>/model.safetensors   weights
+                                  /state.safetensors   Adam's moments
+                                  /position.json       where the training stood, and the sums of the two files above
+
+Each file is written under another name and renamed when it is complete. At the end only the weights that are averaged
+stay and, where the best by dev perplexity is sought,
+
+    checkpoints/best.json                              {"update", "dev_perplexity"}
+               /best/model.safetensors                 its weights, where they are not among those that are averaged
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..config import from_json
+from ..errors import BadData
+from ..network.transformer import Transformer
+from ..network.weights import WEIGHTS, load_tensors, load_weights, save_tensors
+from .position import Position
+
+STATE, POSITION = "state.safetensors", "position.json"
+MOMENTS = ("first", "second")
+BEST = "best"
+
+
+class Checkpoints:
+    """The checkpoints of one training: the last ``keep`` at multiples of ``every`` and at ``last`` stay for averaging,
+    and the two newest of all so that the training can go on, each with the best of its time."""
+
+    def __init__(self, out: Path, every: int, keep: int, last: int) -> None:
+        self.folder, self.every, self.keep, self.last = out / "checkpoints", every, keep, last
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for torn in self.folder.glob("*.partial"):
+            shutil.rmtree(torn, ignore_errors=True)
+
+    def updates(self) -> list[int]:
+        """Of which updates there are checkpoints, oldest first."""
+        return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
+
+    def path(self, update: int) -> Path:
+        return self.folder / f"{update:08d}"
+
+    def is_among_last(self, update: int) -> bool:
+        """Whether an update is so late that a checkpoint of it would be among those that stay."""
+        return update > self.last - self.keep * self.every
+
+    def is_kept(self, update: int) -> bool:
+        """Whether a checkpoint is among those that are averaged (while it is one of the last)."""
+        return update % self.every == 0 or update == self.last
+
+    def save(self, model: Transformer, optimizer: torch.optim.Optimizer, position: Position) -> None:
+        """Write a whole checkpoint, then let go of what it replaces. A full disk leaves the older ones as they are."""
+        whole = self.path(position.update)
+        torn = whole.with_suffix(".partial")
+        try:
+            torn.mkdir()
+            save_tensors(torn / WEIGHTS, model.state_dict())
+            save_tensors(torn / STATE, moments(model, optimizer))
+            sums = {name: sha256(torn / name) for name in (WEIGHTS, STATE)}
+            record = {"position": asdict(position), "sums": sums}
+            (torn / POSITION).write_text(json.dumps(record | {"sum": sum_of(record)}))
+        except BaseException:
+            shutil.rmtree(torn, ignore_errors=True)
+            raise
+        if whole.exists():
+            shutil.rmtree(whole)
+        torn.rename(whole)
+        self.prune()
+
+    def prune(self) -> None:
+        updates = self.updates()
+        kept = {*self.averaged(), *(best_before(self.path(update)) for update in updates[-2:])}
+        for update in updates[:-2]:
+            if update in kept:
+                (self.path(update) / STATE).unlink(missing_ok=True)
+            else:
+                shutil.rmtree(self.path(update))
+
+    def averaged(self) -> list[int]:
+        return [update for update in self.updates() if self.is_kept(update)][-self.keep :]
+
+    def resume(
+        self, model: Transformer, optimizer: torch.optim.Optimizer, damaged: Callable[[int, str], None]
+    ) -> Position:
+        """Load the newest whole checkpoint into ``model`` and ``optimizer``; the start where there is none.
+
+        ``damaged`` is told of every newer one that is not whole: its update, and a sentence.
+        """
+        for update in reversed(self.updates()):
+            try:
+                return self.load(update, model, optimizer)
+            except BadData as fault:
+                damaged(update, f"checkpoint of update {update} passed over: {fault}")
+        return Position()
+
+    def remove_after(self, update: int) -> None:
+        """Remove checkpoints newer than the one from which the training goes on."""
+        for newer in self.updates():
+            if newer > update:
+                shutil.rmtree(self.path(newer))
+
+    def name_best(self, position: Position) -> None:
+        """Write which checkpoint is the best; ``finish`` then leaves it as well."""
+        beside = self.folder / f"{BEST}.json.partial"
+        best = {"update": position.best_update, "dev_perplexity": position.best_dev_perplexity}
+        beside.write_text(json.dumps(best) + "\n")
+        beside.replace(self.folder / f"{BEST}.json")
+
+    def finish(self) -> None:
+        """Leave only the weights to average, and the best. Cut short it can be done again."""
+        averaged = self.averaged()
+        apart = self.folder / BEST
+        if (self.folder / f"{BEST}.json").exists() and not apart.exists():
+            best = best_of(self.folder)
+            if best not in averaged:
+                self.path(best).rename(apart)
+        for name in (STATE, POSITION):
+            (apart / name).unlink(missing_ok=True)
+        for update in self.updates():
+            if update not in averaged:
+                shutil.rmtree(self.path(update))
+                continue
+            for name in (STATE, POSITION):
+                (self.path(update) / name).unlink(missing_ok=True)
+
+    def load(self, update: int, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:
+        """Load the checkpoint of an update. Raises BadData where it is not whole."""
+        folder = self.path(update)
+        try:
+            record = json.loads((folder / POSITION).read_text())
+            if sum_of({name: record[name] for name in ("position", "sums")}) != record["sum"]:
+                raise BadData(f"{folder / POSITION} is not what was written")
+            for name, expected in record["sums"].items():
+                if sha256(folder / name) != expected:
+                    raise BadData(f"{folder / name} is not what was written")
+            position = from_json(Position, record["position"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadData(f"{folder} is not whole: {error}") from error
+        load_weights(model, folder)
+        state = load_tensors(folder / STATE)
+        missing = [name for name, _ in model.named_parameters() if not all(f"{key}/{name}" in state for key in MOMENTS)]
+        if missing:
+            raise BadData(f"{folder / STATE} has no moments of {missing[0]}")
+        for name, parameter in model.named_parameters():
+            # Copied into tensors of torch's own: how a sum is rounded may depend on how memory is aligned.
+            first, second = (torch.zeros_like(parameter).copy_(state[f"{key}/{name}"]) for key in MOMENTS)
+            step = torch.tensor(float(position.update - position.skipped), device=parameter.device)
+            optimizer.state[parameter] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
+        return position
+
+
+def best_before(folder: Path) -> int:
+    """The best update by what a checkpoint's position says; 0 for none, or where the position cannot be read."""
+    try:
+        return int(json.loads((folder / POSITION).read_text())["position"]["best_update"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def best_of(folder: Path) -> int:
+    """The update of the best checkpoint among a training's ``checkpoints``. Raises BadData where none is named."""
+    path = folder / f"{BEST}.json"
+    try:
+        return int(json.loads(path.read_text())["update"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadData(f"{path} names no best checkpoint: {error}") from error
+
+
+def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Adam's two moments of every parameter, by name. Its step count is the number of updates not passed over."""
+    state = optimizer.state
+    return {
+        f"{key}/{name}": state[parameter][field] if parameter in state else torch.zeros_like(parameter)
+        for name, parameter in model.named_parameters()
+        for key, field in zip(MOMENTS, ("exp_avg", "exp_avg_sq"), strict=True)
+    }
+
+
+def sum_of(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

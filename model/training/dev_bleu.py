@@ -1,0 +1,48 @@
+"""Corpus BLEU (Papineni et al. 2002) of plain text, for watching a training; torch-free.
+
+The node that trains has no sacreBLEU. Scores that count, with signature and intervals, come from
+``tasks/stages/score.py``: the words here are split more coarsely than in any published protocol, so never compare the
+two.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+ORDER = 4
+WORD = re.compile(r"\w+|[^\w\s]")
+
+Ngrams = Counter[tuple[str, ...]]
+
+
+def words(text: str) -> list[str]:
+    """Words and single punctuation marks."""
+    return WORD.findall(text)
+
+
+def bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> float:
+    """BLEU in percent of tokenised hypotheses, one reference each: n-grams up to 4, brevity penalty.
+
+    An order without any match counts as 1/2, 1/4, … of one (sacreBLEU's "exp"); without any match at all BLEU is 0,
+    as it is where no hypothesis is long enough for an order.
+    """
+    matches, totals = [0] * ORDER, [0] * ORDER
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        for n in range(1, ORDER + 1):
+            found, expected = ngrams(hypothesis, n), ngrams(reference, n)
+            matches[n - 1] += (found & expected).total()
+            totals[n - 1] += found.total()
+    if not any(matches) or not all(totals):
+        return 0.0
+    logs, unseen = 0.0, 1.0
+    for match, total in zip(matches, totals, strict=True):
+        if match == 0:
+            unseen /= 2
+        logs += math.log((match or unseen) / total)
+    written, wanted = sum(map(len, hypotheses)), sum(map(len, references))
+    return 100 * math.exp(min(0.0, 1 - wanted / written) + logs / ORDER)
+
+
+def ngrams(tokens: Sequence[str], n: int) -> Ngrams:
+    return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))

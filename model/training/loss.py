@@ -1,0 +1,133 @@
+"""The loss: cross-entropy with label smoothing (§5.4), summed over target pieces.
+
+With smoothing e over N pieces the target distribution is (1 - e) on the reference and e / N on every piece, so with
+z the log-sum-exp of the logits
+
+    loss = (1 - e) (z - logit[reference]) + e (z - mean(logits))
+
+and d loss / d logits = softmax - (1 - e) onehot - e / N. The logits of a batch are the largest thing in training
+(25,000 pieces by 37,000 entries are 3.7 GB): here they are made, and their gradient is used, a chunk of positions at
+a time, in forward. The constant e / N never touches them: it is a mean over the matrix and a sum over hidden states.
+
+Shape suffixes: M target positions without padding, C of them in a chunk, D d_model, N vocabulary.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..config.special_pieces import PAD
+from ..data.batches import Batch
+from ..network.attention import CrossAttention, KeysValues, Sight
+from ..network.transformer import Transformer
+
+CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
+"""Logits made at once: about the cache of a CPU, a few GB of a GPU."""
+
+
+Look = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+
+
+class Objective(nn.Module):
+    """A batch to its summed losses; the module that is trained, so that wrappers see one forward."""
+
+    def __init__(
+        self, transformer: Transformer, smoothing: float, attention_entropy: float = 0.0, compiled: bool = False
+    ) -> None:
+        """``attention_entropy`` is Training's; ``compiled`` lets the compiler make one pass of the softmax's many."""
+        super().__init__()
+        self.transformer, self.smoothing, self.attention_entropy = transformer, smoothing, attention_entropy
+        self.look = torch.compile(look) if compiled else look
+        self.entropies: list[Tensor] = []
+        for layer in transformer.decoder if attention_entropy else ():
+            layer.cross.register_forward_pre_hook(self._watch)
+
+    def _watch(self, cross: nn.Module, inputs: tuple[Tensor, KeysValues, Sight]) -> None:
+        if self.training:
+            assert isinstance(cross, CrossAttention)
+            self.entropies.append(cross.entropy(*inputs))
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Smoothed loss and plain negative log-likelihood, each a sum over the batch's pieces that are no padding."""
+        self.entropies.clear()
+        hidden_MD = predicting(self.transformer(batch.source, batch.target, batch.packing), batch)
+        loss, nll = smoothed_loss(hidden_MD, self.transformer.output_ND, batch.labels, self.smoothing, self.look)
+        for entropy in self.entropies:
+            loss = loss + self.attention_entropy / len(self.entropies) * predicting(entropy[..., None], batch).sum()
+        return loss, nll
+
+
+def predicting(values: Tensor, batch: Batch) -> Tensor:
+    """Of values at every target position (…, X) those where a piece is to be predicted (M, X), or zeros elsewhere."""
+    if batch.places is None:
+        return values * (batch.labels != PAD)[:, None]
+    return values.flatten(0, 1)[batch.places]
+
+
+def look(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss's slope but for the constant part of smoothing (C, N), the log-sum-exp and the label's logit (C, 1)."""
+    wide = torch.promote_types(logits_CN.dtype, torch.float32)
+    p_CN = logits_CN.softmax(-1, dtype=wide)
+    # The likeliest piece tells the log-sum-exp: its p cannot vanish as that of the reference can.
+    z_C1 = logits_CN.amax(-1, keepdim=True).to(wide) - p_CN.amax(-1, keepdim=True).log()
+    if torch.compiler.is_compiling():
+        places_N = torch.arange(logits_CN.shape[1], device=logits_CN.device)
+        slope_CN = torch.where(places_N == labels_C1, p_CN + (smoothing - 1), p_CN).to(logits_CN.dtype)
+    else:
+        slope_CN = p_CN.scatter_add_(1, labels_C1, torch.full_like(z_C1, smoothing - 1)).to(logits_CN.dtype)
+    return slope_CN, z_C1, logits_CN.gather(1, labels_C1)
+
+
+def smoothed_loss(
+    hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, look: Look = look
+) -> tuple[Tensor, Tensor]:
+    """Sums of the smoothed loss and of -log p(label); the second takes no part in gradients.
+
+    A label that is PAD counts nothing; its hidden state must be zero.
+    """
+    if not torch.is_grad_enabled():
+        output_ND = output_ND.detach()  # a Function asks each input, not whether gradients are wanted at all
+    loss, nll = _SmoothedLoss.apply(  # type: ignore[no-untyped-call]
+        hidden_MD, output_ND, labels_M, smoothing, look
+    )
+    return loss, nll
+
+
+class _SmoothedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, look: Look
+    ) -> tuple[Tensor, ...]:
+        device = hidden_MD.device.type
+        exact = not torch.is_autocast_enabled(device)
+        dtype = hidden_MD.dtype if exact else torch.get_autocast_dtype(device)
+        matrix_ND, size = output_ND.to(dtype), output_ND.shape[0]
+        wide = torch.promote_types(dtype, torch.float32)
+        mean_D = output_ND.mean(0, dtype=wide)
+        nll = flat = hidden_MD.new_zeros((), dtype=wide)
+        grad_hidden_MD = torch.empty_like(hidden_MD)
+        grad_output_ND = torch.zeros_like(output_ND)
+        chunk = max(1, CHUNK_LOGITS[device] // size)
+        for hidden_CD, labels_C, grad_CD in zip(
+            *(torch.split(x, chunk) for x in (hidden_MD, labels_M, grad_hidden_MD)), strict=True
+        ):
+            compact_CD, labels_C1 = hidden_CD.to(dtype), labels_C[:, None]
+            slope_CN, z_C1, reference_C1 = look(compact_CD @ matrix_ND.T, labels_C1, smoothing)
+            counts_C1 = labels_C1 != PAD
+            nll = nll + ((z_C1 - reference_C1) * counts_C1).sum()
+            # Not ``@``: autocast would round the sum, which grows with the batch, to bfloat16.
+            flat = flat + (z_C1 * counts_C1).sum() - torch.dot(hidden_CD.sum(0, dtype=wide), mean_D)
+            if any(ctx.needs_input_grad):
+                grad_CD.copy_(slope_CN @ matrix_ND).sub_(smoothing * mean_D)
+                grad_output_ND += slope_CN.T @ compact_CD
+        grad_output_ND -= smoothing / size * hidden_MD.sum(0, dtype=wide)
+        ctx.save_for_backward(grad_hidden_MD, grad_output_ND)
+        ctx.mark_non_differentiable(nll)
+        return (1 - smoothing) * nll + smoothing * flat, nll
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        grad_hidden_MD, grad_output_ND = ctx.saved_tensors
+        return grad_hidden_MD * scale, grad_output_ND * scale, None, None, None

@@ -1,0 +1,39 @@
+"""The optimizer (§5.3), Adam as the paper has it or AdamW, and the learning rate of every update.
+
+The rate is a pure function of the update, so a resumed training needs nothing else.
+"""
+
+import math
+
+import torch
+from torch import nn
+
+from ..config import Training
+
+
+def optimizer_of(training: Training, model: nn.Module) -> torch.optim.Optimizer:
+    """Fused over all parameters; the learning rate is set before every update.
+
+    AdamW decays matrices and embeddings only: what a bias or a norm is has nothing to do with its size.
+    """
+    betas = (training.beta1, training.beta2)
+    if training.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), betas=betas, eps=training.eps, fused=True)
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": training.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=betas, eps=training.eps, fused=True)
+
+
+def learning_rate(training: Training, d_model: int, update: int) -> float:
+    """Rate of an update, counted from 1."""
+    warmup, rise = training.warmup, float(update / training.warmup)
+    if training.schedule == "paper":
+        return training.factor / math.sqrt(d_model) * min(float(update**-0.5), update * float(warmup**-1.5))
+    if update <= warmup:
+        return training.peak * rise
+    if training.schedule == "inverse_sqrt":
+        return training.peak / math.sqrt(rise)
+    if training.schedule == "linear":
+        return training.peak * max(0, training.updates + 1 - update) / max(1, training.updates + 1 - warmup)
+    return training.peak

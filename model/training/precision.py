@@ -1,0 +1,34 @@
+"""What a device is told to do with products, and what it cannot do."""
+
+from pathlib import Path
+
+import torch
+
+from ..config import Model, Training, fits_the_kernel
+from ..config.keying import require
+
+CPU_FLAGS = Path("/proc/cpuinfo")
+
+
+def has_bf16() -> bool:
+    """Whether this CPU multiplies in bfloat16; where a system does not tell, that it does."""
+    try:
+        words = set(CPU_FLAGS.read_text().split())
+    except OSError:
+        return True
+    return not words.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def settle_precision(model: Model, training: Training, device: torch.device) -> None:
+    """Multiply float32 matrices exactly, or in TF32. Raises ValueError naming what this device does not offer."""
+    gpu, precision = device.type == "cuda", training.precision
+    require(gpu or precision != "tf32", "training.precision", precision, "fp32 or bf16 on a CPU (tf32 needs a GPU)")
+    slow = "fp32 on this CPU, whose instructions have no bfloat16 (it would take thirty times as long)"
+    require(gpu or precision != "bf16" or has_bf16(), "training.precision", precision, slow)
+    if gpu and training.batching == "packed":
+        require(precision == "bf16", "training.precision", precision, "bf16 where training.batching is packed on a GPU")
+        entropy = training.attention_entropy
+        require(not entropy, "training.attention_entropy", entropy, "0 where training.batching is packed on a GPU")
+        allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
+        require(fits_the_kernel(model), "training.batching", training.batching, allowed)
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

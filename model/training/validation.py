@@ -1,0 +1,143 @@
+"""Validation on the dev set: perplexity (§6.2) over all ranks, a BLEU to watch, and signs of collapse.
+
+Signs of collapse are numbers that no loss shows. A post-LN encoder can make all positions of a sentence alike (cosine
+near 1), and a cross-attention that looks everywhere (entropy near ln S) ignores the source. Shape suffixes are those of
+``model.network.transformer``.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..config import Decoding
+from ..config.special_pieces import BOS, EOS, PAD
+from ..data.batches import Plan, load
+from ..data.bpe import Pieces
+from ..data.shards import Shards
+from ..decoding.translator import Translator, padded
+from ..network.transformer import Transformer
+from .dev_bleu import bleu, words
+from .distributed import Ranks
+from .loss import Objective
+
+DEV_TOKENS = 8_192
+"""Target pieces of dev text computed at once."""
+PROBED = 64
+"""Most sentences that are looked into; all come from the first batch."""
+GREEDY = Decoding(beam=1)
+
+
+class TooSlow(Exception):
+    """The other ranks would give up waiting."""
+
+
+class Validation:
+    """The dev set, ready to be asked about as often as the weights have changed.
+
+    ``sentences`` of its first pairs are decoded for a BLEU to watch, on the leading rank alone: the others wait for it.
+    """
+
+    def __init__(
+        self,
+        dev: Shards,
+        ranks: Ranks,
+        device: torch.device,
+        precision: Callable[[], torch.autocast],
+        vocabulary: Pieces,
+        sentences: int = 0,
+    ) -> None:
+        self.dev, self.ranks, self.device, self.precision = dev, ranks, device, precision
+        self.vocabulary, self.decoded = vocabulary, range(min(sentences, len(dev)))
+        longest = max(int(lengths.max(initial=0)) for lengths in dev.lengths.values()) + 1
+        self.batches = Plan(dev, max(DEV_TOKENS, longest), seed=0).epoch(0)
+
+    @torch.no_grad()
+    def check(self, objective: Objective) -> dict[str, float]:
+        """``dev_perplexity``: exp of the mean -log p of the reference, per piece, without smoothing (§6.2).
+
+        The leading rank adds what ``model.training.validation`` sees and ``dev_bleu``, unless the perplexity is no
+        number.
+        """
+        objective.eval()
+        sums = torch.zeros(2, dtype=torch.float64)
+        for rows in self.batches[self.ranks.rank :: self.ranks.size]:
+            batch = load(self.dev, rows)
+            with self.precision():
+                _, nll = objective(batch.to(self.device))
+            sums += torch.tensor([float(nll), batch.pieces])
+        nll, pieces = self.ranks.sum(sums).tolist()
+        values = {"dev_perplexity": math.exp(min(nll / pieces, 700))}
+        if self.ranks.leads and math.isfinite(values["dev_perplexity"]):
+            # Compiled layers know nothing of the hooks that look into them, nor of a cache that grows.
+            with torch.compiler.set_stance("force_eager"), self.precision():
+                values |= self.probed(objective.transformer) | self.bleu(objective.transformer)
+        objective.train()
+        return values
+
+    def probed(self, model: Transformer) -> dict[str, float]:
+        """The numbers of ``model.training.validation`` over the first batch."""
+        rows = self.batches[0][:PROBED]
+        sources = [[*self.dev.pieces("source", row).tolist(), EOS] for row in rows]
+        targets = [[BOS, *self.dev.pieces("target", row).tolist()] for row in rows]
+        return probe(model, padded(sources, self.device), padded(targets, self.device))
+
+    def bleu(self, model: Transformer) -> dict[str, float]:
+        """``dev_bleu``: BLEU (``model.training.dev_bleu``) of greedy translations against the text of the target
+        pieces.
+
+        Ranks wait for each other for a time: past half of it the number is given up.
+        """
+        if not self.decoded:
+            return {}
+        begun = time.monotonic()
+
+        def hurry(done: int, total: int) -> None:
+            if self.ranks.size > 1 and done < total and time.monotonic() - begun > self.ranks.timeout_seconds / 2:
+                raise TooSlow(f"no dev_bleu: only {done} of {total} sentences decoded in time, lower training.dev_bleu")
+
+        translator = Translator(model, self.vocabulary, self.device)
+        sources = [self.dev.pieces("source", row).tolist() for row in self.decoded]
+        try:
+            hypotheses = translator.search(sources, GREEDY, hurry)
+        except TooSlow as error:
+            print(error, file=sys.stderr, flush=True)
+            return {}
+        references = [self.vocabulary.decode_target(self.dev.pieces("target", row).tolist()) for row in self.decoded]
+        translations = [translator.text(hypothesis) for hypothesis in hypotheses]
+        return {"dev_bleu": bleu([words(text) for text in translations], [words(text) for text in references])}
+
+
+@torch.no_grad()
+def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> dict[str, float]:
+    """``encoder_cosine`` and ``attention_entropy`` of sources … eos and decoder inputs bos …, padded at the end."""
+    memory_BSD, _ = model.encode(source_BS)
+    entropy = attention_entropy(model.cross_attention(source_BS, target_BT), target_BT != PAD)
+    return encoder_cosine(memory_BSD, source_BS != PAD) | entropy
+
+
+def encoder_cosine(memory_BSD: Tensor, real_BS: Tensor) -> dict[str, float]:
+    """Mean cosine between the encoder's outputs at two different positions of one sentence, over all such pairs.
+
+    Nothing where every sentence has one position.
+    """
+    unit_BSD = F.normalize(memory_BSD.float(), dim=-1) * real_BS[:, :, None]
+    positions_B = real_BS.sum(1)
+    # The square of a sum holds every ordered pair once, and each vector's cosine of 1 with itself.
+    cosines = unit_BSD.sum(1).square().sum() - positions_B.sum()
+    pairs = int((positions_B * (positions_B - 1)).sum())
+    return {"encoder_cosine": float(cosines) / pairs} if pairs else {}
+
+
+def attention_entropy(weights_LBHTS: Tensor, real_BT: Tensor) -> dict[str, float]:
+    """Mean entropy in nats of the cross-attention of one query (head and target position), over all layers and, with
+    the number of the layer from 1, of each."""
+    entropy_LBHT = torch.special.entr(weights_LBHTS.float()).sum(-1)
+    entropy_LHM = entropy_LBHT.transpose(1, 2)[:, :, real_BT]
+    layers = entropy_LHM.mean((1, 2)).tolist()
+    each = {f"attention_entropy_{number}": entropy for number, entropy in enumerate(layers, start=1)}
+    return {"attention_entropy": sum(layers) / len(layers)} | each

@@ -1,0 +1,157 @@
+"""How often each chunk of text occurs: all that a BPE learner needs to know of a corpus.
+
+In come lines, or ``pairs.parquet`` and the site's workers; out come distinct chunks, as they stand in the text, the
+space before them included, with their counts. Each distinct word is cut into the tokenizer's chunks once; a line of
+which ``tasks.bpe.word_cache`` cannot say its words is cut whole. Of a corpus, ranges of row groups are counted apart
+and their chunks spread over parts by hash, on disk; then each part is summed. So memory does not grow with the corpus,
+and the counts are the same for any number of ranges, parts and workers.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from tokenizers import Tokenizer
+
+from infra.processes.workers import Workers
+from model.data.bpe import BYTES
+from tasks.bpe.word_cache import Splitter
+from tasks.cleaning.filters import number_of
+from tasks.cleaning.partitions import read_batch, write_batches
+from tasks.engine.stage import progress
+
+BATCH_PAIRS = 50_000
+RANGE_PAIRS = 200_000
+"""Fewest pairs of a range of row groups that is counted in one go, if there are as many."""
+PART_PAIRS = 500_000
+"""Pairs of the corpus for each part by hash."""
+MOST_ROWS = 2_000_000
+"""Rows of counts that are kept before equal words are put together."""
+TOGETHER = 10_000
+"""Words that are cut into chunks in one call."""
+SPACE = "Ġ"
+"""A space, as byte-level chunks spell it; each word's first chunk begins so."""
+PLAIN = "".join(map(chr, (*range(0x21, 0x7F), *range(0xC0, 0x250), *range(0x400, 0x460))))
+"""Characters (ASCII, Latin, Cyrillic) of which all versions of Unicode say the same."""
+CHUNK = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
+"""The chunks of ``pre_tokenizers.ByteLevel`` in a word with a space before it."""
+SCHEMA = {"chunk": pl.String, "count": pl.Int64}
+
+
+def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFrame:
+    """The chunks that the tokenizer's BPE works on, of all lines together: ``chunk`` and ``count``."""
+    splitter, whole_lines = Splitter(tokenizer), Counter[str]()
+    counted = [pl.DataFrame(schema=SCHEMA)]
+    for lines in batches:
+        whole, words, _ = splitter.split(lines)
+        found = pc.value_counts(words)
+        counted.append(pl.DataFrame({"chunk": found.field("values"), "count": found.field("counts")}))
+        if sum(map(len, counted)) > MOST_ROWS:
+            counted = [together(counted)]
+        for line in lines.filter(pa.array(whole)).to_pylist():
+            whole_lines.update(_chunks(tokenizer, line))
+    spelt = pl.DataFrame(
+        {"chunk": map(text_of, whole_lines), "count": list(whole_lines.values())}, schema=SCHEMA, strict=True
+    )
+    return together([*cut(tokenizer, together(counted)), spelt])
+
+
+def cut(tokenizer: Tokenizer, words: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The chunks of words."""
+    unchanged = "".join(rf"\x{{{ord(c):x}}}" for c in PLAIN if tokenizer.normalizer.normalize_str(c) == f" {c}")
+    plain = pl.col("chunk").str.contains(f"^[{unchanged}]+$")
+    spaced = pl.concat_str(pl.lit(" "), "chunk")
+    yield words.filter(plain).select(spaced.str.extract_all(CHUNK).alias("chunk"), "count").explode("chunk")
+    for some in words.filter(~plain).iter_slices(TOGETHER):
+        found = _chunks(tokenizer, " ".join(some["chunk"]))
+        # A word has a space before it and none within.
+        number = np.cumsum([chunk.startswith(SPACE) for chunk in found]) - 1
+        yield pl.DataFrame({"chunk": map(text_of, found), "count": some["count"].gather(number)}, schema=SCHEMA)
+
+
+def together(counted: list[pl.DataFrame]) -> pl.DataFrame:
+    """The sums of the same chunks' counts."""
+    return pl.concat(counted).group_by("chunk").agg(pl.col("count").sum())
+
+
+def text_of(chunk: str) -> str:
+    """The text that a chunk spells."""
+    return bytes(BYTES[c] for c in chunk).decode()
+
+
+def _chunks(tokenizer: Tokenizer, text: str) -> list[str]:
+    return [chunk for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """The counting of a corpus in parts. A value that other processes are handed."""
+
+    pairs: Path
+    """``pairs.parquet``."""
+    columns: tuple[str, ...]
+    tokenizer: Tokenizer
+    folder: Path
+    """Where parts lie for a while; there, and seen by all workers."""
+    parts: int
+
+    def count(self, number: int, groups: tuple[int, ...]) -> int:
+        """Range ``number``, of these row groups, to a file of chunks by part; how many pairs there were."""
+        found = count_chunks(self.tokenizer, read_lines(self.pairs, self.columns, groups))
+        write_batches(self._range(number), found.select(number_of(pl.col("chunk")).alias("value"), *SCHEMA), self.parts)
+        with pq.ParquetFile(self.pairs) as file:
+            return sum(file.metadata.row_group(group).num_rows for group in groups)
+
+    def sum(self, part: int, ranges: int) -> Path:
+        """A part's chunks of all ranges, to a file."""
+        found = read_batch([self._range(number) for number in range(ranges)], part)
+        path = self.folder / f"{part}.part.arrow"
+        write_batches(path, together([found.select(*SCHEMA)]))
+        return path
+
+    def _range(self, number: int) -> Path:
+        return self.folder / f"{number}.range.arrow"
+
+
+def count_corpus(
+    pairs: Path, columns: tuple[str, ...], tokenizer: Tokenizer, folder: Path, workers: Workers
+) -> list[Path]:
+    """Files that ``read_batch`` reads, of distinct chunks together and their counts; ``folder`` is made."""
+    folder.mkdir()
+    with pq.ParquetFile(pairs) as file:
+        total = file.metadata.num_rows
+        ranges = list(row_groups(file.metadata, RANGE_PAIRS))
+    counting = Counting(pairs.absolute(), columns, tokenizer, folder.absolute(), 1 + total // PART_PAIRS)
+    done = 0
+    for count in workers.each(counting.count, enumerate(ranges)):
+        done += count
+        progress(done, total, "pairs read")
+    return list(workers.each(counting.sum, ((part, len(ranges)) for part in range(counting.parts))))
+
+
+def row_groups(metadata: pq.FileMetaData, least: int) -> Iterator[tuple[int, ...]]:
+    """All row groups of a file in ranges of at least so many rows, but for the last."""
+    groups: list[int] = []
+    rows = 0
+    for group in range(metadata.num_row_groups):
+        groups.append(group)
+        rows += metadata.row_group(group).num_rows
+        if rows >= least:
+            yield tuple(groups)
+            groups, rows = [], 0
+    if groups:
+        yield tuple(groups)
+
+
+def read_lines(pairs: Path, columns: tuple[str, ...], groups: tuple[int, ...]) -> Iterator[pa.Array]:
+    """The text columns of row groups of ``pairs.parquet``, a batch and a column at a time: memory stays flat."""
+    with pq.ParquetFile(pairs) as file:
+        for batch in file.iter_batches(BATCH_PAIRS, row_groups=list(groups), columns=list(columns)):
+            for column in columns:
+                yield batch.column(column).cast(pa.string())

@@ -1,0 +1,178 @@
+"""The cleaning of one part: what may run in any process, on any machine that sees the same folder.
+
+In come frames of pairs as read, out go files in a scratch folder; nothing here depends on how many parts or workers
+there are. ``clean`` decides what is done when, and writes the artifact. In the folder lie, for frame ``n``:
+
+    n.raw.arrow         source and target, where judging is done in another process
+    n.pairs.arrow       pairs that no rule for one pair rejects; batch b is bucket b of the shuffled order
+    n.rejected.arrow    the others, with the filter
+    n.rule-r.arrow      for rule r, which looks across pairs: ``at`` and its values; batch p is part p by value
+    verdict.npy         for each pair in reading order the index of the first rule that rejects it, so far
+"""
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.ipc
+from numpy.typing import NDArray
+
+from tasks.cleaning.filters import KNOWN, SIDES, AcrossPairs, Filters, Normalise
+
+KEPT = ("pair_id", "corpus", *SIDES)
+REJECTED = (*KEPT, "filter")
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def normalised(frame: pl.DataFrame, normalise: Normalise) -> pl.DataFrame:
+    """The frame with both sides rewritten."""
+    return frame.lazy().with_columns(normalise.expression(side) for side in SIDES).collect()
+
+
+def verdicts(frame: pl.DataFrame, filters: Filters) -> pl.Series:
+    """For each pair the index of the first rule that rejects it, ``len(rules)`` for none. Rules that look across pairs
+    are left out.
+
+    ``frame`` holds ``source``, ``target`` and ``known``.
+    """
+    last = len(filters.rules)
+    first = [
+        pl.when(rule.keep()).then(pl.lit(last, pl.UInt8)).otherwise(pl.lit(at, pl.UInt8))
+        for at, rule in enumerate(filters.rules)
+        if not isinstance(rule, AcrossPairs)
+    ]
+    # Lazily, because only then polars counts the words once for all rules that ask.
+    lowest = pl.min_horizontal(pl.repeat(last, pl.len(), dtype=pl.UInt8), *first)
+    return frame.lazy().select(lowest.alias("verdict")).collect().to_series()
+
+
+def places(part: str, first: int, count: int, seed: int) -> np.ndarray:
+    """Where pairs ``first`` to ``first + count`` of a part stand in the shuffled order: 64-bit numbers.
+
+    Arithmetic of our own (splitmix64): no new version of a library shuffles anew. No two pairs of a part share one.
+    """
+    start = int.from_bytes(hashlib.sha256(f"{seed}:{part}".encode()).digest()[:8], "little")
+    z = np.uint64(start) + np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GOLDEN
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is the same for every part. A value that other processes are handed."""
+
+    folder: Path
+    filters: Filters
+    excluded: Mapping[str, pl.Series]
+    """The lines that ``NotIn`` removes, by side, normalised."""
+    buckets: int
+    """Of the shuffled order."""
+    hashed: int
+    """Parts by value, for each rule that looks across pairs."""
+
+    @property
+    def across(self) -> dict[int, AcrossPairs]:
+        """The rules that look across pairs, by their index."""
+        return {at: rule for at, rule in enumerate(self.filters.rules) if isinstance(rule, AcrossPairs)}
+
+    @property
+    def decided(self) -> int:
+        """A verdict below this one stands whatever other pairs there are."""
+        return min(self.across, default=len(self.filters.rules))
+
+    def file(self, number: int, what: str) -> Path:
+        return self.folder / f"{number}.{what}.arrow"
+
+    def judge(self, number: int, raw: pl.DataFrame | Path, name: str, first: int, read: int) -> NDArray[np.uint8]:
+        """Verdicts of frame ``number``: the lines from ``first`` on of the corpus' part ``name``, after ``read`` pairs
+        of all parts before."""
+        lines = raw if isinstance(raw, pl.DataFrame) else read_batch([raw])
+        count = lines.height
+        known = pl.any_horizontal(pl.col(side).is_in(self.excluded[side].implode()) for side in SIDES)
+        frame = (
+            normalised(lines, self.filters.normalise)
+            .with_columns(known.alias(KNOWN))
+            .with_columns(
+                pl.format("{}:{}", pl.lit(name), pl.int_range(first, first + count)).alias("pair_id"),
+                pl.lit(name).alias("corpus"),
+                pl.int_range(read, read + count, dtype=pl.UInt32).alias("at"),
+                pl.Series("place", places(name, first, count, self.filters.seed)),
+            )
+        )
+        judged = verdicts(frame, self.filters)
+        verdict = judged.to_numpy()
+        early = frame.with_columns(self.labels(judged)).filter(judged < self.decided)
+        write_batches(self.file(number, "rejected"), early.select(REJECTED))
+        pairs = frame.select("place", "at", *KEPT).filter(judged >= self.decided)
+        write_batches(self.file(number, "pairs"), pairs, self.buckets)
+        for at, rule in self.across.items():
+            values = frame.filter(judged > at).select(*rule.values(), "at")
+            write_batches(self.file(number, f"rule-{at}"), values, self.hashed)
+        return verdict
+
+    def decide(self, at: int, frames: int, part: int) -> NDArray[np.uint32]:
+        """Where in reading order rule ``at`` rejects pairs of a part that all rules before let pass."""
+        values = read_batch([self.file(number, f"rule-{at}") for number in range(frames)], part)
+        verdict = np.load(self.folder / "verdict.npy", mmap_mode="r")
+        alive = values.filter(pl.Series(verdict[values["at"].to_numpy()] > at))
+        rejected: NDArray[np.uint32] = alive.filter(~self.across[at].stays())["at"].to_numpy()
+        return rejected
+
+    def arrange(self, bucket: int, frames: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The pairs of a bucket that stay and those that do not, both in shuffled order."""
+        pairs = read_batch([self.file(number, "pairs") for number in range(frames)], bucket)
+        verdict = np.load(self.folder / "verdict.npy", mmap_mode="r")[pairs["at"].to_numpy()]
+        order = np.argsort(pairs["place"].to_numpy(), kind="stable")
+        stays = verdict[order] == len(self.filters.rules)
+        gone = order[~stays]
+        labels = self.labels(pl.Series(verdict[gone]))
+        return pairs.select(KEPT)[order[stays]], pairs.select(KEPT)[gone].with_columns(labels)
+
+    def arrange_apart(self, bucket: int, frames: int) -> tuple[Path, Path]:
+        """As ``arrange``, to files."""
+        kept, rejected = self.arrange(bucket, frames)
+        paths = self.file(bucket, "kept"), self.file(bucket, "left")
+        write_batches(paths[0], kept)
+        write_batches(paths[1], rejected)
+        return paths
+
+    def labels(self, verdict: pl.Series) -> pl.Series:
+        """The rules' names for their indices."""
+        return pl.Series("filter", [*(rule.name for rule in self.filters.rules), ""], dtype=pl.String).gather(verdict)
+
+
+def write_batches(path: Path, frame: pl.DataFrame, count: int = 1) -> None:
+    """``count`` record batches, rows spread by the highest bits of the first column, in their order within each batch.
+
+    The file is there whole or not at all, so that work which a lost process began may be done again. Not compressed:
+    that would cost as much as all the rest.
+    """
+    bounds = np.array([0, frame.height])
+    if count > 1:
+        batch = ((frame.to_series(0).to_numpy() >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
+        frame = frame[np.argsort(batch, kind="stable")]
+        bounds = np.concatenate(([0], np.cumsum(np.bincount(batch.astype(np.int64), minlength=count))))
+    table = frame.to_arrow()
+    rows = pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    with pa.ipc.new_file(str(partial), rows.schema) as file:
+        for begin, end in pairwise(bounds.tolist()):
+            file.write_batch(rows.slice(begin, end - begin))
+    partial.replace(path)
+
+
+def read_batch(paths: Iterable[Path], number: int = 0) -> pl.DataFrame:
+    """One batch of each of these files, one below the other."""
+    batches = []
+    for path in paths:
+        with pa.memory_map(str(path)) as file:
+            batches.append(pa.ipc.open_file(file).get_batch(number))
+    return pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches)))

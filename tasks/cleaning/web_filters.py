@@ -1,0 +1,156 @@
+"""Rules for text that nobody made for translation: crawled pages, mined pairs, mixtures of sources.
+
+As the rules of ``filters``, which says what a rule sees; these suit few clean corpora, and each says which. Nothing is
+read or written here.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import polars as pl
+
+from model.config.keying import require
+from tasks.cleaning.filters import SIDES, AcrossPairs, _Named, number_of, words
+
+
+@dataclass(frozen=True)
+class Moses(_Named):
+    """Removes pairs as Moses' ``clean-corpus-n.perl`` does: a side under ``min`` or over ``max`` words, a side more
+    than ``ratio`` times as long as the other, or a word over ``max_word`` characters; its defaults but for the two
+    lengths, which it asks for. For comparisons with systems whose data were prepared so."""
+
+    min: int = 1
+    max: int = 80
+    ratio: float = 9.0
+    max_word: int = 1_000
+
+    def __post_init__(self) -> None:
+        require(self.min >= 1, "moses.min", self.min, "a whole number of words of at least 1")
+        require(self.max >= self.min, "moses.max", self.max, f"a whole number of words of at least min, {self.min}")
+        require(self.ratio >= 1, "moses.ratio", self.ratio, "a number of at least 1")
+        require(1 <= self.max_word <= 1000, "moses.max_word", self.max_word, "1 to 1000 characters")
+
+    def keep(self) -> pl.Expr:
+        source, target = (words(side) for side in SIDES)
+        most = pl.lit(float(self.ratio))
+        fits = [count.is_between(self.min, self.max) for count in (source, target)]
+        short = [~pl.col(side).str.contains(rf"\S{{{self.max_word + 1}}}") for side in SIDES]
+        return pl.all_horizontal(*fits, source <= most * target, target <= most * source, *short)
+
+
+@dataclass(frozen=True)
+class RepeatedWords(_Named):
+    """Removes pairs with a side in which the same ``n`` words follow each other ``times`` times or more (``buy now buy
+    now buy now``), whatever their case. For crawled text and for text that a machine wrote."""
+
+    n: int = 2
+    times: int = 3
+
+    def __post_init__(self) -> None:
+        require(1 <= self.n <= 10, "repeated_words.n", self.n, "1 to 10 words")
+        require(self.times >= 2, "repeated_words.times", self.times, "a whole number of at least 2")
+
+    def keep(self) -> pl.Expr:
+        return pl.all_horizontal(self.longest(side) < self.n * (self.times - 1) for side in SIDES)
+
+    def longest(self, side: str) -> pl.Expr:
+        """The longest run of words each of which is the one ``n`` places before: ``n * (times - 1)`` for a repeat."""
+        each = pl.col(side).str.to_lowercase().str.extract_all(r"\S+")
+        same = pl.element() == pl.element().shift(self.n)
+        # Numbered by how many words before were no repeat, a run is what has the same number.
+        breaks = (~same.fill_null(False)).cast(pl.UInt32).cum_sum()
+        # The word that breaks a run bears its number too.
+        return each.list.eval(breaks.value_counts().struct.field("count").max() - 1).list.first().fill_null(0)
+
+
+@dataclass(frozen=True)
+class NumbersDiffer(_Named):
+    """Removes pairs whose sides do not hold the same numbers in digits, as often; in which order does not matter, nor
+    do points and commas inside: ``1,500.5`` is ``1.500,5``. For mined pairs, where another number is the commonest sign
+    of another sentence; not where one side spells numbers out or parts thousands by spaces."""
+
+    def keep(self) -> pl.Expr:
+        return self.numbers("source") == self.numbers("target")
+
+    @staticmethod
+    def numbers(side: str) -> pl.Expr:
+        """The side's numbers, sorted, spaces between them."""
+        found = pl.col(side).str.extract_all(r"[0-9]+(?:[.,][0-9]+)*")
+        return found.list.eval(pl.element().str.replace_all("[.,]", "")).list.sort().list.join(" ")
+
+
+@dataclass(frozen=True)
+class AddressesDiffer(_Named):
+    """Removes pairs whose sides do not hold as many web and mail addresses. For crawled text, where one side lost its
+    links or is a list of them."""
+
+    PATTERN: ClassVar[str] = r"(?i)\bhttps?://\S+|\bwww\.\S+|\S+@\S+\.\S+"
+
+    def keep(self) -> pl.Expr:
+        source, target = (pl.col(side).str.count_matches(self.PATTERN) for side in SIDES)
+        return source == target
+
+
+@dataclass(frozen=True)
+class Markup(_Named):
+    """Removes pairs with a side that holds HTML: tags, comments, or entities (``&nbsp;``, ``&#8217;``). For crawled
+    text. Not for localisation files, whose tags belong to the text; WMT's official files hold ``&quot;`` here and
+    there, in lines that are right otherwise."""
+
+    PATTERN: ClassVar[str] = (
+        r"(?i)</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>|<!--|&(?:[a-z][a-z0-9]{1,7}|#[0-9]{1,6}|#x[0-9a-f]{1,6});"
+    )
+
+    def keep(self) -> pl.Expr:
+        return pl.all_horizontal(~pl.col(side).str.contains(self.PATTERN) for side in SIDES)
+
+
+@dataclass(frozen=True)
+class Alphabet(_Named):
+    """Removes pairs with a side of which less than its least share of characters, white space not counted, are letters:
+    tables, price lists, code. ``source`` and ``target`` are the least shares. For crawled text. Other than ``Script``
+    it does not ask of which script the letters are."""
+
+    source: float = 0.5
+    target: float = 0.5
+
+    def __post_init__(self) -> None:
+        for side in SIDES:
+            share = getattr(self, side)
+            require(0 <= share <= 1, f"alphabet.{side}", share, "0 to 1")
+
+    def keep(self) -> pl.Expr:
+        return pl.all_horizontal(self.letters(side) >= getattr(self, side) * self.signs(side) for side in SIDES)
+
+    @staticmethod
+    def letters(side: str) -> pl.Expr:
+        return pl.col(side).str.count_matches(r"[\p{L}\p{M}]")
+
+    @staticmethod
+    def signs(side: str) -> pl.Expr:
+        return pl.col(side).str.count_matches(r"\S")
+
+
+@dataclass(frozen=True)
+class ManyPartners(AcrossPairs):
+    """Removes all pairs whose ``on`` side is seen with more than ``max`` different other sides: headings, menus and
+    greetings that were aligned with anything. Of the pairs that earlier rules left. For crawled and mined text; in
+    subtitles short lines rightly have many partners."""
+
+    on: Literal["source", "target"] = "source"
+    max: int = 10
+
+    def __post_init__(self) -> None:
+        require(self.on in SIDES, "many_partners.on", self.on, "source or target")
+        require(self.max >= 1, "many_partners.max", self.max, "a whole number of at least 1")
+
+    @property
+    def name(self) -> str:
+        return f"many_partners_{self.on}"
+
+    def values(self) -> tuple[pl.Expr, ...]:
+        (other,) = (side for side in SIDES if side != self.on)
+        return number_of(pl.col(self.on)).alias("value"), number_of(pl.col(other)).alias("partner")
+
+    def stays(self) -> pl.Expr:
+        return pl.col("partner").n_unique().over("value") <= self.max

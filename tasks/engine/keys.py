@@ -1,0 +1,143 @@
+"""What a stage's result is called: a key from everything that decides it, and nothing else."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from infra.store.local import Artifact
+from model.config.keying import LATE, UNKEYED
+
+KEY_DIGITS = 20
+
+
+def canonical(value: Any, kinds: tuple[Any, ...] = ()) -> Any:
+    """``value`` as JSON that is equal exactly when it means the same.
+
+    Artifacts count by key, dataclasses by class name and fields; a field made ``late`` counts only when it differs
+    from its default, an ``unkeyed`` one never. A number in a dataclass counts in the declared type of its field, so
+    that ``alpha=2`` is ``alpha=2.0``. ``kinds`` are the types declared for ``value``, none where nothing is declared.
+    Raises TypeError for a value that has no such form.
+    """
+    if isinstance(value, Artifact):
+        return {"artifact": value.stage, "key": value.key}
+    if is_dataclass(value) and not isinstance(value, type):
+        form: dict[str, Any] = {"class": type(value).__name__}
+        declared = _declared(type(value))
+        for field in fields(value):
+            content = getattr(value, field.name)
+            if field.metadata.get(UNKEYED) or (field.metadata.get(LATE) and content == field.default):
+                continue
+            form[field.name] = canonical(content, declared.get(field.name, ()))
+        return form
+    if isinstance(value, Mapping):
+        return {str(name): canonical(value[name], _of_values(kinds)) for name in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [canonical(part, _of_part(kinds, at)) for at, part in enumerate(value)]
+    if isinstance(value, bool | int | float):
+        return _number(value, kinds)
+    if isinstance(value, str) or (value is None and NoneType in kinds):
+        return value
+    raise TypeError(f"a stage's argument cannot be {type(value).__name__}: {value!r}")
+
+
+def _number(value: float, kinds: tuple[Any, ...]) -> float:
+    """``value`` in the widest of its declared types that can hold it, unchanged where none is declared."""
+    for kind in (float, int, bool):
+        if kind in kinds:
+            with suppress(OverflowError, ValueError):  # an int too large for a float; an infinity or NaN as an int
+                if kind(value) == value:
+                    return kind(value) or kind(0)  # not -0.0, which equals 0.0
+    literals = (member for kind in kinds if get_origin(kind) is Literal for member in get_args(kind))
+    return next((member for member in literals if member == value), value)
+
+
+@cache
+def _declared(kind: type) -> dict[str, tuple[Any, ...]]:
+    """The types declared for each field of a dataclass; none where a declaration names what cannot be found."""
+    try:
+        return {name: _members(hint) for name, hint in get_type_hints(kind).items()}
+    except NameError:
+        return {}
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """The types of which a declaration allows any: ``float | None`` is two."""
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(member for part in get_args(hint) for member in _members(part))
+    return (hint,)
+
+
+def _of_values(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The types declared for a mapping's values."""
+    mappings = (kind for kind in kinds if _is_generic(kind, Mapping))
+    return tuple(member for kind in mappings for member in _members(get_args(kind)[1]))
+
+
+def _of_part(kinds: tuple[Any, ...], at: int) -> tuple[Any, ...]:
+    """The types declared for part ``at`` of a sequence."""
+    found: list[Any] = []
+    for kind in kinds:
+        if not _is_generic(kind, Sequence):
+            continue
+        parts = get_args(kind)
+        if get_origin(kind) is not tuple or parts[-1] is Ellipsis:
+            found.extend(_members(parts[0]))
+        elif at < len(parts):
+            found.extend(_members(parts[at]))
+    return tuple(found)
+
+
+def _is_generic(kind: Any, container: type) -> bool:
+    origin = get_origin(kind)
+    return isinstance(origin, type) and issubclass(origin, container) and bool(get_args(kind))
+
+
+def key_of(stage: str, version: int, arguments: Mapping[str, Any]) -> str:
+    """The key of what ``stage`` makes of ``arguments``."""
+    text = json.dumps([stage, version, canonical(arguments)], sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
+
+
+def artifacts_in(value: Any) -> Iterator[Artifact]:
+    """Every artifact among the arguments, in a stable order."""
+    if isinstance(value, Artifact):
+        yield value
+    elif isinstance(value, Mapping):
+        for name in sorted(value):
+            yield from artifacts_in(value[name])
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from artifacts_in(part)
+
+
+def differences(now: Any, before: Any, at: str = "") -> list[str]:
+    """Where two canonical forms differ: ``training.updates: 200 -> 400``. Artifacts differ by their stage's name."""
+    if now == before:
+        return []
+    if isinstance(now, dict) and isinstance(before, dict) and now.get("class") == before.get("class"):
+        if "artifact" in now and now["artifact"] == before.get("artifact"):
+            return [f"{at}: another {now['artifact']}"]
+        found = []
+        for name in sorted(now.keys() | before.keys()):
+            place = f"{at}.{name}" if at else name
+            if name not in before:
+                found.append(f"{place}: new, {_short(now[name])}")
+            elif name not in now:
+                found.append(f"{place}: gone, was {_short(before[name])}")
+            else:
+                found.extend(differences(now[name], before[name], place))
+        return found
+    if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
+        both = enumerate(zip(now, before, strict=True))
+        return [line for i, (a, b) in both for line in differences(a, b, f"{at}[{i}]")]
+    return [f"{at}: {_short(before)} -> {_short(now)}"]
+
+
+def _short(form: Any) -> str:
+    text = form["class"] if isinstance(form, dict) and "class" in form else json.dumps(form, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

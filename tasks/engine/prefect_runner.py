@@ -1,0 +1,186 @@
+"""Stages as Prefect task runs. The only module of this package that knows Prefect.
+
+Whether a stage runs is decided by its manifest (``tasks.engine.runner``). Prefect is told: its cache record, kept in a
+folder of the site, gives a hit its ``Cached`` state; for a miss the record is refreshed.
+"""
+
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+from prefect import task
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.cache_policies import CacheKeyFnPolicy
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import TaskRunContext
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL
+from prefect.tasks import Task, exponential_backoff
+
+from infra.errors import Fault, NetworkFault
+from infra.processes import signals
+from infra.servers import prefect_states
+from infra.store.local import Artifact
+from tasks.engine.stage import Call
+
+FIRST_PAUSE_SECONDS = 2.0
+PROGRESS_SECONDS = 5.0
+AWAY_SECONDS = 600.0
+"""How long a stage that is about to begin waits for Prefect's server; one that has begun does not ask for it."""
+HEALTH_SECONDS = 5.0
+POLL_SECONDS = 1.0
+TRIES = 3
+
+
+def can_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
+    """Whether trying again can help: the class of the fault says so."""
+    try:
+        state.result()
+    except Fault as fault:
+        return fault.retry
+    except BaseException:
+        return False
+    return False
+
+
+class PrefectRunner:
+    """Calls a stage's body as a task run named like the stage, its progress shown as a Prefect artifact.
+
+    What needs one of ``handed`` only waits here for a worker elsewhere; without ``retries`` that is whose flow run this
+    is, and whoever waits tries again.
+    """
+
+    def __init__(self, records: Path, handed: Collection[str] = (), retries: bool = True) -> None:
+        self.records = records
+        self.handed = handed
+        self.retries = retries
+        self._completed: set[str] = set()
+        self._failed: set[str] = set()
+        self._progress: dict[str, UUID] = {}
+        self._shown: dict[str, float] = {}
+
+    def __call__(self, call: Call, hit: bool, execute: Callable[[], Artifact]) -> None:
+        stage = call.stage
+
+        def record_key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:  # noqa: ARG001
+            return f"{stage.name}-{call.key}"
+
+        self.records.mkdir(parents=True, exist_ok=True)
+        of_the_body: list[BaseException] = []
+
+        @task(
+            name=stage.name,
+            description=(stage.__doc__ or "").strip().split("\n")[0],
+            version=str(stage.version),
+            task_run_name=call.label,
+            # Each tag may have a limit, which the server is asked for; what does not run needs no place.
+            tags=[] if hit else ["handed-over"] if stage.needs in self.handed else [f"stage:{stage.name}", stage.needs],
+            retries=stage.retries if self.retries else 0,
+            retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
+            retry_jitter_factor=0.2,
+            retry_condition_fn=can_help,
+            cache_policy=CacheKeyFnPolicy(cache_key_fn=record_key),
+            persist_result=True,
+            result_storage=self.records,
+            result_serializer="json",
+            refresh_cache=not hit,
+        )
+        def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG001
+            self._progress.pop(call.label, None)
+            try:
+                artifact = execute()
+            except BaseException as error:
+                of_the_body.append(error)
+                raise
+            get_run_logger().info("%s is %s", call.label, artifact.folder)
+            return {"stage": artifact.stage, "key": artifact.key, "content": artifact.content}
+
+        for attempt in range(TRIES):
+            wait_for_server()
+            try:
+                run_stage(item=call.item, key=call.key, arguments=call.form)
+            except Exception as error:
+                # The server was lost between the question and the call; what the body made is there all the same.
+                if error in of_the_body or not isinstance(error, SERVER_ERRORS) or attempt == TRIES - 1:
+                    self._failed.add(call.label)
+                    raise
+            else:
+                self._completed.add(call.label)
+                return
+
+    def close(self) -> None:
+        """Before the flow run ends: what the server was not told of task runs, as it was away, it is told again."""
+        prefect_states.close_task_runs(UUID(flow_run.id), frozenset(self._completed), frozenset(self._failed))
+
+    def progress(self, call: Call, done: float, total: float, text: str) -> None:
+        """Show how far a long stage is; now and then, since each call is a request."""
+        if total <= 0 or time.monotonic() - self._shown.get(call.label, 0.0) < PROGRESS_SECONDS:
+            return
+        if not _answers():  # Prefect's own client would try again for minutes
+            return
+        self._shown[call.label] = time.monotonic()
+        percent, key = min(100.0, 100.0 * done / total), f"{call.stage.name}-progress".replace("_", "-")
+        with suppress(Exception):  # a picture of the work is not worth the work
+            if call.label in self._progress:
+                update_progress_artifact(self._progress[call.label], percent, description=text)
+            elif isinstance(made := create_progress_artifact(percent, key=key, description=text), UUID):
+                self._progress[call.label] = made
+
+
+def publish(key: str, markdown: str, description: str) -> None:
+    """A Markdown artifact of the present flow run, if the server takes it."""
+    with suppress(Exception):
+        create_markdown_artifact(key=key, markdown=markdown, description=description)
+
+
+SERVER_ERRORS = (httpx.TransportError, PrefectHTTPStatusError)
+
+
+def wait_for_server() -> None:
+    """Return once Prefect's server answers; raises NetworkFault where it does not for AWAY_SECONDS."""
+    if _answers():
+        return
+    print(f"repro: {_gone()}; waiting up to {AWAY_SECONDS / 60:.0f} min for it", file=sys.stderr)
+    end = time.monotonic() + AWAY_SECONDS
+    while not _answers():
+        if time.monotonic() > end:
+            raise NetworkFault(f"{_gone()}; what was finished is kept, and the same command goes on from there")
+        signals.wait(POLL_SECONDS)
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """Turn what Prefect's client raises when it gives its server up into a NetworkFault of one sentence."""
+    try:
+        yield
+    except SERVER_ERRORS as error:
+        raise NetworkFault(f"{_gone()}; what was finished is kept, and the same command goes on from there") from error
+    except RuntimeError as error:
+        if "Failed to reach API" not in f"{error}":
+            raise
+        raise NetworkFault(_gone()) from error
+
+
+def _answers() -> bool:
+    if not (address := PREFECT_API_URL.value()):
+        return True  # Prefect starts one by itself
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=HEALTH_SECONDS):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code < 500
+    except OSError:
+        return False
+
+
+def _gone() -> str:
+    return f"Prefect's server at {PREFECT_API_URL.value()} does not answer"

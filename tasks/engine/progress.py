@@ -1,0 +1,45 @@
+"""How a run reports progress: the ``Display`` protocol, and metrics and durations in words."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tasks.engine.planner import Row
+from tasks.engine.stage import Call
+
+
+class Display(Protocol):
+    """Where a run shows itself. Every call may be ignored."""
+
+    def begin(self, call: Call, why: str) -> None: ...
+    def progress(self, call: Call, done: float, total: float, text: str) -> None: ...
+    def say(self, text: str) -> None: ...
+    def end(self, row: Row) -> None: ...
+
+
+def describe(rows: Sequence[dict[str, Any]]) -> str:
+    """The newest metrics in words: ``loss 3.21 · dev perplexity 8.4 · 5,210 tokens/s · 3 min left``."""
+    newest: dict[str, Any] = {}
+    for row in rows:
+        newest.update(row)
+    words = []
+    for name, form in (
+        ("loss", "loss {:.3f}"),
+        ("dev_perplexity", "dev perplexity {:.2f}"),
+        ("tokens_per_second", "{:,.0f} tokens/s"),
+        ("sentences_per_second", "{:,.1f} sentences/s"),
+    ):
+        if isinstance(newest.get(name), int | float):
+            words.append(form.format(newest[name]))
+    if isinstance(newest.get("seconds_left"), int | float):
+        words.append(f"{duration(newest['seconds_left'])} left")
+    return " · ".join(words)
+
+
+def duration(seconds: float) -> str:
+    """``48 s``, ``12 min 05 s``, ``3 h 20 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

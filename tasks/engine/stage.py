@@ -1,0 +1,234 @@
+"""What makes a function a stage.
+
+A stage is called like the function it wraps, without the folder that comes first, and returns an Artifact. How it
+comes to that artifact (plan, cache, lock, retry, seal) is the business of the engine in force; this module knows only
+the call. Inside a body ``progress``, ``site``, ``tracker`` and ``run_job`` reach the outside.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import signature
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol
+
+from infra.launch.job import Job
+from infra.site import Site
+from infra.store.local import Artifact
+from infra.tracking.tracker import Tracker
+from tasks.engine.keys import artifacts_in, canonical, key_of
+
+Facts = dict[str, Any]
+Needs = Literal["cpu", "gpu"]
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One stage with its arguments, bound: what the engine resolves to an artifact."""
+
+    stage: "Stage[Any]"
+    item: str
+    arguments: Mapping[str, Any]
+
+    @cached_property
+    def key(self) -> str:
+        return key_of(self.stage.name, self.stage.version, self.arguments)
+
+    @cached_property
+    def form(self) -> dict[str, Any]:
+        """The arguments in canonical form."""
+        form: dict[str, Any] = canonical(self.arguments)
+        return form
+
+    @cached_property
+    def inputs(self) -> tuple[Artifact, ...]:
+        return tuple(artifacts_in(self.arguments))
+
+    @property
+    def label(self) -> str:
+        """What a person calls it: ``score val``."""
+        return f"{self.stage.name} {self.item}".strip()
+
+
+class Engine(Protocol):
+    """Turns a call into an artifact."""
+
+    def resolve(self, call: Call) -> Artifact: ...
+    def resolve_all(self, calls: Sequence[Call], at_once: int) -> list[Artifact]: ...
+
+
+class Stage(Generic[P]):
+    """A function under ``@stage``: ``body`` is the function, ``named(item)`` the stage for one item of several."""
+
+    def __init__(
+        self,
+        body: Callable[Concatenate[Path, P], Facts],
+        version: int,
+        retries: int,
+        resume: bool,
+        standing: Callable[[Artifact, Site], bool],
+        needs: Needs,
+    ) -> None:
+        self.body = body
+        self.name = body.__name__
+        self.version = version
+        self.retries = retries
+        self.resume = resume
+        self.standing = standing
+        self.needs = needs
+        self.__doc__ = body.__doc__
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether it does something beyond its folder, so that the folder is of use only where that is known."""
+        return self.standing is not _stands
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Artifact:
+        return self.named("")(*args, **kwargs)
+
+    def named(self, item: str) -> Callable[P, Artifact]:
+        def call(*args: P.args, **kwargs: P.kwargs) -> Artifact:
+            return _engine.get().resolve(self._bound(item, *args, **kwargs))
+
+        return call
+
+    def each(self, items: Mapping[str, Any], at_once: int) -> dict[str, Artifact]:
+        """The stage for several items, up to ``at_once`` at the same time; each value is the body's only argument."""
+        calls = [self._bound(item, argument) for item, argument in items.items()]
+        return dict(zip(items, _engine.get().resolve_all(calls, at_once), strict=True))
+
+    def _bound(self, item: str, *args: Any, **kwargs: Any) -> Call:
+        bound = signature(self.body).bind(Path(), *args, **kwargs)
+        defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
+        # What equals its default stays out of the key: an argument added later leaves old artifacts valid.
+        arguments = {n: value for n, value in bound.arguments.items() if n != "out" and value != defaults[n]}
+        return Call(self, item, arguments)
+
+
+def _stands(artifact: Artifact, site: Site) -> bool:  # noqa: ARG001
+    return True
+
+
+def stage(
+    *,
+    version: int,
+    retries: int = 0,
+    resume: bool = False,
+    standing: Callable[[Artifact, Site], bool] = _stands,
+    needs: Needs = "cpu",
+) -> Callable[[Callable[Concatenate[Path, P], Facts]], Stage[P]]:
+    """Make ``body(out, ...) -> facts`` a stage.
+
+    ``version`` is bumped by hand when the code comes to give other results. ``retries`` counts tries after the first,
+    for faults that say so. With ``resume`` the folder of an interrupted try is given to the next one. ``standing``
+    says whether what the stage did outside its folder (a registered version) is still there. ``needs`` says on what
+    kind of worker it is best made; where there is none, it is made where the others are.
+    """
+
+    def wrap(body: Callable[Concatenate[Path, P], Facts]) -> Stage[P]:
+        return Stage(body, version, retries, resume, standing, needs)
+
+    return wrap
+
+
+@dataclass
+class Surroundings:
+    """What a body may reach while it runs."""
+
+    site: Site
+    call: Call
+    run_job: Callable[[Job], None]
+    progress: Callable[[float, float, str], None]
+    tracker: Tracker
+    run_id: str
+
+
+_engine: ContextVar[Engine] = ContextVar("engine")
+_surroundings: ContextVar[Surroundings] = ContextVar("surroundings")
+
+
+@contextmanager
+def engine(present: Engine) -> Iterator[None]:
+    """Resolve the calls of this block by ``present``."""
+    token = _engine.set(present)
+    try:
+        yield
+    finally:
+        _engine.reset(token)
+
+
+@contextmanager
+def surroundings(present: Surroundings) -> Iterator[None]:
+    token = _surroundings.set(present)
+    try:
+        yield
+    finally:
+        _surroundings.reset(token)
+
+
+def progress(done: float, total: float, text: str = "") -> None:
+    """Say how far the present stage is; does nothing outside a run."""
+    present = _surroundings.get(None)
+    if present:
+        present.progress(done, total, text)
+
+
+def site() -> Site:
+    """Where the present stage runs; outside a run what the environment says."""
+    present = _surroundings.get(None)
+    return present.site if present else Site.named()
+
+
+def tracker() -> Tracker:
+    """MLflow, for the stages that write to it themselves."""
+    return _surroundings.get().tracker
+
+
+def stage_run() -> str:
+    """Id of the present stage's run in MLflow."""
+    return _surroundings.get().run_id
+
+
+def run_job(
+    module: str, config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, *, distributed: bool = False
+) -> None:
+    """Run ``python -m module`` over ``out`` by the site's launcher; raises the Fault it ends with."""
+    place = site()
+    ranks, nodes = (place.ranks, place.nodes) if distributed else (1, 1)
+    threads = place.threads_each if distributed else place.threads_each * (place.ranks // place.nodes)
+    settings = {
+        "device": place.device,
+        "threads": threads,
+        "compile": place.compile,
+        "micro_batch_tokens": place.micro_batch_tokens,
+        "log_seconds": place.log_seconds,
+        "resume_seconds": place.resume_seconds,
+        "rank_timeout_seconds": place.rank_timeout_seconds,
+    }
+    _surroundings.get().run_job(Job(module, config, inputs, out, settings, ranks, distributed, nodes, threads))
+
+
+def job_facts(out: Path) -> Facts:
+    """What the job that ended in ``out`` said of its work."""
+    facts: Facts = json.loads((out / "exit.json").read_text()).get("facts", {})
+    return facts
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A stage for a worker elsewhere, below MLflow's run ``record``; a forced one with the ``attempt`` to belong to."""
+
+    call: Call
+    attempt: str
+    record: str
+
+
+HandOver = Callable[[Handed], None]
+"""Returns when the artifact is in the store, or raises the Fault that it came to there."""
+NOWHERE: Mapping[str, HandOver] = MappingProxyType({})
+"""By what a stage needs; what is not named is made here."""

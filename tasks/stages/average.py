@@ -1,0 +1,18 @@
+"""Checkpoints to one set of weights (§6.1): the mean of the last few, or the best alone.
+
+model.safetensors  model.json
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from infra.store.local import Artifact
+from model.config import Averaging
+from tasks.engine.stage import Facts, job_facts, run_job, stage
+
+
+@stage(version=1, retries=1)
+def average(out: Path, run: Artifact, averaging: Averaging) -> Facts:
+    """Average the last ``averaging.count`` checkpoints of a training, or take the best."""
+    run_job("model.average", {"averaging": asdict(averaging)}, {"run": run.path()}, out)
+    return job_facts(out)

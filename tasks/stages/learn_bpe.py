@@ -1,0 +1,124 @@
+"""A cleaned corpus to a byte-level BPE vocabulary (§5.1).
+
+    tokenizer.json    tokenizer.target.json (only where each side has its own)
+
+``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` loads these files too. What the pieces mean to a reader
+stands in ``model.data.bpe``; nothing here knows how they are trained on.
+"""
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from infra.errors import BadConfiguration, BadData
+from infra.store.local import Artifact
+from model.config.keying import require
+from model.config.special_pieces import SPECIALS, UNK
+from model.data.bpe import BYTES, SOURCE_FILE, TARGET_FILE, Pieces
+from tasks.bpe.merges import learn_merges
+from tasks.bpe.word_counts import count_chunks, count_corpus
+from tasks.cleaning.filters import SIDES
+from tasks.cleaning.partitions import read_batch
+from tasks.engine.stage import Facts, progress, site, stage
+
+SMALLEST = len(SPECIALS) + 256
+"""Specials and bytes: with fewer entries some text could not be written."""
+SAMPLE_PAIRS = 10_000
+"""Pairs over which pieces per word are counted; the corpus is shuffled, so the first ones stand for all."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Which pieces are learnt. The default is the paper's for En-De: about 37,000, shared by both sides."""
+
+    size: int = 37_000
+    """Entries, specials and bytes included; of each side where ``joint`` is false."""
+    joint: bool = True
+    lowercase: bool = False
+    """Lower-case whatever is encoded: output is lower-cased too."""
+    nfkc: bool = False
+    min_frequency: int = 2
+    """Fewest occurrences of a pair of pieces that may be merged."""
+
+    def __post_init__(self) -> None:
+        allowed = f"a whole number of at least {SMALLEST} (specials and bytes)"
+        require(self.size >= SMALLEST, "vocabulary.size", self.size, allowed)
+        require(self.min_frequency >= 1, "vocabulary.min_frequency", self.min_frequency, "a whole number of at least 1")
+
+
+def untrained(vocabulary: Vocabulary) -> Tokenizer:
+    """The way from text to pieces, still without merges.
+
+    Chunks are GPT-2's: a word with the space before it, a number, a run of signs; pieces never cross white space.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIALS[UNK]))
+    steps = [*([normalizers.NFKC()] * vocabulary.nfkc), *([normalizers.Lowercase()] * vocabulary.lowercase)]
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Prepend(" ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    return tokenizer
+
+
+def learn(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
+    """Learn from arrays of lines; BadConfiguration where they hold fewer than ``vocabulary.size`` pieces.
+
+    The pieces are those that ``tokenizers.trainers.BpeTrainer`` would find.
+    """
+    return learn_from([count_chunks(untrained(vocabulary), batches)], vocabulary)
+
+
+def learn_from(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
+    """The same from counted chunks."""
+    tokenizer = untrained(vocabulary)
+    first = (*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet()))
+    say = partial(progress, text="pieces learnt")
+    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, BYTES, say)
+    if len(learnt.vocabulary) < vocabulary.size:
+        raise BadConfiguration(
+            f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {len(learnt.vocabulary)} pieces "
+            f"(vocabulary.min_frequency {vocabulary.min_frequency})"
+        )
+    tokenizer.model = models.BPE(learnt.vocabulary, learnt.merges, unk_token=SPECIALS[UNK])
+    tokenizer.add_special_tokens(list(SPECIALS))
+    return tokenizer
+
+
+def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
+    """Pieces that a word (what stands between white space) becomes on average."""
+    words = sum(len(line.split()) for line in lines)
+    pieces = sum(len(e.ids) for e in tokenizer.encode_batch_fast(lines, add_special_tokens=False))
+    return round(pieces / max(words, 1), 4)
+
+
+@stage(version=1)
+def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary) -> Facts:
+    """Learn one joint vocabulary, or one for each side, from ``pairs.parquet`` of ``corpus``."""
+    pairs = corpus.path() / "pairs.parquet"
+    sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)
+    if sample is None:
+        raise BadData(f"{pairs} holds no pairs to learn pieces from")
+    sides = {SOURCE_FILE: SIDES} if vocabulary.joint else {SOURCE_FILE: SIDES[:1], TARGET_FILE: SIDES[1:]}
+    scratch = out / "counts"
+    scratch.mkdir()
+    with site().executor() as workers:
+        counts = {
+            file: count_corpus(pairs, columns, untrained(vocabulary), scratch / file, workers)
+            for file, columns in sides.items()
+        }
+    for file, parts in counts.items():
+        learn_from((read_batch([part]) for part in parts), vocabulary).save(str(out / file), pretty=False)
+    shutil.rmtree(scratch)
+    pieces = Pieces.load(out)
+    return {
+        "size": pieces.source_size,
+        "target_size": pieces.target_size,
+        "pieces_per_word": pieces_per_word(pieces.source, sample.column("source").to_pylist()),
+        "target_pieces_per_word": pieces_per_word(pieces.target, sample.column("target").to_pylist()),
+    }

@@ -1,0 +1,36 @@
+"""Dev and test sets as Parquet, exactly as they were published: no filter, no normalising, order kept."""
+
+from pathlib import Path
+
+import polars as pl
+
+from infra.errors import BadData
+from infra.store.local import Artifact
+from tasks import corpus
+from tasks.corpus.catalogue import EvaluationSet
+from tasks.engine.stage import Facts, stage
+
+
+def aligned(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFrame:
+    """The pairs of a set: ``pair_id`` (``newstest2014:17``), ``source``, ``target``.
+
+    Raises BadData when the sides differ in their number of lines or there is none.
+    """
+    frames = list(corpus.read((evaluation.source, evaluation.target), (source, target)))
+    if not frames:
+        raise BadData(f"{evaluation.name} holds no line ({source.name}, {target.name})")
+    pair_id = pl.format("{}:{}", pl.lit(evaluation.name), pl.int_range(pl.len()))
+    return pl.concat(frames).select(pair_id.alias("pair_id"), "source", "target")
+
+
+@stage(version=1)
+def prepare_sets(out: Path, evaluation: EvaluationSet, source: Artifact, target: Artifact) -> Facts:
+    """One dev or test set.
+
+    out/
+      pairs.parquet    pair_id, source, target
+    """
+    texts = evaluation.source.file, evaluation.target.file
+    pairs = aligned(evaluation, *(side.path() / file.name for side, file in zip((source, target), texts, strict=True)))
+    pairs.write_parquet(out / "pairs.parquet", compression="zstd")
+    return {"pairs": pairs.height}

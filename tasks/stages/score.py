@@ -1,0 +1,142 @@
+"""One set's hypotheses to its score card: never a bare "BLEU", but each number with its protocol and signature.
+
+    card.json    sentences.parquet (pair_id, source, reference, hypothesis, bleu, chrf; in the set's order)
+
+Measures are ``tasks.evaluation.metrics``'. Nothing here knows a model; what it thought of the references stands beside
+the hypotheses.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from infra.errors import BadData
+from infra.store.local import Artifact
+from tasks.engine.stage import Facts, progress, stage
+from tasks.evaluation.metrics import LEVEL, RESAMPLES, SEED, Counts, interval, measures, total
+
+SOURCE_WORDS = (0, 10, 20, 30, 40)
+"""Where buckets of source length begin, in words; the last one is open."""
+
+
+def perplexities(log_probability: float, pieces: int, words: int) -> dict[str, float]:
+    """Perplexity of the references per piece (§6.2, footnote to Table 3) and per word, end of sentence counted in both.
+
+    Unsmoothed: ``log_probability`` is the natural log of the references' probability.
+    """
+    if not math.isfinite(log_probability):
+        raise BadData(f"the references' log-probability is {log_probability}, allowed is a finite number")
+    return {
+        "perplexity": math.exp(min(-log_probability / max(pieces, 1), 700)),
+        "perplexity_word": math.exp(min(-log_probability / max(words, 1), 700)),
+    }
+
+
+def joined(pairs: pl.DataFrame, hypotheses: pl.DataFrame, name: str) -> pl.DataFrame:
+    """The set's pairs with their hypotheses, in the set's order; BadData unless each pair has exactly one."""
+    if len(pairs) != len(hypotheses):
+        raise BadData(f"set {name} has {len(pairs)} pairs, but there are {len(hypotheses)} hypotheses")
+    if pairs.is_empty():
+        raise BadData(f"set {name} has 0 pairs and 0 hypotheses, so there is nothing to score")
+    table = pairs.join(hypotheses.unique("pair_id"), on="pair_id", how="left", maintain_order="left")
+    missing = table.filter(pl.col("hypothesis").is_null())["pair_id"]
+    if len(missing):
+        raise BadData(
+            f"of {len(pairs)} pairs of set {name} only {len(pairs) - len(missing)} have a hypothesis; "
+            f"{missing[0]} has none"
+        )
+    return table
+
+
+def digest(references: Sequence[str]) -> str:
+    """sha256 of the references as lines: equal digests, comparable scores."""
+    return hashlib.sha256("".join(f"{line}\n" for line in references).encode()).hexdigest()
+
+
+def by_source_length(metric: Any, counts: Counts, sources: Sequence[str]) -> list[dict[str, Any]]:
+    """The metric over buckets of source length in words; buckets without sentences are left out."""
+    words = np.array([len(source.split()) for source in sources])
+    buckets = []
+    for start, end in zip(SOURCE_WORDS, (*SOURCE_WORDS[1:], math.inf), strict=True):
+        inside = (words > start) & (words <= end) if start else words <= end
+        if inside.any():
+            label = f"{start + 1}–{end}" if end < math.inf else f"over {start}"
+            score = round(total(metric, counts[inside]), 4)
+            buckets.append({"source_words": label, "sentences": int(inside.sum()), "score": score})
+    return buckets
+
+
+def card_of(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str, Any], pl.DataFrame]:
+    """The score card, and the table with a column for the sentence scores of BLEU and chrF."""
+    from sacrebleu.metrics import BLEU
+
+    sources, references, hypotheses = (table[c].to_list() for c in ("source", "reference", "hypothesis"))
+    scores: dict[str, Any] = {}
+    columns: dict[str, list[float]] = {}
+    buckets: list[dict[str, Any]] = []
+    kinds = measures(language)
+    for done, kind in enumerate(kinds):
+        progress(done, len(kinds), kind.name)
+        counts = kind.count(hypotheses, references)
+        low, high = interval(kind.metric, counts)
+        scores[kind.name] = {
+            "score": round(total(kind.metric, counts), 4),
+            "low": round(low, 4),
+            "high": round(high, 4),
+            "protocol": kind.protocol,
+            "signature": kind.signature,
+        }
+        if kind.name == "bleu":
+            one = BLEU(effective_order=True, force=True)
+            columns["bleu"] = [total(one, row[None]) for row in counts]
+            buckets = by_source_length(kind.metric, counts, sources)
+            scores["bleu"]["length_ratio"] = round(float(counts[:, 0].sum() / max(counts[:, 1].sum(), 1)), 4)
+        if kind.name == "chrf":
+            columns["chrf"] = [total(kind.metric, row[None]) for row in counts]
+    words = sum(len(reference.split()) + 1 for reference in references)
+    log_probability, pieces = float(table["reference_log_probability"].sum()), int(table["reference_pieces"].sum())
+    card = {
+        "set": name,
+        "sentences": len(table),
+        "references_sha256": digest(references),
+        "interval": f"{LEVEL:.0%}, percentile bootstrap over sentences, {RESAMPLES} resamples, seed {SEED}",
+        "scores": scores,
+        "bleu_by_source_length": buckets,
+        **{n: round(v, 4) for n, v in perplexities(log_probability, pieces, words).items()},
+        "reference_pieces": pieces,
+        "reference_words": words,
+    }
+    return card, table.with_columns(pl.Series(n, v, pl.Float64) for n, v in columns.items())
+
+
+@stage(version=2)
+def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str) -> Facts:
+    """Weigh the hypotheses of one set against its references, which are in ``language``."""
+    references = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id", "source", "target"])
+    written = pl.read_parquet(
+        hypotheses.path() / "hypotheses.parquet",
+        columns=["pair_id", "hypothesis", "reference_log_probability", "reference_pieces"],
+    )
+    card, table = card_of(joined(references.rename({"target": "reference"}), written, set_name), set_name, language)
+    (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")
+    table.select("pair_id", "source", "reference", "hypothesis", "bleu", "chrf").write_parquet(
+        out / "sentences.parquet", compression="zstd"
+    )
+    scores = card["scores"]
+    return {
+        "bleu": scores["bleu"]["score"],
+        "bleu_low": scores["bleu"]["low"],
+        "bleu_high": scores["bleu"]["high"],
+        **{name: scores[name]["score"] for name in scores if name != "bleu"},
+        "perplexity": card["perplexity"],
+        "perplexity_word": card["perplexity_word"],
+        "sentences": card["sentences"],
+        "signature": scores["bleu"]["signature"],
+        "references_sha256": card["references_sha256"],
+    }

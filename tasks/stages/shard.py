@@ -1,0 +1,219 @@
+"""Pairs of text to shards of pieces that training and decoding map into memory.
+
+    00000.arrow  00001.arrow  …    pair_id: string; source, target: list<uint16 or uint32>
+
+Arrow IPC files, uncompressed; pieces without bos and eos; rows in the order of ``pairs.parquet``. Ranges of its rows
+are encoded by the site's workers, to files, and written here: the bytes are the same for any number of ranges and
+workers. Batches of training and padding are not known here.
+"""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from infra.errors import BadData
+from infra.store.local import Artifact
+from model.config.keying import require
+from model.data.bpe import Pieces
+from tasks.bpe.word_cache import Ragged, WordTable
+from tasks.bpe.word_counts import RANGE_PAIRS, row_groups
+from tasks.engine.stage import Facts, progress, site, stage
+
+BATCH_PAIRS = 50_000
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which pairs are taken, counted in pieces without bos and eos, and how many go into one file."""
+
+    min_pieces: int = 1
+    """Fewest pieces on each side."""
+    max_pieces: int = 250
+    """Most pieces on each side."""
+    max_ratio: float = 0.0
+    """Most pieces of the longer side for each piece of the shorter one; 0 drops nothing."""
+    pairs_per_shard: int = 500_000
+
+    def __post_init__(self) -> None:
+        require(self.min_pieces >= 0, "sharding.min_pieces", self.min_pieces, "a whole number of at least 0")
+        allowed = f"a whole number of at least sharding.min_pieces, {self.min_pieces}, and 1"
+        require(self.max_pieces >= max(self.min_pieces, 1), "sharding.max_pieces", self.max_pieces, allowed)
+        allowed = "0 (off) or at least 1"
+        require(self.max_ratio == 0 or self.max_ratio >= 1, "sharding.max_ratio", self.max_ratio, allowed)
+        allowed = "a whole number of at least 1"
+        require(self.pairs_per_shard >= 1, "sharding.pairs_per_shard", self.pairs_per_shard, allowed)
+
+    def keeps(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which pairs stay, from the pieces on each side."""
+        shorter, longer = np.minimum(source, target), np.maximum(source, target)
+        keeps: NDArray[np.bool_] = (shorter >= self.min_pieces) & (longer <= self.max_pieces)
+        return keeps & (longer <= self.max_ratio * shorter) if self.max_ratio else keeps
+
+
+EVERYTHING = Sharding(min_pieces=0, max_pieces=2**31 - 1)
+"""For evaluation sets, of which no line may be lost."""
+
+
+class Encoder:
+    """Batches of text to batches of pieces."""
+
+    def __init__(self, vocabulary: Path, sharding: Sharding) -> None:
+        pieces = Pieces.load(vocabulary)
+        self._sharding = sharding
+        self._source = WordTable(pieces.source)
+        self._target = self._source if pieces.joint else WordTable(pieces.target)
+        ids = pa.uint16() if max(pieces.source_size, pieces.target_size) <= 2**16 else pa.uint32()
+        self.schema = pa.schema([("pair_id", pa.string()), ("source", pa.list_(ids)), ("target", pa.list_(ids))])
+
+    def encode(self, pairs: pa.RecordBatch) -> pa.RecordBatch:
+        """The pairs that stay, as pieces."""
+        source = self._source.encode(pairs.column("source").cast(pa.string()))
+        target = self._target.encode(pairs.column("target").cast(pa.string()))
+        kept = np.flatnonzero(self._sharding.keeps(source.lengths, target.lengths))
+        columns = [
+            pairs.column("pair_id").cast(pa.string()).take(pa.array(kept)),
+            _lists(source.take(kept), self.schema.field("source").type),
+            _lists(target.take(kept), self.schema.field("target").type),
+        ]
+        return pa.record_batch(columns, schema=self.schema)
+
+
+class ShardWriter:
+    """Writes batches into files of at most ``pairs_per_shard`` rows. Use as a context."""
+
+    def __init__(self, out: Path, schema: pa.Schema, pairs_per_shard: int) -> None:
+        self._out, self._schema, self._room = out, schema, pairs_per_shard
+        self._file: pa.ipc.RecordBatchFileWriter
+        self.shards = 0
+        self._left = 0
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        while batch.num_rows:
+            if not self._left:
+                self._close()
+                self._file = pa.ipc.new_file(str(self._out / f"{self.shards:05}.arrow"), self._schema)
+                self.shards += 1
+                self._left = self._room
+            part, batch = batch.slice(0, self._left), batch.slice(self._left)
+            self._file.write_batch(part)
+            self._left -= part.num_rows
+
+    def _close(self) -> None:
+        if self.shards:
+            self._file.close()
+
+
+@dataclass(frozen=True)
+class Range:
+    """Rows of ``pairs.parquet`` that are encoded in one go."""
+
+    groups: tuple[int, ...]
+    """The row groups in which they are."""
+    skip: int
+    """Rows of these that come before."""
+    rows: int
+
+
+def ranges(pairs: Path) -> list[Range]:
+    """All rows, in order. Each range but the last is a multiple of BATCH_PAIRS, so that batches are what they would be
+    if the file were read in one go."""
+    with pq.ParquetFile(pairs) as file:
+        metadata = file.metadata
+    ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
+    found, begin = [], 0
+    for groups in row_groups(metadata, RANGE_PAIRS):
+        end = min(-(-int(ends[groups[-1]]) // BATCH_PAIRS) * BATCH_PAIRS, metadata.num_rows)
+        if end > begin:
+            first, last = np.searchsorted(ends, begin, side="right"), np.searchsorted(ends, end)
+            before = int(ends[first - 1]) if first else 0
+            found.append(Range(tuple(range(first, last + 1)), begin - before, end - begin))
+            begin = end
+    return found
+
+
+def read_batches(pairs: Path, rows: Range, at_once: int) -> Iterator[pa.RecordBatch]:
+    """``pair_id``, ``source`` and ``target`` of these rows, so many pairs at once."""
+    skip, left, held = rows.skip, rows.rows, []
+    with pq.ParquetFile(pairs) as file:
+        columns = ["pair_id", "source", "target"]
+        for read in file.iter_batches(at_once, row_groups=list(rows.groups), columns=columns):
+            held.append(read.slice(skip))
+            skip = max(skip - read.num_rows, 0)
+            table = pa.Table.from_batches(held)
+            while left and table.num_rows >= (count := min(at_once, left)):
+                yield table.slice(0, count).combine_chunks().to_batches()[0]
+                table, left = table.slice(count), left - count
+            held = table.to_batches()
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The encoding of ranges of rows. A value that other processes are handed."""
+
+    pairs: Path
+    vocabulary: Path
+    sharding: Sharding
+    folder: Path
+    """Where encoded ranges lie until they are written; there, and seen by all workers."""
+    at_once: int
+    """Pairs of a record batch."""
+
+    def encode(self, number: int, rows: Range) -> Path:
+        """A range's pairs that stay, as pieces, to a file that is there whole or not at all."""
+        encoder, path = Encoder(self.vocabulary, self.sharding), self.folder / f"{number}.arrow"
+        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+        with pa.ipc.new_file(str(partial), encoder.schema) as file:
+            for batch in read_batches(self.pairs, rows, self.at_once):
+                file.write_batch(encoder.encode(batch))
+        return partial.replace(path)
+
+
+def _lists(rows: Ragged, kind: pa.DataType) -> pa.Array:
+    offsets = np.concatenate(([0], np.cumsum(rows.lengths))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.ids, kind.value_type), type=kind)
+
+
+@stage(version=1)
+def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) -> Facts:
+    """Write the pieces of ``pairs.parquet`` as shards, those pairs left out that are beyond the limits."""
+    text = (pairs.path() / "pairs.parquet").absolute()
+    folder = (out / "encoded").absolute()
+    folder.mkdir()
+    todo = ranges(text)
+    total, read, kept, source_pieces, target_pieces = sum(each.rows for each in todo), 0, 0, 0, 0
+    encoding = Encoding(text, vocabulary.path().absolute(), sharding, folder, BATCH_PAIRS)
+    schema = Encoder(vocabulary.path(), sharding).schema
+    with site().executor() as workers, ShardWriter(out, schema, sharding.pairs_per_shard) as writer:
+        for rows, path in zip(todo, workers.each(encoding.encode, enumerate(todo)), strict=True):
+            with pa.memory_map(str(path)) as mapped:
+                file = pa.ipc.open_file(mapped)
+                for encoded in map(file.get_batch, range(file.num_record_batches)):
+                    writer.write(encoded)
+                    kept += encoded.num_rows
+                    source_pieces += len(encoded.column("source").flatten())
+                    target_pieces += len(encoded.column("target").flatten())
+            path.unlink()
+            read += rows.rows
+            progress(read, total, "pairs")
+    folder.rmdir()
+    if not kept:
+        raise BadData(f"none of {read} pairs is within the limits in pieces: {sharding}")
+    return {
+        "pairs": kept,
+        "dropped": read - kept,
+        "source_pieces": source_pieces,
+        "target_pieces": target_pieces,
+        "shards": writer.shards,
+    }

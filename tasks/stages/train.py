@@ -1,0 +1,48 @@
+"""Shards to weights: one job under torchrun, which goes on from its newest whole checkpoint when it is tried again.
+
+checkpoints/00004500/model.safetensors, …   the last ``training.keep`` of them
+checkpoints/best.json, best/                with ``training.patience``: the one of the lowest dev perplexity
+model.json  metrics.jsonl  exit.json  job.log
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from infra.errors import JobFailed, Preempted
+from infra.store.local import Artifact
+from model.config import Model, Training
+from tasks.engine.stage import Facts, job_facts, run_job, stage
+
+
+@stage(version=2, retries=3, resume=True, needs="gpu")
+def train(
+    out: Path,
+    shards: Artifact,
+    dev: Artifact,
+    vocabulary: Artifact,
+    model: Model,
+    training: Training,
+    start: tuple[Artifact, ...] = (),
+) -> Facts:
+    """Train a Transformer (§3) on the shards, watching the perplexity of the dev set.
+
+    ``start`` is empty, or holds the one artifact whose weights (``model.safetensors``) the first update finds.
+    """
+    inputs = {"shards": shards.path(), "dev": dev.path(), "vocabulary": vocabulary.path()}
+    if start:
+        inputs["start"] = start[0].path()
+    config = {"model": asdict(model), "training": asdict(training)}
+    while True:
+        before = newest_checkpoint(out)
+        try:
+            run_job("model.train", config, inputs, out, distributed=True)
+            return job_facts(out)
+        except (JobFailed, Preempted):
+            # Killed, yet further than before: going on costs none of the stage's retries.
+            if newest_checkpoint(out) <= before:
+                raise
+
+
+def newest_checkpoint(out: Path) -> int:
+    """The update of the newest checkpoint, 0 where there is none."""
+    return max((int(path.name) for path in out.glob("checkpoints/*") if path.name.isdigit()), default=0)

@@ -1,0 +1,53 @@
+"""What is told of a filter is what clean recorded, and the same each time."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from flows.commands.explain_filters import explain_filters
+from flows.inspection.trace import ground_of
+from flows.runner.run import Request
+from flows.runs import RUNS
+from infra.errors import BadConfiguration
+
+
+def told(capsys: pytest.CaptureFixture[str], **asked: int) -> dict[str, dict[str, object]]:
+    explain_filters("small", as_json=True, **asked)  # type: ignore[arg-type]
+    return {each["rule"]: each for each in json.loads(capsys.readouterr().out)["filters"]}
+
+
+@pytest.mark.usefixtures("small")
+def test_counts_and_samples_are_those_of_the_artifact(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ground_of(Request("small", until="clean")).made["clean", ""].path()
+    rejected = pl.read_parquet(folder / "rejected.parquet")
+    found = told(capsys, samples=2)
+    assert list(found) == [rule.name for rule in RUNS["small"].filters.rules]
+    assert sum(each["rejected"] for each in found.values()) == rejected.height > 0  # type: ignore[misc]
+    by = dict(rejected.select("pair_id", "filter").iter_rows())
+    for name, each in found.items():
+        samples = each["samples"]
+        assert isinstance(samples, list)
+        assert len(samples) == min(2, each["rejected"])  # type: ignore[call-overload]
+        assert all(by[sample["pair_id"]] == name for sample in samples)
+    assert told(capsys, samples=2) == found
+    assert found != told(capsys, samples=2, seed=2)
+
+
+@pytest.mark.usefixtures("small")
+def test_people_read_names_counts_and_samples(capsys: pytest.CaptureFixture[str]) -> None:
+    explain_filters("small", samples=1)
+    text = capsys.readouterr().out
+    assert all(rule.name in text for rule in RUNS["small"].filters.rules)
+    assert "small:" in text
+    assert "\x00" not in text
+    assert "allowed: at least 1 on each side" in text
+
+
+def test_text_that_is_not_cleaned_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_ROOT", str(tmp_path))
+    with pytest.raises(BadConfiguration, match="repro run demo --until clean"):
+        explain_filters("demo")
+    with pytest.raises(BadConfiguration, match="--samples is -1"):
+        explain_filters("demo", samples=-1)

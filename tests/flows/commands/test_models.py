@@ -1,0 +1,91 @@
+"""``repro models`` and ``promote``: lists, one version in full, an alias moved with a reason."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.commands.models import models, promote
+from infra.errors import BadConfiguration
+from infra.site import Site
+from infra.tracking.registry import create_version, resolve, set_alias
+from infra.tracking.tracker import Tracker
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three versions of one model: 2 best on dev, 1 on test, 3 the newest."""
+    root = tmp_path_factory.mktemp("models")
+    tracker = Tracker(f"sqlite:///{root}/mlflow.db", root / "mlflow-artifacts")
+    tracker.start("ende", "ende", {}, {"training": {"updates": 7}})
+    for dev, test in ((30.0, 25.0), (31.0, 24.0), (29.0, 23.0)):
+        run_id = tracker.start_stage("register", "", f"{dev}", {})
+        model = tracker.client.create_logged_model(tracker.experiment_id, name="ende", source_run_id=run_id)
+        tags = {"dev_set": "val", "dev_signature": "13a", "digest.clean": "c1ea" * 16, "digest.learn_bpe": "b9e0" * 16}
+        tags |= {"val.bleu": f"{dev}", "test.bleu": f"{test}"}
+        create_version(tracker.uri, "ende", model.model_id, run_id, tags, "")
+    set_alias(tracker.uri, resolve(tracker.uri, "ende/2"), "champion", "the best on val")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _in_force(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"{root}")
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"), [("name", [3, 2, 1]), ("newest", [3, 2, 1]), ("dev", [2, 1, 3]), ("test", [1, 2, 3])]
+)
+def test_versions_are_sorted(sort: str, order: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    models("ende", sort=sort)  # type: ignore[arg-type]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [f"ende/{number}" for number in order]
+    assert all("13a  data c1eac1ea  vocabulary b9e0b9e0" in line for line in lines)
+    models("ende", sort=sort, as_json=True)  # type: ignore[arg-type]
+    told = json.loads(capsys.readouterr().out)
+    assert [version["version"] for version in told] == order
+    assert {version["test"] for version in told} == {"test"}
+
+
+def test_one_version_is_shown_with_its_source_and_history(capsys: pytest.CaptureFixture[str]) -> None:
+    models("ende@champion")
+    shown = capsys.readouterr().out
+    version = resolve(Site.named().tracking, "ende/2")
+    assert version.run_id in shown
+    assert "params.training.updates  7" in shown
+    assert "report.html" in shown
+    assert "champion to version 2" in shown
+    models("ende/2", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["history"][-1]["why"].endswith(": the best on val")
+    assert told["run_id"] in told["source"]["run"]
+
+
+def test_an_alias_is_moved_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    promote("ende/1", why="the best on test", alias="chosen")
+    assert capsys.readouterr().out.startswith("ende@chosen is ende/1  ")
+    promote("ende/3", why="the newest", alias="chosen")
+    capsys.readouterr()
+    promote("ende/3", why="again", alias="chosen")
+    assert "already" in capsys.readouterr().err
+    models("ende@chosen", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    moves = [(move["version"], move["why"].partition(": ")[2]) for move in told["history"] if move["alias"] == "chosen"]
+    assert moves == [(3, "the newest"), (1, "the best on test")], "nothing that did not happen, and all that did"
+
+
+@pytest.mark.parametrize(
+    ("words", "why", "alias", "sentence"),
+    [
+        ("ende/9", "why", "champion", "no version '9'"),
+        ("endee/1", "why", "champion", "did you mean ende"),
+        ("ende@nobody", "why", "champion", "no alias 'nobody'"),
+        ("ende", "why", "champion", "as in ende/3"),
+        ("ende/1", " ", "champion", "why is empty"),
+        ("ende/1", "why", "v1", "alias is 'v1'"),
+    ],
+)
+def test_what_is_not_known_moves_nothing(words: str, why: str, alias: str, sentence: str) -> None:
+    with pytest.raises(BadConfiguration, match=sentence):
+        promote(words, why=why, alias=alias)
+    assert resolve(Site.named().tracking, "ende@champion").version == 2

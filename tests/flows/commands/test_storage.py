@@ -1,0 +1,146 @@
+"""``repro verify`` names what is damaged, ``repro gc`` what nobody needs; in a folder and in a bucket alike."""
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from s3_server import Server
+from small_pipeline import Untracked, run_small, small_run
+
+from flows.commands.gc import gc
+from flows.commands.verify import verify
+from flows.runner.run import Request, nothing_to_do, plan
+from flows.runs import RUNS
+from infra.errors import BadConfiguration, BadData, Fault
+from infra.site import Site, store_at
+from infra.store.s3 import Mirrored
+
+SHARDS = Request("small", until="shard")
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The run ``small`` as far as its shards, in either kind of root."""
+    monkeypatch.setenv("REPRO_MIRRORS", str(tmp_path / "mirror"))
+    monkeypatch.setenv("REPRO_THREADS", "1")
+    monkeypatch.setitem(RUNS, "small", small_run(tmp_path / "mirror"))
+    monkeypatch.setattr("flows.runner.run.Tracker", Untracked)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    if request.param == "bucket":
+        s3: Server = request.getfixturevalue("s3")
+        monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/house")
+        monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
+    run_small(SHARDS)
+    return str(request.param)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+
+
+def harm(stage: str, key: str, file: str) -> None:
+    """Change a byte where no look, only reading, shows it."""
+    store = store_at(Site.named())
+    if not isinstance(store, Mirrored):
+        path = store.folder(stage, key) / file
+        status = path.stat()
+        with path.open("r+b") as opened:
+            opened.write(b"x")
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        return
+    name = next(name for name in store.bucket.list(f"{stage}/{key}") if name.endswith(file))
+    store.bucket.put(f"{stage}/{key}/{name}", b"x" + store.bucket.read(f"{stage}/{key}/{name}")[1:])
+    # As if the store had not noticed: the manifest that this machine saw is given the new ETag.
+    seen = store.root / "published" / f"{stage}-{key}.json"
+    kept = json.loads(seen.read_text())
+    kept["told"]["etags"][file] = store.bucket.list(f"{stage}/{key}")[name].etag
+    seen.write_text(json.dumps(kept))
+    store.local().remove(stage, key)
+
+
+def test_a_changed_byte_is_named_and_made_again(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    verify(as_json=True)
+    whole = told(capsys)
+    assert whole["damaged"] == []
+    assert whole["artifacts"] >= len(plan(SHARDS).rows)
+    shard = plan(SHARDS).rows[-1]
+    harm(shard.stage, shard.key, "00000.arrow")
+    assert nothing_to_do(plan(SHARDS)), "nobody would have noticed"
+    with pytest.raises(Fault, match="1 of .* artifacts are damaged"):
+        verify("small", as_json=True)
+    (damaged,) = told(capsys)["damaged"]
+    assert (damaged["key"], damaged["wrong"]) == (shard.key, ["00000.arrow was altered"])
+    assert [row.key for row in run_small(SHARDS).rows if row.state == "completed"] == [shard.key]
+    verify("small")
+
+
+def test_what_no_kept_run_needs_goes_and_only_when_told(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    more = Request("small", until="shard", overrides=("vocabulary.size=380",))
+    run_small(more)
+    store = store_at(Site.named())
+    before = store.names()
+    gc(as_json=True)
+    found = told(capsys)
+    assert found["goes"] == [], "both have a record"
+    for path in (store.root / "runs" / "small").iterdir():
+        if json.loads(path.read_text())["overrides"]:
+            path.unlink()
+            if isinstance(store, Mirrored):
+                store.bucket.delete([f"runs/small/{path.name}"])
+    gc(as_json=True)
+    found = told(capsys)
+    own = {row.key for row in plan(more).rows} - {row.key for row in plan(SHARDS).rows}
+    assert {each["key"] for each in found["goes"]} == own
+    assert all(each["bytes"] > 0 for each in found["goes"])
+    assert {each["why"] for each in found["stays"]} == {"run small"}
+    assert store.names() == before, "only looked"
+    held = next(each for each in found["goes"] if each["stage"] == "learn_bpe")
+    with store.lock_file("learn_bpe", held["key"]).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        gc(delete=True)
+    assert {key for _, key in before} - {key for _, key in store.names()} == own - {held["key"]}
+    gc(delete=True)
+    assert nothing_to_do(plan(SHARDS)), "what is kept is whole"
+    assert {row.state for row in plan(more).rows if row.key in own} <= {"miss", "waits"}
+    if isinstance(store, Mirrored):
+        assert not [name for name in store.bucket.list("") if any(key in name for key in own)]
+
+
+def test_old_leftovers_go_and_young_ones_stay(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    store = store_at(Site.named())
+    old, young = store.root / "train" / "k1.partial-a", store.root / "train" / "k2.partial-b"
+    for folder in (old, young):
+        folder.mkdir(parents=True)
+        (folder / "checkpoint").write_bytes(bytes(100))
+    eight_days_ago = time.time() - 8 * 24 * 3600
+    for path in (old / "checkpoint", old):
+        os.utime(path, (eight_days_ago, eight_days_ago))
+    gc(delete=True)
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_the_week_of_half_an_upload(s3: Server, tmp_path: Path) -> None:
+    from infra.store.maintenance import leftovers
+
+    store = store_at(Site(root=tmp_path, remote=f"s3://{s3.bucket}/house"))
+    assert isinstance(store, Mirrored)
+    store.bucket.put("clean/k1/0123/a.txt", b"half")
+    assert not list(leftovers(store, time.time() - 3600))
+    (left,) = leftovers(store, time.time() + 3600)
+    assert (left.place, left.bytes) == ("clean/k1/0123", 4)
+    left.remove()
+    assert not store.bucket.list("")
+
+
+def test_what_gc_cannot_know_it_does_not_touch(root: str) -> None:
+    with pytest.raises(BadConfiguration, match="--keep is 'other', .* those with one: small"):
+        gc(keep=("other",))
+    record = next((store_at(Site.named()).root / "runs" / "small").iterdir())
+    record.write_text("{")
+    with pytest.raises(BadData, match="cannot be read"):
+        gc(delete=True)

@@ -1,0 +1,118 @@
+"""A run's or a version's model becomes a folder for other programs: whole or not at all."""
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_pipeline import run_small
+
+from flows.commands.export import export as command
+from flows.inference.export import export, trained_of
+from flows.runner.run import Request
+from infra.errors import BadConfiguration, BadData
+from infra.site import Site
+from infra.store.local import Store
+from model.config import Decoding
+from model.decoding.translator import Translator
+
+LINES = ["The old woman sees a dog.", "", "A man runs."]
+
+
+def test_a_version_and_a_run_are_what_was_scored(small: Path) -> None:
+    site = Site.named()
+    version, run = trained_of("small@candidate", site), trained_of("small", site)
+    assert (version.name, run.name) == ("small/1", "small")
+    assert version.decoding == run.decoding == Decoding(beam=2, max_extra=3)
+    for name in ("weights/model.safetensors", "vocabulary/tokenizer.json"):
+        folder, file = name.split("/")
+        assert (getattr(version, folder) / file).read_bytes() == (getattr(run, folder) / file).read_bytes()
+    run_small(Request("small", overrides=("decoding.beam=1",)))
+    assert trained_of("small", site).decoding.beam == 1
+    assert trained_of("small/1", site).decoding.beam == 2
+
+
+def test_the_command_writes_folders_that_translate(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ctranslate2")
+    pytest.importorskip("transformers")
+    from model.export.ctranslate2_runtime import Folder
+
+    monkeypatch.chdir(tmp_path)
+    command("small/1", to="ctranslate2")
+    command("small", to="ctranslate2", quantization="int8")
+    command("small", to="huggingface", out=Path("made/here"))
+    places = ["exports/small-1-ctranslate2", "exports/small-ctranslate2-int8", "made/here"]
+    assert capsys.readouterr().out.split() == places
+    assert all((tmp_path / place / "README.md").is_file() for place in places)
+    assert not list(tmp_path.glob("*/*.partial*"))
+    trained = trained_of("small", Site.named())
+    own = Translator.load(trained.weights, trained.vocabulary, "cpu").translate(LINES, trained.decoding)
+    folder = Folder(Path(places[0]), threads=1)
+    assert folder.translate(LINES, folder.search) == [translation.text for translation in own]
+    with pytest.raises(BadConfiguration, match="exports/small-1-ctranslate2 is there already"):
+        command("small/1", to="ctranslate2")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("smal", "'smal' has translated nothing here"),
+        ("small/9", "no version '9'"),
+        ("small@best", "no alias 'best'"),
+    ],
+)
+def test_what_is_not_there_is_named(small: Path, words: str, sentence: str) -> None:
+    with pytest.raises(BadConfiguration, match=sentence):
+        trained_of(words, Site.named())
+
+
+def test_artifacts_that_are_gone_are_named(small: Path) -> None:
+    site = Site.named()
+    trained = trained_of("small", site)
+    shutil.move(trained.weights, trained.weights.with_name("elsewhere"))
+    try:
+        with pytest.raises(BadConfiguration, match=f"'small' was made from .*{trained.weights.name}, but that"):
+            trained_of("small", site)
+    finally:
+        shutil.move(trained.weights.with_name("elsewhere"), trained.weights)
+    version = trained_of("small/1", site)
+    shutil.rmtree(Store(site.root).root / "translate")
+    with pytest.raises(BadConfiguration, match="how 'small' was searched was told by its translations"):
+        trained_of("small", site)
+    assert trained_of("small/1", site) == version, "a version says it itself"
+
+
+def test_a_failure_leaves_nothing_and_is_one_sentence(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ctranslate2")
+    trained = trained_of("small", Site.named())
+    out = tmp_path / "exports" / "it"
+    with pytest.raises(
+        BadConfiguration, match="--quantization is 'int8', allowed is float32 where --to is huggingface"
+    ):
+        export(trained, "huggingface", "int8", out)
+    (trained.vocabulary / "tokenizer.json").rename(trained.vocabulary / "kept.json")
+    with pytest.raises(BadData, match="tokenizer.json"):
+        export(trained, "ctranslate2", "float32", out)
+    (trained.vocabulary / "kept.json").rename(trained.vocabulary / "tokenizer.json")
+    for library, module in (("ctranslate2", "ctranslate2"), ("transformers", "huggingface")):
+        monkeypatch.delitem(sys.modules, f"model.export.{module}", raising=False)
+        for name in [name for name in sys.modules if name.startswith(f"{library}.")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(BadConfiguration, match=f"{library} is not installed here: pip install 'repro.{module}.'"):
+            export(trained, module, "float32", out)  # type: ignore[arg-type]
+    assert not list(tmp_path.glob("exports/*"))
+
+
+def test_a_search_that_ctranslate2_lacks_is_named(small: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    trained = trained_of("small", Site.named())
+    watching = replace(trained, decoding=replace(trained.decoding, beta=0.2))
+    with pytest.raises(BadConfiguration, match=r"small cannot be exported to ctranslate2: decoding.beta is 0.2"):
+        export(watching, "ctranslate2", "float32", tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))

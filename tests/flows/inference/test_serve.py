@@ -1,0 +1,217 @@
+"""A registered version on the page: what it answers is what ``repro translate`` writes, through either engine."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import matplotlib.image
+import numpy as np
+import pytest
+
+from flows.inference.served_model import OWN, ServedVersion, chosen, loaded
+from infra.errors import BadConfiguration, BadData
+from infra.site import Site
+from infra.tracking.client import client
+from infra.tracking.registry import local_folder
+from infra.web.protocol import Search
+from tests.flows.test_cli import REPRO, repro
+
+LINES = ["The dog sees a cat.", "A man runs to the old house.", "The children read a book."]
+HOUSE = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def version(small: Path) -> ServedVersion:
+    site = Site.named()
+    return loaded(chosen(["small@champion"], site)[0], site, "own", small / "exports")
+
+
+def test_a_version_says_what_it_is(version: ServedVersion) -> None:
+    assert version.name == "small/1"
+    assert set(version.aliases) == {"champion", "candidate"}
+    assert (version.languages, version.engine) == (("en", "de"), OWN)
+    assert version.search == Search(2, version.decoding.alpha)
+
+
+def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedVersion) -> None:
+    found = version.translate(LINES, Search(3, 0.6), 3)
+    assert [each.source for each in found] == LINES
+    for sentence in found:
+        assert len(sentence.pieces) == version.lengths([sentence.source])[0]
+        assert len(sentence.hypotheses) == 3
+        ranks = [(not each.finished, -each.score) for each in sentence.hypotheses]
+        assert ranks == sorted(ranks)
+        for each in sentence.hypotheses:
+            assert len(each.ids) == len(each.pieces)
+            assert each.text == version.translator.vocabulary.decode_target(each.ids)
+    [alone] = version.translate(LINES[1:2], Search(3, 0.6), 1)
+    assert alone.hypotheses[0].ids == found[1].hypotheses[0].ids
+
+
+def test_a_line_is_split_and_what_is_no_text_is_no_sentence(version: ServedVersion) -> None:
+    assert version.sentences("  The dog sees a cat. A man runs. ") == ["The dog sees a cat.", "A man runs."]
+    assert version.sentences(" \t") == version.sentences("") == []
+
+
+def test_maps_are_of_the_pieces_that_were_read_and_written(version: ServedVersion) -> None:
+    [sentence] = version.translate(LINES[:1], version.search, 1)
+    ids = sentence.hypotheses[0].ids
+    maps = version.maps(LINES[0], ids)
+    assert maps["encoder"].rows == maps["cross"].columns == (*sentence.pieces, "</s>")
+    assert maps["decoder"].rows == maps["cross"].rows == (*sentence.hypotheses[0].pieces, "</s>")
+    assert maps["decoder"].columns == ("<s>", *sentence.hypotheses[0].pieces)
+    for each in maps.values():
+        assert each.weights.shape == (1, 2, len(each.rows), len(each.columns))
+        assert np.allclose(each.weights.sum(-1), 1, atol=1e-5)
+    for wrong in (3, version.translator.vocabulary.target_size, -1):
+        with pytest.raises(ValueError, match=rf"ids has {wrong}, allowed is 4 to "):
+            version.maps("a", [wrong])
+
+
+def test_a_picture_is_of_the_chosen_head(version: ServedVersion) -> None:
+    shown = version.maps("A dog", "Ein Hund")["cross"]
+    pictures = {
+        version.picture("cross", shown, layer, head, dark)
+        for layer in (0, 1)
+        for head in (0, 1, 2)
+        for dark in (False, True)
+    }
+    assert len(pictures) == 12, "titles, weights and themes differ"
+    for picture in pictures:
+        assert matplotlib.image.imread(io.BytesIO(picture)).shape[0] > 100
+
+
+def test_an_exported_version_is_searched_by_ctranslate2(small: Path, version: ServedVersion) -> None:
+    pytest.importorskip("ctranslate2")
+    out = small / "exports" / "small-1-ctranslate2"
+    assert repro("export", "small@champion", "--to", "ctranslate2", "--out", str(out)).returncode == 0
+    site = Site.named()
+    [registered] = chosen(["small"], site)
+    exported = loaded(registered, site, "auto", small / "exports")
+    assert exported.engine == "CTranslate2"
+    for ours, theirs in zip(
+        version.translate(LINES, Search(4, 0.6), 2), exported.translate(LINES, Search(4, 0.6), 2), strict=True
+    ):
+        assert theirs.hypotheses[0].ids == ours.hypotheses[0].ids
+        assert theirs.hypotheses[0].score == pytest.approx(ours.hypotheses[0].score, abs=0.05)
+        assert len(theirs.hypotheses) == 2
+    with pytest.raises(BadConfiguration, match=r"small-1-ctranslate2 is not there: repro export small/1"):
+        loaded(registered, site, "ctranslate2", small / "nowhere")
+
+
+def test_versions_are_chosen_once_and_broken_ones_named(small: Path, tmp_path: Path) -> None:
+    site = Site.named()
+    assert [f"{each.name}/{each.version}" for each in chosen([], site)] == ["small/1"]
+    assert len(chosen(["small", "small/1", "small@champion"], site)) == 1
+    with pytest.raises(BadConfiguration, match="no model 'smal' is registered"):
+        chosen(["smal"], site)
+    [version] = chosen(["small"], site)
+    file = local_folder(site.tracking, version) / "weights" / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:1000])
+    try:
+        with pytest.raises(BadData, match="small/1 cannot be loaded"):
+            loaded(version, site, "own", small)
+    finally:
+        file.write_bytes(whole)
+    for each in ("champion", "candidate"):
+        client(site.tracking).delete_registered_model_alias("small", each)
+    assert [f"{each.name}/{each.version}" for each in chosen([], site)] == ["small/1"]
+
+
+@pytest.fixture
+def serving(small: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    process = subprocess.Popen(
+        [*REPRO, "serve", "small@champion", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=HOUSE,
+        env=os.environ | {"PYTHONPATH": str(HOUSE)},
+    )
+    assert process.stdout
+    yield process, process.stdout.readline().strip()
+    process.kill()
+    process.communicate()
+
+
+def test_the_command_answers_as_translate_does_and_ends_in_order(
+    serving: tuple["subprocess.Popen[str]", str], tmp_path: Path
+) -> None:
+    process, url = serving
+    text = "\n".join([f"{LINES[0]} {LINES[1]}", "", LINES[2]])
+    assert httpx.get(f"{url}/healthz", timeout=60).json()["status"] == "ready"
+    answer = httpx.post(f"{url}/api/translate", json={"text": text, "model": "small@champion"}, timeout=60).json()
+    written = repro("translate", "--model", "small@champion", stdin=f"{text}\n").stdout
+    assert f"{answer['text']}\n" == written
+    picture = httpx.get(f"{url}/api/attention.png", params={"source": LINES[0]}, timeout=60)
+    assert picture.content.startswith(b"\x89PNG")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    said = process.stderr.read() if process.stderr else ""
+    assert f"the page is at {url} (Ctrl-C ends)" in said
+    assert "warning" not in said
+    assert said.endswith("repro: stopped\n")
+
+
+def test_beyond_this_machine_it_warns(small: Path) -> None:
+    words = [*REPRO, "serve", "--host", "0.0.0.0", "--port", "0"]
+    done = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert done.stdout
+        url = done.stdout.readline().strip().replace("0.0.0.0", "127.0.0.1")
+        assert httpx.get(f"{url}/healthz", headers={"host": "some.name"}, timeout=60).status_code == 200
+        done.terminate()
+        _, said = done.communicate(timeout=60)
+        assert "warning: anyone who reaches 0.0.0.0 can translate here" in said
+    finally:
+        done.kill()
+
+
+def test_all_heads_are_drawn(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "heads.png"
+    done = repro("attention", LINES[0], "--model", "small", "--out", str(out))
+    assert (done.returncode, done.stdout) == (0, f"{out}\n"), done.stderr
+    assert matplotlib.image.imread(out).shape[0] > 500
+    given = repro("attention", "a " * 300, "--model", "small", "--out", str(out))
+    assert given.returncode == 2
+    assert "the sentence has 300 pieces, allowed are 120" in given.stderr
+
+
+@pytest.mark.slow
+def test_mlflows_own_server_answers_too(small: Path) -> None:
+    from infra.web.server import bound
+
+    with bound("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    environment = os.environ | {"MLFLOW_TRACKING_URI": Site.named().tracking, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    words = ["models", "serve", "-m", "models:/small@champion", "--env-manager", "local", "-p", f"{port}"]
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlflow", *words], env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        for _ in range(600):
+            assert process.poll() is None
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/ping", timeout=5).status_code == 200:
+                    break
+            except httpx.HTTPError:
+                pass
+            signal.sigtimedwait([], 0.25)
+        asked = {"inputs": LINES, "params": {"beam": 2}}
+        answer = httpx.post(f"http://127.0.0.1:{port}/invocations", json=asked, timeout=60)
+        assert answer.status_code == 200, answer.text
+        written = repro("translate", "--model", "small@champion", "--beam", "2", stdin="\n".join(LINES)).stdout
+        found = answer.json()["predictions"]
+        assert len(found) == len(LINES) == len(written.splitlines())
+        assert json.dumps(LINES[0]) not in answer.text
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,196 @@
+"""A stream of any bytes: as many lines out as in, in order, before the input has ended, without holding it."""
+
+import json
+import os
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.inference.line_blocks import STANDARD, blocks, opened, written
+from flows.inference.translate_stream import Pace, Stream
+from infra.errors import BadConfiguration
+from model.decoding.lines import TranslatedLine
+from model.decoding.sentence_splitting import whole
+from model.decoding.translator import Translation
+
+PARTS = [
+    b"a b",
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b"\xff",
+    b"\xe2\x80\xa8",
+    b"\xc2\x85",
+    b"\x00",
+    b"\xef\xbb\xbf",
+    "é".encode(),
+    b"",
+]
+BYTES = st.lists(st.sampled_from(PARTS), max_size=12).map(b"".join)
+
+
+def line_of(text: str, longest: int = 1) -> TranslatedLine:
+    return TranslatedLine((Translation(text, -1.0, -2.0, (7,), 2, True),), 1, longest)
+
+
+def upper(sources: list[str]) -> list[TranslatedLine]:
+    """Stands for a model: one line for each, as a translator's text is."""
+    return [line_of(" ".join(source.upper().splitlines())) for source in sources]
+
+
+def stream(translate=upper, as_json: bool = False, seen: int = 10) -> Stream:  # type: ignore[no-untyped-def]
+    return Stream(translate, lambda line, number: f"line {number} is too long", seen, whole, as_json)
+
+
+def blocks_of(data: bytes, most: int) -> Iterator[list[bytes]]:
+    """As through a pipe, in writes of odd sizes."""
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        for start in range(0, len(data), 40_001):
+            os.write(writing, data[start : start + 40_001])
+        os.close(writing)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield from blocks(reading, most)
+    finally:
+        writer.join()
+        os.close(reading)
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=BYTES, most=st.integers(1, 4), as_json=st.booleans())
+def test_lines_out_are_lines_in_for_any_bytes_and_block(data: bytes, most: int, as_json: bool) -> None:
+    expected = data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
+    out = b"".join(stream(as_json=as_json).answers(blocks_of(data, most)))
+    assert out.count(b"\n") == expected
+    assert len(out.decode().splitlines()) == expected
+    assert out == b"".join(stream(as_json=as_json).answers(blocks_of(data, 1000)))
+    if as_json:
+        told = [json.loads(line) for line in out.splitlines()]
+        assert [each["line"] for each in told] == list(range(1, expected + 1))
+
+
+def test_carriage_returns_and_a_byte_order_mark_are_no_text() -> None:
+    out = b"".join(stream().answers(iter([[b"\xef\xbb\xbfa\r", b"b\r\r"], [b"\xef\xbb\xbfc"]])))
+    assert out.decode() == "A\nB\n\ufeffC\n"
+
+
+@settings(deadline=None, max_examples=20)
+@given(lengths=st.lists(st.sampled_from([0, 1, 70_000, 400_000]), max_size=6), most=st.integers(1, 3))
+def test_blocks_hold_every_line_whole_and_at_most_so_many(lengths: list[int], most: int) -> None:
+    lines = [b"x" * length for length in lengths]
+    found = list(blocks_of(b"".join(line + b"\n" for line in lines), most))
+    assert [line for block in found for line in block] == lines
+    assert all(1 <= len(block) <= most for block in found)
+
+
+def test_an_answer_comes_while_the_input_pauses() -> None:
+    reading, writing = os.pipe()
+    answers = iter(stream().answers(blocks(reading, 1000)))
+    for sent, expected in ((b"a\nb\nhal", b"A\nB\n"), (b"f\n", b"HALF\n")):
+        os.write(writing, sent)
+        assert next(answers) == expected  # type: ignore[call-overload]
+    os.write(writing, b"end")
+    os.close(writing)
+    assert list(answers) == [b"END\n"]
+    os.close(reading)
+
+
+def test_a_slow_drip_does_not_wait_for_a_full_block() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"a\n" * 3)
+    assert next(blocks(reading, 1000, pause=60, wait=-1)) == [b"a"] * 3
+    os.close(writing)
+    os.close(reading)
+
+
+def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
+    file = tmp_path / "in"
+    greatest = []
+    held = 0
+
+    def translate(sources: list[str]) -> list[TranslatedLine]:
+        nonlocal held
+        held = max(held, len(sources))
+        return upper(sources)
+
+    for lines in (2_000, 100_000):
+        file.write_bytes(b"The old woman sees a dog.\n" * lines)
+        with opened(file) as descriptor:
+            tracemalloc.start()
+            assert sum(out.count(b"\n") for out in stream(translate).answers(blocks(descriptor, 256))) == lines
+            greatest.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert held == 256
+    assert greatest[1] < 1.5 * greatest[0] < 5_000_000
+
+
+def test_what_must_be_said_names_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def translate(sources: list[str]) -> list[TranslatedLine]:
+        return [TranslatedLine((), 1, 99) if "long" in s else line_of(s, 11 if "odd" in s else 1) for s in sources]
+
+    said = stream(translate)
+    out = b"".join(said.answers([[b"a", b"long"], [b"odd", b"\xff", b"\xef\xbf\xbd", b"odd", b"long"]]))
+    assert out.decode() == "a\n\nodd\n\ufffd\n\ufffd\nodd\n\n"
+    assert f"{said.too_long}" == "too long for this model, left empty: 2 lines, the first is line 2"
+    assert [remark.rpartition(": ")[2] for remark in said.remarks] == ["line 4", "2 lines, the first is line 3"]
+    assert capsys.readouterr().err == "repro: line 2 is too long\nrepro: line 7 is too long\n"
+    row = json.loads(next(iter(stream(translate, as_json=True).answers([[b"long"]]))))
+    assert (row["hypotheses"], row["error"]) == ([], "line 1 is too long")
+
+
+def test_a_file_appears_whole_or_lies_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    out.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), written(out) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    [beside] = [path for path in tmp_path.iterdir() if path != out]
+    assert (out.read_bytes(), beside.read_bytes()) == (b"old", b"half")
+    assert str(beside) in capsys.readouterr().err
+    beside.unlink()
+    link = tmp_path / "link"
+    link.symlink_to(out)
+    with written(link) as file:
+        file.write(b"new")
+        assert out.read_bytes() == b"old"
+    assert out.read_bytes() == b"new"
+    with pytest.raises(KeyboardInterrupt), written(out) as file:
+        raise KeyboardInterrupt
+    assert sorted(tmp_path.iterdir()) == [link, out]
+    with written(Path("/dev/null")) as file:
+        file.write(b"nothing")
+    assert not Path("/dev/null").is_file()
+
+
+def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    for name, why in (("missing", "No such file"), (".", "it is a folder")):
+        with pytest.raises(BadConfiguration, match=f"the input .* cannot be read: {why}"), opened(tmp_path / name):
+            pass
+    for name in ("no/where", "."):
+        with pytest.raises(BadConfiguration, match="the output .* cannot be written"), written(tmp_path / name):
+            pass
+    assert Path("-") == STANDARD
+
+
+def test_only_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now = 100.0
+    monkeypatch.setattr("flows.inference.translate_stream.time.monotonic", lambda: now)
+    pace = Pace()
+    for seconds in range(1, 31):
+        now = 100.0 + seconds
+        pace.show(20 * seconds, 0.5 if seconds > 20 else 0.0)
+    pace.end()
+    assert capsys.readouterr().err.splitlines() == [
+        "repro: 100 lines · 20.0 lines/s",
+        "repro: 300 lines · 20.0 lines/s",
+        "repro: 500 lines · 20.0 lines/s · 50.0 % read",
+    ]

@@ -1,0 +1,91 @@
+"""prefect.yaml holds a deployment for every run but Table 3's, one for its rows and one for a stage; none is active."""
+
+import importlib
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+
+from flows.orchestration import prefect_flows
+from flows.orchestration.prefect_flows import SiteName
+from flows.runner.paper import PaperRequest
+from flows.runner.run import Request
+from flows.runs import RUNS, VARIATIONS
+from infra.site import SITES
+
+HOUSE = Path(__file__).resolve().parents[3]
+
+
+def test_every_run_has_a_deployment() -> None:
+    *deployments, stage = yaml.safe_load((HOUSE / "prefect.yaml").read_text())["deployments"]
+    assert [each["name"] for each in deployments] == [*(name for name in RUNS if name not in VARIATIONS), "paper"]
+    assert stage["entrypoint"] == "flows.orchestration.prefect_flows.stage"
+    assert stage["name"] == stage["work_pool"]["name"] == "gpu"
+    assert not stage["schedules"]
+    for each in deployments:
+        module, _, function = each["entrypoint"].rpartition(".")
+        assert hasattr(importlib.import_module(module), function)
+        if each["name"] == "paper":
+            requests = PaperRequest(**each["parameters"]).requests()
+            assert {f"wmt14-ende-{row}" for row in requests} > set(VARIATIONS)
+            request = requests["base"]
+        else:
+            request = Request(**each["parameters"])
+        run, site, _ = request.resolve()
+        assert run.name == each["name"] or each["name"] == "paper"
+        assert site.device == ("cuda" if "paper" in each["tags"] else "auto")
+        assert each["work_pool"]["name"] == ("gpu" if each["name"] == "paper" else "cpu"), "text needs no GPU"
+        (schedule,) = each["schedules"]
+        assert schedule["cron"]
+        assert schedule["slug"], "known again by it when the file is deployed a second time"
+        assert schedule["active"] is False
+        assert "concurrency_limit" not in each, "Prefect ends the run that holds one when its server is restarted"
+
+
+DEPLOY = """
+import sys, yaml
+from pathlib import Path
+from flows.orchestration import deploy as deploying
+
+def told(cls, flow, name, **words):
+    sys.exit(f"{flow.name} {words.get('job_variables')}")
+
+deploying.RunnerDeployment.from_flow = classmethod(told)
+deploying._deploy(None, yaml.safe_load(Path(sys.argv[1]).read_text())["deployments"][0], "as it is", print)
+"""
+
+
+def test_no_module_of_the_working_folder_is_taken_for_the_projects(tmp_path: Path) -> None:
+    """`repro deploy` ignores them, and sends no job variable, which a locked pool would refuse."""
+    for name in ("flows", "tasks", "random"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the working folder')")
+    words = [sys.executable, "-P", "-c", DEPLOY, str(HOUSE / "prefect.yaml")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1:] == ["reproduce None"]
+
+
+@pytest.mark.parametrize(
+    ("site", "gpu_pool", "own", "handed"),
+    [
+        ("local", "", "cpu", ""),
+        ("local", "gpu", "cpu", "gpu"),
+        ("local", "gpu", "gpu", ""),
+        ("gpu", "", "", ""),
+        ("gpu", "", "cpu", "gpu"),
+        ("gpu", "", "gpu", ""),
+        ("gpu", "large", "cpu", "large"),
+    ],
+)
+def test_what_needs_a_gpu_goes_to_workers_that_have_one(
+    site: str, gpu_pool: str, own: str, handed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefect_flows, "own_pool", lambda: own)
+    assert prefect_flows._handed_to(replace(SITES[site], gpu_pool=gpu_pool)) == handed
+
+
+def test_the_form_offers_every_site() -> None:
+    assert set(get_args(SiteName)) == set(SITES)

@@ -1,0 +1,92 @@
+"""What a worker does that is handed one stage, and how its fault comes back; the whole way is in test_scheduling."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prefect.states import Cancelled, Completed, Crashed, Failed
+from small_pipeline import Untracked
+
+from flows.orchestration import single_stage
+from flows.orchestration.remote_stage import FAULTS, raise_for
+from flows.orchestration.single_stage import StageRequest, make_one
+from flows.runner.run import Request, plan
+from flows.views.terminal import TerminalDisplay
+from infra.errors import BadConfiguration, Diverged, Fault, JobFailed, NetworkFault
+from infra.store.local import Store
+from tasks.engine.planner import Row
+
+
+class Silent(Untracked):
+    run_id = ""
+
+    def log_rows(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def handed(small: Path, monkeypatch: pytest.MonkeyPatch) -> StageRequest:
+    """The decoding of dev, of a run that is done but for it."""
+    monkeypatch.setattr(single_stage, "Tracker", Silent)
+    row = next(row for row in plan(Request("small")).rows if (row.stage, row.item) == ("translate", "dev"))
+    shutil.rmtree(small / "translate" / row.key)
+    return StageRequest("small", "translate", row.key, "dev")
+
+
+def made(asked: StageRequest) -> Row:
+    return make_one(asked, TerminalDisplay(lambda *_: None))
+
+
+def states() -> dict[tuple[str, str], str]:
+    return {(row.stage, row.item): row.state for row in plan(Request("small")).rows}
+
+
+def test_one_stage_is_made_and_nothing_behind_it(handed: StageRequest, small: Path) -> None:
+    shutil.rmtree(small / "score")
+    assert made(handed).state == "completed"
+    assert states()["translate", "dev"] == "hit"
+    assert states()["score", "dev"] == "miss"
+    assert made(handed).state == "cached"
+    before = Store(small).manifest("translate", handed.key)
+    forced = replace(handed, attempt="first")
+    assert [made(forced).state, made(forced).state] == ["completed", "cached"], "once in an attempt"
+    assert Store(small).manifest("translate", handed.key) != before
+    assert made(replace(handed, attempt="second")).state == "completed"
+
+
+def test_what_comes_before_has_to_be_there(handed: StageRequest, small: Path) -> None:
+    shutil.rmtree(small / "average")
+    with pytest.raises(BadConfiguration, match=r"average is no artifact here: not made yet .*same REPRO_ROOT"):
+        made(handed)
+    assert not list((small / "average").glob("*"))
+
+
+def test_another_key_means_another_version_of_the_project(handed: StageRequest) -> None:
+    with pytest.raises(BadConfiguration, match=f"has key {handed.key} here and 0123"):
+        made(replace(handed, key="0123"))
+
+
+def test_an_item_that_the_run_does_not_have_is_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_stage, "Tracker", Silent)
+    with pytest.raises(BadConfiguration, match="small has no stage 'translate nowhere'"):
+        made(StageRequest("small", "translate", "0123", "nowhere"))
+
+
+@pytest.mark.parametrize("kind", sorted(FAULTS))
+def test_a_fault_comes_back_as_what_it_is(kind: str) -> None:
+    with pytest.raises(Fault, match="^the reason$") as raised:
+        raise_for(Failed(name=kind, message="the reason"), "train")
+    assert type(raised.value).__name__ == kind
+
+
+def test_only_what_can_help_is_tried_again() -> None:
+    raise_for(Completed(message="well"), "train")
+    with pytest.raises(JobFailed) as lost:
+        raise_for(Crashed(message="the worker is gone"), "train")
+    assert lost.value.retry
+    for state in (Cancelled(), Failed(message="KeyError: 'x'"), Failed(name="os", message="an unknown name")):
+        with pytest.raises(Fault) as stopped:
+            raise_for(state, "train")
+        assert not stopped.value.retry
+    assert FAULTS["NetworkFault"] is NetworkFault
+    assert FAULTS["Diverged"] is Diverged

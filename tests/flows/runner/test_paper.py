@@ -1,0 +1,293 @@
+"""Rows of the paper as runs: found by name, sharing what they can, each for itself where one fails."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_pipeline import ForkLauncher, run_small
+
+from flows.runner.paper import Paper, PaperRequest, all_there, carry_out_rows, keep
+from flows.runner.run import Outcome, Request, StageFailed, find_run, plan
+from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
+from flows.runs.overrides import override
+from flows.runs.paper_rows import OWN, PAPER, corpora, name_of, row_of, rows_of, run_of, scaled
+from infra.errors import BadConfiguration, BadData
+from infra.launch.job import Job
+from infra.processes import signals
+from model.config import Averaging
+from model.config.parameter_count import parameters
+from model.config.presets import TABLE_3
+from tasks.engine import runner
+from tasks.engine.planner import Row
+from tests.flows.test_cli import repro
+
+SHARED = ("download", "prepare_sets", "clean", "learn_bpe", "shard")
+FEW = ("training.updates=8", "training.checkpoint_every=4", "training.dev_every=8", "averaging.count=1")
+SMALL = PaperRequest("C2,D0", "small", 64, overrides=FEW)
+
+
+class Unlucky(ForkLauncher):
+    """No training without dropout comes to an end."""
+
+    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+        if job.module == "model.train" and job.config["model"]["p_drop"] == 0:
+            raise BadData("lightning")
+        super().run(job, on_poll)
+
+
+def every_run() -> list[tuple[str, str, int, Run]]:
+    cells = [(row, corpus, scale) for corpus in corpora() for scale in (1, 8, 64) for row in rows_of("all", corpus)]
+    return [(*cell, run_of(*cell)) for cell in cells]
+
+
+def keys(request: Request, stages: tuple[str, ...]) -> set[str]:
+    return {row.key for row in plan(request).rows if row.stage in stages}
+
+
+def test_a_row_is_found_by_its_name_alone() -> None:
+    runs = every_run()
+    names = [run.name for *_, run in runs]
+    assert len(set(names)) == len(names)
+    for row, corpus, scale, run in runs:
+        assert run.name == name_of(row, corpus, scale)
+        assert find_run(run.name) == run
+        (described,) = row_of(run)
+        assert (described.row, described.corpus, described.scale) == (row, corpus, scale)
+        assert described.exact is (corpus == PAPER and scale == 1)
+        assert described.set_name in [each.name for each in run.sets]
+    assert {row for row, corpus, *_ in runs if corpus == PAPER} == set(OWN)
+
+
+def test_table_3_has_the_last_checkpoint_and_table_2_the_mean() -> None:
+    for row, corpus, _, run in every_run():
+        ground = OWN[row] if corpus == PAPER else RUNS[corpus]
+        assert run.averaging == (ground.averaging if row.startswith("table2") else Averaging(1))
+
+
+def test_a_row_on_another_corpus_is_the_paper_s_model_on_that_corpus_s_text() -> None:
+    run = run_of("A32", "wmt14-sample-ende", 8)
+    assert (run.corpus, run.sets, run.vocabulary) == (
+        WMT14_SAMPLE_ENDE.corpus,
+        WMT14_SAMPLE_ENDE.sets,
+        WMT14_SAMPLE_ENDE.vocabulary,
+    )
+    shape = run.model
+    assert (shape.layers, shape.d_model, shape.d_ff, shape.heads, shape.d_k, shape.d_v) == (6, 64, 256, 32, 2, 2)
+    assert run_of("Dls2", "demo", 8).training.label_smoothing == 0.2
+    assert run_of("D0", "demo", 8).model.p_drop == 0
+    assert run_of("base", "demo", 8).training.updates < DEMO.training.updates
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_widths_never_vanish(row: str) -> None:
+    model = TABLE_3[row][0]
+    assert scaled(model, 1) == model
+    tiny = scaled(model, 1_000_000)
+    assert (tiny.d_model, tiny.d_ff, tiny.d_k, tiny.d_v) == (2, 1, 1, 1)
+    assert (tiny.layers, tiny.heads) == (model.layers, model.heads)
+
+
+def test_a_run_that_is_no_row_has_none_and_a_changed_row_is_not_the_paper_s() -> None:
+    assert row_of(DEMO) == row_of(WMT14_SAMPLE_ENDE) == ()
+    (own,), (changed,) = row_of(PAPER_BASE), row_of(override(PAPER_BASE, ("training.updates=90000",)))
+    assert (own.row, own.exact, own.conditions) == ("table2-base", True, "")
+    assert (changed.row, changed.exact) == ("table2-base", False)
+    assert "Not the paper's setting" in changed.conditions
+
+
+@pytest.mark.parametrize("corpus", ["demo", PAPER])
+def test_rows_share_all_that_comes_before_training(corpus: str) -> None:
+    requests = PaperRequest("base,A1,C2,D0,E", corpus).requests()
+    assert len({frozenset(keys(request, SHARED)) for request in requests.values()}) == 1
+    assert len({frozenset(keys(request, ("train",))) for request in requests.values()}) == len(requests)
+
+
+def test_the_mean_of_table_2_is_of_the_same_training_as_the_last_checkpoint_of_table_3() -> None:
+    for corpus in ("demo", PAPER):
+        last, mean = PaperRequest("base,table2-base", corpus).requests().values()
+        assert keys(last, ("train",)) == keys(mean, ("train",))
+        assert keys(last, ("average",)) != keys(mean, ("average",))
+
+
+def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setitem(runner.LAUNCHERS, "local", Unlucky)
+        failed = carry_out_rows(SMALL, run_small, said.append)
+    assert failed.failed == {"D0": "train failed: lightning"}
+    assert "row D0: train failed: lightning" in said
+    whole, broken = failed.lines()
+    assert {"bleu_paper", "bleu", "perplexity", "target_tokens", "hours"} <= whole.ours.keys()
+    assert (broken.failure, "bleu" in broken.ours) == ("train failed: lightning", False)
+    page = (keep(failed, small) / "paper.md").read_text()
+    assert "- D0: train failed: lightning" in page
+    assert all_there(SMALL) is None
+
+    again = carry_out_rows(SMALL, run_small, said.append)
+    states = {row: {(r.stage, r.state) for r in outcome.rows} for row, outcome in again.outcomes.items()}
+    assert {state for _, state in states["C2"]} == {"cached"}
+    assert {stage for stage, state in states["D0"] if state == "cached"} == set(SHARED)
+    assert not again.failed
+    for line, outcome in zip(again.lines(), again.outcomes.values(), strict=True):
+        (facts,) = (row.facts for row in outcome.rows if row.stage == "train")
+        size = line.row.vocabulary
+        assert facts["parameters"] == parameters(line.row.model, size, size) == line.ours["parameters"]
+        assert (line.ours["device"], line.ours["ranks"]) == ("cpu", 1)
+        (report,) = (Path(row.path) / "report.html" for row in outcome.rows if row.stage == "report")
+        assert f"Table 3, row {line.row.row}." in report.read_text()
+        assert "corpus small, widths divided by 64" in report.read_text()
+        assert line.differences == {}
+
+    there = all_there(SMALL)
+    assert there
+    assert there.as_json()["table"] == [
+        {**row, "stages": [{**stage, "state": "cached"} for stage in row["stages"]]} for row in again.as_json()["table"]
+    ]
+    told = json.loads(json.dumps(there.as_json()))
+    assert [row["row"] for row in told["table"]] == ["C2", "D0"]
+    assert told["table"][0]["paper"] == {
+        "table": 3, "set": "newstest2013", "averaged": 1, "perplexity": 6.11, "bleu": 23.7, "parameters": 36e6,
+    }  # fmt: skip
+    assert told["peers"]
+    record = small / "runs" / "paper-small-scale64" / "paper.json"
+    assert json.loads(record.read_text())["table"][1]["failure"] == "train failed: lightning"
+
+
+def work(request: Request) -> Outcome:
+    return Outcome(request.run, [Row("train", "", "k", "completed")])
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_at_most_so_many_rows_are_at_work(most: int) -> None:
+    lock, now, seen = threading.Lock(), [0], set[int]()
+    together = threading.Barrier(most)
+
+    def carry_out(request: Request) -> Outcome:
+        with lock:
+            now[0] += 1
+            seen.add(now[0])
+        together.wait(20)
+        with lock:
+            now[0] -= 1
+        return work(request)
+
+    asked = PaperRequest("base,A1,A4,A16,A32,B16", "demo", at_once=most)
+    found = carry_out_rows(asked, carry_out, lambda _: None)
+    assert list(found.outcomes) == asked.rows.split(",")
+    assert max(seen) == most
+    assert not found.failed
+
+
+def test_a_failure_of_any_kind_stays_with_its_row() -> None:
+    def carry_out(request: Request) -> Outcome:
+        if "A1" in request.run:
+            raise OSError("the disk is gone")
+        if "C2" in request.run:
+            raise StageFailed(Outcome(request.run, failure="score failed: no words"))
+        return work(request)
+
+    for at_once in (1, 2):
+        asked = PaperRequest("base,A1,C2", "demo", at_once=at_once)
+        found = carry_out_rows(asked, carry_out, lambda _: None)
+        assert found.failed == {"A1": "OSError: the disk is gone", "C2": "score failed: no words"}
+
+
+def test_an_interrupt_ends_the_rows_at_work_and_begins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "_came", [])
+    begun, ended = [], []
+    both = threading.Barrier(2)
+
+    def carry_out(request: Request) -> Outcome:
+        begun.append(request.run)
+        both.wait(20)
+        if request.run == "demo-paper-base-scale8":
+            raise KeyboardInterrupt
+        deadline = time.monotonic() + 20
+        try:
+            while time.monotonic() < deadline:
+                signals.check()
+                time.sleep(0.01)
+        except SystemExit:
+            ended.append(request.run)
+            raise
+        return work(request)
+
+    with pytest.raises((KeyboardInterrupt, SystemExit)):  # the row's own, or what all others were told
+        carry_out_rows(PaperRequest("base,A1,C2,D0", "demo", at_once=2), carry_out, lambda _: None)
+    assert sorted(begun) == ["demo-paper-A1-scale8", "demo-paper-base-scale8"]
+    assert ended == ["demo-paper-A1-scale8"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (PaperRequest("base,A5", "demo"), "unknown row 'A5', known on demo are: base, A1, A4"),
+        (PaperRequest("table2-base-enfr", "demo"), "unknown row 'table2-base-enfr', known on demo are"),
+        (PaperRequest("base,base", "demo"), "--rows is 'base,base', allowed is each row once"),
+        (PaperRequest("base", "wmt15"), "unknown corpus 'wmt15', known are: wmt14-ende, demo"),
+        (PaperRequest("base", "wmt14-ende-base"), "unknown corpus 'wmt14-ende-base'"),
+        (PaperRequest("base", "demo", scale=-1), "--scale is -1, allowed is a whole number of at least 1"),
+        (PaperRequest("base", "demo", at_once=0), "--at-once is 0, allowed is a whole number of at least 1"),
+        (PaperRequest("base", "demo", overrides=("training.update=3",)), "did you mean updates"),
+        (PaperRequest("base", "demo", site="moon"), "unknown site 'moon'"),
+    ],
+)
+def test_wrong_words_are_named_with_what_is_allowed(asked: PaperRequest, sentence: str) -> None:
+    with pytest.raises(BadConfiguration) as wrong:
+        asked.requests()
+    assert sentence in str(wrong.value)
+
+
+def test_names_that_are_almost_a_row() -> None:
+    for name, sentence in (
+        ("demo-paper-A5-scale8", "unknown row 'A5'"),
+        ("moon-paper-A1-scale8", "unknown corpus 'moon'"),
+        ("demo-paper-A1-scale0", "unknown run"),
+    ):
+        with pytest.raises(BadConfiguration, match=sentence):
+            find_run(name)
+
+
+def test_rows_that_failed_are_the_last_word_and_stand_in_the_table() -> None:
+    """The whole way through Prefect: its server, a flow for each row, two at once, the exit code, page and JSON."""
+    done = repro("paper", "--rows", "base,C2", "--corpus", "wmt14-sample-ende", "--at-once", "2", "--json")
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("repro: 2 of 2 rows failed: base: download wmt14_sample/train.en.gz failed: ")
+    assert "; C2: download wmt14_sample/train.en.gz failed: " in last
+    assert "Traceback" not in done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert [(row["row"], row["run"]) for row in told["table"]] == [
+        (row, f"wmt14-sample-ende-paper-{row}-scale8") for row in ("base", "C2")
+    ]
+    assert all("REPRO_MIRRORS" in row["failure"] and not row["differences"] for row in told["table"])
+    page = Path(os.environ["REPRO_ROOT"]) / "runs" / "paper-wmt14-sample-ende-scale8" / "paper.html"
+    assert "base, failed" in page.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_four_rows_on_the_demo_corpus_and_again_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_THREADS", "1")
+    words = ("--rows", "base,A1,C2,D0", "--corpus", "demo", "--set", "training.updates=250", "--json")
+    first = repro("paper", *words, seconds=2_000)
+    assert first.returncode == 0, first.stderr
+    begun = time.monotonic()
+    again = repro("paper", *words)
+    assert again.returncode == 0, again.stderr
+    assert time.monotonic() - begun < 15
+    one, two = (json.loads(done.stdout.splitlines()[-1])["table"] for done in (first, again))
+    assert [row["ours"] for row in one] == [row["ours"] for row in two]
+    assert all(row["ours"]["bleu_paper"] > 0 for row in one)
+
+
+def test_paper_of_nothing_asked_names_all_rows_of_its_corpus() -> None:
+    assert set(PaperRequest().requests()) == set(OWN)
+    assert not any("enfr" in row for row in PaperRequest(corpus="demo").requests())
+    assert Paper(PaperRequest(), {}).lines() == []

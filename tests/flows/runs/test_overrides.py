@@ -1,0 +1,126 @@
+"""--set: typed, checked, and helpful about what it does not know."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.runs import RUNS
+from flows.runs.overrides import override
+from flows.runs.profiles import PROFILES
+from infra.errors import BadConfiguration
+from model.config import Model, Training
+
+
+@dataclass(frozen=True)
+class Ratio:
+    max: float = 2.0
+
+
+@dataclass(frozen=True)
+class Rules:
+    rules: tuple[Ratio, ...] = (Ratio(),)
+    exclude: tuple[str, ...] = ("val",)
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class Some:
+    name: str = "some"
+    model: Model = Model()  # noqa: RUF009
+    training: Training = Training()  # noqa: RUF009
+    filters: Rules = Rules()
+
+
+def test_values_take_the_type_of_their_field() -> None:
+    words = [
+        "training.updates=2_00",
+        "training.factor=2",
+        "model.norm=pre",
+        "model.tied=no",
+        "filters.exclude=val, test",
+    ]
+    run = override(Some(), words)
+    assert run.training.updates == 200
+    assert isinstance(run.training.factor, float)
+    assert (run.model.norm, run.model.tied, run.filters.exclude) == ("pre", False, ("val", "test"))
+    assert override(Some(), ["filters.rules.Ratio.max=1.5"]).filters.rules == (Ratio(1.5),)
+    assert override(Some(), ["filters.exclude="]).filters.exclude == ()
+    assert override(Some(), []) == Some()
+
+
+def test_a_profile_sets_rules_and_limits_and_what_follows_changes_it() -> None:
+    run = override(RUNS["demo"], ["profile=tutorial", "sharding.max_pieces=90"])
+    assert run.filters == PROFILES["tutorial"].filters
+    assert (run.sharding.min_pieces, run.sharding.max_pieces, run.sharding.max_ratio) == (3, 90, 2.0)
+    assert run.sharding.pairs_per_shard == RUNS["demo"].sharding.pairs_per_shard
+    paper = RUNS["wmt14-ende-base"]
+    assert override(paper, ["profile=paper"]) == paper, "the paper's runs clean as the profile says"
+
+
+def result(words: list[str]) -> object:
+    """The run, or the sentence of its refusal."""
+    try:
+        return override(RUNS["demo"], words)
+    except BadConfiguration as refusal:
+        return f"{refusal}"
+
+
+CHOICES = {
+    "profile": ("paper", "tutorial"),
+    "training.updates": ("60", "5000", "none"),
+    "training.keep": ("1", "5"),
+    "training.patience": ("0", "2"),
+    "training.batch_tokens": ("100", "400"),
+    "averaging.count": ("1", "5"),
+    "averaging.which": ("last", "best"),
+    "sharding.min_pieces": ("90", "300"),
+    "sharding.max_pieces": ("80", "320"),
+    "model.attention": ("own", "torch"),
+    "model.d_k": ("16", "64"),
+    "model.tide": ("no",),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(CHOICES)), min_size=2, unique=True), st.data())
+def test_any_order_gives_the_same_run_or_the_same_refusal(paths: list[str], data: st.DataObject) -> None:
+    words = [f"{path}={data.draw(st.sampled_from(CHOICES[path]))}" for path in paths]
+    assert result(words) == result(data.draw(st.permutations(words)))
+
+
+def test_only_what_all_of_them_come_to_is_checked() -> None:
+    alone = "training.updates=60"
+    with pytest.raises(
+        BadConfiguration, match=r"^--set training.updates=60: averaging.count is \d+, allowed is at most"
+    ):
+        override(RUNS["demo"], [alone])
+    assert override(RUNS["demo"], [alone, "averaging.count=1"]).averaging.count == 1
+    both = ["sharding.min_pieces=300", "sharding.max_pieces=320", "training.batch_tokens=400"]
+    assert override(RUNS["demo"], both).sharding.max_pieces == 320
+    assert override(RUNS["demo"], ["training.seed=2", "training.seed=3"]).training.seed == 3, "the last one counts"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("training.update=3", r"unknown field 'update' .*did you mean updates"),
+        ("trainig.updates=3", r"unknown field 'trainig' .*did you mean training"),
+        ("training.updates=many", r"training.updates is 'many', allowed is a whole number"),
+        ("training.updates=1.5", r"allowed is a whole number"),
+        ("training.updates=0", r"training.updates is 0, allowed is a whole number of at least 1"),
+        ("model.norm=middle", r"model.norm is 'middle', allowed is post or pre"),
+        ("model.tied=perhaps", r"allowed is true or false"),
+        ("profile=thorough", r"profile is 'thorough', allowed is paper or tutorial"),
+        ("training=3", r"training is not a single value; set one of training.updates"),
+        ("training.updates.more=3", r"updates is a single value and has no field more"),
+        ("training.updates", r"not of the form field=value"),
+        ("=3", r"not of the form field=value"),
+        ("filters.rules=3", r"cannot be set as a whole"),
+        ("filters.rules.Length.max=3", r"unknown field 'Length' .*known: Ratio"),
+        ("filters.rules.Ratio=3", r"Ratio"),
+    ],
+)
+def test_wrong_words_are_answered(words: str, sentence: str) -> None:
+    with pytest.raises(BadConfiguration, match=sentence):
+        override(Some(), [words])

@@ -1,0 +1,31 @@
+"""What a run says of itself is text, whatever signs are in it."""
+
+import io
+
+from rich.console import Console
+
+from flows.views.terminal import TerminalDisplay, measures, stage_table
+from tasks.engine.planner import Row
+
+
+def test_brackets_are_no_markup() -> None:
+    why = "[Errno 28] in [/some/where]: rules[0].max: 2 -> [bold]3"
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(stage_table([Row("clean", "", "k", "failed", why=why)]))
+    assert why in shown.getvalue()
+
+
+def test_measures_are_the_numbers_of_all_cards_once() -> None:
+    cards = {"dev": {"bleu": 1.0, "signature": "13a"}, "test": {"bleu": 2.0, "sentences": 3}}
+    assert measures(cards) == ["bleu", "sentences"]
+
+
+def test_runs_at_work_at_once_are_told_apart() -> None:
+    display = TerminalDisplay(lambda *_: None, "demo-paper-A1-scale8")
+    with display.console.capture() as shown:
+        display.say("waiting")
+        display.end(Row("clean", "", "k", "completed", seconds=3))
+        display.end(Row("train", "", "k", "failed"))
+    lines = shown.get().splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("  demo-paper-A1-scale8: ") for line in lines)

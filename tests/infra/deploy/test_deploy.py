@@ -1,0 +1,167 @@
+"""What an engine would start, looked at without one: the tools' own parsers, every path, variable and command."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cyclopts import App
+
+from flows.cli import app
+
+HOUSE = Path(__file__).resolve().parents[3]
+DEPLOY = HOUSE / "infra" / "deploy"
+DOCKERFILES = sorted(DEPLOY.glob("*.Dockerfile"))
+UNITS = sorted(DEPLOY.glob("*.service"))
+COMPOSE = DEPLOY / "compose.yaml"
+NEEDED = {"REPRO_AUTH": "reader:long-enough-a-word", "POSTGRES_PASSWORD": "x", "STORE_USER": "u", "STORE_PASSWORD": "p"}
+BUILTIN = {"ADD", "ARG", "CMD", "COPY", "ENV", "EXPOSE", "FROM", "RUN", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR"}
+PREFECT = """
+import json, sys
+from prefect.cli.worker import worker_app
+worker_app.parse_args(json.loads(sys.argv[1])[2:], exit_on_error=False)
+"""
+
+
+def instructions(file: Path) -> Iterator[tuple[str, str]]:
+    text = re.sub(r"\\\n\s*", "", re.sub(r"^\s*#.*\n", "", file.read_text(), flags=re.MULTILINE))
+    for line in filter(None, text.splitlines()):
+        word, _, rest = line.partition(" ")
+        yield word, rest
+
+
+def commands() -> list[list[str]]:
+    """Every command of this project, or of Prefect, that a container or a unit starts or names to a person."""
+    services = yaml.safe_load(COMPOSE.read_text())["services"].values()
+    found = [each["command"] for each in services if "command" in each]
+    found += [each["healthcheck"]["test"][1:] for each in services if "healthcheck" in each]
+    found += [json.loads(rest) for file in DOCKERFILES for word, rest in instructions(file) if word == "CMD"]
+    for unit in UNITS:
+        words = shlex.split(re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)[0])
+        found.append([Path(words[0]).name, *words[1:]])
+    return [words for words in found if words[0] in ("repro", "prefect")]
+
+
+@pytest.mark.parametrize("words", sorted({tuple(words) for words in commands()}), ids=" ".join)
+def test_every_command_is_one(words: tuple[str, ...]) -> None:
+    if words[0] == "repro":
+        parser: App = app
+        parser.parse_args(list(words[1:]), exit_on_error=False, print_error=False)
+    else:
+        assert words[1] == "worker"
+        done = subprocess.run([sys.executable, "-c", PREFECT, json.dumps(words)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+def test_every_path_of_an_image_exists_and_is_not_left_out(file: Path) -> None:
+    found = list(instructions(file))
+    assert {word for word, _ in found} <= BUILTIN
+    assert found[0][0] == "FROM"
+    let_in = {line[1:] for line in (HOUSE / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = [path for word, rest in found if word == "COPY" for path in rest.split()[:-1]]
+    for path in copied:
+        assert (HOUSE / path).exists(), path
+        assert path in let_in, f"{path} is not in the context"
+    assert set(copied) == let_in
+    pyproject = (HOUSE / "pyproject.toml").read_text()
+    for word, rest in found:
+        if word == "RUN":
+            assert not subprocess.run(["sh", "-n", "-c", rest]).returncode
+            assert all(f"\n{extra} = " in pyproject for extra in re.findall(r'"\.\[(\w+)\]"', rest))
+    names = [word for word, _ in found]
+    assert names.index("USER") < names.index("CMD"), "nothing runs as root"
+
+
+def test_the_compose_file_names_what_there_is() -> None:
+    form = yaml.safe_load(COMPOSE.read_text())
+    services: dict[str, dict[str, Any]] = form["services"]
+    assert {"database", "store", "servers", "cpu", "gpu"} <= set(services)
+    for service in services.values():
+        if build := service.get("build"):
+            context = DEPLOY / build["context"]
+            assert (context / build["dockerfile"]).is_file()
+            assert context.resolve() == HOUSE
+        for other, condition in service.get("depends_on", {}).items():
+            assert condition["condition"] != "service_healthy" or "healthcheck" in services[other]
+        for volume in service.get("volumes", ()):
+            assert volume.split(":")[0] in form["volumes"]
+    # Workers share the store alone; the servers listen on the ports that are published and asked for.
+    assert services["cpu"]["environment"]["PREFECT_API_URL"] == "http://servers:4200/api"
+    assert services["cpu"]["environment"]["REPRO_ROOT"].startswith("s3://")
+    mounted = [each["volumes"][0].split(":")[0] for name, each in services.items() if name in ("servers", "cpu", "gpu")]
+    assert len(set(mounted)) == len(mounted)
+    # Every variable that has to be set, or may be, is in the example; no secret has a default.
+    text, example = COMPOSE.read_text(), (DEPLOY / "environment.example").read_text()
+    used = set(re.findall(r"(?<!\$)\$\{(\w+)", text))
+    assert used == set(re.findall(r"^(?:# )?([A-Z_]+)=", example, re.MULTILINE))
+    assert set(re.findall(r"(?<!\$)\$\{(\w+):\?", text)) == set(NEEDED)
+    assert not re.findall(r"^(?!#).*=.+$", example, re.MULTILINE)
+
+
+def test_images_of_others_are_pinned_and_the_store_is_ready_before_the_servers() -> None:
+    text = COMPOSE.read_text()
+    services: dict[str, dict[str, Any]] = yaml.safe_load(text)["services"]
+    others = [
+        each["image"] for each in services.values() if "build" not in each and not each["image"].startswith("repro:")
+    ]
+    assert others
+    for image in others:
+        assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
+    bucket, store, servers = (services[name] for name in ("bucket", "store", "servers"))
+    # A folder that is made before the gateway starts is a bucket; it is the one that the workers write to.
+    assert bucket["volumes"] == store["volumes"]
+    root = store["command"][-1]
+    assert store["volumes"] == [f"objects:{root}"]
+    assert bucket["entrypoint"] == ["mkdir", "-p", f"{root}/${{STORE_BUCKET:-repro}}"]
+    assert servers["environment"]["REPRO_ROOT"] == "s3://${STORE_BUCKET:-repro}/root"
+    assert store["depends_on"] == {"bucket": {"condition": "service_completed_successfully"}}
+    assert servers["depends_on"]["store"] == {"condition": "service_healthy"}
+    # It listens where the workers look for it and where its health is asked for, and signs for the region they name.
+    options = dict(zip(store["command"][:-2:2], store["command"][1:-2:2], strict=True))
+    port = options["--port"]
+    assert servers["environment"]["AWS_ENDPOINT_URL"] == f"http://store{port}"
+    assert store["healthcheck"]["test"][-1] == f"http://127.0.0.1{port}{options['--health']}"
+    assert servers["environment"]["AWS_DEFAULT_REGION"] == options["--region"]
+
+
+def test_composes_own_parser_takes_the_file() -> None:
+    compose = shutil.which("docker-compose")
+    if not compose:
+        pytest.skip("NOT RUN: docker-compose is missing; apt-get install docker-compose")
+    words = [compose, "-f", str(COMPOSE), "--profile", "gpu", "config"]
+    clean = {name: value for name, value in os.environ.items() if name not in NEEDED}
+    done = subprocess.run(words, env=clean | NEEDED, capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0, done.stderr
+    made = yaml.safe_load(done.stdout)["services"]["servers"]["environment"]
+    assert made["REPRO_DATABASE_URL"] == "postgresql://repro:x@database:5432/repro"
+    for name in NEEDED:
+        less = clean | {other: value for other, value in NEEDED.items() if other != name}
+        done = subprocess.run(words, env=less, capture_output=True, text=True, cwd="/")
+        assert done.returncode != 0, name
+        assert ".env" in done.stderr
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_takes_the_units(unit: Path, tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if not analyze:
+        pytest.skip("NOT RUN: systemd-analyze is missing")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name in ("repro", "prefect"):
+        program = tmp_path / ".venv" / "bin" / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    copy = tmp_path / unit.name
+    copy.write_text(unit.read_text().replace("/opt/repro", str(tmp_path)))
+    done = subprocess.run([analyze, "verify", str(copy)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr, done.stderr

@@ -1,0 +1,115 @@
+"""The local launcher: what a job says at its end arrives, and nothing is left behind."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from infra.errors import BadData, JobFailed, OutOfMemory
+from infra.launch.job import Job, raise_for_exit
+from infra.launch.local import LocalLauncher
+
+GOOD = "import json, sys, pathlib; job = json.load(open(sys.argv[1])); out = pathlib.Path(job['out'])\n"
+
+
+def job(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> Job:
+    (folder / "some_job.py").write_text(GOOD + code)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    out = folder / "out"
+    out.mkdir(exist_ok=True)
+    return Job("some_job", {"size": 3}, {"text": folder}, out, {})
+
+
+def exit_line(reason: str, message: str = "") -> str:
+    return f"(out / 'exit.json').write_text(json.dumps({{'reason': {reason!r}, 'message': {message!r}}}))\n"
+
+
+def test_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "(out / 'seen').write_text(str(job['config']['size']) + job['inputs']['text'])\n" + exit_line("done")
+    polls: list[int] = []
+    LocalLauncher().run(job(tmp_path, code, monkeypatch), lambda: polls.append(1))
+    assert (tmp_path / "out" / "seen").read_text() == f"3{tmp_path}"
+    assert polls
+
+
+def test_reasons_become_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadData, match="7 lines, not 8"):
+        LocalLauncher().run(job(tmp_path, exit_line("bad_data", "7 lines, not 8") + "sys.exit(1)", monkeypatch), bool)
+    with pytest.raises(OutOfMemory):
+        LocalLauncher().run(job(tmp_path, exit_line("out_of_memory", "too large") + "sys.exit(1)", monkeypatch), bool)
+
+
+def test_a_job_that_dies_silently_is_named_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "print('I was at update 7', flush=True); import os; os.kill(os.getpid(), 9)"
+    with pytest.raises(JobFailed, match=r"signal 9 .*I was at update 7"):
+        LocalLauncher().run(job(tmp_path, code, monkeypatch), bool)
+    with pytest.raises(JobFailed, match="status 3"):
+        LocalLauncher().run(job(tmp_path, "sys.exit(3)", monkeypatch), bool)
+
+
+CHILDREN = (
+    "import subprocess, time\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    "(out / 'child').write_text(str(child.pid))\n"
+)
+
+
+def test_a_job_that_could_not_say_why_for_want_of_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    job = Job("model.train", {}, {}, tmp_path, {})
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(Path, "write_bytes", refuse)
+        raise_for_exit(job, 1, "")
+    with pytest.raises(JobFailed, match=r"model.train ended with status 1 without saying why"):
+        raise_for_exit(job, 1, "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        if (tmp_path / "out" / "child").exists() and (tmp_path / "out" / "child").read_text():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        LocalLauncher().run(job(tmp_path, CHILDREN + "time.sleep(60)", monkeypatch), interrupt)
+    assert gone(int((tmp_path / "out" / "child").read_text()))
+
+
+def test_a_killed_leader_leaves_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = CHILDREN + "import os; os.kill(os.getpid(), 9)"
+    with pytest.raises(JobFailed, match="signal 9"):
+        LocalLauncher().run(job(tmp_path, code, monkeypatch), bool)
+    assert gone(int((tmp_path / "out" / "child").read_text()))
+
+
+def test_a_killed_launcher_takes_its_job_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os, time; (out / 'pid').write_text(str(os.getpid()) + ' '); time.sleep(60)"
+    job(tmp_path, code, monkeypatch)
+    starter = (
+        "import pathlib; from infra.launch.job import Job; from infra.launch.local import LocalLauncher\n"
+        f"LocalLauncher().run(Job('some_job', {{}}, {{}}, pathlib.Path({str(tmp_path / 'out')!r}), {{}}), bool)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", starter], env={**os.environ})
+    told = tmp_path / "out" / "pid"
+    while not (told.exists() and told.read_text().endswith(" ")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert gone(int(told.read_text()))
+
+
+def gone(pid: int) -> bool:
+    for _ in range(500):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.01)
+    return False

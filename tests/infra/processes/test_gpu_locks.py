@@ -1,0 +1,92 @@
+"""Each GPU is one job's at a time: among threads, processes and killed holders; by locks, not by luck."""
+
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from infra.processes import gpu_locks
+from infra.processes.gpu_locks import taken, visible
+
+HOLDER = """
+import subprocess, sys, time
+from infra.processes.gpu_locks import taken
+with taken([sys.argv[1]], 1, lambda: None) as own:
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=0, pass_fds=own.locks)
+    print(child.pid, flush=True)
+    child.wait()
+"""
+
+
+@pytest.fixture
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Three GPUs that this test alone knows."""
+    monkeypatch.setattr(gpu_locks, "SHARED", tmp_path)
+    return [f"{uuid.uuid4()}" for _ in range(3)]
+
+
+def nothing() -> None: ...
+
+
+def test_jobs_of_any_size_never_share_a_gpu_and_all_come_to_one(names: list[str]) -> None:
+    busy: set[str] = set()
+    guard, shared, sizes = threading.Lock(), [], []
+
+    def job(size: int) -> None:
+        with taken(names, size, nothing) as own:
+            with guard:
+                shared.extend(busy & set(own.names))
+                busy.update(own.names)
+            time.sleep(0.05)
+            with guard:
+                busy.difference_update(own.names)
+                sizes.append(len(own.names))
+
+    threads = [threading.Thread(target=job, args=(size,)) for size in (1, 3, 2, 1, 8, 1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not shared
+    assert sorted(sizes) == [1, 1, 1, 2, 2, 3, 3], "more than there are means all"
+
+
+def test_without_gpus_nobody_waits() -> None:
+    with taken((), 1, nothing) as first, taken((), 1, nothing) as second:
+        assert first == second == gpu_locks.Taken()
+
+
+def test_a_killed_holder_frees_it_when_its_job_has_ended(
+    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the holder knows the machine's folder alone
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, names[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout
+    int(holder.stdout.readline())
+    holder.kill()
+    holder.wait()
+    waited, came = threading.Event(), threading.Event()
+
+    def job() -> None:
+        with taken(names[:1], 1, waited.set):
+            came.set()
+
+    thread = threading.Thread(target=job)
+    thread.start()
+    assert waited.wait(30), "the job of the killed one still runs"
+    assert not came.is_set()
+    assert holder.stdin
+    holder.stdin.close()  # now it ends
+    assert came.wait(30)
+    thread.join(30)
+
+
+def test_the_environment_says_which_there_are() -> None:
+    assert visible({"REPRO_GPUS": "2, 3", "CUDA_VISIBLE_DEVICES": "0"}) == ("2", "3")
+    assert visible({"CUDA_VISIBLE_DEVICES": "MIG-a"}) == ("MIG-a",)
+    assert visible({"CUDA_VISIBLE_DEVICES": "-1"}) == visible({"CUDA_VISIBLE_DEVICES": ""}) == ()
+    assert len(visible({})) == len(list(Path("/dev").glob("nvidia[0-9]*")))

@@ -1,0 +1,39 @@
+"""Locks: one holder, a waiter who knows whom it waits for, and no lock that outlives its holder."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from infra.processes.locks import held
+
+HOLD = """
+import sys, pathlib
+from infra.processes.locks import held
+with held(pathlib.Path(sys.argv[1]), print):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_waiter_names_the_holder_and_follows_its_death(tmp_path: Path) -> None:
+    lock = tmp_path / "locks" / "a.lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout
+    assert holder.stdout.readline() == b"held\n"
+    waited: list[str] = []
+
+    def waiting(who: str) -> None:
+        waited.append(who)
+        holder.kill()
+
+    with held(lock, waiting):
+        assert len(waited) == 1
+        assert f"process {holder.pid} " in waited[0]
+    holder.wait()
+    holder.stdout.close()
+
+
+def test_free_is_taken_at_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        with held(tmp_path / "a.lock", lambda who: (_ for _ in ()).throw(AssertionError(who))):
+            pass

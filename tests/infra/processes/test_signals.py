@@ -1,0 +1,73 @@
+"""A signal while work runs on its own thread: noted, raised where the work asks, never inside a library."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+SCRIPT = """
+import sys, time
+from infra.processes import signals as interrupts
+
+def polite():
+    print("ready", flush=True)
+    while True:
+        interrupts.check()
+        time.sleep(0.01)
+
+def deaf():
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.01)
+
+def swallowing():
+    try:
+        polite()
+    except BaseException:
+        return "as if nothing had been"
+
+interrupts.watch()
+try:
+    interrupts.shielded({"polite": polite, "deaf": deaf, "swallowing": swallowing}[sys.argv[1]], float(sys.argv[2]))
+except KeyboardInterrupt:
+    print("unwound")
+    sys.exit(130)
+"""
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, *words], stdout=-1, stderr=-1, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("work", ["polite", "swallowing"])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_work_that_asks_unwinds_and_the_status_names_the_signal(work: str, number: int, status: int) -> None:
+    process = start(work, "60")
+    process.send_signal(number)
+    said, complained = process.communicate(timeout=10)
+    assert process.returncode == status
+    assert ("unwound" in said) == (number == signal.SIGINT)
+    assert complained == ""
+
+
+def test_work_that_does_not_ask_is_given_up_after_a_while() -> None:
+    process = start("deaf", "0.5")
+    process.send_signal(signal.SIGTERM)
+    _, complained = process.communicate(timeout=10)
+    assert process.returncode == 143
+    assert "what was finished is kept" in complained
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    process = start("deaf", "600")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130

@@ -1,0 +1,86 @@
+"""Calls give their results in order, wherever they are computed, and a dead worker is told in one sentence."""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from infra.errors import BadConfiguration, BadData, JobFailed, NetworkFault
+from infra.processes.workers import executor
+from infra.site import Site
+
+
+def power(base: int, exponent: int) -> int:
+    return base**exponent
+
+
+def dies(path: Path) -> None:
+    path.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuses(what: str) -> None:
+    raise BadData(what)
+
+
+def threads() -> tuple[str, int]:
+    return os.environ["POLARS_MAX_THREADS"], os.getpid()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_come_in_the_order_of_the_calls(workers: int) -> None:
+    with executor(workers) as found:
+        assert list(found.each(power, ((2, n) for n in range(20)))) == [2**n for n in range(20)]
+        with pytest.raises(BadData, match="line 3"):
+            list(found.each(refuses, [("line 3",)]))
+
+
+def test_calls_are_made_no_further_ahead_than_the_workers_need() -> None:
+    asked = []
+
+    def calls() -> Iterator[tuple[int, int]]:
+        for n in range(100):
+            asked.append(n)
+            yield n, 2
+
+    with executor(1) as found:
+        results = found.each(power, calls())
+        assert next(results) == 0
+        assert len(asked) == 2
+
+
+def test_processes_are_told_their_threads_and_this_one_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_MAX_THREADS", "7")
+    with executor(2, threads=3) as found:
+        told, process = next(found.each(threads, [()]))
+    assert told == "3"
+    assert process != os.getpid()
+    assert os.environ["POLARS_MAX_THREADS"] == "7"
+
+
+def test_a_process_that_dies_is_a_fault_that_a_retry_may_mend(tmp_path: Path) -> None:
+    with executor(2) as found, pytest.raises(JobFailed, match="REPRO_WORKERS") as fault:
+        list(found.each(dies, [(tmp_path / "begun",)]))
+    assert (tmp_path / "begun").exists()
+    assert fault.value.retry
+
+
+def test_the_site_says_who_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_WORKERS", "2")
+    monkeypatch.setenv("REPRO_DASK", "tcp://scheduler:8786")
+    site = Site.named()
+    assert (site.workers, site.dask) == (2, "tcp://scheduler:8786")
+    with replace(site, dask="").executor() as found:
+        assert (found.count, found.apart) == (2, True)
+    with pytest.raises(BadConfiguration, match=r"site\.workers is 0"):
+        Site(workers=0)
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("infra.processes.workers.DASK_SECONDS", 0.5)
+    with pytest.raises(NetworkFault, match=r"tcp://127\.0\.0\.1:9"), executor(dask="tcp://127.0.0.1:9"):
+        pass

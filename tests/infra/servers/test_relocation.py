@@ -1,0 +1,195 @@
+"""A root that was moved or copied, into a folder of any name: its models are found, and nothing else is touched."""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from infra.processes.identity import identity
+from infra.servers import addresses
+from infra.servers.addresses import Addresses, in_force
+from infra.servers.environment import prefect_database
+from infra.servers.relocation import COLUMNS, relocate
+from infra.servers.sqlite_addresses import needs_quoting, sqlite_file, sqlite_uri
+from infra.service import settings
+from infra.service.settings import Service
+from infra.tracking.client import client, patient
+from infra.tracking.registry import create_version, local_folder, resolve
+from infra.tracking.tracker import Tracker
+
+ODD = "it's 50% a?b #1 %41"
+KEY = "5f3c2a"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with a model version, and a training that was cut off."""
+    root = tmp_path_factory.mktemp("original")
+    tracker = Tracker("", root / "mlflow-artifacts")
+    tracker.start("models", "run", {}, {})
+    tracker.start_stage("train", "", KEY, {})
+    made = tracker.client.create_logged_model(tracker.experiment_id, name="ende", source_run_id=tracker.run_id)
+    weights = root / "weights" / "artifacts" / "weights"
+    weights.mkdir(parents=True)
+    (weights / "model.safetensors").write_text("weights")
+    tracker.client.log_model_artifacts(made.model_id, f"{root}/weights")
+    tracker.client.finalize_logged_model(made.model_id, "READY")
+    create_version(tracker.uri, "ende", made.model_id, tracker.run_id, {}, "")
+    return root
+
+
+@pytest.fixture(params=["plain", ODD])
+def copy(request: pytest.FixtureRequest, original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / request.param / "root"))
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {f"{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def stored(root: Path) -> set[str]:
+    """Every address in the database, and every place of a training."""
+    with closing(sqlite3.connect(root / "mlflow.db")) as database:
+        found = {row[0] for table, column in COLUMNS for row in database.execute(f"SELECT {column} FROM {table}")}
+        return found | {row[0] for row in database.execute("SELECT value FROM tags WHERE key = 'place'")}
+
+
+def use(root: Path) -> None:
+    """Find the model below ``root``, and write an artifact of a new run there."""
+    uri = sqlite_uri(root / "mlflow.db")
+    assert local_folder(uri, resolve(uri, "ende")).is_relative_to(root)
+    tracker = Tracker(uri, root / "mlflow-artifacts")
+    tracker.start("models", "another", {}, {})
+    note = root / "note.txt"
+    note.write_text("new")
+    tracker.log_artifacts(tracker.run_id, [note])
+    assert list((root / "mlflow-artifacts" / "models" / tracker.run_id).rglob("note.txt"))
+
+
+def test_a_copy_is_used_alone(original: Path, copy: Path) -> None:
+    before, beside = files(original), sorted(copy.parent.parent.iterdir())
+    relocate(copy)
+    use(copy)
+    assert files(original) == before
+    assert not [address for address in stored(copy) if address and f"{original}" in address]
+    assert sorted(copy.parent.parent.iterdir()) == beside
+    assert list(copy.parent.iterdir()) == [copy], "no database beside the root"
+
+
+def test_a_moved_root_moves_again(copy: Path, tmp_path: Path) -> None:
+    relocate(copy)
+    for name in (f"{ODD} again", "back"):
+        copy = copy.rename(tmp_path / name)
+        relocate(copy)
+        use(copy)
+
+
+def test_a_training_that_was_cut_off_goes_on_after_a_move(copy: Path) -> None:
+    relocate(copy)
+    tracker = Tracker("", copy / "mlflow-artifacts")
+    tracker.start("models", "again", {}, {})
+    taken_up = tracker.start_stage("train", "", KEY, {})
+    assert len(tracker.client.search_runs([tracker.experiment_id], f"tags.stage_key = '{KEY}'")) == 1
+    assert tracker.client.get_run(taken_up).data.tags["mlflow.parentRunId"] == tracker.run_id
+
+
+def test_nothing_is_written_where_nothing_moved(original: Path, copy: Path, tmp_path: Path) -> None:
+    relocate(copy)
+    before = files(copy)
+    relocate(copy)
+    (tmp_path / "link").symlink_to(copy)
+    relocate(tmp_path / "link")
+    relocate(original)
+    assert files(copy) == before
+
+
+def test_other_addresses_stay(copy: Path, original: Path, tmp_path: Path) -> None:
+    """In a bucket, at a server, in a folder of the user's, and of a run whose files were not copied."""
+    others = {"s3://bucket/mlflow-artifacts/1", "mlflow-artifacts:/1", (tmp_path / "elsewhere").as_uri()}
+    left = original / "mlflow-artifacts" / "models" / "left"
+    left.mkdir()
+    try:
+        with closing(sqlite3.connect(copy / "mlflow.db")) as database:
+            for number, address in enumerate(sorted(others)):
+                database.execute(
+                    "INSERT INTO experiments (name, artifact_location, workspace) VALUES (?, ?, 'default')",
+                    (f"{number}", address),
+                )
+            database.execute(
+                "UPDATE runs SET artifact_uri = ? WHERE rowid = (SELECT min(rowid) FROM runs)", (left.as_uri(),)
+            )
+            database.commit()
+        relocate(copy)
+        assert others | {left.as_uri()} <= stored(copy)
+    finally:
+        left.rmdir()
+
+
+def test_what_is_no_database_is_left_alone(tmp_path: Path) -> None:
+    relocate(tmp_path)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "mlflow.db").write_text("no database")
+    relocate(tmp_path)
+    assert (tmp_path / "mlflow.db").read_text() == "no database"
+
+
+def test_an_address_is_that_of_its_file_to_mlflow_and_prefect(tmp_path: Path) -> None:
+    from sqlalchemy import create_engine, make_url
+
+    root = tmp_path / ODD
+    root.mkdir()
+    uri = sqlite_uri(root / "mlflow.db")
+    assert sqlite_file(uri) == sqlite_file(patient(uri)) == root / "mlflow.db"
+    with create_engine(patient(uri)).connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE here (id)")
+    assert [path.name for path in root.iterdir()] == ["mlflow.db"]
+    (address,) = prefect_database(root).values()
+    assert make_url(address).database == f"{root}/prefect.db"
+    assert not prefect_database(tmp_path)
+    assert not needs_quoting(f"{tmp_path}/it's #1")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Path:
+    """A root with a service that is up, as its files say."""
+    root = tmp_path / "root"
+    (root / "service").mkdir(parents=True)
+    Service(root).write()
+    file = f"{root}/mlflow.db"
+    addresses.write(root, Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2", file=file), 0)
+    form = json.loads((root / "service" / "addresses.json").read_text())
+    (root / "service" / "addresses.json").write_text(json.dumps({**form, "supervisor": identity()}))
+    return root
+
+
+def test_a_copy_does_not_use_the_service_of_its_original(service: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(service, tmp_path / "copied"))
+    (tmp_path / "link").symlink_to(service)
+    for earlier in (False, True):
+        if earlier:
+            for root in (service, copied):
+                file = root / "service" / "addresses.json"
+                file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "place"}))
+        assert in_force(service)
+        assert in_force(tmp_path / "link")
+        assert not in_force(copied)
+    assert settings.read(tmp_path / "link" / "service").place == service
+    with pytest.raises(FileNotFoundError, match="is a copy"):
+        settings.read(copied / "service")
+
+
+def test_a_command_finds_out_that_its_root_moved(copy: Path) -> None:
+    """Without the seconds of MLflow's import."""
+    code = (
+        "import sys; from infra.servers.environment import settle; from pathlib import Path; settle(Path(sys.argv[1]))"
+    )
+    check = f"{code}; sys.exit('mlflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check, f"{copy}"], check=False).returncode == 0
+    assert f"{copy.as_uri()}/mlflow-artifacts/models" in stored(copy)
+    model = resolve(sqlite_uri(copy / "mlflow.db"), "ende")
+    assert client(sqlite_uri(copy / "mlflow.db")).get_run(model.run_id).info.artifact_uri.startswith(copy.as_uri())

@@ -1,0 +1,110 @@
+"""Which requests reach an application: those of its own pages and of programs, by a name that it answers to."""
+
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocket
+
+from infra.errors import BadConfiguration
+from infra.servers.same_origin import SameOrigin
+from infra.servers.temporary_prefect import LOOPBACK, ORIGINS
+from infra.service.prefect_app import HOSTS, allowed_hosts, allowed_origins
+from infra.service.settings import Service
+
+OWN = "127.0.0.1:4200"
+EVIL = "http://evil.example"
+
+
+async def answer(_: Request) -> PlainTextResponse:
+    return PlainTextResponse("reached")
+
+
+async def talk(socket: WebSocket) -> None:
+    await socket.accept()
+    await socket.send_text("reached")
+    await socket.close()
+
+
+INNER = Starlette(
+    routes=[Route("/", answer, methods=["GET", "POST", "PATCH", "OPTIONS"]), WebSocketRoute("/events", talk)]
+)
+
+
+def status(app: SameOrigin, method: str = "POST", **headers: str) -> int:
+    asked = {name.replace("_", "-"): value for name, value in headers.items()}
+    return TestClient(app).request(method, "/", headers={"host": OWN, **asked}, content="{}").status_code
+
+
+@pytest.fixture
+def app() -> SameOrigin:
+    return SameOrigin(INNER, LOOPBACK, ["https://box.example"])
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-www-form-urlencoded"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "OPTIONS"])
+def test_no_method_or_content_type_lets_another_origin_in(app: SameOrigin, method: str, kind: str) -> None:
+    for origin in (EVIL, "null", "http://127.0.0.1:5000", "http://localhost:4200", f"http://{OWN}.evil.example", ""):
+        assert status(app, method, origin=origin, content_type=kind) == 403
+    for origin in (f"http://{OWN}", f"https://{OWN}", "https://BOX.example"):
+        assert status(app, method, origin=origin, content_type=kind) == 200
+    assert status(app, method, content_type=kind) == 200, "a program names none"
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_without_an_origin_another_site_can_only_open_a_page(app: SameOrigin, site: str) -> None:
+    opened = {"sec_fetch_site": site, "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+    assert status(app, "GET", **opened) == 200
+    assert status(app, "POST", **opened) == 403
+    for other in ({"sec_fetch_mode": "no-cors"}, {"sec_fetch_dest": "iframe"}, {"sec_fetch_dest": "script"}):
+        assert status(app, "GET", **opened | other) == 403
+    for near in ("same-origin", "none"):
+        assert status(app, "POST", sec_fetch_site=near) == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example:4200", "localhost.evil.example", "192.0.2.7:4200", "", "a b"])
+def test_a_name_that_was_made_to_point_here_is_refused(app: SameOrigin, host: str) -> None:
+    """Its page has that name as its own origin."""
+    assert status(app, host=host, origin=f"http://{host}") == 400
+    assert status(app, host=host) == 400
+    for own in ("localhost:4200", "LOCALHOST", "[::1]:4200"):
+        assert status(app, host=own, origin=f"http://{own}") == 200
+
+
+def test_beyond_loopback_any_address_is_a_host_but_no_origin() -> None:
+    app = SameOrigin(INNER, ["box", "*.lab.example"], any_address=True)
+    for host in ("192.0.2.7:4200", "[2001:db8::1]:4200", "BOX:4200", "a.lab.example"):
+        assert status(app, host=host) == 200
+        assert status(app, host=host, origin="http://192.0.2.8:4200") == 403
+    for host in ("192.0.2.7.evil.example", "lab.example.evil.example", "[2001:db8::1].evil.example", "[::1"):
+        assert status(app, host=host) == 400
+
+
+def test_websockets_are_checked_alike(app: SameOrigin) -> None:
+    client = TestClient(app)
+    for headers in ({}, {"origin": f"http://{OWN}"}):
+        with client.websocket_connect("/events", headers={"host": OWN, **headers}) as socket:
+            assert socket.receive_text() == "reached"
+    for headers in ({"origin": EVIL}, {"host": "evil.example", "origin": EVIL}):
+        with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/", headers=headers):
+            pass
+        assert refused.value.status_code == (400 if "host" in headers else 403)
+
+
+def test_a_service_answers_to_its_names_and_the_operators(tmp_path: Path) -> None:
+    assert allowed_hosts(Service(tmp_path), {}) == [*LOOPBACK]
+    assert allowed_hosts(Service(tmp_path, host="::1"), {}) == [*LOOPBACK]
+    found = allowed_hosts(Service(tmp_path, host="gpu-box"), {HOSTS: "box.example, *.lab.example"})
+    assert {*LOOPBACK, "gpu-box", "box.example", "*.lab.example"} <= {*found}
+    for wrong in ("box.example:4200", "http://box", "10.*"):
+        with pytest.raises(BadConfiguration, match=HOSTS):
+            allowed_hosts(Service(tmp_path), {HOSTS: wrong})
+    assert allowed_origins({ORIGINS: "*"}) == allowed_origins({}) == [], "Prefect's own default"
+    assert allowed_origins({ORIGINS: "https://a.example, https://b.example,*"}) == [
+        "https://a.example",
+        "https://b.example",
+    ]

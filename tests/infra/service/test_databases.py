@@ -1,0 +1,48 @@
+"""Databases for both servers, made on a real cluster of PostgreSQL."""
+
+from collections.abc import Iterator
+
+import pytest
+from postgresql import Cluster
+
+from infra.errors import BadConfiguration, NetworkFault
+from infra.service.databases import Databases
+
+PASSWORD = "planted-SECRET-42"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    found = Cluster(PASSWORD)
+    yield found
+    found.end()
+
+
+def test_databases_are_made_where_they_are_missing(cluster: Cluster) -> None:
+    import psycopg2
+
+    found = Databases(cluster.address("postgres", PASSWORD, 'pa"per'))
+    assert found.make() == ('pa"per_prefect', 'pa"per_mlflow')
+    assert found.make() == (), "a second start finds them"
+    with psycopg2.connect(found.for_mlflow.replace("+psycopg2", "")) as connection:
+        assert connection.info.dbname == 'pa"per_mlflow'
+    connection.close()
+
+
+def test_who_may_not_make_them_is_told_what_an_administrator_has_to_do(cluster: Cluster) -> None:
+    import psycopg2
+
+    with psycopg2.connect(cluster.address("postgres", PASSWORD, "postgres")) as connection:
+        connection.cursor().execute("CREATE ROLE reader LOGIN PASSWORD %s", (PASSWORD,))
+    connection.close()
+    found = Databases(cluster.address("reader", PASSWORD, "paper"))
+    with pytest.raises(
+        BadConfiguration, match="createdb --owner=reader paper_prefect; createdb --owner=reader paper_mlflow"
+    ):
+        found.make()
+
+
+def test_a_wrong_password_is_said_and_not_repeated(cluster: Cluster) -> None:
+    with pytest.raises(NetworkFault, match="authentication failed") as said:
+        Databases(cluster.address("postgres", "not-the-password", "paper")).make()
+    assert "not-the-password" not in str(said.value)

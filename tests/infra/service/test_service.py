@@ -1,0 +1,224 @@
+"""The service's supervision, over stand-ins: up, looked at, killed, started again, down; nothing is left."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stand_ins import ended, free_service, stand_in
+
+from infra.errors import BadConfiguration, JobFailed
+from infra.servers import addresses
+from infra.servers.environment import settle
+from infra.service import lifecycle, supervision
+from infra.service.process_marks import marked
+from infra.service.settings import LONGEST_SOCKET, Service
+from infra.service.status import State, states
+from infra.site import Site
+
+PATIENCE = 90.0
+HOUSE = Path(__file__).resolve().parents[3]
+REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    stand_in(tmp_path, monkeypatch)
+    root = tmp_path / "root of 100%"
+    monkeypatch.setenv("REPRO_ROOT", str(root))
+    return root
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def by_name(service: Service) -> dict[str, State]:
+    return {state.name: state for state in states(service)}
+
+
+def well(service: Service) -> bool:
+    found = states(service)
+    return bool(found) and all(state.healthy for state in found)
+
+
+def test_a_service_is_up_until_it_is_down(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    with ended(place):
+        service = free_service(place, cpu_workers=1, gpu_workers=2)
+        found = lifecycle.up(service, os.environ, said.append)
+        assert [state.name for state in found.states] == ["prefect", "mlflow", "cpu-1", "gpu-1", "gpu-2"]
+        assert all(state.healthy and state.pid and state.link.startswith("http://") for state in found.states)
+        assert all(Path(state.log).is_file() for state in found.states)
+        assert {f"{name} is healthy" for name in by_name(found.service)} == set(said)
+
+        # Whoever runs in the same root uses it; what the user's environment says comes first.
+        at = service.addresses
+        assert Site.named().tracking == at.mlflow
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://elsewhere")
+        assert Site.named().tracking == "http://elsewhere"
+        monkeypatch.setenv("HOME", str(place))
+        for name in ("PREFECT_API_URL", "PREFECT_HOME"):
+            monkeypatch.setenv(name, "before")  # what settle sets goes with the test
+            monkeypatch.delenv(name)
+        settle(place)
+        assert os.environ["PREFECT_API_URL"] == at.prefect
+        monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere")
+        settle(place)
+        assert os.environ["PREFECT_API_URL"] == "http://elsewhere"
+
+        # A second start finds it, even one that asks for other ports.
+        again = lifecycle.up(free_service(place), os.environ, said.append)
+        assert again.service == found.service
+        assert again.supervisor is None
+        assert [state.pid for state in again.states] == [state.pid for state in found.states]
+
+        # A root of its own on the same ports is told so.
+        with pytest.raises(BadConfiguration, match=f"port {service.prefect_port} .* is not free .*--prefect-port"):
+            lifecycle.up(Service(place / "other", "", *_ports(service)), os.environ, said.append)
+
+        began = time.monotonic()
+        assert lifecycle.down(service.folder, said.append)
+        assert time.monotonic() - began < PATIENCE
+        assert not marked(service.folder)
+        assert states(found.service) == []
+        assert addresses.in_force(place) is None
+        assert not lifecycle.down(service.folder, said.append)
+
+
+def _ports(service: Service) -> tuple[str, int, int]:
+    return service.host, service.prefect_port, service.mlflow_port
+
+
+def test_what_is_killed_starts_again_and_leaves_nothing_behind(place: Path) -> None:
+    with ended(place):
+        service = lifecycle.up(free_service(place), os.environ, print).service
+        before = by_name(service)
+        real = marked(service.folder, "mlflow") - {before["mlflow"].pid}
+        assert len(real) == 2, "the server, and what it has started"
+        for pid in real:  # the server alone; what it has started would live on
+            if b"http.server" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"mlflow" in _words(pid):
+                os.kill(pid, signal.SIGKILL)
+        os.kill(before["cpu-1"].pid, signal.SIGKILL)  # the one between supervisor and worker
+        until(
+            lambda: (
+                {s.name for s in states(service) if s.healthy and s.pid != before[s.name].pid} == {"mlflow", "cpu-1"}
+            )
+        )
+        until(lambda: well(service))
+        assert by_name(service)["prefect"] == before["prefect"]
+        assert not real & marked(service.folder)
+        assert len(marked(service.folder, "cpu-1")) == 2
+
+
+def _words(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_nothing_outlives_a_killed_supervisor_for_long(place: Path) -> None:
+    with ended(place):
+        service = lifecycle.up(free_service(place), os.environ, print).service
+        os.kill(supervision.supervisor_of(service), signal.SIGKILL)
+        until(lambda: addresses.in_force(place) is None)  # stale from then on
+        assert Site.named().tracking.startswith("sqlite:")
+        until(lambda: not marked(service.folder))
+
+
+def test_a_supervisor_that_is_stuck_is_said_to_be_and_can_be_ended(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ended(place):
+        service = lifecycle.up(free_service(place), os.environ, print).service
+        os.kill(supervision.supervisor_of(service), signal.SIGSTOP)
+        monkeypatch.setattr(supervision, "STUCK_SECONDS", 1.0)
+        for asked in (lambda: lifecycle.running(service.folder), lambda: lifecycle.up(service, os.environ, print)):
+            with pytest.raises(JobFailed, match="does not answer within 1 s; `repro down` ends it"):
+                asked()
+        assert lifecycle.down(service.folder, print)
+        assert not marked(service.folder)
+
+
+@pytest.mark.slow
+def test_a_start_ends_what_a_killed_service_left(place: Path) -> None:
+    with ended(place):
+        service = lifecycle.up(free_service(place), os.environ, print).service
+        stopped = marked(service.folder)
+        for pid in stopped:  # as deaf as a process gets: only SIGKILL reaches it
+            os.kill(pid, signal.SIGSTOP)
+        supervisor = next(pid for pid in stopped if b"supervisord" in _words(pid))
+        os.kill(supervisor, signal.SIGKILL)
+        said: list[str] = []
+        now = lifecycle.up(service, os.environ, said.append).service
+        assert any("processes that a service which was killed had left" in line for line in said)
+        assert not stopped & marked(now.folder)
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_is_named_with_its_last_words(place: Path) -> None:
+    failing = place.parent / "mlflow.fails"
+    failing.touch()
+    with ended(place):
+        with pytest.raises(JobFailed, match=r"mlflow did not come up .*mlflow.log: there is no such thing"):
+            lifecycle.up(free_service(place), os.environ, print)
+        assert not marked(place / "service"), "half a service is none"
+        failing.unlink()
+        assert lifecycle.up(free_service(place), os.environ, print).states
+
+
+def test_deep_roots_have_their_socket_elsewhere(place: Path) -> None:
+    deep = place / ("d" * LONGEST_SOCKET)
+    with ended(deep):
+        found = lifecycle.up(free_service(deep, cpu_workers=0), os.environ, print)
+        spare = Path(found.service.socket).parent
+        assert stat.S_IMODE(spare.stat().st_mode) == 0o700
+        lifecycle.down(found.service.folder, print)
+        assert not spare.exists()
+
+
+def test_the_commands_say_what_they_find(place: Path) -> None:
+    service = free_service(place)
+    ports = ["--prefect-port", f"{service.prefect_port}", "--mlflow-port", f"{service.mlflow_port}", "--gpu", "0"]
+
+    def repro(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*REPRO, *words], capture_output=True, text=True, timeout=PATIENCE, cwd=HOUSE)
+
+    with ended(place):
+        nothing = repro("status", "--json")
+        assert nothing.returncode == 1
+        assert "repro up" in nothing.stderr
+        assert json.loads(nothing.stdout) == {"running": False, "healthy": False, "programs": []}
+        first, second = repro("up", *ports), repro("up")
+        for done in (first, second):
+            assert done.returncode == 0, done.stderr
+            for name, value in service.addresses.exports.items():
+                assert f"export {name}={value}\n" in done.stderr
+        assert "up already" in second.stderr
+        assert "up already" not in first.stderr
+        form = json.loads(repro("status", "--json").stdout)
+        assert form["healthy"]
+        assert [each["name"] for each in form["programs"]] == ["prefect", "mlflow", "cpu-1"]
+        assert all(each["since"] and each["pid"] and each["log"] for each in form["programs"])
+        assert repro("down").stderr == "repro: down\n"
+        assert "nothing runs" in repro("down").stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+def test_in_the_foreground_it_ends_with_the_command(place: Path, number: signal.Signals) -> None:
+    service = free_service(place)
+    ports = ["--prefect-port", f"{service.prefect_port}", "--mlflow-port", f"{service.mlflow_port}"]
+    with ended(place):
+        words = [*REPRO, "up", "--foreground", "--gpu", "0", *ports]
+        process = subprocess.Popen(words, cwd=HOUSE, stderr=subprocess.DEVNULL)
+        until(lambda: addresses.in_force(place))
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == (0 if number == signal.SIGTERM else -number)
+        until(lambda: not marked(place / "service"))

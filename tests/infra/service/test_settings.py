@@ -1,0 +1,233 @@
+"""What a service is asked for, and where its secrets are: known to the programs that need them and nowhere else."""
+
+import json
+import os
+import shlex
+import stat
+import subprocess
+import sys
+from configparser import RawConfigParser
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from infra.errors import BadConfiguration, Fault, NetworkFault
+from infra.servers import addresses, credentials
+from infra.servers.addresses import Addresses
+from infra.servers.credentials import Credentials
+from infra.servers.environment import settle
+from infra.service import lifecycle, supervision
+from infra.service.databases import Databases
+from infra.service.programs import HOUSE, environment, environment_of, programs, words_of
+from infra.service.settings import Service, free_ports, read
+
+PASSWORD = "planted-SECRET-42"
+OUTER = {
+    "REPRO_AUTH": f"reader:{PASSWORD}",
+    "REPRO_DATABASE_URL": f"postgresql://repro:{PASSWORD}@db.example/repro",
+    "PATH": "/usr/bin",
+    "PREFECT_API_URL": "http://elsewhere/api",
+    "REPRO_MIRRORS": "http://mirror .",
+}
+
+
+def service_at(place: Path, host: str = "127.0.0.1") -> Service:
+    made = Service(place, "", host, 4200, 5000, 1, 2)
+    made.folder.mkdir(parents=True, exist_ok=True)
+    return made.placed(lambda: place)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"prefect_port": 0}, {"mlflow_port": 65536}, {"mlflow_port": 4200}, {"cpu_workers": -1}, {"gpu_workers": -2}],
+)
+def test_a_word_that_cannot_be_is_named_with_its_value(wrong: dict[str, int], tmp_path: Path) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(BadConfiguration) as said:
+        Service(tmp_path, **wrong)  # type: ignore[arg-type]
+    assert f"--{name.replace('_workers', '').replace('_', '-')}" in str(said.value)
+    assert str(value) in str(said.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "gpu-box.example"])
+def test_nothing_opens_beyond_loopback_without_credentials(tmp_path: Path, host: str) -> None:
+    with pytest.raises(BadConfiguration, match="REPRO_AUTH"):
+        lifecycle.check(service_at(tmp_path, host), {})
+    for near in ("127.0.0.1", "127.0.0.2", "::1", "localhost"):
+        lifecycle.check(service_at(tmp_path, near), {})
+
+
+def test_secrets_are_in_the_environment_of_those_who_need_them_alone(tmp_path: Path) -> None:
+    service = service_at(tmp_path, "0.0.0.0")
+    service.write()
+    outer = environment(service, OUTER)
+    for program in programs(service):
+        assert not any(PASSWORD in word for word in words_of(service, program, outer))
+        names = {name for name, value in environment_of(service, program, outer).items() if PASSWORD in value}
+        database = {"prefect": {"PREFECT_SERVER_DATABASE_CONNECTION_URL"}, "mlflow": {"MLFLOW_BACKEND_STORE_URI"}}
+        clients = {"PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_PASSWORD"}
+        own = {
+            "prefect": clients | {"PREFECT_SERVER_API_AUTH_STRING"},
+            "mlflow": {"MLFLOW_AUTH_ADMIN_PASSWORD"},
+        }
+        assert names == database.get(program.name, set()) | own.get(program.name, clients | {"REPRO_AUTH"})
+    assert PASSWORD not in supervision.configuration(service)
+    assert PASSWORD not in (service.folder / "service.json").read_text()
+    assert PASSWORD not in repr(Credentials("reader", PASSWORD)) + repr(Databases(OUTER["REPRO_DATABASE_URL"]))
+    assert not any("--app-name" in words_of(service, program, {}) for program in programs(service))
+    assert sum("--app-name" in words_of(service, program, outer) for program in programs(service)) == 1
+
+
+def test_workers_find_the_deployment_and_the_servers_of_this_service(tmp_path: Path) -> None:
+    service = service_at(tmp_path)
+    outer = environment(service, OUTER)
+    assert (HOUSE / "flows" / "deployment.py").is_file()
+    assert outer["PYTHONPATH"].split(os.pathsep)[0] == str(HOUSE)
+    assert outer["REPRO_ROOT"] == str(tmp_path)
+    assert outer["REPRO_MIRRORS"] == f"http://mirror {Path.cwd()}"
+    bucket = replace(service, remote="s3://bucket/root")
+    assert environment(bucket, OUTER)["REPRO_ROOT"] == "s3://bucket/root"
+    assert environment(bucket, OUTER)["PREFECT_HOME"] == outer["PREFECT_HOME"] == str(tmp_path / "prefect")
+    workers = programs(service)[2:]
+    made = [environment_of(service, worker, outer) for worker in workers]
+    for each in made:
+        assert each["PREFECT_API_URL"] == service.addresses.prefect
+        assert each["MLFLOW_TRACKING_URI"] == service.addresses.mlflow
+        assert each["DO_NOT_TRACK"] == "true"
+    assert len({each["PREFECT_WORKER_WEBSERVER_PORT"] for each in made}) == 3
+    assert [each.get("CUDA_VISIBLE_DEVICES") for each in made] == [None, "0", "1"]
+
+
+def test_the_supervisor_reads_back_what_was_meant(tmp_path: Path) -> None:
+    service = service_at(tmp_path / "a root; of 100% #1")
+    parser = RawConfigParser(inline_comment_prefixes=(";", "#"), strict=False)
+    parser.read_string(supervision.configuration(service))
+    for program in programs(service):
+        section = parser[f"program:{program.name}"]
+        assert shlex.split(section["command"])[-1] == program.name
+        assert (service.folder / section["stdout_logfile"]).parent == supervision.log_of(service, program.name).parent
+        assert section["stdout_logfile_maxbytes"] == "10MB"
+        assert section["autorestart"] == "true"
+    service.write()
+    assert read(service.folder) == service
+    file = service.folder / "service.json"
+    for broken in ("", "[]", file.read_text().replace("host", "guest"), file.read_text()[:50]):
+        file.write_text(broken)
+        with pytest.raises(FileNotFoundError):
+            read(service.folder)
+        assert lifecycle.running(service.folder) is None
+
+
+def test_addresses_hold_for_as_long_as_their_supervisor(tmp_path: Path) -> None:
+    (tmp_path / "service").mkdir()
+    there = Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2")
+    addresses.write(tmp_path, there, os.getpid())
+    assert addresses.in_force(tmp_path) == there
+    file = tmp_path / "service" / addresses.FILE
+    form = json.loads(file.read_text())
+    *machine, pid, started = form["supervisor"].split("/")
+    here = "/".join(machine)
+    # Another process by that number, a process that is gone, half a word, none.
+    for other in (f"{here}/{pid}/1", f"{here}/4194305/{started}", here, "", 7):
+        file.write_text(json.dumps({**form, "supervisor": other}))
+        assert addresses.in_force(tmp_path) is None
+    file.write_text(json.dumps(form)[:40])
+    assert addresses.in_force(tmp_path) is None
+    file.unlink()
+    assert addresses.in_force(tmp_path) is None
+
+
+def test_credentials_come_from_the_environment_or_a_closed_file(tmp_path: Path) -> None:
+    assert credentials.configured({}) is None
+    assert credentials.configured({"REPRO_AUTH": ""}) is None
+    found = credentials.configured({"REPRO_AUTH": "a:b:c-long-enough"})
+    assert found == Credentials("a", "b:c-long-enough")
+    file = tmp_path / "auth"
+    file.write_text(f"reader:{PASSWORD}\n")
+    file.chmod(0o600)
+    assert credentials.configured({"REPRO_AUTH_FILE": str(file)}) == Credentials("reader", PASSWORD)
+    file.chmod(0o640)
+    with pytest.raises(BadConfiguration, match="0640"):
+        credentials.configured({"REPRO_AUTH_FILE": str(file)})
+    with pytest.raises(BadConfiguration, match="cannot be read"):
+        credentials.configured({"REPRO_AUTH_FILE": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize(
+    "text", ["short:SECRET", ":no-user-SECRET-42", "no-password-SECRET", "two:lines-SECRET\nmore-of-it"]
+)
+def test_credentials_that_cannot_be_are_refused_without_being_repeated(text: str) -> None:
+    with pytest.raises(BadConfiguration) as said:
+        credentials.configured({"REPRO_AUTH": text})
+    assert "SECRET" not in str(said.value)
+
+
+def test_two_databases_derive_from_one_address() -> None:
+    found = Databases("postgresql://u%40x:p%2Fw@db:6543/paper?sslmode=require")
+    assert found.names == ("paper_prefect", "paper_mlflow")
+    assert found.for_prefect == "postgresql+asyncpg://u%40x:p%2Fw@db:6543/paper_prefect?ssl=require"
+    assert found.for_mlflow == "postgresql+psycopg2://u%40x:p%2Fw@db:6543/paper_mlflow?sslmode=require"
+    assert found.place == "db:6543"
+
+
+@pytest.mark.parametrize(
+    "address", ["mysql://u:planted@h/db", "postgresql://u:planted@h", "postgresql://u:planted@h:x/db", "/tmp/planted"]
+)
+def test_an_address_of_no_database_is_refused_without_its_password(address: str) -> None:
+    with pytest.raises(BadConfiguration) as said:
+        Databases(address)
+    assert "postgresql://user@host" in str(said.value)
+    assert "u:planted" not in str(said.value)
+
+
+def test_a_database_that_cannot_be_reached_is_said_in_a_sentence() -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(NetworkFault, match=f"127.0.0.1:{port} cannot be reached") as said:
+        Databases(f"postgresql://repro:{PASSWORD}@127.0.0.1:{port}/repro").make()
+    assert PASSWORD not in str(said.value)
+    assert issubclass(NetworkFault, Fault)
+
+
+def test_what_the_supervisor_reads_is_closed_to_others(tmp_path: Path) -> None:
+    service = replace(service_at(tmp_path), host="0.0.0.0")
+    from infra.service.programs import USERS, USERS_SETTINGS, write_users_settings
+
+    (service.folder / USERS).write_text("an earlier password")
+    write_users_settings(service)
+    assert (service.folder / USERS).read_text() == "", "no earlier password stays valid"
+    for name in (USERS, USERS_SETTINGS):
+        assert stat.S_IMODE((service.folder / name).stat().st_mode) == 0o600
+
+
+def test_who_has_no_credentials_is_told_before_anything_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "service").mkdir()
+    addresses.write(tmp_path, Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2", closed=True), os.getpid())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(BadConfiguration, match="REPRO_AUTH"):
+        settle(tmp_path)
+    monkeypatch.setenv("REPRO_AUTH", f"reader:{PASSWORD}")
+    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, "before")  # what settle sets goes with the test
+        monkeypatch.delenv(name)
+    settle(tmp_path)
+    assert os.environ["PREFECT_API_AUTH_STRING"] == f"reader:{PASSWORD}"
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == PASSWORD
+
+
+def test_a_look_at_the_service_loads_no_heavy_library(tmp_path: Path) -> None:
+    service_at(tmp_path).write()
+    check = """
+import sys
+from flows.commands.status import status
+from infra.errors import Fault
+try:
+    status()
+except Fault as said:
+    print("nothing runs" in str(said), {"torch", "prefect", "mlflow", "psycopg2"} & {*sys.modules})
+"""
+    environment = os.environ | {"REPRO_ROOT": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", check], env=environment, capture_output=True, text=True, cwd=HOUSE)
+    assert done.stdout.strip() == "True set()", done.stderr

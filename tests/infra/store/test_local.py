@@ -1,0 +1,135 @@
+"""Sealing: whole or not there, and every altered byte is seen."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from sealing import DESCRIPTION, FILES, sealed
+
+from infra.store.local import MANIFEST, Store
+
+
+def test_sealed_is_whole_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    artifact = sealed(store)
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    assert store.damage(manifest) == ""
+    assert store.artifact(manifest) == artifact
+    assert [p.name for p in (tmp_path / "clean").iterdir()] == ["k1"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_altered_byte_is_seen_even_in_logs(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path)
+    path = sealed(store).path() / name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    assert name in store.damage(manifest)
+
+
+def test_a_lost_or_short_file_is_damage(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    folder = sealed(store).path()
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    (folder / "a.txt").write_bytes(b"alp")
+    assert "3 bytes, not 5" in store.damage(manifest)
+    (folder / "a.txt").unlink()
+    assert "a.txt cannot be read" in store.damage(manifest)
+
+
+def test_a_same_looking_file_is_found_out_by_hashing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path = sealed(store).path() / "a.txt"
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.write(b"alphA")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    assert store.damage(manifest) == "", "by its stamp it is the same"
+    shutil.rmtree(tmp_path / "stamps")
+    assert store.damage(manifest) == "a.txt was altered"
+
+
+def test_content_ignores_logs_and_nothing_else(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first = sealed(store, "k1")
+    other_log = sealed(store, "k2", FILES | {"metrics.jsonl": b"later"})
+    other_text = sealed(store, "k3", FILES | {"a.txt": b"beta"})
+    assert first.content == other_log.content != other_text.content
+
+
+def test_a_folder_without_a_readable_manifest_does_not_exist(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    folder = sealed(store).path()
+    whole = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(whole.replace('"pairs": 3', '"pairs": 4'))
+    assert store.manifest("clean", "k1") is None, "an altered fact"
+    (folder / MANIFEST).write_text(whole)
+    assert store.manifest("clean", "k1")
+    (folder / MANIFEST).write_text("{")
+    assert store.manifest("clean", "k1") is None
+    (folder / MANIFEST).write_text(json.dumps({"stage": "clean"}))
+    assert store.manifest("clean", "k1") is None
+
+
+def test_a_new_partial_removes_the_stale_one_of_its_key(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stale = store.partial("clean", "k1", {})
+    other = store.partial("clean", "k2", {})
+    fresh = store.partial("clean", "k1", {})
+    assert not stale.exists()
+    assert fresh.exists()
+    assert other.exists()
+
+
+def test_sealing_again_replaces(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    sealed(store)
+    again = sealed(store, files={"a.txt": b"new"})
+    assert (again.path() / "a.txt").read_bytes() == b"new"
+    assert [p.name for p in (tmp_path / "clean").iterdir()] == ["k1"]
+
+
+def test_an_interrupted_try_is_gone_on_from_only_over_the_same_inputs(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    begun = store.partial("train", "k1", {"shard/a": "c1"})
+    (begun / "checkpoint").write_text("x")
+    assert store.partial("train", "k1", {"shard/a": "c1"}) == begun
+    assert (begun / "checkpoint").exists()
+    assert not list(store.partial("train", "k1", {"shard/a": "c2"}).iterdir())
+    assert not begun.exists()
+
+
+def test_an_attempt_goes_on_only_from_its_own_try_and_is_named_in_what_it_made(tmp_path: Path) -> None:
+    store, inputs = Store(tmp_path), {"shard/a": "c1"}
+    begun = store.partial("train", "k1", inputs)
+
+    def left(attempt: str) -> bool:
+        """Whether another partial of ``attempt`` finds what was left, which is then there in any case."""
+        found = store.partial("train", "k1", inputs, attempt)
+        assert found == begun, "a job in a queue is known by its folder"
+        was_there = (found / "checkpoint").exists()
+        (found / "checkpoint").write_text("x")
+        return was_there
+
+    assert not left("")
+    assert [left("first"), left("first"), left("")] == [False, True, True]
+    assert left("first"), "whoever takes any leaves it to the attempt that began it"
+    assert [left("second"), left("first")] == [False, False]
+    store.seal(begun, {**DESCRIPTION, "stage": "train", "key": "k1"})
+    manifest = store.manifest("train", "k1")
+    assert manifest
+    assert manifest.made["attempt"] == "first"
+    assert not left(""), "a new try"
+    store.seal(begun, {**DESCRIPTION, "stage": "train", "key": "k1"})
+    manifest = store.manifest("train", "k1")
+    assert manifest
+    assert "attempt" not in manifest.made

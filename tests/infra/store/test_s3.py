@@ -1,0 +1,324 @@
+"""A store in a bucket keeps what a folder keeps: whole or not there, every altered byte seen; and one of many wins."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from s3_server import Server
+from sealing import DESCRIPTION, FILES, sealed
+
+from infra.errors import BadConfiguration, BadData, NetworkFault
+from infra.store.local import MANIFEST, Store
+from infra.store.s3 import Mirrored
+from infra.store.s3_client import Bucket
+
+
+def machine(s3: Server, folder: Path, limit_bytes: int = 10**9) -> Mirrored:
+    return Mirrored(folder, Bucket(f"s3://{s3.bucket}/house"), limit_bytes)
+
+
+@pytest.fixture
+def store(s3: Server, tmp_path: Path) -> Mirrored:
+    return machine(s3, tmp_path / "here")
+
+
+@pytest.fixture
+def other(s3: Server, tmp_path: Path) -> Mirrored:
+    """The same bucket from another machine."""
+    return machine(s3, tmp_path / "there")
+
+
+def objects(store: Mirrored) -> dict[str, str]:
+    """Names in the bucket, by the last part for files of an artifact."""
+    return {name.rpartition("/")[2]: name for name in store.bucket.list("")}
+
+
+def change(s3: Server, store: Mirrored, name: str, content: bytes) -> None:
+    s3.client.put_object(Bucket=s3.bucket, Key=f"house/{objects(store)[name]}", Body=content)
+
+
+def test_sealed_is_whole_and_another_machine_has_the_same(store: Mirrored, other: Mirrored) -> None:
+    artifact = sealed(store)
+    for present in (store, other):
+        manifest = present.manifest("clean", "k1")
+        assert manifest
+        assert present.damage(manifest) == ""
+        assert present.artifact(manifest) == (artifact if present is store else present.artifact(manifest))
+        assert [m.key for m in present.sealed()] == ["k1"]
+        folder = present.artifact(manifest).path()
+        assert {n: (folder / n).read_bytes() for n in FILES} == FILES
+        assert [p.name for p in (present.root / "clean").iterdir()] == ["k1"]
+        assert Store(present.root).manifest("clean", "k1") == manifest, "from now on an artifact of this disk"
+
+
+def test_a_plan_asks_for_one_listing_and_fetches_nothing(s3: Server, store: Mirrored, other: Mirrored) -> None:
+    sealed(store)
+    other.manifest("clean", "k1")
+    s3.misbehave()
+    manifest = other.manifest("clean", "k1")
+    assert manifest
+    assert other.damage(manifest) == ""
+    assert s3.misbehave() == 1
+    assert not (other.root / "clean").exists()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_altered_object_is_seen_even_in_logs(s3: Server, store: Mirrored, name: str) -> None:
+    sealed(store)
+    last = name.rpartition("/")[2]
+    content = bytearray(FILES[name])
+    content[-1] ^= 1
+    change(s3, store, last, bytes(content))
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    assert store.damage(manifest) == f"{name} was altered"
+    change(s3, store, last, FILES[name][:-1])
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    assert f"{len(FILES[name]) - 1} bytes, not {len(FILES[name])}" in store.damage(manifest)
+    store.bucket.delete([objects(store)[last]])
+    manifest = store.manifest("clean", "k1")
+    assert manifest
+    assert store.damage(manifest) == f"{name} is not in the store"
+
+
+def test_an_altered_manifest_is_none(s3: Server, store: Mirrored) -> None:
+    sealed(store)
+    whole = store.bucket.read(f"clean/k1/{MANIFEST}").decode()
+    for text in (whole.replace('"pairs": 3', '"pairs": 4'), "{", json.dumps({"stage": "clean"})):
+        change(s3, store, MANIFEST, text.encode())
+        assert store.manifest("clean", "k1") is None
+    change(s3, store, MANIFEST, whole.encode())
+    assert store.manifest("clean", "k1")
+
+
+def test_the_same_bytes_under_another_etag_are_no_damage(s3: Server, store: Mirrored) -> None:
+    sealed(store)
+    upload = s3.client.create_multipart_upload(Bucket=s3.bucket, Key=f"house/{objects(store)['a.txt']}")
+    words = {"Bucket": s3.bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+    part = s3.client.upload_part(**words, PartNumber=1, Body=FILES["a.txt"])
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    s3.client.complete_multipart_upload(**words, MultipartUpload=parts)
+    for requests in (2, 1):
+        s3.misbehave()
+        manifest = store.manifest("clean", "k1")
+        assert manifest
+        assert store.damage(manifest) == ""
+        assert s3.misbehave() >= requests
+
+
+def test_bytes_that_arrive_altered_are_named_and_the_artifact_is_no_more(
+    s3: Server, store: Mirrored, other: Mirrored
+) -> None:
+    sealed(store)
+    manifest = other.manifest("clean", "k1")
+    assert manifest
+    artifact = other.artifact(manifest)
+    change(s3, store, "a.txt", b"alphA")
+    with pytest.raises(BadData, match=r"clean/k1/\w+/a.txt is not what its sum says: .* set aside as s3://"):
+        artifact.path()
+    assert other.manifest("clean", "k1") is None
+    assert not list((other.root / "clean").iterdir()), "nothing of it stays"
+    assert store.put_back("clean", "k1"), "the machine that has it whole heals it"
+    manifest = other.manifest("clean", "k1")
+    assert manifest
+    assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"alpha"
+
+
+def test_a_copy_that_was_harmed_is_fetched_anew(store: Mirrored) -> None:
+    artifact = sealed(store)
+    said: list[str] = []
+    store.say = said.append
+    (artifact.path() / "a.txt").write_bytes(b"alp")
+    assert (artifact.path() / "a.txt").read_bytes() == b"alpha"
+    assert "a.txt has 3 bytes, not 5" in said[0]
+
+
+def test_sealing_again_replaces_for_all_and_leaves_nothing_over(store: Mirrored, other: Mirrored) -> None:
+    old = sealed(store)
+    manifest = other.manifest("clean", "k1")
+    assert manifest
+    assert other.artifact(manifest).path()
+    again = sealed(store, files={"a.txt": b"new"})
+    assert again.content != old.content
+    manifest = other.manifest("clean", "k1")
+    assert manifest
+    assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"new"
+    assert sorted(objects(store)) == ["a.txt", MANIFEST]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_that_made_one_key_end_with_one_artifact(store: Mirrored, other: Mirrored, same: bool) -> None:
+    mine, theirs = (each.partial("clean", "k1", {}) for each in (store, other))
+    (mine / "a.txt").write_bytes(b"mine")
+    (theirs / "a.txt").write_bytes(b"mine" if same else b"theirs")
+    won = store.seal(mine, DESCRIPTION)
+    said: list[str] = []
+    other.say = said.append
+    lost = other.seal(theirs, DESCRIPTION)
+    assert lost.content == won.content
+    assert (lost.path() / "a.txt").read_bytes() == b"mine"
+    assert "made elsewhere" in said[0]
+    assert sorted(store.bucket.list("clean/k1")) == sorted(won_names(store))
+
+
+def won_names(store: Mirrored) -> list[str]:
+    told = json.loads(store.bucket.read(f"clean/k1/{MANIFEST}"))
+    return [MANIFEST, *(f"{told['id']}/{name}" for name in told["manifest"]["files"])]
+
+
+RACER = """
+import sys
+from pathlib import Path
+from infra.store.s3_client import Bucket
+from infra.store.s3 import Mirrored
+from sealing import sealed
+store = Mirrored(Path(sys.argv[1]), Bucket(sys.argv[2]), 10**9)
+store.bucket.list("")
+print("ready", flush=True)
+sys.stdin.readline()
+artifact = sealed(store, files={"a.txt": sys.argv[1].encode(), "b.bin": bytes(10**6)})
+print((artifact.path() / "a.txt").read_text(), flush=True)
+"""
+
+
+def racer(store: Mirrored, folder: Path) -> "subprocess.Popen[str]":
+    support = Path(__file__).parents[2] / "support"
+    path = os.pathsep.join([str(support.parents[1]), str(support)])
+    return subprocess.Popen(
+        [sys.executable, "-c", RACER, str(folder), store.bucket.address],
+        env=os.environ | {"PYTHONPATH": path},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_processes_that_race_end_with_one_artifact(store: Mirrored, tmp_path: Path) -> None:
+    racers = [racer(store, tmp_path / f"machine{n}") for n in range(2)]
+    for each in racers:
+        assert each.stdout
+        assert each.stdout.readline() == "ready\n"
+    told = [each.communicate("go\n", timeout=120)[0].strip() for each in _begun(racers)]
+    assert told[0] == told[1]
+    assert sorted(store.bucket.list("clean/k1")) == sorted(won_names(store))
+
+
+def _begun(racers: list["subprocess.Popen[str]"]) -> list["subprocess.Popen[str]"]:
+    for each in racers:
+        assert each.stdin
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    return racers
+
+
+def test_what_was_killed_half_way_is_not_there(s3: Server, store: Mirrored, tmp_path: Path) -> None:
+    s3.misbehave(hold="b.bin")
+    killed = racer(store, tmp_path / "machine")
+    assert killed.stdin
+    killed.stdin.write("go\n")
+    killed.stdin.flush()
+    for _ in range(600):
+        if objects(store):
+            break
+        time.sleep(0.1)
+    killed.kill()
+    killed.communicate()
+    s3.misbehave()
+    assert list(objects(store)) == ["a.txt"], "one of two files had arrived"
+    assert store.manifest("clean", "k1") is None
+    assert not list(store.sealed())
+    assert (sealed(store).path() / "a.txt").read_bytes() == b"alpha"
+
+
+def test_what_never_arrived_is_sent_by_the_next_try(s3: Server, store: Mirrored, other: Mirrored) -> None:
+    s3.misbehave(status=403, code="AccessDenied", times=99, match="manifest.json")
+    with pytest.raises(BadConfiguration, match="refused"):
+        sealed(store)
+    s3.misbehave()
+    assert store.manifest("clean", "k1") is None
+    assert not other.put_back("clean", "k1")
+    assert store.put_back("clean", "k1")
+    assert not store.put_back("clean", "k1"), "it is there"
+    assert other.manifest("clean", "k1")
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (502, "BadGateway")])
+def test_a_busy_server_is_asked_again(s3: Server, store: Mirrored, other: Mirrored, status: int, code: str) -> None:
+    s3.misbehave(status=status, code=code, times=2)
+    sealed(store)
+    manifest = other.manifest("clean", "k1")
+    assert manifest
+    s3.misbehave(status=status, code=code, times=2, match="GET")
+    assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"alpha"
+
+
+def test_what_cannot_work_is_one_sentence_without_secrets(
+    s3: Server, store: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = Mirrored(tmp_path, Bucket("s3://nobodys-bucket/x"), 1)
+    with pytest.raises(BadConfiguration, match=f"no bucket 'nobodys-bucket' at {s3.address}"):
+        absent.manifest("clean", "k1")
+    s3.misbehave(status=403, code="AccessDenied", times=1)
+    with pytest.raises(BadConfiguration, match=rf"house/clean/k1 at {s3.address} is refused .*AccessDenied") as refused:
+        store.manifest("clean", "k1")
+    assert "hidden" not in f"{refused.value}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://someone:hidden@127.0.0.1:9")
+    away = machine(s3, tmp_path)
+    monkeypatch.setattr("infra.store.s3_client.TRIES", 1)
+    with pytest.raises(NetworkFault, match="at http://127.0.0.1:9 does not answer") as gone:
+        away.manifest("clean", "k1")
+    assert "hidden" not in f"{gone.value}"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.address + "/")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with pytest.raises(BadConfiguration, match="no credentials for s3://"):
+        machine(s3, tmp_path).manifest("clean", "k1")
+
+
+def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: Mirrored, tmp_path: Path) -> None:
+    for n in range(4):
+        sealed(store, f"k{n}", {"a.bin": bytes([n]) * 1000})
+    small = machine(s3, tmp_path / "small", limit_bytes=2500)
+
+    def fetch(key: str) -> Path:
+        manifest = small.manifest("clean", key)
+        assert manifest
+        return small.artifact(manifest).path()
+
+    def copies() -> set[str]:
+        return {path.name for path in (small.root / "clean").iterdir()}
+
+    fetch("k0")
+    fetch("k1")
+    fetch("k2")
+    assert copies() == {"k0", "k1", "k2"}, "more than allowed, but all are in use"
+    small.release()
+    assert copies() == {"k1", "k2"}
+    fetch("k1")
+    small.release()
+    fetch("k3")
+    assert copies() == {"k1", "k3"}, "the one used longest ago has gone"
+    only = small.local().partial("clean", "mine", {})
+    (only / "a.bin").write_bytes(bytes(3000))
+    small.local().seal(only, {**DESCRIPTION, "key": "mine"})
+    small.release()
+    assert copies() == {"mine"}, "what is nowhere else stays"
+
+
+def test_small_files_that_one_sent_reach_the_others(store: Mirrored, other: Mirrored) -> None:
+    for n in range(3):
+        path = store.root / "runs" / "demo" / f"{n}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{n}")
+        store.send(path)
+    other.receive("runs/demo", newest=1)
+    assert [p.name for p in (other.root / "runs" / "demo").iterdir()] == ["2.json"]
+    other.receive("runs/demo")
+    assert sorted(p.read_text() for p in (other.root / "runs" / "demo").iterdir()) == ["0", "1", "2"]

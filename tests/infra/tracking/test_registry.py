@@ -1,0 +1,320 @@
+"""Names that people type, lists of versions, aliases with their reasons, and whether a version still stands."""
+
+import base64
+import getpass
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.errors import BadConfiguration
+from infra.servers import credentials
+from infra.tracking import registry
+from infra.tracking.client import client
+from infra.tracking.registry import (
+    Version,
+    create_version,
+    history,
+    local_folder,
+    ordered,
+    resolve,
+    set_alias,
+    source_run,
+    stands,
+    versions,
+)
+from infra.tracking.tracker import Tracker
+
+SCORES = {"dev_set": "val", "dev_bleu": "34.5", "dev_signature": "tok:13a", "val.bleu": "34.5", "flickr.bleu": "33.25"}
+
+
+class Registered:
+    """Three versions of one model and one of another, the models themselves empty folders."""
+
+    def __init__(self, root: Path) -> None:
+        self.uri = f"sqlite:///{root}/mlflow.db"
+        tracker = Tracker(self.uri, root / "mlflow-artifacts")
+        tracker.start("models", "run", {}, {})
+        self.run_id = tracker.run_id
+        self.made = [self.make(tracker, name) for name in ("ende", "ende", "ende", "demo")]
+        set_alias(self.uri, self.made[2], "candidate", "newest")
+        set_alias(self.uri, self.made[1], "champion", "dev BLEU 34.50")
+
+    def make(self, tracker: Tracker, name: str) -> Version:
+        model = tracker.client.create_logged_model(tracker.experiment_id, name=name, source_run_id=self.run_id)
+        return create_version(self.uri, name, model.model_id, self.run_id, SCORES, "what it is")
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
+    return Registered(tmp_path_factory.mktemp("registry"))
+
+
+def test_the_list_says_scores_protocol_and_aliases(registered: Registered) -> None:
+    found = versions(registered.uri)
+    assert [(v.name, v.version, v.aliases) for v in found] == [
+        ("demo", 1, ()),
+        ("ende", 3, ("candidate",)),
+        ("ende", 2, ("champion",)),
+        ("ende", 1, ()),
+    ]
+    assert [v.version for v in versions(registered.uri, "ende")] == [3, 2, 1]
+    assert list(found[1].bleu.items()) == [("val", 34.5), ("flickr", 33.25)], "the dev set comes first"
+    words = found[2].line().split("  ")
+    assert [words[0], *words[2:]] == ["ende/2", "champion", "val (dev) 34.50", "flickr 33.25", "tok:13a"]
+    assert found[2].tags["promotion.champion"].endswith("dev BLEU 34.50")
+
+
+def test_a_file_is_read_to_the_same_list_without_mlflow(
+    registered: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [registry._sorted(registry._asked_for(registered.uri, name)) for name in ("", "ende")]
+    monkeypatch.setattr(registry, "client", lambda _: pytest.fail("MLflow was opened"))
+    assert [versions(registered.uri), versions(registered.uri, "ende")] == asked
+
+
+def test_the_list_costs_two_requests_however_long(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            return getattr(client(registered.uri), name)
+
+    monkeypatch.setattr(registry, "client", lambda _: Counting())
+    assert len(list(registry._asked_for(registered.uri, ""))) == 4
+    assert sorted(asked) == ["search_model_versions", "search_registered_models"]
+
+
+@pytest.mark.parametrize(
+    ("words", "version"), [("ende@champion", 2), ("ende@candidate", 3), ("ende/1", 1), ("ende", 2), ("demo", 1)]
+)
+def test_words_mean_versions(registered: Registered, words: str, version: int) -> None:
+    found = resolve(registered.uri, words)
+    assert (found.name, found.version) == (words.partition("@")[0].partition("/")[0], version)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("endee@champion", "did you mean ende"),
+        ("nothing like it", "there is: demo, ende"),
+        ("it's", "there is: demo, ende"),
+        ("ende@champoin", r"candidate \(version 3\), champion \(version 2\)"),
+        ("demo@champion", "it has: none"),
+        ("ende/4", "it has: 1, 2, 3"),
+        ("ende/", "it has: 1, 2, 3"),
+        ("", "there is: demo, ende"),
+    ],
+)
+def test_wrong_words_name_their_neighbours(registered: Registered, words: str, said: str) -> None:
+    with pytest.raises(BadConfiguration, match=said):
+        resolve(registered.uri, words)
+
+
+def test_a_moved_alias_stands_on_one_version(registered: Registered) -> None:
+    set_alias(registered.uri, registered.made[0], "try", "first")
+    set_alias(registered.uri, registered.made[2], "try", "second")
+    assert [v.version for v in versions(registered.uri, "ende") if "try" in v.aliases] == [3]
+    assert resolve(registered.uri, "ende/1").tags["promotion.try"].endswith("first"), "the old reason is kept"
+
+
+def test_every_move_of_an_alias_is_kept(registered: Registered) -> None:
+    first, last = registered.made[0], registered.made[2]
+    for version, why in ((first, "tried"), (last, "better\nby far"), (first, "the better one was wrong")):
+        set_alias(registered.uri, version, "moving", why)
+    moves = [move for move in history(versions(registered.uri, "ende")) if move.alias == "moving"]
+    told = {(move.version, move.why.partition(": ")[2]) for move in moves}
+    assert told == {(1, "tried"), (3, "better by far"), (1, "the better one was wrong")}
+    assert all(move.why.startswith(f"{getpass.getuser()}: ") for move in moves)
+    assert [move.when for move in moves] == sorted((move.when for move in moves), reverse=True)
+
+
+@pytest.mark.parametrize("alias", ["", "latest", "v3", "V3", "two words", "a/b"])
+def test_what_is_no_alias_is_refused(registered: Registered, alias: str) -> None:
+    with pytest.raises(BadConfiguration, match="alias is"):
+        set_alias(registered.uri, registered.made[0], alias, "why")
+
+
+def test_the_source_run_is_found_with_its_parameters(registered: Registered) -> None:
+    tracker = Tracker(registered.uri, Path(registered.uri.removeprefix("sqlite:///")).parent / "mlflow-artifacts")
+    tracker.start("models", "run", {}, {"training": {"updates": 7}})
+    run_id = tracker.start_stage("register", "", "k" * 20, {})
+    model = tracker.client.create_logged_model(tracker.experiment_id, name="source", source_run_id=run_id)
+    version = create_version(registered.uri, "source", model.model_id, run_id, SCORES, "")
+    told = source_run(registered.uri, resolve(registered.uri, "source/1"))
+    assert version.run_id == run_id
+    assert told["run"] == f"/#/experiments/{tracker.experiment_id}/runs/{run_id}"
+    assert told["parent"] == tracker.run_id
+    assert told["params.training.updates"] == "7"
+    assert client(registered.uri).get_logged_model(model.model_id).source_run_id == run_id
+    assert source_run(registered.uri, replace(version, run_id="none")) == {}
+    client(registered.uri).delete_registered_model("source")
+
+
+def scored(number: int, **bleu: float) -> Version:
+    tags = {"dev_set": "val", **{f"{name}.bleu": f"{value}" for name, value in bleu.items()}}
+    return Version("ende", number, datetime.fromtimestamp(number, UTC), (), tags, "", "")
+
+
+def test_versions_are_ordered_by_score_or_age() -> None:
+    listed = [scored(1, val=30.0, test=20.0), scored(2, val=31.0), scored(3, val=29.0, test=25.0)]
+    assert [v.version for v in ordered(listed, "newest")] == [3, 2, 1]
+    assert [v.version for v in ordered(listed, "dev")] == [2, 1, 3]
+    assert [v.version for v in ordered(listed, "test")] == [3, 1, 2]
+
+
+def test_a_thousand_versions_are_listed_about_as_fast_as_one(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    store = client(uri)
+    tags = {**SCORES, **{f"key.stage{number}": "k" * 20 for number in range(60)}}
+    for name in ("one", "many"):
+        store.create_registered_model(name)
+        store.create_model_version(name, "/somewhere", tags=tags)
+    with sqlite3.connect(tmp_path / "mlflow.db") as connection:  # MLflow itself would take minutes
+        for table in ("model_versions", "model_version_tags"):
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] != "version"]
+            others = ", ".join(f'"{column}"' for column in columns)
+            count = "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)"
+            copies = f"SELECT i, {others} FROM {table}, n WHERE name = 'many'"
+            connection.execute(f"INSERT INTO {table} (version, {others}) {count} {copies}")
+
+    def seconds(name: str) -> float:
+        """Of the processor: the machine may have other work."""
+        begun = time.process_time()
+        found = versions(uri, name)
+        lines = [version.line() for version in ordered(found, "test")]
+        assert len(lines) == (1 if name == "one" else 1000)
+        assert all(len(version.tags) == len(tags) for version in found)
+        return time.process_time() - begun
+
+    assert seconds("many") - seconds("one") < 1.0
+
+
+def test_stands_only_the_same_version_of_the_same_run(registered: Registered, tmp_path: Path) -> None:
+    assert stands(registered.uri, "ende", 2, registered.run_id)
+    assert not stands(registered.uri, "ende", 2, "another run")
+    assert not stands(registered.uri, "ende", 9, registered.run_id)
+    assert not stands(f"sqlite:///{tmp_path}/none.db", "ende", 2, registered.run_id)
+    (tmp_path / "broken.db").write_text("no database")
+    assert not stands(f"sqlite:///{tmp_path}/broken.db", "ende", 2, registered.run_id)
+
+
+def test_a_deleted_version_no_longer_stands(tmp_path_factory: pytest.TempPathFactory, registered: Registered) -> None:
+    client(registered.uri).delete_model_version("demo", "1")
+    assert not stands(registered.uri, "demo", 1, registered.run_id)
+    tracker = Tracker(registered.uri, tmp_path_factory.mktemp("again"))
+    tracker.start("models", "run", {}, {})
+    registered.make(tracker, "demo")
+
+
+def test_asking_whether_it_stands_needs_no_mlflow(registered: Registered) -> None:
+    code = f"""
+import sys
+from infra.tracking.registry import stands
+assert stands({registered.uri!r}, "ende", 2, {registered.run_id!r})
+sys.exit("mlflow" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_server_that_is_away_cannot_say_a_version_is_gone() -> None:
+    assert stands("http://127.0.0.1:9", "ende", 2, "run")
+
+
+class Protected(BaseHTTPRequestHandler):
+    """MLflow behind a password, with version 2 of "ende" alone."""
+
+    def do_GET(self) -> None:
+        known = self.headers["Authorization"] == "Basic " + base64.b64encode(b"anna:twelve letters").decode()
+        there = parse_qs(urlsplit(self.path).query) == {"name": ["ende"], "version": ["2"]}
+        self.send_response(401 if not known else 200 if there else 404)
+        self.end_headers()
+        if known:
+            missing = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no"}
+            found = {"model_version": {"name": "ende", "version": "2", "run_id": "run"}}
+            self.wfile.write(json.dumps(found if there else missing).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def protected() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Protected) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_protected_server_is_asked_with_credentials(protected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(variable, "")  # restored afterwards
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("REPRO_AUTH", "anna:twelve letters")
+    with monkeypatch.context() as without:
+        without.setattr(registry, "client", lambda _: pytest.fail("MLflow was opened"))
+        assert stands(protected, "ende", 2, "run")
+        assert not stands(protected, "ende", 2, "another run")
+        assert not stands(protected, "ende", 3, "run"), "it was deleted"
+
+
+def test_credentials_that_only_the_client_finds_count(protected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = credentials.mlflow_header
+    monkeypatch.setattr(credentials, "mlflow_header", dict)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "anna")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "twelve letters")
+    assert stands(protected, "ende", 2, "run")
+    assert not stands(protected, "ende", 3, "run"), "it was deleted"
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
+    assert stands(protected, "ende", 3, "run"), "who is refused cannot say that it is gone"
+    monkeypatch.setattr(credentials, "mlflow_header", header)
+    assert stands(protected, "ende", 3, "run")
+
+
+def test_no_store_no_versions(tmp_path: Path) -> None:
+    assert versions(f"sqlite:///{tmp_path}/mlflow.db") == []
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(BadConfiguration, match="none yet"):
+        resolve(f"sqlite:///{tmp_path}/mlflow.db", "ende@champion")
+
+
+def test_weights_that_were_removed_are_said_to_be(registered: Registered) -> None:
+    with pytest.raises(BadConfiguration, match="ende/2 has no weights"):
+        local_folder(registered.uri, resolve(registered.uri, "ende/2"))
+
+
+@given(st.lists(st.integers(), max_size=20), st.integers(1, 5))
+def test_pages_are_all_read(entries: list[int], size: int) -> None:
+    class Page(list[int]):
+        token = ""
+
+    def page(token: str | None) -> Page:
+        begin = int(token or 0)
+        part = Page(entries[begin : begin + size])
+        part.token = str(begin + size) if begin + size < len(entries) else ""
+        return part
+
+    assert registry._all(page) == entries
+
+
+@given(st.permutations(["other", "candidate", "champion"]))
+def test_champion_is_named_first(aliases: list[str]) -> None:
+    entity = SimpleNamespace(name="a", version="1", creation_timestamp=0, tags={}, run_id=None, source=None)
+    version = registry._version(entity, aliases)
+    assert version.aliases == ("champion", "candidate", "other")
+    assert version.created == datetime(1970, 1, 1, tzinfo=UTC)

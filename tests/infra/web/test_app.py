@@ -1,0 +1,359 @@
+"""Any translate function behind the API: answers whole and in order, refusals in a sentence, text that stays text."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from web_fake import Fake, Site, served, until
+
+import infra.web
+from infra.web.limits import Limits
+
+TEXT = "One dog. Two dogs.\n\nA cat."
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</textarea><svg/onload=alert(1)>",
+    "{{7*7}} ${7*7} %0d%0aset-cookie:a=b",
+    "\u2028\u202e\x00\x1b[31m</s><s>",
+]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with served([Fake(), Fake(name="fake/2", aliases=()), Fake(name="other/7", answer=lambda _: HOSTILE[0])]) as site:
+        yield site
+
+
+def ask(site: Site, path: str = "/api/translate", **values: Any) -> httpx.Response:
+    return httpx.post(f"{site.url}{path}", json=values, timeout=60)
+
+
+def error_of(answer: httpx.Response) -> str:
+    assert set(answer.json()) == {"error"}
+    return f"{answer.json()['error']}"
+
+
+def test_paragraphs_come_back_as_they_went_in(site: Site) -> None:
+    answer = ask(site, text=TEXT, nbest=2).json()
+    assert [[each["source"] for each in paragraph] for paragraph in answer["paragraphs"]] == [
+        ["One dog.", "Two dogs."],
+        [],
+        ["A cat."],
+    ]
+    assert answer["text"] == "ONE DOG. TWO DOGS.\n\nA CAT."
+    assert {len(each["hypotheses"]) for paragraph in answer["paragraphs"] for each in paragraph} == {2}
+    assert ask(site, text="").json()["text"] == ""
+
+
+def test_a_stream_says_what_comes_and_holds_what_the_whole_answer_holds(site: Site) -> None:
+    whole = ask(site, text=TEXT).json()
+    lines = [json.loads(line) for line in ask(site, "/api/translate/stream", text=TEXT).text.splitlines()]
+    assert lines[0]["paragraphs"] == [["One dog.", "Two dogs."], [], ["A cat."]]
+    assert lines[-1]["done"] is True
+    found = {(each["paragraph"], each["sentence"]): each["translated"] for each in lines[1:-1]}
+    assert found == {(p, s): each for p, row in enumerate(whole["paragraphs"]) for s, each in enumerate(row)}
+
+
+def test_sentences_come_before_the_text_is_done() -> None:
+    fake = Fake()
+    with served([fake]) as site:
+        body = {"text": "a. b. c. d."}
+        with httpx.stream("POST", f"{site.url}/api/translate/stream", json=body, timeout=60) as answer:
+            lines = answer.iter_lines()
+            assert "paragraphs" in json.loads(next(lines))
+            fake.gate.clear()
+            first = json.loads(next(lines)) if fake.batches else None
+            fake.gate.set()
+            rest = [json.loads(line) for line in lines]
+    assert [len(sentences) for sentences, _, _ in fake.batches] == [1, 2, 1]
+    assert (first or rest[0])["sentence"] == 0
+
+
+@pytest.mark.parametrize("name", ["", "fake", "fake/1", "fake@champion"])
+def test_a_version_has_its_name_and_aliases(site: Site, name: str) -> None:
+    assert ask(site, text="a", model=name).json()["model"] == "fake/1"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fake/3",
+        "fake@nobody",
+        "/etc/passwd",
+        "../fake/1",
+        "models:/fake/1",
+        "file:///etc/passwd",
+        "fake/1\x00",
+        "fake%2f1",
+    ],
+)
+def test_names_are_never_paths(site: Site, name: str) -> None:
+    for path, words in (("/api/translate", {"text": "a"}), ("/api/attention", {"source": "a"})):
+        answer = ask(site, path, model=name, **words)
+        assert answer.status_code == 404
+        assert error_of(answer) == "no such model is served, there is: fake/1, fake/2, other/7"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"text": "x" * 10_001}, r"the text has 10,001 characters, allowed are 10,000"),
+        ({"text": "a. " * 201}, r"the text has 201 sentences, allowed are 200"),
+        ({"text": "a.\n" + "b " * 31}, r"line 2 has a sentence of 31 pieces, allowed are 30"),
+        ({"text": "a", "beam": 17}, r"beam is 17, allowed is 1 to 16"),
+        ({"text": "a", "beam": 0}, r"beam is 0, allowed is 1 to 16"),
+        ({"text": "a", "beam": "wide"}, r"beam: Input should be a valid integer.*"),
+        ({"text": "a", "alpha": -1}, r"alpha is -1.0, allowed is 0 to 5.0"),
+        ({"text": "a", "nbest": 5}, r"nbest is 5, allowed is 1 to 4 \(the beam\)"),
+        ({"text": 7}, r"text: Input should be a valid string"),
+        ({"txt": "a"}, r"text: Field required; txt: Extra inputs are not permitted"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(site: Site, words: dict[str, Any], said: str) -> None:
+    for path in ("/api/translate", "/api/translate/stream"):
+        answer = ask(site, path, **words)
+        assert answer.status_code == 422
+        assert re.fullmatch(said, error_of(answer))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[" * 60_000, b"\xff\xfe", b'{"text": "a", "alpha": NaN}', b"null", b'"a"'],
+)
+def test_garbage_is_refused_and_harms_nobody(site: Site, body: bytes) -> None:
+    answer = httpx.post(f"{site.url}/api/translate", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert error_of(answer)
+    assert ask(site, text="a").json()["text"] == "A"
+
+
+def test_half_a_character_is_text_that_cannot_be_read(site: Site) -> None:
+    headers = {"content-type": "application/json"}
+    answer = httpx.post(f"{site.url}/api/translate", content=b'{"text": "a \\ud800 b"}', headers=headers)
+    assert answer.json()["text"] == "A \ufffd B"
+    looked = httpx.post(f"{site.url}/api/attention", content=b'{"source": "\\udfff"}', headers=headers)
+    assert looked.json()["columns"] == ["\ufffd", "</s>"]
+
+
+def test_a_body_is_bounded_by_what_it_says_and_by_what_it_is(site: Site) -> None:
+    most = Limits().body_bytes
+    answer = ask(site, text="x" * most)
+    assert (answer.status_code, error_of(answer)) == (
+        413,
+        f"the request's body is larger than the {most:,} bytes that are allowed",
+    )
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(64):
+            yield b"x" * 65_536
+
+    try:
+        chunked = httpx.post(f"{site.url}/api/translate", content=endless(), timeout=60).status_code
+    except httpx.HTTPError:
+        chunked = 413  # it was cut off while it still sent
+    assert chunked == 413
+    assert ask(site, text="a").json()["text"] == "A"
+
+
+def test_a_page_elsewhere_cannot_have_its_name_point_here(site: Site) -> None:
+    for host in ("evil.example", f"evil.example:{site.port}", "127.0.0.1.evil.example", "[", ""):
+        assert httpx.get(f"{site.url}/api/models", headers={"host": host}).status_code in (400, 421)
+    assert httpx.get(f"{site.url}/api/models", headers={"host": "localhost:1"}).status_code == 200
+
+
+def test_only_json_is_taken_so_that_a_form_elsewhere_cannot_ask(site: Site) -> None:
+    content = json.dumps({"text": "a"}).encode()
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        assert (
+            httpx.post(f"{site.url}/api/translate", content=content, headers={"content-type": kind}).status_code == 422
+        )
+
+
+def test_hostile_text_is_only_ever_json(site: Site) -> None:
+    for text in HOSTILE:
+        for path in ("/api/translate", "/api/translate/stream"):
+            answer = ask(site, path, text=text, model="other")
+            assert answer.status_code == 200
+            assert answer.headers["content-type"] in ("application/json", "application/x-ndjson")
+            assert "set-cookie" not in answer.headers
+        assert ask(site, text=text).json()["text"].split() == text.upper().split()
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/page.css", "/page.js", "/api/models", "/healthz", "/nowhere"])
+def test_every_answer_forbids_what_is_not_from_here(site: Site, path: str) -> None:
+    headers = httpx.get(f"{site.url}{path}").headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_takes_no_text_for_html() -> None:
+    files = [
+        file
+        for file in Path(infra.web.__file__).with_name("static").iterdir()
+        if file.suffix in (".html", ".css", ".js")
+    ]
+    assert len(files) >= 7
+    for file in files:
+        text = file.read_text()
+        outside = [found for found in re.findall(r"https?://[^\s'\"<]+", text) if "127.0.0.1" not in found]
+        assert not outside, file.name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text)
+        assert not re.search(r"<script(?![^>]*src=)|\son\w+=|style=", text)
+
+
+@pytest.mark.parametrize("path", ["/../pyproject.toml", "/%2e%2e/app.py", "/app.py", "//etc/passwd", "/static/page.js"])
+def test_no_other_file_can_be_had(site: Site, path: str) -> None:
+    answer = httpx.get(f"{site.url}{path}")
+    assert answer.status_code == 404
+    assert error_of(answer)
+
+
+def test_the_api_describes_itself_without_a_page_from_elsewhere(site: Site) -> None:
+    described = httpx.get(f"{site.url}/openapi.json").json()
+    assert set(described["paths"]) == {
+        "/healthz",
+        "/api/models",
+        "/api/translate",
+        "/api/translate/stream",
+        "/api/attention",
+        "/api/attention.png",
+    }
+    assert "docs.js" in httpx.get(f"{site.url}/docs").text
+    assert httpx.get(f"{site.url}/healthz").json() == {
+        "status": "ready",
+        "models": ["fake/1", "fake/2", "other/7"],
+        "waiting": 0,
+    }
+    cards = httpx.get(f"{site.url}/api/models").json()
+    assert cards[0] | {"limits": {}} == {
+        "name": "fake/1",
+        "aliases": ["champion"],
+        "source_language": "en",
+        "target_language": "de",
+        "beam": 4,
+        "alpha": 0.6,
+        "engine": "fake",
+        "limits": {},
+    }
+    assert cards[0]["limits"]["pieces"] == 30
+
+
+def test_attention_of_a_given_or_the_own_translation(site: Site) -> None:
+    own = ask(site, "/api/attention", source="a dog").json()
+    assert (own["rows"], own["columns"]) == (["4", "5", "</s>"], ["a", "dog", "</s>"])
+    given = ask(site, "/api/attention", source="a dog", target="ein Hund da", kind="cross").json()
+    assert given["rows"] == ["ein", "Hund", "da", "</s>"]
+    assert [len(given["weights"]), len(given["weights"][0])] == [2, 3]
+    for words, said in (
+        ({"source": ""}, "source is empty"),
+        ({"source": "a " * 31}, "source has 31 pieces, allowed are 30"),
+        ({"source": "a", "ids": [5] * 31}, "ids has 31 pieces"),
+        ({"source": "a", "ids": [1]}, "ids has one below 4"),
+        ({"source": "a", "kind": "../x"}, "kind: "),
+    ):
+        answer = ask(site, "/api/attention", **words)
+        assert answer.status_code == 422
+        assert error_of(answer).startswith(said)
+    picture = httpx.get(f"{site.url}/api/attention.png", params={"source": "a", "layer": 2, "head": 3, "dark": True})
+    assert picture.headers["content-type"] == "image/png"
+    assert picture.content == b"\x89PNGcross 2 3 True"
+    assert httpx.get(f"{site.url}/api/attention.png", params={"source": "a", "layer": 3}).status_code == 422
+
+
+def test_requests_at_once_are_translated_together_and_apart_where_searched_otherwise() -> None:
+    fake = Fake()
+    with served([fake]) as site, ThreadPoolExecutor(20) as clients:
+        fake.gate.clear()
+        first = clients.submit(ask, site, text="first.")
+        until(lambda: len(fake.batches) == 1)
+        beams = [2 + n % 2 for n in range(16)]
+        others = [clients.submit(ask, site, text=f"dog {n}.", beam=beams[n], nbest=1 + n % 2) for n in range(16)]
+        until(lambda: site.application.batcher.waiting == 16)
+        fake.gate.set()
+        answers = [other.result().json() for other in others]
+        assert first.result().json()["text"] == "FIRST."
+    assert [answer["text"] for answer in answers] == [f"DOG {n}." for n in range(16)]
+    assert [len(answer["paragraphs"][0][0]["hypotheses"]) for answer in answers] == [1 + n % 2 for n in range(16)]
+    assert sorted((search.beam, len(sentences)) for sentences, search, _ in fake.batches[1:]) == [(2, 8), (3, 8)]
+
+
+def test_a_sentence_that_fails_fails_its_own_request_alone() -> None:
+    fake = Fake()
+    with served([fake]) as site, ThreadPoolExecutor(3) as clients:
+        fake.gate.clear()
+        first = clients.submit(ask, site, text="first.")
+        until(lambda: len(fake.batches) == 1)
+        bad, good = clients.submit(ask, site, text="poison."), clients.submit(ask, site, text="good.")
+        until(lambda: site.application.batcher.waiting == 2)
+        fake.gate.set()
+        assert (first.result().status_code, bad.result().status_code) == (200, 500)
+        assert error_of(bad.result()) == "this could not be done; the server's log says why"
+        assert good.result().json()["text"] == "GOOD."
+        said = ask(site, "/api/translate/stream", text="a. poison. b.").text.splitlines()
+        assert "could not be translated" in json.loads(said[-1])["error"]
+
+
+def test_a_full_queue_says_when_to_come_again() -> None:
+    fake = Fake()
+    with served([fake], Limits(waiting=4, sentences=4)) as site, ThreadPoolExecutor(5) as clients:
+        fake.gate.clear()
+        first = clients.submit(ask, site, text="first.")
+        until(lambda: len(fake.batches) == 1)
+        second = clients.submit(ask, site, text="a. b. c.")
+        until(lambda: site.application.batcher.waiting == 3)
+        answer = ask(site, text="d. e.")
+        assert answer.status_code == 429
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        assert "try again in" in error_of(answer)
+        assert httpx.get(f"{site.url}/healthz").json()["waiting"] == 3
+        third = clients.submit(ask, site, text="d.")
+        fake.gate.set()
+        assert [each.result().status_code for each in (first, second, third)] == [200] * 3
+
+
+def test_a_request_that_takes_too_long_is_answered_and_forgotten() -> None:
+    fake = Fake()
+    with served([fake], Limits(request_seconds=0.5)) as site, ThreadPoolExecutor(2) as clients:
+        fake.gate.clear()
+        first = clients.submit(ask, site, text="first.")
+        until(lambda: len(fake.batches) == 1)
+        second = ask(site, text="second.")
+        assert (first.result().status_code, second.status_code) == (504, 504)
+        assert error_of(second) == "this took longer than the 0.5 s that are allowed"
+        said = ask(site, "/api/translate/stream", text="third.").text.splitlines()
+        assert json.loads(said[-1]) == {"error": "this took longer than the 0.5 s that are allowed"}
+        fake.gate.set()
+        assert ask(site, text="fourth.").json()["text"] == "FOURTH."
+    assert [sentences for sentences, _, _ in fake.batches] == [["first."], ["fourth."]]
+
+
+@pytest.mark.parametrize("path", ["/api/translate", "/api/translate/stream", "/api/attention"])
+def test_who_leaves_is_dropped_from_the_queue(path: str) -> None:
+    fake = Fake()
+    with served([fake]) as site, ThreadPoolExecutor(1) as clients:
+        fake.gate.clear()
+        first = clients.submit(ask, site, text="first.")
+        until(lambda: len(fake.batches) == 1)
+        leaves = threading.Event()
+
+        def leaving() -> None:
+            words = {"source": "gone."} if path == "/api/attention" else {"text": "gone. away."}
+            with httpx.Client() as client, client.stream("POST", f"{site.url}{path}", json=words, timeout=0.5):
+                leaves.wait(1)
+
+        with pytest.raises(httpx.TimeoutException) if "stream" not in path else memoryview(b""):
+            leaving()
+        until(lambda: site.application.batcher.waiting == 0)
+        fake.gate.set()
+        assert first.result().status_code == 200
+        assert ask(site, text="next.").json()["text"] == "NEXT."
+    assert [sentences for sentences, _, _ in fake.batches] == [["first."], ["next."]]

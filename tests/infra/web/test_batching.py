@@ -1,0 +1,80 @@
+"""Whatever comes: each request gets its own sentences, each once, and batches keep to their bounds."""
+
+import asyncio
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from web_fake import Fake
+
+from infra.web.batching import Batcher
+from infra.web.limits import Limits
+from infra.web.protocol import Search, Sentence
+
+REQUESTS = st.lists(
+    st.tuples(st.integers(0, 12), st.sampled_from([1, 2]), st.integers(1, 3), st.sampled_from([1, 4]), st.booleans()),
+    max_size=8,
+)
+
+
+async def answered(batcher: Batcher, fake: Fake, requests: Sequence[tuple[int, int, int, int, bool]]) -> None:
+    async def one(number: int, count: int, beam: int, n_best: int, share: int, leaves: bool) -> None:
+        sentences = [f"r{number} s{place}" for place in range(count)]
+        request = batcher.submit(fake, Search(beam, 0.6), n_best, sentences, share)
+        found: dict[int, Sentence] = {}
+        async for place, sentence in request.answers():
+            assert place not in found
+            found[place] = sentence
+            if leaves:
+                request.leave()
+                return
+        assert [found[place].source for place in range(count)] == sentences
+        assert {len(each.hypotheses) for each in found.values()} <= {n_best}
+
+    await asyncio.gather(*(one(number, *request) for number, request in enumerate(requests)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(requests=REQUESTS, most=st.integers(1, 6))
+def test_every_request_gets_its_own(requests: list[tuple[int, int, int, int, bool]], most: int) -> None:
+    fake = Fake()
+
+    async def work() -> None:
+        async with Batcher(Limits(batch=most, gather_seconds=0)) as batcher:
+            await asyncio.wait_for(answered(batcher, fake, requests), 60)
+            assert batcher.waiting == 0
+
+    asyncio.run(work())
+    assert all(1 <= len(sentences) <= most for sentences, _, _ in fake.batches)
+    for sentences, search, _ in fake.batches:
+        assert {requests[int(each.split()[0][1:])][1] for each in sentences} == {search.beam}
+
+
+def test_a_short_text_does_not_wait_for_a_long_one() -> None:
+    fake = Fake()
+
+    async def work() -> None:
+        async with Batcher(Limits(batch=4)) as batcher:
+            long = batcher.submit(fake, fake.search, 1, [f"long {n}" for n in range(40)])
+            short = batcher.submit(fake, fake.search, 1, ["short"])
+            for request in (short, long):
+                async for _ in request.answers():
+                    pass
+
+    asyncio.run(work())
+    assert fake.batches[0][0] == ["long 0", "short"]
+    assert len(fake.batches) >= 11
+
+
+def test_a_call_alone_has_its_turn_and_its_fault() -> None:
+    async def work() -> None:
+        async with Batcher(Limits()) as batcher:
+            assert await batcher.alone(lambda: 7) == 7
+            try:
+                await batcher.alone(lambda: 1 / 0)
+                raise AssertionError("it raised nothing")
+            except ZeroDivisionError:
+                pass
+            assert await batcher.alone(lambda: 8) == 8
+
+    asyncio.run(work())

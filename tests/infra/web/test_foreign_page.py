@@ -1,0 +1,241 @@
+"""Prefect's servers of this project against pages of other origins, in a real browser too, and locked work pools."""
+
+import asyncio
+import http.server
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import sync_playwright
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from flows.orchestration.deploy import have_pool
+from infra.processes.children import die_with_parent, end
+from infra.servers.temporary_prefect import temporary_server
+from infra.service.health import healthy
+from infra.service.pools import TEMPLATE
+from infra.service.programs import HOUSE, environment, environment_of, programs, words_of
+from infra.service.settings import Service, free_ports
+
+CHROMIUM = Path("/usr/bin/chromium")
+EVIL = "http://evil.example"
+QUICK = {"PREFECT_API_BLOCKS_REGISTER_ON_START": "false"}
+PAGE = """<!doctype html><iframe name=frame></iframe>
+<form method=post enctype=text/plain action="{target}" target=frame><input name='{name}' value='"}}'></form>"""
+ATTACK = """async target => {
+  const outcome = async asked => { try { return (await asked).type } catch (error) { return 'refused' } };
+  const body = '{}';
+  return [
+    await outcome(fetch(target, {method: 'POST', mode: 'no-cors', body})),
+    await outcome(fetch(target, {method: 'POST', headers: {'Content-Type': 'application/json'}, body})),
+    await outcome(fetch(new URL('/api/health', target))),
+    await new Promise(done => {
+      const socket = new WebSocket(new URL('/api/events/in', target).href.replace('http', 'ws'));
+      socket.onopen = () => done('open');
+      socket.onerror = () => done('refused');
+    }),
+  ];
+}"""
+
+OVERRIDES: dict[str, Any] = {
+    "command": "/evil",
+    "env": {"PATH": "/evil"},
+    "env.PATH": "/evil",
+    "working_dir": "/evil",
+    "stream_output": False,
+    "name": "evil",
+    "other": 1,
+}
+
+
+@dataclass
+class Server:
+    """Prefect's server of a service, with a deployment for its pool."""
+
+    url: str
+    home: Path
+    deployment: str = ""
+
+    def ask(self, path: str, body: object = None, method: str = "", **headers: str) -> tuple[int, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        named = {"Content-Type": "application/json"} | {key.replace("_", "-"): value for key, value in headers.items()}
+        asked = urllib.request.Request(f"{self.url}/api{path}", data, named, method=method or None)
+        try:
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                status, text = answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            status, text = error.code, error.read()
+        return status, json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
+
+    @property
+    def start(self) -> str:
+        return f"/deployments/{self.deployment}/create_flow_run"
+
+    def flow_runs(self) -> int:
+        return int(self.ask("/flow_runs/count", {})[1])
+
+    def copy(self, folder: Path) -> Path:
+        """Its database, as it is now."""
+        file = folder / "prefect.db"
+        with closing(sqlite3.connect(self.home / file.name)) as ours, closing(sqlite3.connect(file)) as other:
+            ours.backup(other)
+        return file
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """As ``repro up`` starts it, without the rest."""
+    place = tmp_path_factory.mktemp("root")
+    service = Service(place, "", "127.0.0.1", *free_ports(2), 1, 0).placed(lambda: place)
+    service.folder.mkdir()
+    (place / "prefect").mkdir()
+    service.write()
+    program = programs(service)[0]
+    outer = environment(service, os.environ)
+    with (place / "log").open("wb") as log:
+        process = subprocess.Popen(
+            words_of(service, program, outer),
+            env=environment_of(service, program, outer) | QUICK,
+            start_new_session=True,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent(),
+        )
+    try:
+        while not healthy(program.health):
+            time.sleep(0.1)
+            assert process.poll() is None, (place / "log").read_text()
+        made = Server(program.link, place / "prefect")
+        flow = made.ask("/flows/", {"name": "victim"})[1]["id"]
+        asked = {"name": "victim", "flow_id": flow, "work_pool_name": "cpu", "enforce_parameter_schema": False}
+        made.deployment = made.ask("/deployments/", asked)[1]["id"]
+        yield made
+    finally:
+        end(process)
+
+
+def test_only_programs_and_own_pages_begin_flow_runs(server: Server) -> None:
+    for kind in ("text/plain", "application/json", "application/x-www-form-urlencoded"):
+        for origin in (EVIL, "null"):
+            assert server.ask(server.start, {}, Content_Type=kind, Origin=origin)[0] == 403
+        assert server.ask(server.start, {}, Content_Type=kind, Host="evil.example:4200")[0] == 400
+    assert server.ask("/work_pools/cpu", {"base_job_template": {}}, "PATCH", Origin=EVIL)[0] == 403
+    assert server.flow_runs() == 0
+    assert server.ask(server.start, {})[0] == 201
+    assert server.ask(server.start, {}, Origin=server.url)[0] == 201
+    assert server.flow_runs() == 2
+
+
+def test_websockets_open_to_programs_alone(server: Server) -> None:
+    address = server.url.replace("http", "ws") + "/api/events/in"
+    with connect(address, proxy=None):
+        pass
+    with pytest.raises(InvalidStatus) as refused:
+        connect(address, origin=EVIL, proxy=None)  # type: ignore[arg-type]
+    assert refused.value.response.status_code == 403
+
+
+@pytest.mark.parametrize("name", OVERRIDES)
+def test_no_flow_run_overrides_how_a_worker_starts_it(server: Server, name: str) -> None:
+    assert server.ask("/work_pools/cpu")[1]["base_job_template"] == TEMPLATE
+    before, override = server.flow_runs(), {"job_variables": {name: OVERRIDES[name]}}
+    status, told = server.ask(server.start, override)
+    assert status == 422
+    assert f"'{name}' was unexpected" in told["detail"]
+    assert server.flow_runs() == before
+
+
+def test_pools_of_an_earlier_version_are_locked_by_up_and_by_deploy(server: Server, tmp_path: Path) -> None:
+    opened = {"base_job_template": ProcessWorker.get_default_base_job_template()}
+    assert server.ask("/work_pools/cpu", opened, "PATCH")[0] == 204
+    file = server.copy(tmp_path)
+    database = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{file}", "PREFECT_HOME": f"{tmp_path}"}
+    script = "import asyncio; from infra.service.pools import have_pools; asyncio.run(have_pools(['cpu', 'gpu']))"
+    subprocess.run([sys.executable, "-c", script], env=os.environ | database, check=True, cwd=HOUSE)
+    with closing(sqlite3.connect(file)) as other:
+        found = dict(other.execute("select name, base_job_template from work_pool"))
+    assert {name: json.loads(template) for name, template in found.items()} == {"cpu": TEMPLATE, "gpu": TEMPLATE}
+    said: list[str] = []
+    with SyncPrefectClient(f"{server.url}/api") as client:
+        for _ in range(2):
+            have_pool(client, "cpu", said.append)
+    assert server.ask("/work_pools/cpu")[1]["base_job_template"] == TEMPLATE
+    assert said == ["work pool cpu: flow runs can no longer override how its worker starts them"]
+
+
+def test_a_worker_heeds_no_job_variable_whoever_let_it_in() -> None:
+    """Prefect checks those of a deployment that is changed only when a flow run is asked for."""
+    configure = ProcessJobConfiguration.from_template_and_values
+    assert asyncio.run(configure(TEMPLATE, OVERRIDES, client=object())) == ProcessJobConfiguration()
+
+
+def test_the_temporary_server_of_a_run_answers_programs_alone(server: Server, tmp_path: Path) -> None:
+    server.copy(tmp_path)  # tables take a while to be made
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in {"PREFECT_HOME": f"{tmp_path}", **QUICK}.items():
+            patch.setenv(variable, value)
+        with temporary_server(tmp_path) as api:
+            other = Server(api.removesuffix("/api"), tmp_path)
+            assert other.ask("/health")[0] == other.ask("/flow_runs/count", {})[0] == 200
+            for headers, status in (({"Origin": EVIL}, 403), ({"Host": "evil.example"}, 400)):
+                assert other.ask("/flow_runs/count", {}, **headers)[0] == status
+                assert other.ask("/health", **headers)[0] == status
+
+
+@contextmanager
+def page_of_another_origin(text: str) -> Iterator[str]:
+    class Evil(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Evil) as evil:
+        threading.Thread(target=evil.serve_forever, daemon=True).start()
+        try:
+            yield f"http://localhost:{evil.server_port}"
+        finally:
+            evil.shutdown()
+
+
+def test_a_page_of_another_origin_begins_nothing_and_the_own_page_works(server: Server) -> None:
+    if not CHROMIUM.exists():
+        pytest.skip(f"NOT RUN: no browser at {CHROMIUM}; apt-get install chromium")
+    target, before = f"{server.url}/api{server.start}", server.flow_runs()
+    form = PAGE.format(target=target, name='{"name":"')
+    with page_of_another_origin(form) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(address)
+        # What no-cors gets cannot be told from a success: the flow runs are counted.
+        assert page.evaluate(ATTACK, target) == ["opaque", "refused", "refused", "refused"]
+        with page.expect_response(lambda answer: answer.url == target) as answer:
+            page.evaluate("document.forms[0].submit()")
+        assert answer.value.status == 403
+        assert server.flow_runs() == before
+        # By another name of the same server than the one that its settings hold.
+        own = server.url.replace("127.0.0.1", "localhost")
+        with page.expect_response(lambda answer: answer.url.startswith(f"{own}/api/")) as answer:
+            page.goto(f"{own}/deployments")
+        assert answer.value.ok
+        page.get_by_text("victim").first.wait_for()
+        browser.close()

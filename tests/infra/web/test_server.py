@@ -1,0 +1,163 @@
+"""A real server: slow and silent connections harm nobody, a signal lets what was begun be finished."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from web_fake import Fake, served, until
+
+from infra.errors import BadConfiguration
+from infra.web.limits import Limits
+from infra.web.server import address, bound
+
+HOUSE = Path(__file__).resolve().parents[3]
+PROGRAM = """
+import sys, time
+sys.path.insert(0, "tests")
+from web_fake import Fake
+from infra.web.app import application
+from infra.web.limits import Limits
+from infra.web.server import address, bound, end_at_once, serve
+seconds, bound_seconds = float(sys.argv[1]), int(sys.argv[2])
+class Slow(Fake):
+    def translate(self, *given):
+        print("begun", flush=True)
+        time.sleep(seconds)
+        return super().translate(*given)
+limits = Limits(batch=1, stop_seconds=bound_seconds)
+taken = bound("127.0.0.1", 0)
+guarded = application([Slow()], limits)
+serve(guarded, taken, limits, lambda: print(address("127.0.0.1", taken), flush=True))
+if guarded.batcher.worker.busy:
+    end_at_once()
+"""
+
+
+def started(seconds: float, stop_seconds: int) -> tuple["subprocess.Popen[str]", str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, f"{seconds}", f"{stop_seconds}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=HOUSE,
+        env=os.environ | {"PYTHONPATH": str(HOUSE)},
+    )
+    assert process.stdout
+    return process, process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_what_was_begun_be_finished(number: signal.Signals) -> None:
+    process, url = started(0.3, stop_seconds=60)
+    assert process.stdout
+    try:
+        with ThreadPoolExecutor(2) as clients:
+            paths = ("/api/translate", "/api/translate/stream")
+            body = {"text": "a. b. c."}
+            asked = [clients.submit(httpx.post, f"{url}{path}", json=body, timeout=60) for path in paths]
+            assert process.stdout.readline() == "begun\n"
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(number)
+            whole, stream = (each.result() for each in asked)
+        assert whole.json()["text"] == "A. B. C."
+        assert '"done": true' in stream.text
+        assert process.wait(60) == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(url)
+        assert "Traceback" not in process.communicate()[1]
+    finally:
+        process.kill()
+
+
+def test_a_search_without_an_end_cannot_keep_the_server() -> None:
+    process, url = started(600, stop_seconds=1)
+    assert process.stdout
+    try:
+        with ThreadPoolExecutor(1) as client:
+            asked = client.submit(httpx.post, f"{url}/api/translate", json={"text": "a."}, timeout=60)
+            assert process.stdout.readline() == "begun\n"
+            process.terminate()
+            assert process.wait(60) == 0
+            with pytest.raises(httpx.HTTPError):
+                asked.result().raise_for_status()
+    finally:
+        process.kill()
+
+
+def test_slow_heads_and_bodies_are_ended_and_nobody_waits_for_them() -> None:
+    limits = Limits(header_seconds=0.4, body_seconds=0.4)
+    with served([Fake()], limits) as site:
+        silent, head, body = (socket.create_connection(("127.0.0.1", site.port), timeout=60) for _ in range(3))
+        head.sendall(b"POST /api/translate HTTP/1.1\r\nhost: localhost\r\nx-slow: ")
+        body.sendall(b"POST /api/translate HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{")
+        assert httpx.post(f"{site.url}/api/translate", json={"text": "a"}, timeout=60).json()["text"] == "A"
+        head.sendall(b"x")
+        for slow in (silent, head):
+            assert ended(slow) == b""
+        assert b" 408 " in ended(body)
+        again = socket.create_connection(("127.0.0.1", site.port), timeout=60)
+        again.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert again.recv(9_000).startswith(b"HTTP/1.1 200")
+        again.sendall(b"GET /healthz HTT")
+        assert ended(again).count(b"HTTP/1.1") == 0
+
+
+def ended(connection: socket.socket) -> bytes:
+    """What still comes until the server ends the connection."""
+    found = b""
+    try:
+        while data := connection.recv(65_536):
+            found += data
+    except ConnectionError:
+        pass
+    return found
+
+
+def test_many_silent_connections_give_way_to_one_that_speaks() -> None:
+    with served([Fake()], Limits(connections=8, header_seconds=600)) as site:
+        silent = [socket.create_connection(("127.0.0.1", site.port), timeout=60) for _ in range(40)]
+        assert httpx.post(f"{site.url}/api/translate", json={"text": "a"}, timeout=60).json()["text"] == "A"
+        assert ended(silent[0]) == b""
+        for connection in silent:
+            connection.close()
+
+
+def test_an_answer_that_nobody_reads_is_not_kept_for_ever() -> None:
+    fake = Fake(answer=lambda _: "x" * 40_000_000)
+    with served([fake], Limits(unread_seconds=1)) as site:
+        deaf = socket.socket()
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", site.port))
+        content = b'{"text": "a"}'
+        head = b"POST /api/translate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        deaf.sendall(head + b"content-length: %d\r\n\r\n" % len(content) + content)
+        until(lambda: bool(fake.batches))
+        fake.answer = str.upper
+        with httpx.Client() as client:
+            assert client.post(f"{site.url}/api/translate", json={"text": "a"}, timeout=60).json()["text"] == "A"
+        until(lambda: not site.server.server_state.tasks)
+        deaf.close()
+
+
+def test_an_address_that_is_taken_is_said_in_a_sentence() -> None:
+    with bound("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert address("127.0.0.1", taken) == f"http://127.0.0.1:{port}"
+        with pytest.raises(BadConfiguration, match=rf"cannot serve at 127\.0\.0\.1, port {port}: "):
+            bound("127.0.0.1", port)
+    with pytest.raises(BadConfiguration, match="cannot serve at no such host"):
+        bound("no such host", 0)
+
+
+def test_limits_that_cannot_be_are_named() -> None:
+    with pytest.raises(ValueError, match=r"limits\.batch is 0, allowed is 1 or above"):
+        Limits(batch=0)
+    with pytest.raises(ValueError, match=r"limits\.waiting is 10, allowed is limits\.sentences, 200, or above"):
+        Limits(waiting=10)

@@ -1,0 +1,55 @@
+"""Table 3's rows are what their names and the paper's groups say."""
+
+import re
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from model.config import check_together, fits_the_kernel
+from model.config.presets import BASE, BASE_TRAINING, TABLE_3
+
+ROWS = [row for row in TABLE_3 if row not in ("base", "big")]
+MAY_DIFFER = {
+    "A": {"heads", "d_k", "d_v"},
+    "B": {"d_k"},
+    "C": {"layers", "d_model", "d_ff", "d_k", "d_v"},
+    "D": {"p_drop", "label_smoothing"},
+    "E": {"positions"},
+}
+
+
+def differences(row: str) -> dict[str, Any]:
+    model, training = TABLE_3[row]
+    base = asdict(BASE) | asdict(BASE_TRAINING)
+    mine = asdict(model) | asdict(training) | {"batching": BASE_TRAINING.batching}
+    return {name: value for name, value in mine.items() if value != base[name]}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_differs_from_base_by_what_its_name_says(row: str) -> None:
+    different = differences(row)
+    assert different
+    assert different.keys() <= MAY_DIFFER[row[0]]
+    number = re.search(r"\d+$", row)
+    if number:
+        value = int(number[0]) / (10 if row.startswith("D") else 1)
+        assert value in different.values()
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_the_heads_share_d_model_but_for_the_keys_of_b(row: str) -> None:
+    model, _ = TABLE_3[row]
+    assert model.heads * model.d_v == model.d_model
+    assert (model.heads * model.d_k == model.d_model) is not row.startswith("B")
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_a_row_is_packed_where_the_gpu_can(row: str) -> None:
+    model, training = TABLE_3[row]
+    check_together(model, training)
+    assert (training.batching == "packed") is fits_the_kernel(model)
+
+
+def test_no_row_is_another() -> None:
+    assert len(set(TABLE_3.values())) == len(TABLE_3)

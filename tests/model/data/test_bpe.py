@@ -1,0 +1,97 @@
+"""Pieces: any text survives, markup is text, the folder says whether the vocabulary is joint."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.config.special_pieces import BOS, EOS, PAD, SPECIALS, UNK
+from model.data.bpe import Pieces, readable
+from model.errors import BadData
+from tasks.stages.learn_bpe import Vocabulary, learn
+
+SOURCE = ["A dog runs over the green meadow.", "Two dogs run; the men don't.", "It's 2014 again, isn't it?"] * 3
+TARGET = ["Ein Hund läuft über die grüne Wiese.", "Zwei Hunde laufen, die Männer nicht.", "Es ist wieder 2014."] * 3
+TEXT = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(" .<>/s\t\n\u00a0\u0085\u2028")))
+
+
+def folder_with(folder: Path, *, joint: bool) -> Path:
+    vocabulary = Vocabulary(size=290, joint=joint, min_frequency=1)
+    if joint:
+        learn([pa.array(SOURCE), pa.array(TARGET)], vocabulary).save(str(folder / "tokenizer.json"))
+    else:
+        learn([pa.array(SOURCE)], vocabulary).save(str(folder / "tokenizer.json"))
+        learn([pa.array(TARGET)], vocabulary).save(str(folder / "tokenizer.target.json"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def joint(tmp_path_factory: pytest.TempPathFactory) -> Pieces:
+    return Pieces.load(folder_with(tmp_path_factory.mktemp("joint"), joint=True))
+
+
+@pytest.fixture(scope="module")
+def separate(tmp_path_factory: pytest.TempPathFactory) -> Pieces:
+    return Pieces.load(folder_with(tmp_path_factory.mktemp("separate"), joint=False))
+
+
+@settings(deadline=None)
+@given(line=TEXT)
+def test_any_text_survives(joint: Pieces, separate: Pieces, line: str) -> None:
+    for pieces in (joint, separate):
+        (ids,) = pieces.encode_target([line])
+        assert pieces.decode_target(ids) == line
+        assert pieces.decode_target([BOS, *ids, EOS, PAD]) == line
+
+
+@settings(deadline=None)
+@given(line=st.lists(st.sampled_from([*SPECIALS, " ", "a", "<", "s>", "\n"])).map("".join))
+def test_markup_in_the_text_never_becomes_a_special(joint: Pieces, line: str) -> None:
+    (ids,) = joint.encode_source([line])
+    assert not {PAD, BOS, EOS, UNK} & set(ids)
+    assert joint.decode_target(ids) == line
+
+
+def test_a_word_has_the_same_pieces_wherever_it_stands(joint: Pieces) -> None:
+    alone, after, twice = joint.encode_source(["Hund", "dog Hund", "Hund Hund"])
+    assert twice == alone + alone
+    assert after[-len(alone) :] == alone
+
+
+def test_sides_and_sizes(joint: Pieces, separate: Pieces) -> None:
+    assert joint.joint
+    assert joint.source is joint.target
+    assert (joint.source_size, joint.target_size) == (290, 290)
+    assert not separate.joint
+    assert separate.encode_source(["Hund dog"]) != separate.encode_target(["Hund dog"])
+
+
+@settings(deadline=None)
+@given(line=st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"])))
+def test_pieces_read_as_text(joint: Pieces, line: str) -> None:
+    (ids,) = joint.encode_source([line])
+    shown = joint.source_pieces(ids)
+    assert len(shown) == len(ids)
+    if line.isascii() and line:
+        assert "".join(shown) == "▁" + line
+    assert all(piece.isprintable() for piece in shown)
+
+
+def test_readable_pieces() -> None:
+    assert [readable(p) for p in ("ĠMÃ¤nner", "Ã", "Ċ", "</s>", ",")] == ["▁Männer", "\\xc3", "\\n", "</s>", ","]
+
+
+def test_a_broken_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=r"has no tokenizer\.json"):
+        Pieces.load(tmp_path)
+    folder_with(tmp_path, joint=False)
+    target = tmp_path / "tokenizer.target.json"
+    whole = target.read_bytes()
+    target.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadData, match=r"tokenizer\.target\.json is not a readable tokenizer"):
+        Pieces.load(tmp_path)
+    target.write_bytes(whole.replace(b"</s>", b"<end>"))
+    with pytest.raises(BadData, match=r"allowed is \(0, 1, 2, 3\)"):
+        Pieces.load(tmp_path)

@@ -1,0 +1,213 @@
+"""Pairs end to end: the same numbers as padded rows, one constant size, and no pair that sees another."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_training import SIZE, pairs, write_shards
+from torch import Tensor
+from torch.nn.attention import varlen
+
+from model.config import Model
+from model.config.special_pieces import BOS, EOS, PAD
+from model.data.batches import Batch, Plan, load, load_packed
+from model.data.packing import Room, padding_of
+from model.data.shards import Shards
+from model.network import attention
+from model.network.attention import Bounds, Spans
+from model.network.transformer import Transformer
+from model.training.loss import Objective
+from tests.model.network.test_transformer import SHAPES
+
+ROOM = Room(source=64, target=64, sentences=64, longest_source=10, longest_target=10)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    return Shards(write_shards(tmp_path_factory.mktemp("packing") / "shards", pairs(40)))
+
+
+def made(config: Model) -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(replace(config, p_drop=0.0), SIZE, SIZE).eval()
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=st.lists(st.integers(0, 39), max_size=12, unique=True))
+def test_a_packed_batch_holds_what_the_shards_hold(shards: Shards, rows: list[int]) -> None:
+    batch = load_packed(shards, np.array(rows, np.int64), ROOM)
+    assert batch.packing
+    assert batch.source.numel() % 64 == batch.target.numel() % 64 == 0
+    assert len(batch.packing.source.starts) == len(batch.packing.target.starts) == 65
+    starts_S, starts_T = (b.starts.tolist() for b in (batch.packing.source, batch.packing.target))
+    for i, row in enumerate(rows):
+        source, target = (shards.pieces(side, row).tolist() for side in ("source", "target"))
+        here_S, here_T = slice(starts_S[i], starts_S[i + 1]), slice(starts_T[i], starts_T[i + 1])
+        assert batch.source[here_S].tolist() == [*source, EOS]
+        assert batch.target[here_T].tolist() == [BOS, *target]
+        assert batch.labels[here_T].tolist() == [*target, EOS]
+        assert batch.packing.source_positions_S[here_S].tolist() == list(range(len(source) + 1))
+        assert batch.packing.target_positions_T[here_T].tolist() == list(range(len(target) + 1))
+    real = starts_S[len(rows)] + starts_T[len(rows)]
+    assert batch.padding == batch.cells - real
+    assert batch.pieces == starts_T[len(rows)] == int((batch.labels != PAD).sum())
+    assert not batch.source[starts_S[len(rows)] :].any()
+    assert not batch.target[starts_T[len(rows)] :].any()
+    assert starts_S[-1] == batch.source.numel()
+    assert starts_T[-1] == batch.target.numel()
+    for bounds in (batch.packing.source, batch.packing.target):
+        lengths = bounds.starts.diff()
+        assert lengths.min() >= 0
+        assert lengths.max() <= bounds.longest == 10
+    assert torch.equal(batch.packing.source.starts.diff() > 0, batch.packing.target.starts.diff() > 0)
+
+
+@pytest.mark.parametrize("config", SHAPES)
+@pytest.mark.parametrize("attention_entropy", [0.0, 0.5])
+def test_packed_is_padded_in_loss_and_gradients(shards: Shards, config: Model, attention_entropy: float) -> None:
+    rows = np.array([3, 17, 5, 30, 11])
+
+    def computed(batch: Batch) -> list[Tensor]:
+        objective = Objective(made(config).train(), 0.1, attention_entropy)
+        loss, nll = objective(batch)
+        loss.backward()
+        slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in objective.parameters()]
+        return [loss.detach(), nll, *slopes]
+
+    for mine, theirs in zip(computed(load_packed(shards, rows, ROOM)), computed(load(shards, rows)), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=1e-4)
+
+
+def test_the_entropy_of_attention_is_the_plain_formula(shards: Shards) -> None:
+    batch = load(shards, np.array([3, 17, 5]))
+    model = made(SHAPES[0])
+    weights_LBHTS = model.cross_attention(batch.source, batch.target).double()
+    entropy_LBHT = -(weights_LBHTS * weights_LBHTS.clamp_min(1e-300).log()).sum(-1)
+    expected = entropy_LBHT.mean((0, 2)).flatten()[batch.places].sum()
+    plain, watched = (Objective(model, 0.1, weight).train() for weight in (0.0, 2.0))
+    difference = watched(batch)[0] - plain(batch)[0]
+    assert difference.item() == pytest.approx(2 * expected.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("config", SHAPES)
+def test_no_pair_sees_another_nor_its_own_future(shards: Shards, config: Model) -> None:
+    batch = load_packed(shards, np.array([3, 17, 5]), ROOM)
+    model = made(config)
+    embedded: list[Tensor] = []
+    for positions in (model.source_positions, model.target_positions):
+        positions.register_forward_hook(lambda _, __, out: embedded.append(out) or out.retain_grad())
+    hidden_TD = model(batch.source, batch.target, batch.packing)
+    assert batch.packing
+    starts_S, starts_T = (b.starts.tolist() for b in (batch.packing.source, batch.packing.target))
+    for pair in range(3):
+        at = starts_T[pair] + 1
+        slopes = torch.autograd.grad(hidden_TD[at].pow(2).sum(), embedded, retain_graph=True)
+        seen_S, seen_T = ((slope.abs().sum(-1) > 0).nonzero().flatten().tolist() for slope in slopes)
+        assert seen_S == list(range(starts_S[pair], starts_S[pair + 1]))
+        assert seen_T == [at - 1, at]
+
+
+def size(batch: Batch) -> tuple[object, ...]:
+    """All that a compiler sees of a batch."""
+    assert batch.packing
+    sides = (batch.packing.source, batch.packing.target)
+    return (batch.source.shape, batch.target.shape, *((side.starts.shape, side.longest) for side in sides))
+
+
+@given(
+    used=st.tuples(st.integers(0, 500), st.integers(0, 500)),
+    longest=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+)
+def test_sentences_of_padding_are_never_overlong_and_never_without_a_side(
+    used: tuple[int, int], longest: tuple[int, int]
+) -> None:
+    rest, fillers = padding_of(used, Room(320, 320, 64, *longest))
+    assert all(fillers <= more <= fillers * most for more, most in zip(rest, longest, strict=True))
+
+
+def test_batches_of_a_plan_are_of_one_size_and_almost_without_padding(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    target = np.maximum(1, random.lognormal(3.1, 0.6, 8_000)).astype(int)
+    source = np.maximum(1, 0.9 * target + random.normal(0, 3, 8_000)).astype(int)
+    rows = [([5] * a, [6] * b) for a, b in zip(source, target, strict=True)]
+    plan = Plan(Shards(write_shards(tmp_path / "shards", rows)), 4_096, 1, "packed")
+    epoch = plan.epoch(0)
+    assert sorted(row for batch in epoch for row in batch) == list(range(8_000))
+    batches = [plan.load(batch, 1, 0) for batch in epoch]
+    assert len({size(b) for b in batches}) == 1
+    assert sum(b.padding for b in batches[:-1]) / sum(b.cells for b in batches[:-1]) < 0.03
+    assert all(b.pieces <= 4_096 for b in batches)
+    lengths = [plan.target[batch].mean() for batch in epoch]
+    assert np.std(lengths) < 3, "pairs of like length lie together"
+    for ranks, most in ((2, 0), (3, 500)):
+        for batch in epoch[:3]:
+            updates = [plan.read(batch, None, rank, ranks, most) for rank in range(ranks)]  # type: ignore[arg-type]
+            assert sum(part.pieces for update in updates for part in update.parts) == updates[0].pieces
+            assert len({size(part) for update in updates for part in update.parts}) == 1
+
+
+def one_by_one(
+    q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, max_q: int, max_k: int, causal: bool
+) -> Tensor:
+    """Attention sentence by sentence, as the GPU's kernel is documented."""
+    out = torch.empty_like(q)
+    for a, b, c, d in zip(starts_q, starts_q[1:], starts_k, starts_k[1:], strict=False):
+        assert b - a <= max_q
+        assert d - c <= max_k
+        q_HTK, k_HSK, v_HSV = q[a:b].transpose(0, 1), k[c:d].transpose(0, 1), v[c:d].transpose(0, 1)
+        scores = q_HTK @ k_HSK.transpose(1, 2) / q.shape[-1] ** 0.5
+        hidden = torch.ones_like(scores, dtype=torch.bool).tril().logical_not() & causal
+        out[a:b] = (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v_HSV).transpose(0, 1)
+    return out
+
+
+def test_the_gpu_s_kernel_is_asked_for_what_is_computed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel stands in as a loop over sentences."""
+
+    def varlen_attn(q, k, v, sq, sk, mq, mk, *, window_size=(-1, -1)):  # type: ignore[no-untyped-def]
+        return one_by_one(q, k, v, sq, sk, mq, mk, {(-1, -1): False, (-1, 0): True}[window_size])
+
+    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
+    torch.manual_seed(0)
+    queries, keys = (
+        Bounds(torch.tensor([0, 3, 4, 9, 9], dtype=torch.int32), 6),
+        Bounds(torch.tensor([0, 1, 6, 8, 8]), 5),
+    )
+    q, k, v = torch.randn(9, 2, 4), torch.randn(8, 2, 4), torch.randn(8, 2, 4)
+    for spans, tensors in ((Spans(queries, queries, causal=True), (q, q, q)), (Spans(queries, keys), (q, k, v))):
+        torch.testing.assert_close(attention._varlen(spans, *tensors).flatten(1), spans.attend(*tensors, 0.0))
+
+
+def test_the_gpu_s_path_is_one_graph_for_the_compiler_and_for_every_batch_the_same(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @torch.library.custom_op("test_packing::varlen", mutates_args=())
+    def kernel(q: Tensor, k: Tensor, v: Tensor, sq: Tensor, sk: Tensor, mq: int, mk: int, causal: bool) -> Tensor:
+        return one_by_one(q, k, v, sq, sk, mq, mk, causal)
+
+    kernel.register_fake(lambda q, *_: torch.empty_like(q))
+
+    def varlen_attn(q, k, v, sq, sk, mq, mk, *, window_size=(-1, -1)):  # type: ignore[no-untyped-def]
+        return kernel(q, k, v, sq, sk, mq, mk, window_size == (-1, 0))
+
+    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
+    config = Model(layers=1, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8, p_drop=0.0)
+    batches = [load_packed(shards, np.array(rows), ROOM) for rows in ([3, 17, 5], [1, 2, 30, 31])]
+    plain = [made(config)(b.source, b.target, b.packing) for b in batches]
+    # On a machine without a GPU the kernel's branch is taken by force.
+    monkeypatch.setattr(Spans, "attend", lambda spans, q, k, v, _: attention._varlen(spans, q, k, v).flatten(1))
+    model, compiled = made(config), []
+
+    def count(graph: torch.fx.GraphModule, _: object) -> object:
+        compiled.append(graph)
+        return graph.forward
+
+    for layer in (*model.encoder, *model.decoder):
+        layer.compile(backend=count, fullgraph=True)
+    for batch, expected in zip(batches, plain, strict=True):
+        torch.testing.assert_close(model(batch.source, batch.target, batch.packing), expected, atol=1e-5, rtol=1e-4)
+    assert len(compiled) == 2, "a second batch was compiled anew"

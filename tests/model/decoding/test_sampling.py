@@ -1,0 +1,84 @@
+"""Drawing follows the model's probabilities, within what is asked for, whatever the batch."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.config import Decoding, Sampling
+from model.config.special_pieces import BOS, EOS, PAD
+from model.decoding.beam_search import Hypothesis, Wish
+from model.decoding.sampling import draw, sample
+from tests.model.decoding.test_beam_search import CPU, SYMBOLS, WISHES, Table, recomputed, search
+
+
+def drawn(numbers: list[int], wishes: list[Wish], sampling: Sampling) -> list[Hypothesis]:
+    return sample(Table(numbers, 8, eos_bonus=1.0), wishes, sampling, SYMBOLS, CPU, numbers)
+
+
+def test_pieces_come_as_often_as_they_are_likely() -> None:
+    log_p = torch.tensor([0.5, 0.3, 0.15, 0.05]).double().log()
+    count = 20_000
+    chances = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    for sampling, expected in (
+        (Sampling(), [0.5, 0.3, 0.15, 0.05]),
+        (Sampling(top_k=2), [0.625, 0.375, 0, 0]),
+        (Sampling(top_p=0.75), [0.625, 0.375, 0, 0]),
+        (Sampling(top_p=0.81), [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
+        (Sampling(temperature=0.5), [p * p / 0.365 for p in (0.5, 0.3, 0.15, 0.05)]),
+    ):
+        pieces = draw(log_p.expand(count, -1), chances, sampling)
+        shares = pieces.bincount(minlength=4) / count
+        assert shares.tolist() == pytest.approx(expected, abs=1e-3)
+
+
+def test_random_numbers_are_spread_evenly_over_sentences() -> None:
+    numbers = list(range(3_000))
+    table = Table([5], 8)
+    first = Counter(
+        h.pieces[:1] or (EOS,) for n in numbers for h in sample(Table([5], 8), [Wish(1)], Sampling(), SYMBOLS, CPU, [n])
+    )
+    allowed = [p for p in range(8) if p not in (PAD, BOS)]
+    weights = [math.exp(table.log_p(5, (BOS,))[p]) for p in allowed]
+    for piece, weight in zip(allowed, weights, strict=True):
+        share = weight / sum(weights)
+        deviation = math.sqrt(share * (1 - share) / len(numbers))
+        assert abs(first[(piece,)] / len(numbers) - share) < 5 * deviation
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.sampled_from([Sampling(top_k=1), Sampling(temperature=1e-6)]))
+@settings(max_examples=40, deadline=None)
+def test_without_freedom_it_is_greedy_search(sentence: int, most: int, sampling: Sampling) -> None:
+    [found] = drawn([sentence], [Wish(most)], sampling)
+    [greedy] = search(Table([sentence], 8, eos_bonus=1.0), [most], Decoding(beam=1))
+    assert (found.pieces, found.finished) == (greedy.pieces, greedy.finished)
+
+
+@given(
+    wishes=WISHES,
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=60, deadline=None)
+def test_wishes_are_kept_and_companions_do_not_matter(wishes: list[Wish], seed: int) -> None:
+    sampling, numbers = Sampling(temperature=2.0, top_p=0.9, seed=seed), list(range(len(wishes)))
+    together = drawn(numbers, wishes, sampling)
+    assert together == [drawn([n], [wish], sampling)[0] for n, wish in zip(numbers, wishes, strict=True)]
+    for number, wish, found in zip(numbers, wishes, together, strict=True):
+        assert found.pieces[: len(wish.prefix)] == wish.prefix
+        assert found.length <= wish.most
+        assert not found.finished or found.length >= wish.least
+        assert not {PAD, BOS, EOS} & set(found.pieces)
+        table = Table([number], 8, eos_bonus=1.0)
+        assert found.log_probability == pytest.approx(recomputed(table, number, found), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"temperature": 0.0}, "temperature is 0"), ({"top_k": -1}, "top_k is -1"), ({"top_p": 0.0}, "top_p is 0")],
+)
+def test_a_sampling_that_cannot_be_is_named(change: dict[str, float], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Sampling(**change)  # type: ignore[arg-type]

@@ -1,0 +1,204 @@
+"""Lines in, lines out: in their order, the same in any batch, and scored as the model scores them."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model.config import Decoding, Model, Sampling
+from model.config.special_pieces import EOS
+from model.data.bpe import Pieces
+from model.decoding.beam_search import Hypothesis
+from model.decoding.translator import Translation, Translator, batches
+from model.errors import BadData
+from model.network.transformer import Transformer
+from model.network.weights import save_model
+from tasks.stages.learn_bpe import Vocabulary, learn
+
+LINES = ["Two dogs run.", "", "A dog", "The men don't run over the green meadow again.", "   ", "It's 2014, isn't it?"]
+DECODING = Decoding(beam=3, alpha=2.0, max_extra=4)
+SHAPE = Model(layers=2, d_model=32, d_ff=64, heads=2, d_k=16, d_v=16, init="normal", tied=False)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vocabulary")
+    learn([pa.array(LINES * 3)], Vocabulary(size=290, min_frequency=1)).save(str(folder / "tokenizer.json"))
+    return folder
+
+
+class Ending(Transformer):
+    """Random weights seldom end a sentence; these often do, wherever they are asked."""
+
+    def logits(self, hidden_RTD: Tensor) -> Tensor:
+        logits = super().logits(hidden_RTD)
+        logits[..., EOS] = logits.amax(dim=-1) - 1.0
+        return logits
+
+
+def translator_of(vocabulary: Path, shape: Model = SHAPE) -> Translator:
+    torch.manual_seed(3)
+    return Translator(Ending(shape, 290, 290).eval(), Pieces.load(vocabulary), torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def translator(vocabulary: Path) -> Translator:
+    return translator_of(vocabulary)
+
+
+def same(found: list[Translation], expected: list[Translation]) -> bool:
+    return [t.pieces for t in found] == [t.pieces for t in expected] and [t.score for t in found] == pytest.approx(
+        [t.score for t in expected], abs=1e-4
+    )
+
+
+@settings(deadline=None, max_examples=6)
+@given(order=st.permutations(range(len(LINES))), budget=st.sampled_from([1, 20, 40, 1000]))
+def test_a_line_is_translated_the_same_alone_and_in_any_batch(
+    translator: Translator, order: list[int], budget: int
+) -> None:
+    translator.batch_pieces = 1000
+    alone = [translator.translate([line], DECODING)[0] for line in LINES]
+    assert len({t.pieces for t in alone}) > 2
+    translator.batch_pieces = budget
+    together = translator.translate([LINES[n] for n in order], DECODING)
+    assert same(together, [alone[n] for n in order])
+
+
+def test_an_empty_line_stays_empty_and_costs_nothing(translator: Translator) -> None:
+    for translation in (translator.translate(LINES, DECODING)[1], *translator.translate(["", " \t"], DECODING)):
+        assert (translation.text, translation.log_probability, translation.pieces) == ("", 0.0, ())
+    assert translator.translate([], DECODING) == []
+
+
+@pytest.mark.parametrize("positions", ["sinusoid", "learned"])
+def test_a_line_that_is_too_long_is_named_with_its_length_and_the_limit(vocabulary: Path, positions: str) -> None:
+    translator = translator_of(vocabulary, Model(**{**vars(SHAPE), "positions": positions, "max_positions": 60}))
+    limit = 59 if positions == "learned" else 1000
+    longest = "7" + " 7" * limit
+    length = len(translator.vocabulary.encode_source([longest])[0])
+    with pytest.raises(ValueError, match=rf"line 2 has {length} pieces, .* takes has {limit}"):
+        translator.translate(["A dog", longest], DECODING)
+
+
+def test_learned_positions_bound_the_output(vocabulary: Path) -> None:
+    translator = translator_of(vocabulary, Model(**{**vars(SHAPE), "positions": "learned", "max_positions": 20}))
+    source = list(range(4, 23))
+    [hypothesis] = translator.search([source], Decoding(beam=2, max_extra=50))
+    assert hypothesis.length <= 20
+    translator.check_target(source, "target")
+    assert translator.log_probabilities([source], [source])[0] < 0
+    with pytest.raises(ValueError, match="target has 20 pieces, .* takes has 19"):
+        translator.check_target([*source, 4], "target")
+
+
+def test_the_search_scores_as_the_model_does_with_the_whole_target_at_once(translator: Translator) -> None:
+    draw = random.Random(1)
+    sources = [[draw.randrange(4, 290) for _ in range(draw.randrange(1, 12))] for _ in range(40)]
+    hypotheses = translator.search(sources, Decoding(beam=4, alpha=2.0, max_extra=5))
+    finished = [n for n, hypothesis in enumerate(hypotheses) if hypothesis.finished]
+    assert len({hypotheses[n].length for n in finished}) > 1
+    found = translator.log_probabilities([sources[n] for n in finished], [hypotheses[n].pieces for n in finished])
+    assert found == pytest.approx([hypotheses[n].log_probability for n in finished], abs=1e-3)
+
+
+def test_log_probabilities_are_sums_over_the_target_and_its_eos(translator: Translator) -> None:
+    sources, targets = [[5, 9, 11], [7], [8, 8, 8, 20, 6]], [[30], [12, 200, 13, 4], []]
+    expected = []
+    for source, target in zip(sources, targets, strict=True):
+        hidden = translator.model(torch.tensor([[*source, EOS]]), torch.tensor([[1, *target]]))
+        log_p = translator.model.logits(hidden)[0].log_softmax(-1).detach()
+        expected.append(sum(float(log_p[t, piece]) for t, piece in enumerate([*target, EOS])))
+    done: list[tuple[int, int]] = []
+    translator.batch_pieces = 8
+    found = translator.log_probabilities(sources, targets, lambda *now: done.append(now))
+    assert found == pytest.approx(expected, abs=1e-3)
+    assert done == sorted(done)
+    assert done[-1] == (3, 3)
+
+
+def test_cross_attention_has_a_row_for_each_written_piece(translator: Translator) -> None:
+    weights = translator.cross_attention([5, 6, 7], Hypothesis((8, 9), -1.0, -1.0, finished=True))
+    assert weights.shape == (2, 2, 3, 4)
+    assert torch.allclose(weights.sum(-1), torch.ones(2, 2, 3))
+    assert translator.cross_attention([5], Hypothesis((8, 9), -1.0, -1.0, finished=False)).shape == (2, 2, 2, 2)
+
+
+def test_a_hypothesis_is_one_line(translator: Translator) -> None:
+    [pieces] = translator.vocabulary.encode_target(["a\nb\r\nc"])
+    assert translator.text(Hypothesis(tuple(pieces), -1.0, -1.0, finished=True)) == "a b c"
+
+
+def test_loading(tmp_path: Path, vocabulary: Path, translator: Translator) -> None:
+    save_model(tmp_path, translator.model)
+    loaded = Translator.load(tmp_path, vocabulary, device="cpu")
+    assert loaded.log_probabilities([[5, 6]], [[]]) != translator.log_probabilities([[5, 6]], [[]])
+    loaded.model.logits = translator.model.logits
+    assert same(loaded.translate(LINES, DECODING), translator.translate(LINES, DECODING))
+    save_model(tmp_path, Transformer(SHAPE, 300, 300))
+    with pytest.raises(ValueError, match="source vocabulary size is 290, allowed is the model's 300"):
+        Translator.load(tmp_path, vocabulary, device="cpu")
+    with pytest.raises(BadData, match=r"tokenizer\.json"):
+        Translator.load(tmp_path, tmp_path, device="cpu")
+
+
+@settings(deadline=None)
+@given(lengths=st.lists(st.integers(1, 30)), budget=st.integers(1, 90))
+def test_batches_hold_every_sentence_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    found = list(batches(lengths, budget))
+    assert sorted(position for batch in found for position in batch) == list(range(len(lengths)))
+    for batch in found:
+        assert len(batch) == 1 or len(batch) * max(lengths[position] for position in batch) <= budget
+
+
+SOURCES = [[7, 8, 9], [], [5], [9, 8, 7, 6, 5, 4, 30, 31]]
+
+
+def test_the_first_of_several_is_the_best(translator: Translator) -> None:
+    translator.batch_pieces = 1000
+    several = translator.search_n_best(SOURCES, DECODING, 3)
+    assert [best for best, *_ in several] == translator.search(SOURCES, DECODING)
+    for hypotheses in several:
+        assert hypotheses == sorted(hypotheses, key=lambda h: (-h.finished, -h.score))
+        assert len({h.pieces for h in hypotheses}) == len(hypotheses)
+    assert list(map(len, several)) == [3, 1, 3, 3]
+    first, empty, third, fourth = translator.search_n_best(SOURCES, DECODING, 1, {0: [40, 41], 3: [50]})
+    assert first[0].pieces[:2] == (40, 41)
+    assert fourth[0].pieces[:1] == (50,)
+    assert [empty, third] == [several[1], several[2][:1]]
+
+
+@pytest.mark.parametrize("budget", [1, 12, 1000])
+def test_what_is_drawn_does_not_depend_on_the_batch(translator: Translator, budget: int) -> None:
+    sampling = Sampling(temperature=0.7, top_k=20, seed=4)
+    translator.batch_pieces = 1000
+    expected = translator.sample(SOURCES, sampling, DECODING, {0: [40, 41]})
+    translator.batch_pieces = budget
+    found = translator.sample(SOURCES, sampling, DECODING, {0: [40, 41]})
+    assert [h.pieces for h in found] == [h.pieces for h in expected]
+    assert found[0].pieces[:2] == (40, 41)
+    parts = [translator.sample(SOURCES[n : n + 2], sampling, DECODING, first=n) for n in (0, 2)]
+    assert [h.pieces for part in parts for h in part][1:] == [h.pieces for h in expected][1:]
+    assert translator.sample(SOURCES, Sampling(seed=5), DECODING) != translator.sample(SOURCES, Sampling(), DECODING)
+
+
+@given(
+    source=st.integers(1, 40),
+    most=st.integers(1, 30),
+    ratio=st.sampled_from([0.0, 0.5, 1.5]),
+    least=st.integers(0, 30),
+    least_ratio=st.sampled_from([0.0, 0.4]),
+)
+def test_lengths_are_absolute_and_relative(
+    source: int, most: int, ratio: float, least: int, least_ratio: float
+) -> None:
+    decoding = Decoding(max_extra=most, max_ratio=ratio, min_length=least, min_ratio=least_ratio)
+    shortest, longest = decoding.lengths(source)
+    assert 1 <= shortest <= longest == min(source - 1 + most, max(1, int(ratio * source)) if ratio else 10**9)
+    assert shortest == longest or (shortest >= least + 1 and shortest >= least_ratio * source)
+    assert Decoding(max_extra=most).lengths(source) == (1, source - 1 + most)

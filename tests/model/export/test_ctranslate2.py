@@ -1,0 +1,163 @@
+"""A model in CTranslate2's format scores and searches as it does here, and its folder needs nothing else of this."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_models import LINES, SHAPES, SMALL, name_of, sources, write_model
+
+from model.config import Decoding, Model
+from model.decoding.translator import Translator
+from model.network.weights import load_model
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+from model.export import ctranslate2_runtime  # noqa: E402
+from model.export.ctranslate2 import write_ctranslate2, write_folder  # noqa: E402
+
+WIDTHS = [replace(SMALL, d_k=d_k, d_v=d_v) for d_k, d_v in ((4, 8), (8, 4), (12, 12), (16, 8))]
+DECODING = Decoding(beam=4, alpha=0.6, max_extra=12)
+
+
+def exported(
+    folder: Path, config: Model, decoding: Decoding = DECODING
+) -> tuple[Translator, ctranslate2_runtime.Folder]:
+    weights, vocabulary = write_model(folder, config)
+    out = folder / "out"
+    out.mkdir()
+    write_folder("small", weights, vocabulary, decoding, out, "float32")
+    return Translator.load(weights, vocabulary, "cpu"), ctranslate2_runtime.Folder(out, threads=1)
+
+
+@pytest.mark.parametrize("config", SHAPES + WIDTHS, ids=name_of)
+def test_scores_and_hypotheses_are_this_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Model
+) -> None:
+    monkeypatch.setattr(ctranslate2_runtime, "BATCH_PIECES", 1)
+    own, folder = exported(tmp_path, config)
+    asked = sources(24)
+    asked_pieces = [[own.vocabulary.source.id_to_token(i) for i in source] for source in asked]
+    ended = 0
+    for beam, alpha in ((1, 0.6), (4, 0.6), (4, 0.0), (3, 2.0)):
+        decoding = replace(DECODING, beam=beam, alpha=alpha)
+        expected = own.search(asked, decoding)
+        found = folder.search_best(asked_pieces, asdict(decoding))
+        ids = [tuple(own.vocabulary.target.token_to_id(piece) for piece in pieces) for pieces in found]
+        same = sum(pieces == hypothesis.pieces for pieces, hypothesis in zip(ids, expected, strict=True))
+        # Where more than a beam end, CTranslate2 drops the least likely, which a great alpha may like best.
+        assert same >= len(asked) - (alpha == 2.0), (beam, alpha)
+        ended += sum(hypothesis.finished for hypothesis in expected)
+    assert ended >= 4 * 6
+    targets = [hypothesis.pieces for hypothesis in expected]
+    assert len(set(targets)) > 3
+    scored = folder.model.score_batch(
+        asked_pieces, [[own.vocabulary.target.id_to_token(i) for i in target] for target in targets]
+    )
+    sums = [sum(result.log_probs) for result in scored]
+    assert sums == pytest.approx(own.log_probabilities(asked, targets), abs=1e-3)
+
+
+def test_lines_are_translated_in_their_order_whatever_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, folder = exported(tmp_path, SHAPES[0])
+    expected = [translation.text for translation in own.translate(LINES, DECODING)]
+    for budget in (1, 30, 1000):
+        monkeypatch.setattr(ctranslate2_runtime, "BATCH_PIECES", budget)
+        assert folder.translate(LINES, folder.search) == expected
+    assert folder.search == asdict(DECODING)
+
+
+def test_the_folder_translates_where_this_project_is_not(tmp_path: Path) -> None:
+    own, _ = exported(tmp_path, SHAPES[1])
+    script = str(tmp_path / "out" / "translate.py")
+    alone = (
+        "import runpy, sys; sys.modules.update(dict.fromkeys(['model', 'flows', 'infra', 'tasks']));"
+        f"sys.argv = ['translate.py', '--beam', '2']; runpy.run_path({script!r}, run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", alone], input="\r\n".join(LINES) + "\n", capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    expected = [translation.text for translation in own.translate(LINES, replace(DECODING, beam=2))]
+    assert done.stdout == "".join(f"{line}\n" for line in expected)
+
+
+@pytest.mark.parametrize("config", [SHAPES[0], SHAPES[2]], ids=name_of)
+def test_a_line_longer_than_the_positions_is_named(tmp_path: Path, config: Model) -> None:
+    _, folder = exported(tmp_path, config)
+    assert folder.positions == (64 if config.positions == "learned" else 2048)
+    (blank, letter) = folder.source.encode("A", add_special_tokens=False).tokens
+    longest = "A" * (folder.positions - 2)
+    assert folder.source.encode(longest, add_special_tokens=False).tokens == [blank, *[letter] * (folder.positions - 2)]
+    folder.translate([longest], {**folder.search, "max_extra": 1, "beam": 1})
+    with pytest.raises(ValueError, match=f"line 2 has {folder.positions} pieces, the longest has"):
+        folder.translate(["A", longest + "A"], folder.search)
+
+
+@settings(max_examples=200)
+@given(
+    source=st.integers(2, 60),
+    ratios=st.tuples(st.floats(0, 3), st.floats(0, 3)).map(sorted),
+    most=st.booleans(),
+    shortest=st.integers(0, 9),
+    extra=st.integers(1, 60),
+)
+def test_lengths_are_a_decodings(source: int, ratios: list[float], most: bool, shortest: int, extra: int) -> None:
+    decoding = Decoding(
+        max_extra=extra, min_length=shortest, min_ratio=ratios[0], max_ratio=max(0.1, *ratios) if most else 0
+    )
+    assert ctranslate2_runtime.lengths(asdict(decoding), source) == decoding.lengths(source)
+
+
+def test_outputs_keep_to_the_lengths_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctranslate2_runtime, "BATCH_PIECES", 30)
+    own, folder = exported(tmp_path, SHAPES[0])
+    asked = sources(24)
+    pieces = [[own.vocabulary.source.id_to_token(i) for i in source] for source in asked]
+    within = replace(DECODING, min_length=2, min_ratio=0.8, max_ratio=1.2)
+    bounds = [within.lengths(len(source) + 1) for source in pieces]
+    free, found = (folder.search_best(pieces, asdict(decoding)) for decoding in (DECODING, within))
+    assert any(len(output) + 1 < least for (least, _), output in zip(bounds, free, strict=True))
+    assert any(len(output) > most for (_, most), output in zip(bounds, free, strict=True))
+    for (least, most), output in zip(bounds, found, strict=True):
+        assert least - 1 <= len(output) <= most
+
+
+def test_int8_is_smaller_and_nearly_the_same(tmp_path: Path) -> None:
+    weights, vocabulary = write_model(tmp_path, replace(SHAPES[2], d_model=64, d_ff=256))
+    folders = {}
+    for quantization in ("float32", "int8"):
+        out = tmp_path / quantization
+        out.mkdir()
+        write_folder("small", weights, vocabulary, DECODING, out, quantization)  # type: ignore[arg-type]
+        folders[quantization] = ctranslate2_runtime.Folder(out, threads=1)
+    sizes = [(tmp_path / quantization / "model.bin").stat().st_size for quantization in folders]
+    assert sizes[1] < 0.4 * sizes[0]
+    pieces = [["Ġ", "A"], ["B"]]
+    exact, near = (folder.model.score_batch(pieces, pieces[::-1]) for folder in folders.values())
+    assert exact[0].log_probs != near[0].log_probs
+    assert exact[0].log_probs == pytest.approx(near[0].log_probs, abs=0.5)
+
+
+def test_what_cannot_be_is_named(tmp_path: Path) -> None:
+    weights, vocabulary = write_model(tmp_path, SMALL)
+    with pytest.raises(ValueError, match=r"decoding.beta is 0.2, allowed is 0"):
+        write_folder("small", weights, vocabulary, replace(DECODING, beta=0.2), tmp_path, "float32")
+    model = load_model(weights, torch.device("cpu"))
+    pieces = [f"piece {i}" for i in range(model.source_size)]
+    with pytest.raises(ValueError, match="target_pieces is 289, allowed is 290 different ones"):
+        write_ctranslate2(model, pieces, [*pieces[1:], pieces[1]], tmp_path)
+    with pytest.raises(ValueError, match="quantization is 'int4', allowed is float32, int8"):
+        write_ctranslate2(model, pieces, pieces, tmp_path, "int4")  # type: ignore[arg-type]
+
+
+def test_search_json_is_plain(tmp_path: Path) -> None:
+    exported(tmp_path, SHAPES[2], Decoding(beam=7))
+    told = json.loads((tmp_path / "out" / "search.json").read_text())
+    assert told == {"decoding": asdict(Decoding(beam=7)), "positions": 64}

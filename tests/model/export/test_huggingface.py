@@ -1,0 +1,91 @@
+"""A model in the format of transformers has the same logits, and its tokenizers the same pieces."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_models import LINES, SHAPES, SIZES, SMALL, name_of, sources, write_model
+
+from model.config import Decoding, Model
+from model.config.special_pieces import BOS, EOS, PAD
+from model.data.bpe import Pieces
+from model.decoding.translator import Translator, padded
+from model.network.weights import load_model
+
+transformers = pytest.importorskip("transformers")
+from model.export.huggingface import write_folder  # noqa: E402
+
+CPU = torch.device("cpu")
+EXACT = [
+    *(config for config in SHAPES if (config.norm, config.positions) != ("post", "learned")),
+    replace(SMALL, d_k=4, d_v=8),
+    replace(SMALL, d_k=8, d_v=4),
+]
+
+
+def exported(folder: Path, config: Model, decoding: Decoding) -> tuple[Path, Path, Path]:
+    """Folders of weights, vocabulary and the export."""
+    weights, vocabulary = write_model(folder, config, SIZES[1] if config.norm == "post" else SIZES[0], gain=1)
+    out = folder / "out"
+    out.mkdir()
+    write_folder("small", weights, vocabulary, decoding, out)
+    return weights, vocabulary, out
+
+
+@pytest.mark.parametrize("config", EXACT, ids=name_of)
+def test_logits_are_equal_even_after_saving_once_more(tmp_path: Path, config: Model) -> None:
+    weights, _, out = exported(tmp_path, config, Decoding())
+    model = load_model(weights, CPU)
+    source_BS = padded([[*source, EOS] for source in sources(12)], CPU)
+    target_BT = padded([[BOS, *target] for target in reversed(sources(12))], CPU)
+    with torch.no_grad():
+        expected_BTN = model.logits(model(source_BS, target_BT))
+    transformers.AutoModelForSeq2SeqLM.from_pretrained(out).save_pretrained(tmp_path / "again")
+    for folder in (out, tmp_path / "again"):
+        theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+        with torch.no_grad():
+            found_BTN = theirs(
+                input_ids=source_BS, attention_mask=(source_BS != PAD).long(), decoder_input_ids=target_BT
+            ).logits
+        torch.testing.assert_close(found_BTN[target_BT != PAD], expected_BTN[target_BT != PAD], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("config", [SHAPES[0], SHAPES[1], SHAPES[5]], ids=name_of)
+def test_pieces_and_greedy_search_are_this_projects(tmp_path: Path, config: Model) -> None:
+    weights, vocabulary, out = exported(tmp_path, config, Decoding(beam=1))
+    pieces = Pieces.load(vocabulary)
+    source = transformers.AutoTokenizer.from_pretrained(out)
+    target = transformers.AutoTokenizer.from_pretrained(out if config.tied else out / "target")
+    assert source(LINES)["input_ids"] == [[*ids, EOS] for ids in pieces.encode_source([s.strip() for s in LINES])]
+    assert target(LINES)["input_ids"] == [[*ids, EOS] for ids in pieces.encode_target([s.strip() for s in LINES])]
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(out)
+    lines = [line for line in LINES if line.strip()]
+    found = target.batch_decode(
+        model.generate(**source(lines, return_tensors="pt", padding=True), max_length=16), skip_special_tokens=True
+    )
+    own = Translator.load(weights, vocabulary, "cpu").translate(lines, Decoding(beam=1, max_extra=40))
+    assert len({translation.text for translation in own}) > 1
+    assert found == [pieces.decode_target(translation.pieces[:15]) for translation in own]
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (
+            replace(SMALL, positions="learned"),
+            "model.positions is 'learned', allowed is sinusoid where model.norm is post",
+        ),
+        (replace(SMALL, d_k=16), "model.d_k is 16, allowed is at most model.d_model / model.heads"),
+        (replace(SMALL, d_v=16), "model.d_v is 16, allowed is at most"),
+        (replace(SMALL, heads=3), "model.heads is 3, allowed is a divisor of model.d_model"),
+        (
+            replace(SMALL, norm="pre", tied=False),
+            "target vocabulary size is 300, allowed is as many as the source's, 290",
+        ),
+    ],
+)
+def test_what_no_family_has_is_named(tmp_path: Path, config: Model, sentence: str) -> None:
+    weights, vocabulary = write_model(tmp_path, config)
+    with pytest.raises(ValueError, match=sentence):
+        write_folder("small", weights, vocabulary, Decoding(), tmp_path)

@@ -1,0 +1,61 @@
+"""Maps of all heads agree with what the model computes: causal, of whole weight, the same through torch's layers."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model.config import Model
+from model.network.attention_maps import attention_maps
+from model.network.transformer import Transformer
+from model.network.weights import build
+
+SHAPE = Model(layers=2, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8, max_positions=32)
+SOURCE = torch.tensor([[5, 6, 7, 8, 2]])
+TARGET = torch.tensor([[1, 9, 10, 11]])
+
+
+@pytest.fixture
+def model() -> Transformer:
+    torch.manual_seed(1)
+    return build(SHAPE, 20, 20).eval()
+
+
+def test_each_row_sums_to_one_and_sees_only_what_is_written(model: Transformer) -> None:
+    maps = attention_maps(model, SOURCE, TARGET)
+    assert maps.encoder.shape == (2, 1, 2, 5, 5)
+    assert maps.decoder.shape == (2, 1, 2, 4, 4)
+    assert maps.cross.shape == (2, 1, 2, 4, 5)
+    for weights in (maps.encoder, maps.decoder, maps.cross):
+        assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-6)
+    assert not maps.decoder.triu(1).any()
+    assert torch.equal(maps.cross, model.cross_attention(SOURCE, TARGET))
+
+
+def test_values_weighed_so_give_what_the_layer_gives(model: Transformer) -> None:
+    seen: list[torch.Tensor] = []
+    layer = model.encoder[0].attention
+    layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    layer.register_forward_hook(lambda _, inputs, output: seen.append(output))
+    with torch.no_grad():
+        weights = attention_maps(model, SOURCE, TARGET).encoder[0]
+        given, expected = seen[:2]
+        values = layer.split(layer.query_keys_values(given).split(layer.widths, dim=-1)[2])
+        found = layer.out((weights @ values).transpose(1, 2).flatten(2))
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_torchs_own_layers_are_looked_at_through_the_same_weights(model: Transformer) -> None:
+    theirs = build(replace(SHAPE, attention="torch"), 20, 20).eval()
+    theirs.load_state_dict(model.state_dict())
+    ours, found = attention_maps(model, SOURCE, TARGET), attention_maps(theirs, SOURCE, TARGET)
+    assert torch.allclose(ours.cross, found.cross, atol=1e-5)
+    assert torch.allclose(found.cross, theirs.cross_attention(SOURCE, TARGET), atol=1e-5)
+    assert torch.allclose(ours.decoder, found.decoder, atol=1e-5)
+
+
+def test_nothing_is_watched_afterwards(model: Transformer) -> None:
+    before = model(SOURCE, TARGET)
+    attention_maps(model, SOURCE, TARGET)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+    assert torch.equal(model(SOURCE, TARGET), before)

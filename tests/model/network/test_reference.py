@@ -1,0 +1,206 @@
+"""This project's layers and torch's compute one function: the same outputs, gradients, searches and trainings."""
+
+import random
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_training import MODEL, in_float64, rows, run, write_job
+from torch import Tensor
+
+from model.config import Decoding, Model, Training
+from model.config.special_pieces import BOS, EOS, PAD
+from model.decoding.beam_search import Wish, beam_search
+from model.decoding.translator import SYMBOLS, CachedStep, padded
+from model.network.transformer import Transformer
+from model.network.weights import build, load_model, load_weights
+from model.training.checkpoint import Checkpoints
+from model.training.optimizer import optimizer_of
+from model.training.position import Position
+
+CPU = torch.device("cpu")
+SIZE = 20
+SMALL = Model(layers=2, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8, p_drop=0.3, max_positions=16)
+SHAPES = [
+    replace(SMALL, norm=norm, positions=positions, tied=tied)
+    for norm, positions, tied in product(("post", "pre"), ("sinusoid", "learned"), (True, False))
+]
+every_shape = pytest.mark.parametrize("config", SHAPES, ids=lambda c: f"{c.norm}-{c.positions}-{c.tied}")
+row = st.lists(st.integers(3, SIZE - 1), max_size=6)
+pairs = st.lists(st.tuples(row, row), min_size=1, max_size=3)
+
+
+def both(config: Model, size: int = SIZE) -> tuple[Transformer, Transformer]:
+    """One model twice; biases and norms too are what no initialisation makes them."""
+    torch.manual_seed(0)
+    own = build(config, size, size).eval()
+    with torch.no_grad():
+        for parameter in own.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    reference = build(replace(config, attention="torch"), size, size).eval()
+    reference.load_state_dict(own.state_dict())
+    return own, reference
+
+
+def batch(some: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
+    """Sources … eos and targets bos …, padded on both sides."""
+    return padded([[*source, EOS] for source, _ in some], CPU), padded([[BOS, *target] for _, target in some], CPU)
+
+
+@every_shape
+@settings(max_examples=10, deadline=None)
+@given(some=pairs)
+def test_outputs_gradients_and_pictures_are_the_same(config: Model, some: list[tuple[list[int], list[int]]]) -> None:
+    own, reference = both(config)
+    source_BS, target_BT = batch(some)
+    counts = target_BT != PAD
+    logits = [model.logits(model(source_BS, target_BT))[counts] for model in (own, reference)]
+    torch.testing.assert_close(logits[1], logits[0], atol=1e-5, rtol=1e-5)
+    goal_MN = torch.randn(logits[0].shape, generator=torch.Generator().manual_seed(1)) / logits[0].numel()
+    for each in logits:
+        (each * goal_MN).sum().backward()
+    for (name, parameter), (other, expected) in zip(reference.named_parameters(), own.named_parameters(), strict=True):
+        assert name == other
+        torch.testing.assert_close(parameter.grad, expected.grad, atol=1e-5, rtol=1e-4)
+    pictures = [model.cross_attention(source_BS, target_BT).transpose(2, 3) for model in (own, reference)]
+    torch.testing.assert_close(pictures[1][:, counts], pictures[0][:, counts], atol=1e-5, rtol=1e-5)
+
+
+@every_shape
+def test_parameters_and_what_they_begin_with_are_the_same(config: Model) -> None:
+    models = []
+    for attention in ("own", "torch"):
+        torch.manual_seed(5)
+        models.append(build(replace(config, attention=attention), SIZE, SIZE))  # type: ignore[arg-type]
+    own, reference = (list(model.named_parameters()) for model in models)
+    assert [name for name, _ in own] == [name for name, _ in reference]
+    assert all(torch.equal(a, b) and b.requires_grad for (_, a), (_, b) in zip(own, reference, strict=True))
+    assert models[0].state_dict().keys() == models[1].state_dict().keys()
+
+
+@every_shape
+def test_the_future_never_leaks(config: Model) -> None:
+    _, model = both(config)
+    embedded: list[Tensor] = []
+    model.target_positions.register_forward_hook(lambda _, __, out: embedded.append(out))
+    hidden_BTD = model(*batch([([5, 6, 7], [8, 9, 10, 11])]))
+    for t in range(5):
+        (gradient_BTD,) = torch.autograd.grad(hidden_BTD[0, t].pow(2).sum(), embedded[0], retain_graph=True)
+        assert (gradient_BTD[0].abs().sum(-1) > 0).tolist() == [True] * (t + 1) + [False] * (4 - t)
+
+
+@every_shape
+@settings(max_examples=10, deadline=None)
+@given(first=row, second=row)
+def test_padding_and_companions_never_matter(config: Model, first: list[int], second: list[int]) -> None:
+    _, model = both(config)
+    together = model(*batch([(first, second), (second, first)]))
+    alone = model(*batch([(first, second)]))
+    torch.testing.assert_close(together[0, : len(second) + 1], alone[0], atol=1e-5, rtol=1e-4)
+
+
+@every_shape
+@settings(max_examples=10, deadline=None)
+@given(cuts=st.sets(st.integers(1, 5)), beam=st.integers(1, 3))
+def test_a_target_in_parts_is_the_target_at_once(config: Model, cuts: set[int], beam: int) -> None:
+    _, model = both(config)
+    source_BS, target_BT = batch([([5, 6, 7], [8, 9, 10, 11, 4]), ([8], [5, 5, 7, 12, 13])])
+    cache = model.start_cache(*model.encode(source_BS))
+    target_RT, ends = target_BT.repeat_interleave(beam, 0), sorted(cuts | {6})
+    steps = [model.decode(target_RT[:, a:b], cache) for a, b in zip([0, *ends], ends, strict=False)]
+    assert cache.length == 6
+    whole_RTD = model(source_BS, target_BT).repeat_interleave(beam, 0)
+    torch.testing.assert_close(torch.cat(steps, 1), whole_RTD, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_beam_search_finds_the_same_hypotheses(norm: str, beam: int) -> None:
+    own, reference = both(replace(SMALL, norm=norm, max_positions=64), 40)  # type: ignore[arg-type]
+    draw = random.Random(beam)
+    sources = [[*(draw.randrange(4, 40) for _ in range(n)), EOS] for n in (3, 9, 1, 6)]
+    wishes = [Wish(len(source) + 5) for source in sources]
+    found, expected = (
+        [best for [best] in beam_search(CachedStep(model, sources, CPU), wishes, Decoding(beam), SYMBOLS, CPU)]
+        for model in (reference, own)
+    )
+    assert [h.pieces for h in found] == [h.pieces for h in expected]
+    assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-4)
+    assert len({h.length for h in expected}) > 1
+
+
+@pytest.mark.parametrize(
+    ("rate", "silent"),
+    [("p_drop_attention", ("attention.out.weight", "cross.out.weight")), ("p_drop_relu", ("outer.weight",))],
+)
+def test_each_dropout_has_its_own_rate_and_place(rate: str, silent: tuple[str, ...]) -> None:
+    _, model = both(Model(**{**vars(SMALL), "p_drop": 0.0, rate: 0.4}))
+    inputs = batch([([5, 6, 7], [8, 9, 10])])
+    certain = model(*inputs)
+    assert torch.equal(model(*inputs), certain)
+    assert not torch.equal(model.train()(*inputs), model(*inputs))
+    for name, parameter in model.named_parameters():
+        if name.endswith(silent):
+            parameter.data.zero_()
+    torch.testing.assert_close(model(*inputs), model.eval()(*inputs))
+
+
+def test_residual_dropout_falls_on_what_a_sublayer_adds() -> None:
+    _, model = both(SMALL)
+    model.drop.p = model.drop.dropped = 0
+    for name, parameter in model.named_parameters():
+        if name.endswith(("out.weight", "outer.weight")):
+            parameter.data.zero_()
+    inputs = batch([([5, 6, 7], [8, 9, 10])])
+    assert not torch.equal(model.train()(*inputs), model(*inputs)), "of each sublayer only a bias is left to drop"
+    for name, parameter in model.named_parameters():
+        if name.endswith(("out.bias", "outer.bias")):
+            parameter.data.zero_()
+    torch.testing.assert_close(model(*inputs), model.eval()(*inputs))
+
+
+def test_a_training_begun_with_one_goes_on_with_the_other(tmp_path: Path) -> None:
+    models = both(replace(SMALL, p_drop=0.0))
+    optimizers = [optimizer_of(Training(), model) for model in models]
+    source_BS, target_BT = batch([([5, 6, 7], [8, 9, 10]), ([8], [9])])
+
+    def update(which: int) -> None:
+        optimizers[which].zero_grad()
+        models[which].logits(models[which](source_BS, target_BT))[target_BT != PAD].log_softmax(-1)[
+            :, 4
+        ].sum().backward()
+        optimizers[which].step()
+
+    for _ in range(3):
+        update(0)
+    checkpoints = Checkpoints(tmp_path, every=1, keep=1, last=9)
+    checkpoints.save(models[0], optimizers[0], Position(update=3))
+    assert checkpoints.resume(models[1], optimizers[1], lambda *told: pytest.fail(str(told))).update == 3
+    update(0)
+    update(1)
+    for (name, found), expected in zip(models[1].named_parameters(), models[0].parameters(), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0, msg=name)
+
+
+def test_a_training_is_the_same_and_its_weights_serve_either(tmp_path: Path) -> None:
+    model = replace(MODEL, p_drop=0.0, layers=2)
+    own = write_job(tmp_path, name="own", model=model)
+    reference = write_job(tmp_path, name="torch", model=replace(model, attention="torch"))
+    facts = [run(job, in_float64)["facts"] for job in (own, reference)]
+    curves = [[line["loss"] for line in rows(job) if "loss" in line] for job in (own, reference)]
+    assert len(curves[0]) == 12
+    assert curves[1] == pytest.approx(curves[0], rel=1e-9)
+    assert facts[1]["parameters"] == facts[0]["parameters"]
+    assert facts[1]["dev_perplexity"] == pytest.approx(facts[0]["dev_perplexity"], rel=1e-9)
+    last = reference.parent / "checkpoints/00000012"
+    (last / "model.json").write_bytes((reference.parent / "model.json").read_bytes())
+    trained = load_model(last)
+    assert trained.config.attention == "torch"
+    taken = build(model, trained.source_size, trained.target_size).eval()
+    load_weights(taken, last)
+    inputs = batch([([5, 6, 7], [8, 9, 10]), ([8], [9])])
+    torch.testing.assert_close(taken(*inputs)[inputs[1] != PAD], trained(*inputs)[inputs[1] != PAD], atol=1e-5, rtol=0)

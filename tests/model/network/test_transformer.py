@@ -1,0 +1,194 @@
+"""The Transformer as properties: what it must not see, what must not matter, what must be equal."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model.config import Model
+from model.config.parameter_count import parameters as closed_formula
+from model.config.presets import BASE, TABLE_3
+from model.config.special_pieces import BOS, EOS, PAD
+from model.network.attention import Rows
+from model.network.transformer import Transformer, sinusoid
+
+SMALL = Model(layers=2, d_model=16, d_ff=24, heads=2, d_k=6, d_v=10, p_drop=0.3, max_positions=16)
+SHAPES = [
+    replace(SMALL, norm=norm, positions=positions, tied=tied)
+    for norm, positions, tied in (("post", "sinusoid", True), ("pre", "learned", False), ("pre", "sinusoid", True))
+]
+SIZE = 20
+PAPER_MILLIONS = {"base": 65, "B16": 58, "B32": 60, "C2": 36, "C4": 50, "C8": 80, "C256": 28, "C1024": 168}
+PAPER_MILLIONS |= {"Cff1024": 53, "Cff4096": 90, "big": 213}
+
+
+def small(config: Model = SMALL) -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(config, SIZE, SIZE).eval()
+
+
+def pieces(*rows: list[int]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+
+
+def parameters(config: Model, source_size: int, target_size: int) -> int:
+    with torch.device("meta"):
+        return sum(p.numel() for p in Transformer(config, source_size, target_size).parameters())
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_every_row_of_table_3_has_the_parameters_of_the_closed_formula(row: str) -> None:
+    model, _ = TABLE_3[row]
+    assert parameters(model, 37_000, 37_000) == closed_formula(model, 37_000, 37_000)
+
+
+@pytest.mark.parametrize("row", PAPER_MILLIONS)
+def test_with_41_000_entries_the_paper_s_figures_come_out_and_big_s_with_35_500(row: str) -> None:
+    size = 35_500 if row == "big" else 41_000
+    assert abs(parameters(TABLE_3[row][0], size, size) / 1e6 - PAPER_MILLIONS[row]) < 1
+
+
+def test_untied_pre_norm_parameters() -> None:
+    config = replace(SMALL, norm="pre", tied=False, positions="learned")
+    assert parameters(config, 30, 20) == closed_formula(config, 30, 20)
+
+
+@pytest.mark.parametrize("config", SHAPES)
+def test_the_future_never_leaks(config: Model) -> None:
+    model = small(config)
+    source, target = pieces([5, 6, 7, EOS]), pieces([BOS, 8, 9, 10, 11])
+    memory, mask = model.encode(source)
+    embedded: list[Tensor] = []
+    model.target_positions.register_forward_hook(lambda _, __, out: embedded.append(out) or out.retain_grad())
+    hidden = model.decode(target, model.start_cache(memory, mask))
+    for t in range(target.shape[1]):
+        (gradient,) = torch.autograd.grad(hidden[0, t].pow(2).sum(), embedded[0], retain_graph=True)
+        seen = gradient[0].abs().sum(-1) > 0
+        assert seen.tolist() == [True] * (t + 1) + [False] * (target.shape[1] - t - 1)
+
+
+@pytest.mark.parametrize("config", SHAPES)
+@settings(max_examples=20, deadline=None)
+@given(
+    first=st.lists(st.integers(3, SIZE - 1), min_size=1, max_size=6),
+    second=st.lists(st.integers(3, SIZE - 1), min_size=1, max_size=6),
+)
+def test_padding_and_companions_never_matter(config: Model, first: list[int], second: list[int]) -> None:
+    model = small(config)
+    together = model(pieces([*first, EOS], [*second, EOS]), pieces([BOS, *second], [BOS, *first]))
+    alone = model(pieces([*first, EOS]), pieces([BOS, *second]))
+    torch.testing.assert_close(together[0, : len(second) + 1], alone[0], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("config", SHAPES)
+@settings(max_examples=20, deadline=None)
+@given(cuts=st.sets(st.integers(1, 5)), beam=st.integers(1, 3))
+def test_cached_decoding_is_training_s_forward(config: Model, cuts: set[int], beam: int) -> None:
+    model = small(config)
+    source = pieces([5, 6, 7, EOS], [8, EOS])
+    target = pieces([BOS, 8, 9, 10, 11, 4], [BOS, 5, 5, 7, 12, 13])
+    whole = model(source, target).repeat_interleave(beam, 0)
+    cache = model.start_cache(*model.encode(source))
+    rows = target.repeat_interleave(beam, 0)
+    ends = sorted(cuts | {6})
+    steps = [model.decode(rows[:, a:b], cache) for a, b in zip([0, *ends], ends, strict=False)]
+    assert cache.length == 6
+    torch.testing.assert_close(torch.cat(steps, 1), whole, atol=1e-5, rtol=1e-4)
+
+
+def test_a_reordered_cache_goes_on_as_the_rows_it_took() -> None:
+    model = small()
+    source = pieces([5, 6, 7, EOS], [8, EOS], [9, 9, EOS])
+    prefix, last = pieces([BOS, 8], [BOS, 9], [BOS, 10]), pieces([4], [5], [6], [7])
+    cache = model.start_cache(*model.encode(source))
+    model.decode(prefix, cache)
+    # Source 1 is done; the others go on with two rows each, one of them from another row of the same source.
+    cache.keep_sources(torch.tensor([0, 2]))
+    cache.reorder(torch.tensor([0, 0, 2, 2]))
+    after = model.decode(last, cache)[:, 0]
+    for row, (sentence, piece) in enumerate([(0, 4), (0, 5), (2, 6), (2, 7)]):
+        alone = model(source[sentence : sentence + 1], torch.cat([prefix[sentence], torch.tensor([piece])])[None])
+        torch.testing.assert_close(after[row], alone[0, -1], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("config", SHAPES)
+def test_pictures_of_attention_show_what_is_computed(config: Model) -> None:
+    model = small(config)
+    source, target = pieces([5, 6, 7, EOS], [8, EOS]), pieces([BOS, 8, 9], [BOS, 5, 5])
+    seen: list[Tensor] = []
+    cross = model.decoder[-1].cross
+    hook = cross.register_forward_hook(lambda _, inputs, out: seen.extend([inputs[1][1], out]))
+    weights = model.cross_attention(source, target)
+    hook.remove()
+    values_BHSV, out_BTD = seen
+    assert weights.shape == (config.layers, 2, config.heads, 3, 4)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    assert weights[:, 1, :, :, 2:].abs().max() == 0
+    rebuilt = cross.out((weights[-1] @ values_BHSV).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(rebuilt, out_BTD, atol=1e-5, rtol=1e-4)
+
+
+def test_post_norm_ends_in_a_norm_and_pre_norm_carries_the_sum() -> None:
+    source = pieces([5, 6, 7, EOS])
+    for norm in ("post", "pre"):
+        model = small(replace(SMALL, norm=norm))
+        for parameter in model.encoder.parameters():  # type: ignore[attr-defined]
+            if parameter.dim() == 2:
+                parameter.data.zero_()
+        embedded = model.embed(source, model.target_embedding, model.source_positions, start=0)
+        # With silent sublayers post-LN norms what was normed before; pre-LN hands its input to the final norm.
+        expected = torch.nn.functional.layer_norm(embedded, (16,))
+        torch.testing.assert_close(model.encode(source)[0], expected, atol=1e-4, rtol=1e-4)
+        inside = model.encoder[0](embedded, Rows())
+        torch.testing.assert_close(inside, expected if norm == "post" else embedded, atol=1e-4, rtol=1e-4)
+
+
+def test_sinusoids_are_the_paper_s() -> None:
+    table = sinusoid(50, 8)
+    for position, i in ((0, 0), (3, 1), (49, 3)):
+        angle = position / 10_000 ** (2 * i / 8)
+        assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-5)
+        assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-5)
+
+
+def test_sinusoids_have_no_end_and_learned_positions_have() -> None:
+    long = pieces([5] * 40)
+    short, wide = small(), small(replace(SMALL, max_positions=64))
+    torch.testing.assert_close(short(long, long), wide(long, long))
+    with pytest.raises(ValueError, match=r"position is 40, allowed is up to model.max_positions, 16"):
+        small(replace(SMALL, positions="learned"))(long, long)
+
+
+def test_tying_needs_one_vocabulary() -> None:
+    with pytest.raises(ValueError, match="target_size is 30"):
+        Transformer(SMALL, 20, 30)
+    model = Transformer(replace(SMALL, tied=False), 20, 30)
+    hidden = model(pieces([19, EOS]), pieces([BOS, 29]))
+    assert model.logits(hidden).shape == (1, 2, 30)
+
+
+def test_embeddings_begin_with_unit_variance_and_fused_matrices_as_separate_ones() -> None:
+    torch.manual_seed(1)
+    model = Transformer(replace(BASE, layers=1), 1_000, 1_000)
+    scaled = model.target_embedding * math.sqrt(BASE.d_model)
+    assert scaled.var().item() == pytest.approx(1, rel=0.02)
+    bound = math.sqrt(6 / (512 + 512))
+    for part in model.encoder[0].attention.query_keys_values.weight.split(512):
+        assert part.abs().max().item() == pytest.approx(bound, rel=0.01)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3])
+def test_dropout_drops_its_share_and_keeps_the_mean(p: float) -> None:
+    model = small(replace(SMALL, p_drop=p)).train()
+    x = torch.ones(1_000, 1_001, requires_grad=True)
+    y = model.drop(x)
+    assert (y == 0).float().mean().item() == pytest.approx(p, abs=0.003)
+    assert y.mean().item() == pytest.approx(1, abs=0.005)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+    assert torch.equal(model.eval().drop(x), x)

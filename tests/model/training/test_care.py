@@ -1,0 +1,147 @@
+"""A training passes over what it may, and names what it could not do."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, cast
+
+import pytest
+import torch
+from small_training import TRAINING, rows, run, weights, write_job
+
+from model.config.special_pieces import EOS
+from model.data.batches import Batch, Update
+from model.errors import OutOfMemory
+from model.job import Job, StopSignal
+from model.train import Trainer
+from model.training.distributed import Ranks
+from model.training.loss import Objective
+from model.training.metrics import Losses
+
+NEVER = cast(StopSignal, SimpleNamespace(came=False))
+
+
+def spoilt(*updates: int, end_after: int = 0) -> Callable[[], None]:
+    """Have gradients that are not finite at these updates; be asked to end after ``end_after``."""
+
+    def before() -> None:
+        gradients = Trainer.gradients
+
+        def spoil(self: Trainer, update: Update) -> Losses:
+            losses = gradients(self, update)
+            if self.position.update + 1 in updates:
+                next(self.model.parameters()).grad[0, 0] = math.nan  # type: ignore[index]
+            if self.position.update + 1 == end_after:
+                Ranks.any = lambda *_: True  # type: ignore[method-assign]
+            return losses
+
+        Trainer.gradients = spoil  # type: ignore[method-assign]
+
+    return before
+
+
+def test_an_update_that_is_passed_over_changes_no_weight_and_is_counted(tmp_path: Path) -> None:
+    training = replace(TRAINING, skip_nonfinite=2, checkpoint_every=1, keep=12)
+    job = write_job(tmp_path, training=training)
+    assert run(job, spoilt(1, 5))["facts"]["skipped"] == 2
+    saved = weights(job)
+    assert [n for n in range(2, 13) if saved[f"{n:08d}"] == saved[f"{n - 1:08d}"]] == [5]
+    assert [row["skipped"] for row in rows(job) if "skipped" in row and "loss" in row][-1] == 2
+    assert [row["done"] for row in rows(job) if "loss" in row] == [2, 3, 4, *range(6, 13)]
+    assert all(math.isfinite(value) for row in rows(job) if "facts" not in row for value in row.values())
+
+
+@pytest.mark.parametrize("end_after", [1, 5, 7])
+def test_it_stays_passed_over_in_a_resumed_training(tmp_path: Path, end_after: int) -> None:
+    training = replace(TRAINING, skip_nonfinite=2)
+    whole, resumed = write_job(tmp_path, name="a", training=training), write_job(tmp_path, name="b", training=training)
+    run(whole, spoilt(1, 5))
+    assert run(resumed, spoilt(1, 5, end_after=end_after))["reason"] == "preempted"
+    assert run(resumed, spoilt(1, 5))["facts"]["skipped"] == 2
+    assert weights(resumed) == weights(whole)
+
+
+def test_one_too_many_ends_as_diverged(tmp_path: Path) -> None:
+    job = write_job(tmp_path, training=replace(TRAINING, skip_nonfinite=1))
+    answer = run(job, spoilt(3, 6))
+    assert answer["reason"] == "diverged"
+    expected = "the gradient of update 6 is not finite, at learning rate 0.003; the last checkpoint is of update 4"
+    assert answer["message"] == expected
+
+
+def test_the_last_update_passed_over_still_ends_a_training(tmp_path: Path) -> None:
+    job = write_job(tmp_path, training=replace(TRAINING, skip_nonfinite=1), log_seconds=1e9)
+    assert run(job, spoilt(12))["facts"]["skipped"] == 1
+    assert [row["done"] for row in rows(job) if "loss" in row] == [11]
+
+
+@pytest.mark.parametrize(("skip_nonfinite", "asked"), [(0, 1), (3, 13)])
+def test_the_device_is_waited_for_only_where_updates_may_be_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip_nonfinite: int, asked: int
+) -> None:
+    path = write_job(tmp_path, training=replace(TRAINING, skip_nonfinite=skip_nonfinite), log_seconds=1e9)
+    trainer = Trainer(Job.read(path), Ranks())
+    norm, calls = trainer.gradient_norm, []
+    monkeypatch.setattr(trainer, "gradient_norm", lambda: calls.append(1) or norm())
+    trainer.run(NEVER)
+    assert len(calls) == asked
+
+
+def test_dev_text_that_the_model_has_no_number_for_ends_as_diverged(tmp_path: Path) -> None:
+    def broken() -> None:
+        advance = Trainer.advance
+
+        def spoil(self: Trainer, *args: Any) -> None:
+            advance(self, *args)
+            if self.position.update == 6:
+                self.model.target_embedding.data.fill_(math.nan)
+
+        Trainer.advance = spoil  # type: ignore[method-assign]
+
+    answer = run(write_job(tmp_path, training=replace(TRAINING, patience=1, dev_bleu=2)), broken)
+    assert answer["reason"] == "diverged"
+    assert "the dev perplexity of update 6 is not finite" in answer["message"]
+
+
+@pytest.mark.parametrize("batching", ["buckets", "packed"])
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried 5 GiB\nmore"), RuntimeError("can't allocate memory: x")]
+)
+def test_a_batch_that_does_not_fit_is_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, batching: Literal["buckets", "packed"]
+) -> None:
+    seen: list[Batch] = []
+
+    def full(_: Objective, batch: Batch) -> None:
+        seen.append(batch)
+        raise error
+
+    monkeypatch.setattr(Objective, "forward", full)
+    trainer = Trainer(Job.read(write_job(tmp_path, training=replace(TRAINING, batching=batching))), Ranks())
+    with pytest.raises(OutOfMemory) as caught:
+        trainer.run(NEVER)
+    told = str(caught.value)
+    batch = seen[0]
+    found = map(int, re.findall(r"(\d+) (?:pairs|source|target|of them|or less)", told))
+    pairs, sources, targets, padding, pieces, lower = found
+    assert (sources, targets, padding) == (batch.source.numel(), batch.target.numel(), batch.padding)
+    assert (pieces, lower) == (batch.pieces, batch.pieces // 2)
+    assert pairs == (len(batch.source) if batching == "buckets" else int((batch.labels == EOS).sum()))
+    assert told.startswith("update 1 did not fit into memory")
+    assert "REPRO_MICRO_BATCH_TOKENS, now all at once" in told
+    assert told.endswith(str(error).splitlines()[0])
+
+
+def test_lack_of_memory_is_the_reason_of_the_end(tmp_path: Path) -> None:
+    def full(_: Objective, __: Batch) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def before() -> None:
+        Objective.forward = full  # type: ignore[method-assign, assignment]
+
+    answer = run(write_job(tmp_path, micro_batch_tokens=15), before)
+    assert answer["reason"] == "out_of_memory"
+    assert re.search(r"largest of [2-9] parts .*MICRO_BATCH_TOKENS, now 15, to \d or less", answer["message"])

@@ -1,0 +1,191 @@
+"""Checkpoints: the same weights are the same bytes, what is broken is passed over, what is to be averaged stays."""
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_training import MODEL
+
+from model.errors import BadData
+from model.network import weights
+from model.network.transformer import Transformer
+from model.network.weights import load_model, save_model
+from model.training import checkpoint
+from model.training.checkpoint import Checkpoints, best_of
+from model.training.position import Position
+
+
+def made(seed: int = 0) -> tuple[Transformer, torch.optim.Adam]:
+    """A model and its optimiser after one update."""
+    torch.manual_seed(seed)
+    model = Transformer(MODEL, 20, 20)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    model(torch.tensor([[5, 2]]), torch.tensor([[1, 6]])).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def test_a_model_comes_back_and_is_the_same_bytes(tmp_path: Path) -> None:
+    model, _ = made()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    save_model(tmp_path / "a", model)
+    again = load_model(tmp_path / "a")
+    save_model(tmp_path / "b", again)
+    for name in ("model.safetensors", "model.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert not again.training
+    assert again.config == MODEL
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+def test_a_damaged_model_is_named(tmp_path: Path, name: str) -> None:
+    save_model(tmp_path, made()[0])
+    os.truncate(tmp_path / name, 50)
+    with pytest.raises(BadData, match=name):
+        load_model(tmp_path)
+
+
+def test_weights_of_another_shape_are_named(tmp_path: Path) -> None:
+    save_model(tmp_path, Transformer(replace(MODEL, d_ff=8), 20, 20))
+    weights.save_shape(tmp_path, made()[0])
+    with pytest.raises(BadData, match=r"model.safetensors is of another model"):
+        load_model(tmp_path)
+
+
+def fail(update: int, sentence: str) -> None:
+    pytest.fail(f"{update}: {sentence}")
+
+
+def saved(folder: Path, *updates: int) -> Checkpoints:
+    checkpoints = Checkpoints(folder, every=10, keep=2, last=45)
+    model, optimizer = made()
+    for update in updates:
+        checkpoints.save(model, optimizer, Position(update=update, epoch=update // 7))
+    return checkpoints
+
+
+def test_resuming_gives_weights_moments_and_position(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 10)
+    model, optimizer = made(seed=1)
+    position = checkpoints.resume(model, optimizer, fail)
+    assert position == Position(update=10, epoch=1)
+    first, first_optimizer = made()
+    for (name, a), (_, b) in zip(first.named_parameters(), model.named_parameters(), strict=True):
+        assert torch.equal(a, b), name
+        for key in ("exp_avg", "exp_avg_sq"):
+            assert torch.equal(first_optimizer.state[a][key], optimizer.state[b][key])
+        assert optimizer.state[b]["step"].item() == 10
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "position.json"])
+@pytest.mark.parametrize("damage", ["cut", "altered", "gone"])
+def test_a_broken_checkpoint_falls_back_to_the_one_before(tmp_path: Path, name: str, damage: str) -> None:
+    checkpoints = saved(tmp_path, 10, 17)
+    broken = checkpoints.path(17) / name
+    content = broken.read_bytes()
+    if damage == "gone":
+        broken.unlink()
+    else:
+        middle = len(content) // 2
+        altered = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        broken.write_bytes(content[:-9] if damage == "cut" else altered)
+    told: list[str] = []
+    model, optimizer = made(seed=1)
+    position = checkpoints.resume(model, optimizer, lambda _, sentence: told.append(sentence))
+    assert position.update == 10
+    assert len(told) == 1
+    assert "00000017" in told[0]
+    checkpoints.remove_after(position.update)
+    assert checkpoints.updates() == [10]
+
+
+def test_nothing_left_to_resume_starts_anew(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 10)
+    (checkpoints.path(10) / "state.safetensors").unlink()
+    told: list[str] = []
+    assert checkpoints.resume(*made(), lambda _, sentence: told.append(sentence)) == Position()
+    assert len(told) == 1
+
+
+def test_what_is_averaged_stays_and_what_served_to_go_on_goes(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 7, 10, 13, 20, 25, 30, 38, 40)
+    assert checkpoints.updates() == [30, 38, 40]
+    assert not (checkpoints.path(30) / "state.safetensors").exists()
+    assert (checkpoints.path(38) / "state.safetensors").exists()
+    model, optimizer = made()
+    checkpoints.save(model, optimizer, Position(update=45))
+    checkpoints.finish()
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {f"checkpoints/000000{update}/model.safetensors" for update in (40, 45)}
+
+
+def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, every=10, keep=1, last=45)
+    model, optimizer = made()
+    for update, best in ((4, 4), (8, 8), (10, 8), (16, 16), (20, 16), (23, 16)):
+        checkpoints.save(model, optimizer, Position(update=update, best_update=best))
+        assert {best, update} <= set(checkpoints.updates())
+        if update == 16:
+            assert checkpoints.updates() == [8, 10, 16], "10 may still be gone back to, and its best is 8"
+    assert checkpoints.updates() == [16, 20, 23]
+    checkpoints.save(model, optimizer, Position(update=45, best_update=16))
+    checkpoints.name_best(Position(update=45, best_update=16, best_dev_perplexity=4.5))
+    for _ in range(2):
+        checkpoints.finish()
+        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+        assert left == {
+            "checkpoints/00000045/model.safetensors",
+            "checkpoints/best.json",
+            "checkpoints/best/model.safetensors",
+        }
+    assert best_of(tmp_path / "checkpoints") == 16
+
+
+def test_moments_of_a_training_that_has_passed_over_all_its_updates(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, every=10, keep=1, last=45)
+    model, _ = made()
+    fresh = torch.optim.Adam(model.parameters(), fused=True)
+    checkpoints.save(model, fresh, Position(update=2, skipped=2))
+    again, optimizer = made(seed=1)
+    assert checkpoints.resume(again, optimizer, fail).skipped == 2
+    for state in optimizer.state.values():
+        assert all(not state[name].any() for name in ("step", "exp_avg", "exp_avg_sq"))
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = saved(tmp_path, 10)
+    write = weights.save_tensors
+
+    def full(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+        write(path, tensors)
+        if path.name == "state.safetensors":
+            os.truncate(path, 100)
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(checkpoint, "save_tensors", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.save(*made(seed=1), Position(update=20))
+    monkeypatch.undo()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000010"]
+    assert checkpoints.resume(*made(seed=1), fail).update == 10
+
+
+def test_the_system_s_error_comes_out_of_the_library_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise checkpoint.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(weights, "save_file", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        weights.save_tensors(tmp_path / "x", {})
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_what_a_kill_left_half_written_is_removed(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 10)
+    checkpoints.path(20).with_suffix(".partial").mkdir()
+    assert Checkpoints(tmp_path, every=10, keep=2, last=45).updates() == [10]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000010"]

@@ -1,0 +1,44 @@
+"""The BLEU that watches a training is sacreBLEU's on the same tokens."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sacrebleu import corpus_bleu
+
+from model.training.dev_bleu import bleu, words
+
+SENTENCES = st.lists(st.sampled_from("abcde"), max_size=12)
+CORPORA = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=6)
+
+
+@given(CORPORA)
+def test_it_is_sacrebleu_s_on_the_same_tokens(pairs: list[tuple[list[str], list[str]]]) -> None:
+    hypotheses, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    texts = [[" ".join(tokens) for tokens in side] for side in (hypotheses, references)]
+    expected = corpus_bleu(texts[0], [texts[1]], tokenize="none", force=True).score
+    assert bleu(hypotheses, references) == pytest.approx(expected)
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4))
+def test_it_is_sacrebleu_s_on_the_words_of_any_text(texts: list[str]) -> None:
+    tokens = [words(text) for text in texts]
+    lines = [" ".join(line) for line in tokens]
+    expected = corpus_bleu(lines, [lines[::-1]], tokenize="none", force=True).score
+    assert bleu(tokens, tokens[::-1]) == pytest.approx(expected)
+
+
+def test_a_text_is_split_into_words_and_marks() -> None:
+    assert words("Zwei Männer, 3.5 m groß – wow!") == [
+        "Zwei",
+        "Männer",
+        ",",
+        "3",
+        ".",
+        "5",
+        "m",
+        "groß",
+        "–",
+        "wow",
+        "!",
+    ]
+    assert words(" \n") == []

@@ -1,0 +1,55 @@
+"""The arithmetic of a training against closed figures, and against what torch itself counts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from model.config import Model
+from model.network.weights import build
+from model.training.flops import product_weights, training_flops
+
+BIG = Model(d_model=1024, d_ff=4096, heads=16)
+PAIRS = np.full(1000, 27)
+
+
+@pytest.mark.parametrize(("model", "gigaflops"), [(Model(), 0.380), (BIG, 1.289)])
+def test_the_papers_models_cost_what_is_known(model: Model, gigaflops: float) -> None:
+    per_piece = training_flops(model, 37_000, PAIRS, PAIRS) / PAIRS.sum()
+    assert per_piece / 1e9 == pytest.approx(gigaflops, abs=1e-3)
+
+
+def test_linear_in_layers_and_in_pairs() -> None:
+    def cost(layers: int, pairs: int = 1000) -> float:
+        return training_flops(replace(Model(), layers=layers), 37_000, PAIRS[:pairs], PAIRS[:pairs])
+
+    assert cost(3) - cost(2) == pytest.approx(cost(2) - cost(1))
+    assert cost(6, 500) == pytest.approx(cost(6) / 2)
+
+
+def test_long_pairs_cost_more_than_short_ones_of_as_many_pieces() -> None:
+    long, short = training_flops(Model(), 100, [200], [200]), training_flops(Model(), 100, [20] * 10, [20] * 10)
+    assert short < long < 2 * short
+
+
+@pytest.mark.parametrize("d_v", [8, 4])
+def test_weights_in_products_are_those_of_the_model(d_v: int) -> None:
+    config = Model(layers=2, d_model=16, d_ff=32, heads=2, d_k=8, d_v=d_v)
+    parameters = sum(p.numel() for p in build(config, 50, 50).parameters() if p.dim() > 1)
+    assert sum(product_weights(config, 50)) == parameters
+
+
+@pytest.mark.parametrize(("source", "target"), [(5, 5), (9, 3), (2, 7)])
+def test_agrees_with_what_torch_counts(source: int, target: int) -> None:
+    config = Model(layers=2, d_model=16, d_ff=32, heads=2, d_k=8, d_v=4)
+    model = build(config, 50, 50).eval()  # in training a product may be one that torch does not count
+    counter = FlopCounterMode(display=False)
+    with sdpa_kernel(SDPBackend.MATH), counter, torch.no_grad():
+        model.logits(model(torch.full((3, source), 5), torch.full((3, target), 5)))
+    # torch also counts what the causal mask hides.
+    hidden = 3 * config.layers * config.heads * (config.d_k + config.d_v) * target * (target - 1) // 2
+    forward = training_flops(config, 50, [source] * 3, [target] * 3) / 3
+    assert counter.get_total_flops() == forward + 2 * hidden

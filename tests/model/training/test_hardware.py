@@ -1,0 +1,125 @@
+"""Meters read what the driver tells, and are silent where it does not."""
+
+import ctypes
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_training import TRAINING, rows, run, write_job
+
+from model.training import hardware
+from model.training.hardware import Gpus, mfu
+from tests.model.test_train import end_after
+
+NOT_SUPPORTED = 3
+HOUSE = Path(__file__).resolve().parents[3]
+
+
+class Driver:
+    """An NVML of two GPUs: handles 1 and 2, 100 W and 300 W, and energies that a test turns."""
+
+    def __init__(self, *missing: str, divided: bool = False) -> None:
+        self.missing, self.divided = missing, divided
+        self.millijoules = {1: 5_000_000, 2: 9_000_000_000_000}
+
+    def __getattr__(self, name: str) -> Any:
+        functions = {
+            "nvmlInit_v2": lambda: 0,
+            "nvmlDeviceGetHandleByUUID": self.find,
+            "nvmlDeviceGetMigMode": self.mig,
+            "nvmlDeviceGetPowerUsage": lambda handle, out: self.put(out, handle.value * 200_000 - 100_000),
+            "nvmlDeviceGetTotalEnergyConsumption": lambda handle, out: self.put(out, self.millijoules[handle.value]),
+        }
+        if name in self.missing or name not in functions:
+            raise AttributeError(name)
+        return functions[name]
+
+    def put(self, out: Any, value: int) -> int:
+        out._obj.value = value
+        return 0
+
+    def find(self, uuid: bytes, out: Any) -> int:
+        names = {b"GPU-a": 1, b"GPU-b": 2}
+        return self.put(out, names[uuid]) if uuid in names else NOT_SUPPORTED
+
+    def mig(self, _handle: ctypes.c_void_p, on: Any, _pending: Any) -> int:
+        return self.put(on, 1) if self.divided else NOT_SUPPORTED
+
+
+def test_power_and_energy_are_sums_over_the_gpus() -> None:
+    driver = Driver()
+    gpus = Gpus(driver, ["GPU-a", "GPU-b"], used_kwh=1.5)
+    assert gpus.read() == {"gpu_watts": 400.0, "gpu_kwh": 1.5}
+    driver.millijoules = {1: 5_000_000 + 3_600_000_000, 2: 9_000_000_000_000 + 1_800_000_000}
+    assert gpus.read()["gpu_kwh"] == pytest.approx(1.5 + 1.0 + 0.5)
+    assert Gpus(driver, ["GPU-b"], gpus.kwh()).read() == {"gpu_watts": 300.0, "gpu_kwh": pytest.approx(3.0)}
+
+
+@pytest.mark.parametrize(
+    ("driver", "uuids", "names"),
+    [
+        (object(), [], []),
+        (object(), ["GPU-a"], []),
+        (Driver(), ["GPU-a", "GPU-other"], []),
+        (Driver("nvmlInit_v2"), ["GPU-a"], []),
+        (Driver(divided=True), ["GPU-a"], []),
+        (Driver("nvmlDeviceGetTotalEnergyConsumption"), ["GPU-a"], ["gpu_watts"]),
+        (Driver("nvmlDeviceGetPowerUsage", "nvmlDeviceGetMigMode"), ["GPU-a"], ["gpu_kwh"]),
+    ],
+)
+def test_what_a_driver_does_not_tell_is_left_out(driver: Any, uuids: list[str], names: list[str]) -> None:
+    gpus = Gpus(driver, uuids, used_kwh=0.25)
+    assert list(gpus.read()) == names
+    assert gpus.kwh() == 0.25
+
+
+def test_energy_goes_on_in_a_resumed_training(tmp_path: Path) -> None:
+    def metered() -> None:
+        driver, clock = Driver(), itertools.count(1)
+        driver.find = lambda uuid, out: driver.put(out, 1)  # type: ignore[method-assign]
+
+        class Running(dict[int, int]):
+            def __getitem__(self, _: int) -> int:
+                return next(clock) * 3_600_000_000
+
+        driver.millijoules = Running()
+        hardware.of_this_machine = lambda _: (driver, ["GPU-a"])
+
+    def metered_and_ended() -> None:
+        metered()
+        end_after(update=5)
+
+    job = write_job(tmp_path, training=TRAINING)
+    assert run(job, metered_and_ended)["reason"] == "preempted"
+    facts = run(job, metered)["facts"]
+    used = [row["gpu_kwh"] for row in rows(job) if "loss" in row]
+    assert len(used) == 12
+    assert used == sorted(set(used)), "each reading is one more"
+    assert used[0] == 1
+    assert used[4] < used[5] <= used[4] + 2
+    assert facts["gpu_kwh"] > used[-1]
+    assert {row["gpu_watts"] for row in rows(job) if "loss" in row} == {100.0}
+
+
+MEMORY = """
+import torch
+from model.training.hardware import Meters, memory_bytes
+cpu = torch.device("cpu")
+before = memory_bytes(cpu)
+held = torch.ones(64 << 20, dtype=torch.uint8)
+assert before + 0.8 * len(held) < memory_bytes(cpu) < before + 2 * len(held), (before, memory_bytes(cpu))
+assert list(Meters(cpu).read()) == ["memory_bytes"]
+"""
+
+
+def test_memory_grows_with_what_is_held() -> None:
+    # In a process of its own: here the pages may come from what an earlier test freed.
+    subprocess.run([sys.executable, "-c", MEMORY], check=True, cwd=HOUSE)
+
+
+def test_utilisation_is_a_share_of_a_known_peak() -> None:
+    assert mfu(2e14, "NVIDIA H100 80GB HBM3", {"H100": 8e14, "A100": 3e14}) == {"mfu": 0.25}
+    assert mfu(2e14, "cpu", {"H100": 8e14}) == {}

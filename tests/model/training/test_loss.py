@@ -1,0 +1,87 @@
+"""The chunked loss is the plain formula, in value and gradient."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.config.special_pieces import PAD
+from model.training import loss as objective
+from model.training.loss import smoothed_loss
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    count=st.integers(0, 9),
+    size=st.integers(2, 12),
+    smoothing=st.sampled_from([0.0, 0.1, 0.5]),
+    chunk=st.integers(1, 60),
+    seed=st.integers(0, 100),
+)
+def test_value_and_gradients_are_those_of_cross_entropy(
+    count: int, size: int, smoothing: float, chunk: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    hidden, matrix = torch.randn(count, 5, requires_grad=True), torch.randn(size, 5, requires_grad=True)
+    labels = torch.randint(0, size, (count,))
+    hidden = (hidden.detach() * (labels != PAD)[:, None]).requires_grad_()
+    before = objective.CHUNK_LOGITS["cpu"]
+    objective.CHUNK_LOGITS["cpu"] = chunk
+    try:
+        loss, nll = smoothed_loss(hidden, matrix, labels, smoothing)
+    finally:
+        objective.CHUNK_LOGITS["cpu"] = before
+    mine = torch.autograd.grad(loss * 0.7, [hidden, matrix])
+    logits = hidden @ matrix.T
+    plain = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum", ignore_index=PAD)
+    theirs = torch.autograd.grad(plain * 0.7, [hidden, matrix])
+    torch.testing.assert_close(loss, plain, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        nll, F.cross_entropy(logits, labels, reduction="sum", ignore_index=PAD), atol=1e-4, rtol=1e-4
+    )
+    # The slope at padding is the caller's to drop: its hidden states are zeros that nothing made.
+    mine = [mine[0] * (labels != PAD)[:, None], mine[1]]
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_under_autocast_the_loss_is_summed_in_float32() -> None:
+    """Hidden states, matrix and logits are exact in bfloat16 here; sums and means over them are not."""
+    torch.manual_seed(0)
+    hidden, matrix = torch.randint(-1, 3, (500, 6)).float(), torch.randint(-3, 4, (37, 6)) / 8
+    labels = torch.randint(PAD + 1, 37, (500,))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, nll = smoothed_loss(hidden, matrix, labels, 0.4)
+    logits = hidden.double() @ matrix.double().T
+    assert torch.equal(logits, logits.bfloat16().double())
+    assert loss.item() == pytest.approx(
+        F.cross_entropy(logits, labels, label_smoothing=0.4, reduction="sum").item(), rel=1e-6
+    )
+    assert nll.item() == pytest.approx(F.cross_entropy(logits, labels, reduction="sum").item(), rel=1e-6)
+
+
+def test_a_model_in_float64_has_a_loss_in_float64() -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(9, 5, dtype=torch.float64), torch.randn(12, 5, dtype=torch.float64)]
+    for each in inputs:
+        each.requires_grad_()
+    labels = torch.randint(PAD + 1, 12, (9,))
+    loss, _ = smoothed_loss(*inputs, labels, 0.1)
+    plain = F.cross_entropy(inputs[0] @ inputs[1].T, labels, label_smoothing=0.1, reduction="sum")
+    for mine, theirs in zip(
+        (loss, *torch.autograd.grad(loss, inputs)), (plain, *torch.autograd.grad(plain, inputs)), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=1e-12)
+
+
+def test_a_reference_without_probability_costs_what_it_must() -> None:
+    hidden, matrix = torch.tensor([[500.0]]), torch.tensor([[1.0], [-1.0]])
+    loss, nll = smoothed_loss(hidden, matrix, torch.tensor([1]), 0.0)
+    assert loss.item() == pytest.approx(1000)
+    assert nll.item() == pytest.approx(1000)
+
+
+def test_what_is_not_finite_stays_visible() -> None:
+    loss, _ = smoothed_loss(torch.tensor([[float("nan")]]), torch.ones(3, 1), torch.tensor([1]), 0.1)
+    assert not loss.isfinite()

@@ -1,0 +1,144 @@
+"""A Prefect server and workers in processes of their own, on loopback, as a person would start them."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.objects import FlowRun
+from prefect.states import Cancelling
+
+from infra.processes.children import die_with_parent, end
+
+HOUSE = Path(__file__).resolve().parents[2]
+SECONDS = 900.0
+"""The longest that anything is waited for; a worker that is lost is noticed after 200 s."""
+
+
+class PrefectHouse:
+    """Everything lies below ``folder``, each worker in a part of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.variables: dict[str, str] = {}
+        """Those of the newest worker."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.api = f"http://127.0.0.1:{port}/api"
+        self._start("server", {}, "prefect", "server", "start", "--no-ui", "--port", str(port))
+        self.until(self._answers, "the server answers")
+
+    def client(self) -> SyncPrefectClient:
+        return SyncPrefectClient(self.api)
+
+    def worker(self, pool: str, **variables: str) -> subprocess.Popen[bytes]:
+        """A worker of ``pool`` with these variables; they reach its flow runs."""
+        self.variables = variables
+        words = ["prefect", "worker", "start", "--pool", pool, "--name", f"{pool}-worker"]
+        return self._start(f"{pool}-worker", variables, *words)
+
+    def repro(self, *words: str, **variables: str) -> str:
+        """What the command line says on stderr; it has to end well."""
+        command = [sys.executable, "-c", "from flows.cli import main; main()", *words]
+        environment = self._environment("cli") | variables
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    def call(self, *words: str) -> str:
+        """What Prefect's own command line says; it has to end well."""
+        command = [sys.executable, "-m", "prefect", "--no-prompt", *words]
+        environment = self._environment("cli")
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def cancel(self, run: FlowRun) -> None:
+        """As the button does."""
+        with self.client() as client:
+            client.set_flow_run_state(run.id, Cancelling())
+
+    def begin(self, deployment: str, **parameters: Any) -> FlowRun:
+        with self.client() as client:
+            found = client.read_deployment_by_name(deployment)
+            return client.create_flow_run_from_deployment(found.id, parameters=parameters)
+
+    def state(self, run: FlowRun) -> str:
+        with self.client() as client:
+            state = client.read_flow_run(run.id).state
+            return state.name if state and state.name else ""
+
+    def ended(self, run: FlowRun) -> FlowRun:
+        """The flow run when it has ended."""
+        with self.client() as client:
+
+            def over() -> bool:
+                state = client.read_flow_run(run.id).state
+                return state is not None and state.is_final()
+
+            self.until(over, f"flow run {run.name} ends")
+            return client.read_flow_run(run.id)
+
+    def children(self, stage: str) -> list[FlowRun]:
+        """Flow runs that made this stage for others, the newest last."""
+        with self.client() as client:
+            found = client.read_flow_runs()
+            return sorted((run for run in found if f"stage:{stage}" in run.tags), key=lambda run: str(run.created))
+
+    def until(self, happens: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not happens():
+            ended = [process.args for process in self.processes if process.poll() is not None]
+            assert not ended, f"{ended} ended, see {self.folder}"
+            assert time.monotonic() < deadline, f"waited {SECONDS:.0f} s in vain until {what}; see {self.folder}"
+            time.sleep(0.2)
+
+    def end(self, first: int = 0) -> None:
+        """End what was started, from the ``first`` process on, the newest first."""
+        for process in reversed(self.processes[first:]):
+            end(process)
+        del self.processes[first:]
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.api}/health", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    def _start(self, name: str, variables: dict[str, str], *words: str) -> subprocess.Popen[bytes]:
+        environment = self._environment(name) | variables
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+                env=environment,
+                cwd=self.folder,
+            )
+        self.processes.append(process)
+        return process
+
+    def _environment(self, name: str) -> dict[str, str]:
+        home = self.folder / name
+        home.mkdir(parents=True, exist_ok=True)
+        search = os.pathsep.join([str(HOUSE), str(HOUSE / "tests"), str(HOUSE / "tests" / "flows")])
+        return os.environ | {
+            "PYTHONPATH": search,
+            "PREFECT_API_URL": self.api,
+            "PREFECT_HOME": str(home),
+            "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "OMP_NUM_THREADS": "1",
+            "REPRO_THREADS": "1",
+        }

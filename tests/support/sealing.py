@@ -1,0 +1,26 @@
+"""An artifact for tests of stores."""
+
+from typing import Any
+
+from infra.store.local import Artifact, Store
+
+FILES = {"a.txt": b"alpha", "deep/b.bin": b"\0" * 1000, "metrics.jsonl": b'{"time": 1}\n'}
+DESCRIPTION: dict[str, Any] = {
+    "stage": "clean",
+    "key": "k1",
+    "version": 1,
+    "item": "",
+    "arguments": {},
+    "inputs": {},
+    "facts": {"pairs": 3},
+    "seconds": 0.1,
+    "made": {},
+}
+
+
+def sealed(store: Store, key: str = "k1", files: dict[str, bytes] = FILES, **changes: Any) -> Artifact:
+    partial = store.partial("clean", key, {})
+    for name, content in files.items():
+        (partial / name).parent.mkdir(parents=True, exist_ok=True)
+        (partial / name).write_bytes(content)
+    return store.seal(partial, DESCRIPTION | {"key": key} | changes)

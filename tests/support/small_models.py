@@ -1,0 +1,83 @@
+"""Random models of every shape, with vocabularies to speak: what an export is checked with."""
+
+import random
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+
+from model.config import Decoding, Model
+from model.config.special_pieces import BOS, EOS, PAD, UNK
+from model.data.bpe import Pieces
+from model.decoding.translator import Translator
+from model.network.transformer import Transformer
+from model.network.weights import build, save_model
+from tasks.stages.learn_bpe import Vocabulary, learn
+
+LINES = [
+    "Two dogs run.",
+    "",
+    "A dog",
+    "The men don't run over the green meadow again.",
+    "   ",
+    "It's </s> 2014, isn't it?",
+]
+SIZES = (290, 300)
+"""Of the source's vocabulary, and of the target's where it has its own."""
+SMALL = Model(layers=2, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, max_positions=64)
+SHAPES = [
+    replace(SMALL, norm=norm, positions=positions, tied=tied)
+    for norm, positions, tied in product(("post", "pre"), ("sinusoid", "learned"), (True, False))
+]
+
+
+def name_of(config: Model) -> str:
+    return f"{config.norm}-{config.positions}-{'one' if config.tied else 'two'}-{config.d_k}-{config.d_v}"
+
+
+def write_model(folder: Path, config: Model, target_size: int = SIZES[1], gain: float = 4) -> tuple[Path, Path]:
+    """Folders of weights and of a vocabulary (one if tied).
+
+    Biases and norms are what no initialisation makes them; bos and padding are never likely, as after any training.
+    """
+    vocabulary, weights = folder / "vocabulary", folder / "weights"
+    for part in (vocabulary, weights):
+        part.mkdir()
+    sizes = (SIZES[0], SIZES[0] if config.tied else target_size)
+    names = ("tokenizer.json", "tokenizer.target.json")[: 1 if config.tied else 2]
+    for name, size in zip(names, sizes, strict=False):
+        lines = pa.array([*LINES * 3, *["green meadow and men"] * size])
+        learn([lines], Vocabulary(size=size, min_frequency=1)).save(str(vocabulary / name))
+    save_model(weights, restless(build(config, *sizes).eval(), Pieces.load(vocabulary), gain))
+    return weights, vocabulary
+
+
+@torch.no_grad()
+def restless(model: Transformer, vocabulary: Pieces, gain: float) -> Transformer:
+    """Fill a model so that what it writes depends much on what it reads, and a third of its outputs end in time.
+
+    A great ``gain`` of the matrices makes outputs various, and rounding count.
+    """
+    torch.manual_seed(3)
+    for stack in (model.encoder, model.decoder, model.encoder_norm, model.decoder_norm):
+        for parameter in stack.parameters():  # type: ignore[union-attr]
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) / 3)
+            else:
+                parameter.mul_(gain)
+    last = model.decoder_norm if model.config.norm == "pre" else model.decoder[-1].around_feed_forward.norm
+    always_D = torch.nn.functional.normalize(torch.randn(model.config.d_model), dim=0)
+    last.bias.copy_(8 * always_D)  # type: ignore[union-attr, operator]
+    model.output_ND[[PAD, BOS]] -= 4 * always_D
+    translator = Translator(model, vocabulary, torch.device("cpu"))
+    while sum(hypothesis.finished for hypothesis in translator.search(sources(24), Decoding(beam=3, max_extra=12))) < 8:
+        model.output_ND[EOS] += 0.05 * always_D
+    return model
+
+
+def sources(count: int, longest: int = 12) -> list[list[int]]:
+    """Random pieces of the source's vocabulary."""
+    draw = random.Random(5)
+    return [[draw.randrange(UNK + 1, SIZES[0]) for _ in range(draw.randint(1, longest))] for _ in range(count)]

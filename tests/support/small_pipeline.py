@@ -1,0 +1,118 @@
+"""A run small enough to be run often, and a launcher that does not start Python anew for each job."""
+
+import hashlib
+import os
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from flows.runner.run import Outcome, Request, run
+from flows.runs import DEMO, Run
+from flows.views.terminal import TerminalDisplay
+from infra.launch.job import Job, raise_for_exit
+from model.config import Averaging, Decoding, Model, Training
+from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text
+from tasks.demo import corpus as demo_corpus
+from tasks.stages.learn_bpe import Vocabulary
+from tasks.stages.shard import Sharding
+
+
+class ForkLauncher:
+    """Runs a job in a fork of this process, where torch is already loaded; what it prints goes to its log."""
+
+    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+        path = job.write()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                log = os.open(job.out / "job.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                os.dup2(log, 1)
+                os.dup2(log, 2)
+                sys.argv = [job.module, str(path)]
+                runpy.run_module(job.module, run_name="__main__", alter_sys=True)
+                status = 0
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else 1
+            finally:
+                os._exit(status)
+        while True:
+            done, status = os.waitpid(child, os.WNOHANG)
+            on_poll()
+            if done:
+                break
+            time.sleep(0.02)
+        raise_for_exit(job, os.waitstatus_to_exitcode(status), "")
+
+
+def small_run(mirror: Path) -> Run:
+    """A few hundred pairs of the embedded corpus, as files of a mirror, and a model that learns next to nothing."""
+
+    def text(name: str, lines: int) -> Text:
+        content = b"".join(line + b"\n" for line in demo_corpus.content(f"demo/{name}").split(b"\n")[:lines])
+        path = mirror / "small" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_bytes() != content:  # another process may be reading it
+            path.write_bytes(content)
+        return Text(File(f"small/{name}", sha256=hashlib.sha256(content).hexdigest()))
+
+    return replace(
+        DEMO,
+        name="small",
+        about="for tests",
+        corpus=Corpus("small", "en", "de", (Part("small", text("train.en", 600), text("train.de", 600)),)),
+        sets=tuple(EvaluationSet(name, text(f"{name}.en", 12), text(f"{name}.de", 12)) for name in ("dev", "test")),
+        vocabulary=Vocabulary(size=400),
+        sharding=Sharding(max_pieces=80),
+        model=Model(layers=1, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8, norm="pre"),
+        training=Training(updates=120, batch_tokens=400, warmup=20, checkpoint_every=40, keep=3, dev_every=60),
+        averaging=Averaging(2),
+        decoding=Decoding(beam=2, max_extra=3),
+    )
+
+
+def run_small(request: Request = Request("small")) -> Outcome:  # noqa: B008
+    """Carry out a request without Prefect."""
+    return run(request, TerminalDisplay(lambda *_: None))
+
+
+class Untracked:
+    """Stands for MLflow, whose database alone takes longer to make than all of the small run's data."""
+
+    def __init__(self, *_: object) -> None: ...
+    def start(self, *_: object) -> str:
+        return ""
+
+    def start_stage(self, *_: object) -> str:
+        return ""
+
+    def finish_stage(self, *_: object) -> None: ...
+    def cached(self, *_: object) -> None: ...
+    def finish(self, *_: object) -> None: ...
+
+
+def processes_of(root: Path) -> list[psutil.Process]:
+    """Whatever runs with this REPRO_ROOT, this process left out."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            mine = process.environ().get("REPRO_ROOT") == str(root) and process.pid != os.getpid()
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def all_gone(root: Path) -> bool:
+    """Whether all processes of a root end within the time that a last checkpoint is given."""
+    for _ in range(450):
+        if not processes_of(root):
+            return True
+        time.sleep(0.1)
+    return False

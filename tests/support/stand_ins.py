@@ -1,0 +1,62 @@
+"""Servers and workers that answer at once: packages by the names of the real programs that do nothing but that.
+
+Put before the real ones on the path of a service's children, so that its supervision can be tested in seconds.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from infra.service import lifecycle
+from infra.service.process_marks import marked
+from infra.service.settings import Service, free_ports
+
+SERVER = """
+import http.server, os, pathlib, subprocess, sys
+
+class Well(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path.endswith("/health") else 404)
+        self.end_headers()
+
+here = pathlib.Path(os.environ["STAND_IN"])
+name = {name!r}
+print(name, "begins in", os.getcwd(), flush=True)
+if (here / f"{{name}}.fails").exists():
+    sys.exit("there is no such thing")
+port = os.environ["PREFECT_WORKER_WEBSERVER_PORT"] if name == "worker" else sys.argv[sys.argv.index("--port") + 1]
+# As Prefect does with flow runs, and MLflow with uvicorn.
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+http.server.HTTPServer(("127.0.0.1", int(port)), Well).serve_forever()
+"""
+
+
+def stand_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Let services that are started from now on have stand-ins, which look into ``folder`` whether they are to fail."""
+    for program, name in {"prefect": "worker", "uvicorn": "prefect", "mlflow": "mlflow"}.items():
+        package = folder / "path" / program
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "__main__.py").write_text(SERVER.format(name=name))
+    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [f"{folder / 'path'}", os.environ.get("PYTHONPATH", "")])))
+    patch.setenv("STAND_IN", str(folder))
+
+
+def free_service(place: Path, cpu_workers: int = 1, gpu_workers: int = 0) -> Service:
+    """A service on ports that are free."""
+    prefect, mlflow = free_ports(2)
+    return Service(place, "", "127.0.0.1", prefect, mlflow, cpu_workers, gpu_workers)
+
+
+@contextmanager
+def ended(place: Path) -> Iterator[None]:
+    """Whatever happens inside, no process of the service in ``place`` stays."""
+    folder = place / "service"
+    try:
+        yield
+    finally:
+        lifecycle.down(folder, print)
+        assert not marked(folder)

@@ -1,0 +1,399 @@
+"""Prefect's and MLflow's servers, workers and runs as processes that can be killed, and what the servers say then.
+
+All of them are children that end with the test. Servers keep their port and their database when they are started again.
+What is asked of them is asked by HTTP, so that the test's own process has no settings of theirs.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from infra.processes.children import die_with_parent
+from infra.servers.library_settings import LASTING, PATIENT
+
+HOUSE = Path(__file__).resolve().parents[2]
+REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
+PATIENCE = 240.0
+"""Seconds for whatever takes seconds on a quiet machine."""
+OPEN = ("RUNNING", "PENDING", "CANCELLING", "SCHEDULED")
+FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+RUNS = """
+import sys
+sys.path.insert(0, {tests!r})
+from dataclasses import replace
+from pathlib import Path
+from small_pipeline import small_run
+from model.config import Training
+SMALL = small_run(Path({mirror!r}))
+LONG = replace(SMALL, training=replace(SMALL.training, updates=800, warmup=50, checkpoint_every=40, dev_every=200))
+"""
+
+
+def wait_for(done: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    """What ``done`` gives as soon as it gives anything; AssertionError after ``seconds``."""
+    end = time.monotonic() + seconds
+    while not (found := done()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ask(address: str, body: Any = None, method: str = "") -> Any:
+    """The JSON that a server answers; one that is too busy is asked again, as its clients do."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
+    request.method = method or ("GET" if body is None else "POST")
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or time.monotonic() > end:
+                raise
+        time.sleep(0.5)
+
+
+@dataclass
+class Server:
+    """A server that can be killed and started again on the same port and database."""
+
+    command: list[str]
+    health: str
+    environment: Mapping[str, str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.begin()
+        wait_for(self.answers)
+
+    def begin(self) -> None:
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+                env={**os.environ, **self.environment},
+            )
+
+    def answers(self) -> bool:
+        assert self.process is None or self.process.poll() is None, self.log.read_text()[-2000:]
+        try:
+            with urllib.request.urlopen(self.health, timeout=5):
+                return True
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """SIGKILL it and all it started."""
+        if self.process:
+            kill_tree(self.process.pid)
+            self.process.wait()
+            self.process = None
+
+
+@dataclass
+class World:
+    """One Prefect server, one MLflow server, a worker on request, and roots in which runs are made."""
+
+    folder: Path
+    prefect_port: int = field(default_factory=free_port)
+    mlflow_port: int = field(default_factory=free_port)
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.mirror = self.folder / "mirror"
+        self.runs = self.folder / "runs_of_faults.py"
+        self.runs.write_text(RUNS.format(tests=f"{HOUSE / 'tests' / 'flows'}", mirror=f"{self.mirror}"))
+        self.prefect = Server(
+            [
+                sys.executable,
+                "-m",
+                "prefect",
+                "server",
+                "start",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                f"{self.prefect_port}",
+            ],
+            f"{self.api}/health",
+            {**self.shared, **LASTING, "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_UI_ENABLED": "0"},
+            self.folder / "prefect.log",
+        )
+        store, artifacts = f"sqlite:///{self.folder}/mlflow.db", f"{self.folder}/mlflow-artifacts"
+        words = ["--backend-store-uri", store, "--artifacts-destination", artifacts, "--workers", "1"]
+        place = ["--host", "127.0.0.1", "--port", f"{self.mlflow_port}"]
+        self.mlflow = Server(
+            [sys.executable, "-m", "mlflow", "server", *words, *place],
+            f"{self.tracking}/health",
+            {**self.shared, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            self.folder / "mlflow.log",
+        )
+
+    @property
+    def api(self) -> str:
+        return f"http://127.0.0.1:{self.prefect_port}/api"
+
+    @property
+    def tracking(self) -> str:
+        return f"http://127.0.0.1:{self.mlflow_port}"
+
+    @property
+    def shared(self) -> dict[str, str]:
+        """What all processes of this world have in their environment."""
+        return {
+            **PATIENT,
+            "PREFECT_HOME": f"{self.folder}/prefect",
+            "PREFECT_API_URL": self.api,
+            "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "MLFLOW_TRACKING_URI": self.tracking,
+            "REPRO_MIRRORS": f"{self.mirror}",
+            "REPRO_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "DO_NOT_TRACK": "true",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "PYTHONPATH": f"{HOUSE}",
+        }
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """A whole environment for a process of this world."""
+        return {**os.environ, **self.shared, **more}
+
+    def start(self) -> None:
+        """Both servers, at once."""
+        self.prefect.begin()
+        self.mlflow.begin()
+        wait_for(self.prefect.answers)
+        wait_for(self.mlflow.answers)
+
+    def end(self) -> None:
+        for process in [*self.workers, *self.started]:
+            if process.poll() is None:
+                kill_tree(process.pid)
+            process.wait()
+        self.prefect.kill()
+        self.mlflow.kill()
+
+    def repro(self, root: Path, *words: str, **more: str) -> subprocess.Popen[str]:
+        """``repro`` in a process of its own; ``more`` goes into its environment."""
+        process = subprocess.Popen(
+            [*REPRO, *words],
+            env=self.environment(**{"REPRO_ROOT": f"{root}"} | more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with_parent(),
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, root: Path, name: str = "SMALL", *words: str, **more: str) -> subprocess.Popen[str]:
+        """``repro run`` of one of this world's runs, begun."""
+        return self.repro(root, "run", f"{self.runs}:{name}", "--json", *words, **more)
+
+    def unfinished(self, root: Path, *words: str) -> list[dict[str, str]]:
+        """What ``repro unfinished`` lists."""
+        out, _ = self.repro(root, "unfinished", "--json", *words).communicate(timeout=PATIENCE)
+        found: list[dict[str, str]] = json.loads(out)
+        return found
+
+    def worker(self) -> subprocess.Popen[bytes]:
+        """A process worker of the pool ``cpu``, which it makes."""
+        words = ["worker", "start", "--pool", "cpu", "--type", "process", "--name", f"worker-{len(self.workers)}"]
+        with (self.folder / "worker.log").open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "prefect", *words],
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+        self.workers.append(process)
+        wait_for(lambda: self._pool_is_known() and process.poll() is None)
+        return process
+
+    def _pool_is_known(self) -> bool:
+        try:
+            return bool(ask(f"{self.api}/work_pools/cpu")["base_job_template"])
+        except urllib.error.HTTPError:
+            return False
+
+    def deployment(self, name: str = "small", **fields: Any) -> str:
+        """A deployment of the flow ``reproduce`` for the pool ``cpu``, as ``prefect.yaml`` makes them; its id."""
+        flow = ask(f"{self.api}/flows/", {"name": "reproduce"})["id"]
+        pull = [{"prefect.deployments.steps.set_working_directory": {"directory": f"{HOUSE}"}}]
+        asked = {
+            "name": name,
+            "flow_id": flow,
+            "entrypoint": "flows/orchestration/prefect_flows.py:reproduce",
+            "pull_steps": pull,
+            "work_pool_name": "cpu",
+            "enforce_parameter_schema": False,
+            **fields,
+        }
+        return str(ask(f"{self.api}/deployments/", asked)["id"])
+
+    def submit(self, deployment: str, root: Path, **parameters: Any) -> str:
+        """A flow run of the deployment, in ``root``; its id."""
+        variables = {"env": {**self.shared, "REPRO_ROOT": f"{root}"}}
+        body = {"parameters": parameters, "job_variables": variables, "state": {"type": "SCHEDULED"}}
+        return str(ask(f"{self.api}/deployments/{deployment}/create_flow_run", body)["id"])
+
+    def cli(self, *words: str) -> str:
+        """What Prefect's own command line answers."""
+        done = subprocess.run(
+            [sys.executable, "-m", "prefect", *words],
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def flow_run(self, flow_run: str) -> dict[str, Any]:
+        return dict(ask(f"{self.api}/flow_runs/{flow_run}"))
+
+    def flow_runs(self, *states: str) -> list[dict[str, Any]]:
+        chosen = {"state": {"type": {"any_": list(states or (*OPEN, *FINAL))}}}
+        body = {"flow_runs": chosen, "sort": "EXPECTED_START_TIME_DESC"}
+        return list(ask(f"{self.api}/flow_runs/filter", body))
+
+    def task_runs(self, flow_run: str = "", *states: str) -> list[dict[str, Any]]:
+        """Of one flow run or, for "", of all, in these states or, for none, in any; those of a retry come last."""
+        body: dict[str, Any] = {"sort": "EXPECTED_START_TIME_ASC"}
+        if states:
+            body["task_runs"] = {"state": {"type": {"any_": list(states)}}}
+        if flow_run:
+            body["flow_runs"] = {"id": {"any_": [flow_run]}}
+        return list(ask(f"{self.api}/task_runs/filter", body))
+
+    def mlflow_runs(self, which: str = "") -> list[dict[str, Any]]:
+        """Runs in MLflow that meet the filter."""
+        base, runs, page = f"{self.tracking}/api/2.0/mlflow", [], ""
+        found = ask(f"{base}/experiments/search", {"max_results": 100}).get("experiments", [])
+        experiments = [each["experiment_id"] for each in found]
+        while True:
+            body = {"experiment_ids": experiments, "filter": which, "page_token": page or None, "max_results": 1000}
+            answer = ask(f"{base}/runs/search", body)
+            runs += answer.get("runs", [])
+            if not (page := answer.get("next_page_token", "")):
+                return runs
+
+    def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
+        """Steps and values of a metric, all that there are, by step."""
+        base, rows, page = f"{self.tracking}/api/2.0/mlflow/metrics/get-history", [], ""
+        while True:
+            address = f"{base}?run_id={run_id}&metric_key={metric}&max_results=1000"
+            answer = ask(f"{address}&page_token={page}" if page else address)
+            rows += [(int(each["step"]), float(each["value"])) for each in answer.get("metrics", [])]
+            if not (page := answer.get("next_page_token", "")):
+                return sorted(rows)
+
+    def running(self) -> dict[str, list[str]]:
+        """Whatever Prefect or MLflow hold to be unfinished."""
+        found = {
+            "flow runs": [f"{each['name']} {each['state_name']}" for each in self.flow_runs(*OPEN)],
+            "task runs": [f"{each['name']} {each['state_name']}" for each in self.task_runs("", *OPEN)],
+            "in MLflow": [each["info"]["run_name"] for each in self.mlflow_runs("attributes.status = 'RUNNING'")],
+        }
+        return {kind: each for kind, each in found.items() if each}
+
+
+def finished(process: subprocess.Popen[str], seconds: float = 2 * PATIENCE) -> dict[str, Any]:
+    """The outcome that a run ended with, well."""
+    out, said = process.communicate(timeout=seconds)
+    assert process.returncode == 0, said
+    outcome: dict[str, Any] = json.loads(out.splitlines()[-1])
+    outcome["said"] = said
+    return outcome
+
+
+def states(outcome: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The states of a run's stages by name."""
+    found: dict[str, set[str]] = {}
+    for row in outcome["stages"]:
+        found.setdefault(row["stage"], set()).add(row["state"])
+    return found
+
+
+def contents(root: Path, but: Sequence[str] = ("register", "report")) -> dict[str, str]:
+    """Content digests of all sealed artifacts; those that hold times and versions are left out."""
+    found = {}
+    for manifest in root.glob("*/*/manifest.json"):
+        told = json.loads(manifest.read_text()).get("manifest", {})
+        if told.get("stage", but[0]) not in but and "." not in manifest.parent.name:
+            found[f"{told['stage']}/{told['key']}"] = told["content"]
+    return found
+
+
+def kill_tree(pid: int) -> None:
+    """SIGKILL a process and all below it, as a machine that goes down does."""
+    try:
+        process = psutil.Process(pid)
+        below = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for each in below:
+        try:
+            os.kill(each.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def processes(root: Path | str, word: str = "") -> list[psutil.Process]:
+    """What runs with this REPRO_ROOT and has ``word`` in its command line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("REPRO_ROOT") != f"{root}" or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if word in " ".join(process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def checkpoint_there(root: Path, updates: int = 80) -> bool:
+    """Whether a training under ``root`` that still goes on has a checkpoint of so many updates."""
+    return any(
+        int(path.name) >= updates for path in root.glob("train/*.partial-*/checkpoints/0*") if path.name.isdigit()
+    )
+
+
+def rows_arrived_once(world: World, root: Path) -> None:
+    """Each row of the finished training under ``root`` is in MLflow, in one run, once."""
+    (folder,) = [path.parent for path in root.glob("train/*/manifest.json") if "." not in path.parent.name]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
+    (run,) = world.mlflow_runs(f"tags.stage_key = '{folder.name}' and tags.place LIKE '%{root}/%'")
+    assert run["info"]["status"] == "FINISHED"
+    for metric in ("loss", "gradient_norm", "tokens_per_second"):
+        steps = {row["done"] for row in rows if metric in row}
+        assert [step for step, _ in world.history(run["info"]["run_id"], metric)] == sorted(steps), metric

@@ -1,0 +1,105 @@
+"""Merges from counts are those of the library's trainer over running text, ties and runs of one letter included."""
+
+import json
+import random
+import tracemalloc
+from collections import Counter
+from unittest.mock import patch
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from model.config.special_pieces import SPECIALS
+from tasks.bpe.merges import learn_merges
+from tasks.demo.corpus import content
+from tasks.stages.learn_bpe import Vocabulary, learn, untrained
+
+LETTERS = ["a", "b", "c"]
+
+
+def trained(lines: list[str], vocabulary: Vocabulary) -> Tokenizer:
+    """The library's own way."""
+    tokenizer = untrained(vocabulary)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary.size,
+        min_frequency=vocabulary.min_frequency,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([lines], trainer)
+    return tokenizer
+
+
+@pytest.mark.parametrize("fields", [{}, {"lowercase": True, "nfkc": True}, {"min_frequency": 30}])
+def test_the_file_is_the_library_s(fields: dict[str, int]) -> None:
+    text = content("demo/train.en") + content("demo/train.de")
+    lines = text.decode(errors="replace").split("\n")[::9] + ["ﬁne  days,\u00a0½ of them", "Ａ ¨ b"] * 40
+    theirs = trained(lines, Vocabulary(size=900, **fields))
+    mine = learn([pa.array(lines[:1000]), pa.array(lines[1000:])], Vocabulary(size=theirs.get_vocab_size(), **fields))
+    assert json.loads(mine.to_str()) == json.loads(theirs.to_str())
+
+
+def frames(counts: dict[str, int]) -> list[pl.DataFrame]:
+    """The counts in two frames."""
+    every = pl.DataFrame(
+        {"chunk": list(counts), "count": list(counts.values())}, {"chunk": pl.String, "count": pl.Int64}
+    )
+    return [every[::2], every[1::2]]
+
+
+WORD_COUNTS = st.dictionaries(st.text("abc", min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=12)
+
+
+@settings(deadline=None)
+@given(counts=WORD_COUNTS, min_frequency=st.integers(1, 4), room=st.integers(0, 30), fall=st.sampled_from([2, 3, 1000]))
+def test_merges_are_the_library_s(counts: dict[str, int], min_frequency: int, room: int, fall: int) -> None:
+    size = len(LETTERS) + room
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, min_frequency=min_frequency, initial_alphabet=LETTERS, show_progress=False
+    )
+    tokenizer.train_from_iterator([" ".join(Counter(counts).elements())], trainer)
+    theirs = json.loads(tokenizer.to_str())["model"]
+    # Pairs wait in groups of several sizes, and cells are looked at a few at a time.
+    with patch("tasks.bpe.merges.FALL", fall), patch("tasks.bpe.symbols.TOGETHER", 7):
+        mine = learn_merges(frames(counts), size, min_frequency, LETTERS, {c: ord(c) for c in LETTERS})
+    assert mine.merges == [tuple(merge) for merge in theirs["merges"]]
+    assert mine.vocabulary == theirs["vocab"]
+
+
+def test_progress_is_told() -> None:
+    heard: list[tuple[int, int]] = []
+    counts = {f"{n:05}": 1 + n % 7 for n in range(3_000)}
+    digits = {c: ord(c) for c in "0123456789"}
+    learn_merges(frames(counts), 1_200, 1, list(digits), digits, lambda done, total: heard.append((done, total)))
+    assert heard
+    assert all(total == 1_200 for _, total in heard)
+    assert [done for done, _ in heard] == sorted(done for done, _ in heard)
+
+
+def test_words_that_spell_a_special_are_merged_into_it() -> None:
+    text = [" ".join(["<unk> bunk"] * 50), "<s> s"]
+    theirs = trained(text, Vocabulary(size=275, min_frequency=1))
+    mine = learn([pa.array(text)], Vocabulary(size=theirs.get_vocab_size(), min_frequency=1))
+    assert json.loads(mine.to_str()) == json.loads(theirs.to_str())
+
+
+def test_memory_hardly_grows_with_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two bytes a cell and four for each place of a pair that is kept, but no object for a word or for a rare pair."""
+    monkeypatch.setattr("tasks.bpe.symbols.TOGETHER", 1000)
+    most = []
+    for words in (20_000, 80_000):
+        chance = random.Random(1)
+        counts = frames({f"{chance.randrange(10**12):012}": 1 for _ in range(words)})
+        digits = {c: ord(c) for c in "0123456789"}
+        tracemalloc.start()
+        learn_merges(counts, 300, 2, list(digits), digits)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (most[1] - most[0]) / 60_000 < 400

@@ -1,0 +1,126 @@
+"""Words encoded once give the same ids as whole lines, whatever the white space and the normaliser."""
+
+import random
+from collections import Counter
+from itertools import chain
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from tasks.bpe.word_cache import Ragged, WordTable
+from tasks.bpe.word_counts import PLAIN, count_chunks, cut, text_of, together
+from tasks.stages.learn_bpe import Vocabulary, learn
+
+WORDS = [
+    "A",
+    "dog",
+    "runs",
+    "don't",
+    "he's",
+    "they'll",
+    "'s",
+    "3,000",
+    "x86_64",
+    "(see",
+    "below).",
+    "...",
+    "ﬁne",
+    "Ünü",
+]
+SPACES = [
+    " ",
+    " ",
+    " ",
+    "  ",
+    "   ",
+    "\t",
+    "\u00a0",
+    "\u0085",
+    "\u2028",
+    "\u200b",
+    "\u3000",
+    "\x1c",
+    "\u00a8",
+    "\u00b4",
+]
+ROWS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=8)
+
+
+def tokenizer(vocabulary: Vocabulary) -> Tokenizer:
+    learnt = learn([pa.array([" ".join(WORDS), "A dog runs and runs.", "dogs don't run"] * 3)], vocabulary)
+    learnt.encode_special_tokens = True
+    return learnt
+
+
+TOKENIZERS = {
+    "plain": tokenizer(Vocabulary(size=300, min_frequency=1)),
+    "lowercase": tokenizer(Vocabulary(size=300, min_frequency=1, lowercase=True)),
+    "nfkc": tokenizer(Vocabulary(size=300, min_frequency=1, lowercase=True, nfkc=True)),
+}
+LINE = st.one_of(
+    st.lists(st.sampled_from(WORDS + SPACES), max_size=12).map("".join),
+    st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join),
+    st.text(st.one_of(st.characters(codec="utf-8"), st.just(" "))),
+)
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@settings(deadline=None)
+@given(batches=st.lists(st.lists(LINE, max_size=6), max_size=3), most_words=st.sampled_from([3, 1000]))
+def test_same_ids_as_whole_lines(kind: str, batches: list[list[str]], most_words: int) -> None:
+    table = WordTable(TOKENIZERS[kind], most_words)
+    for lines in batches:
+        ragged = table.encode(pa.array(lines, pa.string()))
+        assert as_lists(ragged) == [TOKENIZERS[kind].encode(line, add_special_tokens=False).ids for line in lines]
+
+
+@settings(deadline=None)
+@given(rows=ROWS, data=st.data())
+def test_taking_and_joining_rows_is_that_of_lists(rows: list[list[int]], data: st.DataObject) -> None:
+    ragged = Ragged.of(rows)
+    wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9)) if rows else []
+    taken = ragged.take(np.array(wanted, np.int64))
+    assert as_lists(taken) == [rows[n] for n in wanted]
+    assert as_lists(ragged.then(taken)) == rows + [rows[n] for n in wanted]
+    counts = data.draw(st.lists(st.integers(0, 3), max_size=9)) if rows else []
+    counts = [*counts, 0] if sum(counts) <= len(rows) else []
+    ends = np.cumsum(counts, dtype=np.int64)
+    joined = [list(chain.from_iterable(rows[end - count : end])) for end, count in zip(ends, counts, strict=True)]
+    assert as_lists(ragged.join(np.array(counts, np.int64))) == joined
+
+
+def as_lists(ragged: Ragged) -> list[list[int]]:
+    ends = np.cumsum(ragged.lengths)
+    return [ragged.ids[end - length : end].tolist() for end, length in zip(ends, ragged.lengths, strict=True)]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(deadline=None)
+@given(lines=st.lists(LINE, max_size=8))
+def test_chunks_are_counted_as_in_whole_lines(name: str, lines: list[str]) -> None:
+    tokenizer = TOKENIZERS[name]
+    expected: Counter[str] = Counter()
+    for line in lines:
+        text = tokenizer.normalizer.normalize_str(line)
+        expected.update(text_of(chunk) for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
+    halves = [pa.array(half, pa.string()) for half in (lines[: len(lines) // 2], lines[len(lines) // 2 :])]
+    assert dict(count_chunks(tokenizer, halves).iter_rows()) == expected
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_plain_words_are_cut_as_the_tokenizer_cuts(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    chance = random.Random(1)
+    words = [*PLAIN, *(f"a{c}'s1" for c in PLAIN), "don't", "'S", "'ll'd", "we'Re"]
+    words += ["".join(chance.choices(PLAIN, k=chance.randint(1, 9))) for _ in range(3_000)]
+    expected: Counter[str] = Counter()
+    for word in words:
+        text = tokenizer.normalizer.normalize_str(word)
+        expected.update(text_of(chunk) for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
+    found = together(list(cut(tokenizer, pl.DataFrame({"chunk": words, "count": 1}).cast({"count": pl.Int64}))))
+    assert dict(found.iter_rows()) == expected

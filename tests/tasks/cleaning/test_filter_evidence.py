@@ -1,0 +1,85 @@
+"""The number behind a verdict is on the side of the limit that the rule says."""
+
+import re
+from dataclasses import dataclass
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.cleaning.filter_evidence import measured
+from tasks.cleaning.filters import (
+    Empty,
+    Filter,
+    InvalidUnicode,
+    Language,
+    Length,
+    LengthRatio,
+    NoLetters,
+    OverlongWord,
+    Script,
+)
+from tests.tasks.stages.test_clean import DEMO_RULES
+
+WORDS = st.lists(st.text("aß1 ж\ufffd", max_size=7), max_size=12).map(" ".join)
+
+
+def pair_of(source: str, target: str) -> pl.DataFrame:
+    return pl.DataFrame({"source": [source], "target": [target]})
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "within"),
+    [
+        (NoLetters(), lambda found: min(found) > 0),
+        (Length(2, 6, max_chars=30), lambda found: all(2 <= n <= 6 for n in found[:2]) and max(found[2:]) <= 30),
+        (LengthRatio(2.0), lambda found: found[0] <= 2),
+        (OverlongWord(4), lambda found: max(found) <= 4),
+        (Script(max_other=0.25), lambda found: max(found) <= 0.25),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+@settings(deadline=None, max_examples=40)
+@given(source=WORDS, target=WORDS)
+def test_what_is_measured_agrees_with_the_rule(rule: Filter, within: object, source: str, target: str) -> None:
+    pair = pair_of(source, target)
+    found, _ = measured(rule, pair)
+    assert callable(within)
+    assert within(numbers(found)) == pair.select(rule.keep()).item()
+
+
+@settings(deadline=None, max_examples=40)
+@given(source=WORDS, target=WORDS)
+def test_signs_that_are_invalid_are_named_where_the_rule_rejects(source: str, target: str) -> None:
+    pair = pair_of(source, target)
+    found, _ = measured(InvalidUnicode(), pair)
+    assert (found == "") == pair.select(InvalidUnicode().keep()).item()
+    assert ("in the target" in found) == ("\ufffd" in target)
+
+
+@pytest.mark.parametrize("rule", DEMO_RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("sides", [("", ""), ("", "ein Wort"), ("\ufffd", "[bold]"), ("  ", "\x00")])
+def test_no_text_is_too_odd_to_be_measured(rule: Filter, sides: tuple[str, str]) -> None:
+    assert all(isinstance(told, str) for told in measured(rule, pair_of(*sides)))
+
+
+def test_words_of_each_language_are_told() -> None:
+    found, _ = measured(Language("en", "de"), pair_of("der Hund und die Katze", "the dog and the cat"))
+    assert found == "common words 0 en and 2 de, 0 de and 3 en"
+
+
+def test_an_empty_side_has_no_characters() -> None:
+    assert measured(Empty(), pair_of("", "Ja.")) == ("0 and 3 characters", "at least 1 on each side")
+
+
+def test_a_rule_of_ones_own_is_told_without_numbers() -> None:
+    @dataclass(frozen=True)
+    class Shouting:
+        name: str = "shouting"
+
+    assert measured(Shouting(), pair_of("a", "b")) == ("", "")

@@ -1,0 +1,222 @@
+"""Each rule removes what it says and nothing else; rewriting text twice changes nothing more."""
+
+import unicodedata
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.cleaning.filters import (
+    KNOWN,
+    STOP_WORDS,
+    Distinct,
+    Empty,
+    Filter,
+    Filters,
+    Identical,
+    InvalidUnicode,
+    Language,
+    Length,
+    LengthRatio,
+    NoLetters,
+    Normalise,
+    NotIn,
+    OverlongWord,
+    Script,
+)
+from tasks.cleaning.filters import words as words_of
+
+GOOD = ("A dog runs.", "Ein Hund läuft.")
+RULES: list[Filter] = [
+    Empty(),
+    InvalidUnicode(),
+    NoLetters(),
+    Length(),
+    LengthRatio(),
+    OverlongWord(),
+    Identical(),
+    Script(),
+    Language("en", "de"),
+    Distinct(),
+]
+nasty = st.text(
+    alphabet=st.one_of(
+        st.sampled_from(
+            ["\x00", "\u2028", "\u0085", "\r", "\n", "\t", "\u200b", "\ufeff", "\u0301", "e", "A", "ß", " "]
+        ),
+        st.sampled_from(["\u212b", "\ufffd", "\u3000", "“", "«", "\u1100", "\u1161", "\u202e", "\u200d", "\ue000"]),
+        st.characters(codec="utf-8"),
+    )
+)
+
+
+def kept(rule: Filter, pairs: list[tuple[str, str]]) -> list[bool]:
+    frame = pl.DataFrame(pairs, schema={"source": pl.String, "target": pl.String}, orient="row")
+    return frame.select(rule.keep()).to_series().to_list()
+
+
+def rewritten(normalise: Normalise, text: str) -> str:
+    return str(pl.DataFrame({"source": [text]}).select(normalise.expression("source")).item())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_plain_pair_passes_every_rule(rule: Filter) -> None:
+    assert kept(rule, [GOOD]) == [True]
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad"),
+    [
+        (Empty(), ("", "Hund")),
+        (Empty(), ("dog", " \t\u3000")),
+        (InvalidUnicode(), ("dog", "H\ufffdnd")),
+        (InvalidUnicode(), ("dog", "H\ue000nd")),
+        (InvalidUnicode(), ("dog", "H\x00nd")),
+        (InvalidUnicode(), ("dog", "für".encode().decode("latin-1"))),
+        (InvalidUnicode(), ("dog", "“für”".encode().decode("cp1252", "replace"))),
+        (NoLetters(), ("dog", "* 12 *")),
+        (NoLetters(), (".", "Hund")),
+        (Length(2, 3), ("dog", "ein Hund")),
+        (Length(2, 3), ("a big old dog", "ein Hund")),
+        (Length(1, 3, max_chars=10), ("dog", "Hund" * 3)),
+        (LengthRatio(2.0), ("a b", "a b c d e")),
+        (LengthRatio(2.0), ("a b c d e", "a b")),
+        (OverlongWord(5), ("dog", "ein Hunderl")),
+        (Identical(), ("taxi", "taxi")),
+        (Script(), ("dog", "Собака бежит")),
+        (Script("Latin", "Cyrillic"), ("dog", "Hund")),
+        (Language("en", "de"), ("Der Hund ist mit mir", "The dog is with me")),
+        (Language("en", "de"), ("The dog is with me", "Le chien est avec moi")),
+    ],
+)
+def test_each_rule_removes_what_it_names(rule: Filter, bad: tuple[str, str]) -> None:
+    assert kept(rule, [bad]) == [False]
+
+
+@pytest.mark.parametrize(
+    ("rule", "good"),
+    [
+        (Length(2, 3), ("one two", "eins zwei drei")),
+        (LengthRatio(2.0), ("a b", "a b c d")),
+        (OverlongWord(5), ("dog", "ein Hunde")),
+        (InvalidUnicode(), ("São João, Â, Ã e â", "naïve café “quoted” 😀 – \t ok")),
+        (Script(), ("α-particles hit", "α-Teilchen treffen")),
+        (Script("Latin", "Cyrillic"), ("dog", "Собака IBM")),
+        (Language("en", "de"), ("Der Spiegel", "Der Spiegel")),
+        (Language("en", "fr"), ("A boy is fixing the wheel of his bike.", "Un garçon répare la roue de son vélo.")),
+        (Identical(), ("Taxi", "taxi")),
+    ],
+)
+def test_each_rule_spares_what_is_right(rule: Filter, good: tuple[str, str]) -> None:
+    assert kept(rule, [good]) == [True]
+
+
+@given(text=nasty)
+@settings(max_examples=200, deadline=None)
+def test_rewriting_is_stable_and_removes_what_it_promises(text: str) -> None:
+    once = rewritten(Normalise(quotes=True), text)
+    assert rewritten(Normalise(quotes=True), once) == once
+    assert unicodedata.is_normalized("NFC", once)
+    assert not any(unicodedata.category(c) == "Cc" for c in once)
+    assert once == once.strip()
+    assert "  " not in once
+    assert not set(once) & set("“”„«»‘’\u200b\u2028\u0085\ufeff")
+
+
+@given(text=nasty)
+@settings(max_examples=150, deadline=None)
+def test_words_are_what_white_space_separates(text: str) -> None:
+    counted = pl.DataFrame({"source": [text]}).select(
+        words_of("source"), plain=pl.col("source").str.count_matches(r"\S+")
+    )
+    assert counted["source"].item() == counted["plain"].item()
+
+
+@given(texts=st.lists(nasty, max_size=5), asked=st.tuples(*[st.booleans()] * 4))
+@settings(max_examples=150, deadline=None)
+def test_lines_that_are_spared_would_not_have_changed(texts: list[str], asked: tuple[bool, bool, bool, bool]) -> None:
+    nfc, control, white_space, quotes = asked
+    marks = r"[\p{Cc}--\s]|[\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}]"
+    plain = pl.col("source")
+    plain = plain.str.replace_all(marks, "") if control else plain
+    plain = plain.str.replace_all("[“”„‟«»]", '"').str.replace_all("[‘’‚‛‹›]", "'") if quotes else plain
+    plain = plain.str.normalize("NFC") if nfc else plain
+    plain = plain.str.replace_all(r"\s+", " ").str.strip_chars() if white_space else plain
+    frame = pl.DataFrame({"source": texts}, schema={"source": pl.String})
+    rewritten = frame.select(Normalise(nfc, control, white_space, quotes).expression("source"))
+    assert rewritten.to_series().to_list() == frame.select(plain).to_series().to_list()
+
+
+@given(text=nasty)
+@settings(max_examples=100, deadline=None)
+def test_no_rewriting_means_no_change(text: str) -> None:
+    assert rewritten(Normalise(nfc=False, control=False, white_space=False), text) == text
+
+
+@given(text=nasty)
+@settings(max_examples=100, deadline=None)
+def test_composing_is_that_of_the_standard(text: str) -> None:
+    only = Normalise(nfc=True, control=False, white_space=False)
+    assert rewritten(only, text) == unicodedata.normalize("NFC", text)
+
+
+@given(pairs=st.lists(st.tuples(nasty, nasty), max_size=6))
+@settings(max_examples=100, deadline=None)
+def test_rules_decide_every_text(pairs: list[tuple[str, str]]) -> None:
+    for rule in RULES:
+        assert all(isinstance(verdict, bool) for verdict in kept(rule, pairs))
+
+
+@given(
+    pairs=st.lists(st.tuples(st.sampled_from("ab\x00"), st.sampled_from("ab\n")), max_size=12),
+    on=st.sampled_from(["pair", "source", "target"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_distinct_keeps_the_first(pairs: list[tuple[str, str]], on: str) -> None:
+    values = [{"pair": pair, "source": pair[0], "target": pair[1]}[on] for pair in pairs]
+    expected = [value not in values[:at] for at, value in enumerate(values)]
+    assert kept(Distinct(on), pairs) == expected  # type: ignore[arg-type]
+
+
+def test_distinct_tells_pairs_apart_that_only_join_alike() -> None:
+    assert kept(Distinct(), [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc")]) == [True] * 4
+
+
+def test_not_in_reads_the_column_that_clean_adds() -> None:
+    frame = pl.DataFrame({KNOWN: [True, False]})
+    assert frame.select(NotIn().keep()).to_series().to_list() == [False, True]
+
+
+def test_common_words_name_one_language_only() -> None:
+    lists = {language: set(words.split("|")) for language, words in STOP_WORDS.items()}
+    for language, words in lists.items():
+        for other, others in lists.items():
+            assert language == other or not words & others, (language, other, words & others)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Length(0), r"length\.min is 0, allowed is"),
+        (lambda: Length(5, 4), r"length\.max is 4, allowed is"),
+        (lambda: LengthRatio(0.5), r"length_ratio\.max is 0\.5"),
+        (lambda: OverlongWord(0), r"overlong_word\.max is 0"),
+        (lambda: Script("Klingon"), r"script\.source is 'Klingon', allowed is Arabic"),
+        (lambda: Script(max_other=1.0), r"script\.max_other is 1\.0"),
+        (lambda: Language("en", "tlh"), r"language\.target is 'tlh', allowed is en, de"),
+        (lambda: Distinct("both"), r"distinct\.on is 'both', allowed is pair"),  # type: ignore[arg-type]
+        (lambda: Filters((Length(), Length(2))), r"filters\.rules .* each rule once"),
+        (lambda: Filters(exclude=("dev",)), r"filters\.rules .* rules with NotIn"),
+        (lambda: Filters((NotIn(),)), r"filters\.exclude is \(\), allowed is at least one set"),
+    ],
+)
+def test_wrong_values_are_named(make: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()  # type: ignore[operator]
+
+
+def test_a_run_without_any_filter_is_possible() -> None:
+    assert Filters().rules == ()
+    assert Distinct("source").name == "distinct_source"
+    assert LengthRatio().name == "length_ratio"

@@ -1,0 +1,95 @@
+"""The artifact is the same, byte for byte, for any number of parts, buckets' rows and workers, also when one dies."""
+
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+from dask_cluster import losing_a_worker
+
+from infra.errors import BadConfiguration, BadData
+from tasks.cleaning import partitions
+from tasks.cleaning.filters import Distinct, Empty, Filters, Length, LengthRatio
+from tasks.stages import clean
+from tests.tasks.stages.test_clean import AS_READ, corpus_of
+
+FILTERS = Filters((Empty(), Length(1, 12), Distinct("source"), LengthRatio(4.0), Distinct(near=True)))
+PAIRS = 3_000
+
+
+def lines(seed: int, count: int) -> list[str]:
+    """Lines that repeat themselves, also in other case and with other marks."""
+    chance = random.Random(seed)
+    words = ["dog", "cat", "runs", "The", "a,", "b.", "Ü"]
+    made = [" ".join(chance.choices(words, k=chance.choice([0, 1, 2, 2, 3, 3, 3, 4, 9, 13]))) for _ in range(count)]
+    return [line.upper() if chance.random() < 0.1 else f"{line}!" * (chance.random() < 0.9) for line in made]
+
+
+def digests(folder: Path, filters: Filters = FILTERS) -> tuple[dict[str, int], bytes, bytes]:
+    folder.mkdir()
+    corpus, archives = corpus_of(
+        folder / "in", ("p", lines(1, PAIRS), lines(2, PAIRS)), ("q", lines(3, 200), lines(4, 200))
+    )
+    out = folder / "out"
+    out.mkdir()
+    facts = clean.clean.body(out, corpus, archives, (), filters)
+    assert sorted(path.name for path in out.iterdir()) == ["pairs.parquet", "rejected.parquet"]
+    return facts["rejected_by"], *((out / name).read_bytes() for name in ("pairs.parquet", "rejected.parquet"))
+
+
+@pytest.fixture
+def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.corpus.pairs.__defaults__", ("", "", 400))
+    monkeypatch.setattr(clean, "BUCKET_BYTES", 20_000)
+
+
+@pytest.mark.usefixtures("small_frames")
+def test_parts_and_workers_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = digests(tmp_path / "plain")
+    assert min(plain[0].values()) > 0, "every rule has work"
+    text = sum(path.stat().st_size for path in (tmp_path / "plain/in").rglob("*") if path.is_file())
+    monkeypatch.setattr(clean, "PART_BYTES", text // 15)
+    made: list[int] = []
+    monkeypatch.setattr(clean, "Parts", lambda *of: made.append(of[-1]) or partitions.Parts(*of))
+    assert digests(tmp_path / "parts") == plain
+    monkeypatch.setenv("REPRO_WORKERS", "4")
+    assert digests(tmp_path / "workers") == plain
+    assert made == [16, 16]
+
+
+def test_a_part_meets_every_pair_of_its_hash(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"value": [n * 2**57 for n in (3, 100, 3, 7, 100, 64)], "at": range(6)}).cast(pl.UInt64)
+    partitions.write_batches(tmp_path / "a.arrow", frame, 4)
+    partitions.write_batches(tmp_path / "b.arrow", frame.clear(), 4)
+    batches = [
+        partitions.read_batch([tmp_path / "a.arrow", tmp_path / "b.arrow"], part)["at"].to_list() for part in range(4)
+    ]
+    assert batches == [[0, 2, 3], [], [5], [1, 4]]
+
+
+def test_a_fault_in_a_part_leaves_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_WORKERS", "2")
+    corpus, archives = corpus_of(tmp_path / "in", ("p", ["a"] * 7, ["x"] * 5))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(BadData, match="has 7 lines"):
+        clean.clean.body(tmp_path / "out", corpus, archives, (), Filters(normalise=AS_READ))
+
+
+def test_a_rule_that_other_processes_cannot_be_handed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(Empty):
+        """Like one of a user's file that is no module."""
+
+    filters = Filters((Mine(),), AS_READ)
+    plain = digests(tmp_path / "plain", filters)
+    assert plain[0]["mine"] > 0
+    monkeypatch.setenv("REPRO_WORKERS", "2")
+    with pytest.raises(BadConfiguration, match=r"Mine cannot be sent to other processes .*REPRO_WORKERS=1"):
+        digests(tmp_path / "workers", filters)
+
+
+@pytest.mark.usefixtures("small_frames")
+def test_a_worker_of_a_cluster_that_is_killed_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = digests(tmp_path / "plain")
+    with losing_a_worker(tmp_path / "dask", "tasks.cleaning.partitions", "Parts", "judge") as address:
+        monkeypatch.setenv("REPRO_DASK", address)
+        assert digests(tmp_path / "cluster") == plain

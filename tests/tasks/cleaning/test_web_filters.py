@@ -1,0 +1,130 @@
+"""Each rule for noisy text removes what it says, by the plain meaning of its words, and nothing else."""
+
+import collections
+import re
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.runs import DEMO
+from flows.runs.profiles import PROFILES
+from tasks.cleaning.filter_evidence import measured
+from tasks.cleaning.filters import Distinct, Filter
+from tasks.cleaning.web_filters import (
+    AddressesDiffer,
+    Alphabet,
+    ManyPartners,
+    Markup,
+    Moses,
+    NumbersDiffer,
+    RepeatedWords,
+)
+
+LINES = st.lists(st.sampled_from(["a", "B", "b", "1", "27", "-", "www.a.de", "<i>"]), max_size=9).map(" ".join)
+PAIRS = st.lists(st.tuples(LINES, LINES), min_size=1, max_size=12)
+
+
+def kept(rule: Filter, pairs: list[tuple[str, str]]) -> list[bool]:
+    frame = pl.DataFrame(pairs, schema={"source": pl.String, "target": pl.String}, orient="row")
+    return frame.select(rule.keep()).to_series().to_list()
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "good"),
+    [
+        (Moses(2, 3), ("one", "eins zwei"), ("one two", "eins zwei drei")),
+        (Moses(1, 30, ratio=2), ("a b c", "a"), ("a b", "a")),
+        (Moses(max_word=5), ("dog", "Hunde" * 2), ("dog", "Hunde")),
+        (RepeatedWords(2, 3), ("buy now Buy now buy now", "x"), ("buy now buy now or buy now", "ja ja ja ja")),
+        (RepeatedWords(1, 3), ("x", "nein Nein nein"), ("no no", "nein, nein nein")),
+        (NumbersDiffer(), ("in 1998", "im Jahr 1989"), ("1,500.5 of 7", "7 von 1.500,5")),
+        (NumbersDiffer(), ("two of 3", "zwei"), ("two", "zwei")),
+        (AddressesDiffer(), ("see www.a.com", "siehe hier"), ("mail a@b.de", "Post an b@a.de")),
+        (Markup(), ("<b>x", "x"), ("a < b and c > d", "R&D; <3")),
+        (Markup(), ("x", "A&nbsp;B"), ("AT&T", "a & b; c")),
+        (Markup(), ("x", "<a href='x'>B</a>"), ("x", "<= y =>")),
+        (Alphabet(), ("12 34 56 a", "Wort"), ("12 word", "Wort 12")),
+        (Alphabet(0.5, 0.9), ("word", "Wort 12"), ("word 12", "Wort")),
+    ],
+)
+def test_each_rule_removes_what_it_names(rule: Filter, bad: tuple[str, str], good: tuple[str, str]) -> None:
+    assert kept(rule, [bad, good]) == [False, True]
+    frame = pl.DataFrame([bad], schema=["source", "target"], orient="row")
+    assert all(measured(rule, frame)), "repro trace has numbers for it"
+
+
+@given(pairs=PAIRS, n=st.integers(1, 3), times=st.integers(2, 4))
+@settings(max_examples=60, deadline=None)
+def test_repeats_are_those_that_a_search_finds(pairs: list[tuple[str, str]], n: int, times: int) -> None:
+    def repeats(line: str) -> bool:
+        words = line.lower().split()
+        starts = range(len(words) - n * times + 1)
+        return any(words[s : s + n] * times == words[s : s + n * times] for s in starts)
+
+    assert kept(RepeatedWords(n, times), pairs) == [not any(map(repeats, pair)) for pair in pairs]
+
+
+@given(pairs=PAIRS)
+@settings(max_examples=60, deadline=None)
+def test_numbers_are_compared_with_how_often_they_stand(pairs: list[tuple[str, str]]) -> None:
+    numbers = [[collections.Counter(re.findall("[0-9]+", side)) for side in pair] for pair in pairs]
+    assert kept(NumbersDiffer(), pairs) == [source == target for source, target in numbers]
+
+
+@given(pairs=PAIRS, most=st.integers(1, 3), on=st.sampled_from(["source", "target"]))
+@settings(max_examples=60, deadline=None)
+def test_partners_are_counted_over_all_pairs(pairs: list[tuple[str, str]], most: int, on: str) -> None:
+    this = ("source", "target").index(on)
+    partners = [len({pair[1 - this] for pair in pairs if pair[this] == asked[this]}) for asked in pairs]
+    assert kept(ManyPartners(on, most), pairs) == [count <= most for count in partners]  # type: ignore[arg-type]
+
+
+def test_near_repeats_differ_in_nothing_but_case_marks_and_space() -> None:
+    pairs = [
+        ("A dog, here.", "Ja!"),
+        ("a  DOG here", "ja"),
+        ("A dog 1 here", "Ja"),
+        ("...", "?"),
+        ("…", "?"),
+        ("...", "?"),
+    ]
+    assert kept(Distinct(near=True), pairs) == [True, False, True, True, True, False]
+    assert kept(Distinct("target", near=True), pairs) == [True, False, False, True, False, False]
+    assert Distinct("source", near=True).name == "near_distinct_source"
+
+
+@given(pairs=PAIRS)
+@settings(max_examples=40, deadline=None)
+def test_what_is_the_same_is_nearly_the_same(pairs: list[tuple[str, str]]) -> None:
+    exact, near = kept(Distinct(), pairs), kept(Distinct(near=True), pairs)
+    assert all(stays or not near_stays for stays, near_stays in zip(exact, near, strict=True))
+
+
+def test_profiles_are_what_they_are_called() -> None:
+    lines = [("", "x"), ("a", "x"), ("a", "x"), ("a b c d e f g", "x")]
+    assert kept(PROFILES["paper"].filters.rules[0], lines) == [False, True, True, True]
+    assert len(PROFILES["paper"].filters.rules) == 1
+    tutorial = PROFILES["tutorial"].limits(DEMO.sharding)
+    assert (tutorial.min_pieces, tutorial.max_pieces, tutorial.max_ratio) == (3, 150, 2.0)
+    assert tutorial.pairs_per_shard == DEMO.sharding.pairs_per_shard
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Moses(0), r"moses\.min is 0"),
+        (lambda: Moses(5, 4), r"moses\.max is 4"),
+        (lambda: Moses(ratio=0.5), r"moses\.ratio is 0\.5"),
+        (lambda: Moses(max_word=0), r"moses\.max_word is 0"),
+        (lambda: RepeatedWords(0), r"repeated_words\.n is 0"),
+        (lambda: RepeatedWords(1, 1), r"repeated_words\.times is 1"),
+        (lambda: Alphabet(target=2), r"alphabet\.target is 2"),
+        (lambda: ManyPartners("pair"), r"many_partners\.on is 'pair'"),  # type: ignore[arg-type]
+        (lambda: ManyPartners(max=0), r"many_partners\.max is 0"),
+    ],
+)
+def test_wrong_values_are_named(make: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()  # type: ignore[operator]

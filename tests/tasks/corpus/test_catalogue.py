@@ -1,0 +1,99 @@
+"""The catalogue names what exists, and refuses what cannot be."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tasks.corpus import catalogue as corpora
+from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text, files
+from tasks.demo import corpus as demo_corpus
+from tasks.engine.keys import canonical
+
+CORPORA = [value for value in vars(corpora).values() if isinstance(value, Corpus)]
+SETS = [value for value in vars(corpora).values() if isinstance(value, EvaluationSet)]
+SHA256 = "0" * 64
+
+
+def catalogue() -> list[File]:
+    return list(dict.fromkeys(file for corpus in CORPORA for file in files(corpus, tuple(SETS))))
+
+
+def test_the_embedded_corpus_is_the_pinned_one() -> None:
+    embedded = [file for file in catalogue() if file.url.startswith(corpora.EMBEDDED)]
+    assert {file.path for file in embedded} == set(demo_corpus.paths())
+    for file in embedded:
+        assert file.url == f"{corpora.EMBEDDED}{file.path}"
+        assert file.sha256 == hashlib.sha256(demo_corpus.content(file.path)).hexdigest()
+
+
+def test_a_path_means_one_file() -> None:
+    paths = [file.path for file in catalogue()]
+    assert len(set(paths)) == len(paths)
+
+
+def test_real_files_have_the_pinned_sums(real_text: Path) -> None:
+    present = [file for file in catalogue() if (real_text / file.path).is_file()]
+    assert len(present) >= 13
+    for file in present:
+        data = (real_text / file.path).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (file.size, file.sha256), file.path
+
+
+def test_addresses_name_the_file_they_give() -> None:
+    for file in catalogue():
+        assert file.url == "" or file.url.endswith(f"/{file.name}")
+        assert file.url == "" or file.url.startswith(("https://", corpora.EMBEDDED))
+    assert corpora.MULTI30K_ENDE.parts[0].source.file.url == (
+        "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a"
+        "/data/task1/raw/train.en.gz"
+    )
+
+
+def test_files_come_once_and_in_order_of_use() -> None:
+    sets = (corpora.WMT14_ENDE_NEWSTEST2013, corpora.WMT14_ENDE_NEWSTEST2014)
+    assert files(corpora.WMT14_ENDE, sets) == (
+        corpora.EUROPARL_V7,
+        corpora.COMMON_CRAWL,
+        corpora.NEWS_COMMENTARY_V9,
+        corpora.WMT14_DEV,
+        corpora.WMT14_TEST,
+    )
+    assert [file.name for file in files(corpora.DEMO, (corpora.DEMO_DEV,))] == [
+        "train.en",
+        "train.de",
+        "dev.en",
+        "dev.de",
+    ]
+
+
+def test_an_address_does_not_enter_keys_but_a_sum_does() -> None:
+    text = corpora.MULTI30K_ENDE.parts[0].source
+    elsewhere = replace(text, file=replace(text.file, url="https://example.org/train.en.gz"))
+    assert canonical(elsewhere) == canonical(text)
+    assert canonical(replace(text, file=replace(text.file, sha256=SHA256))) != canonical(text)
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "./a", "a\\b"])
+def test_a_path_cannot_leave_its_mirror(path: str) -> None:
+    with pytest.raises(ValueError, match=r"file\.path is .* allowed is a relative path"):
+        File(path, sha256=SHA256)
+
+
+def test_wrong_values_are_named() -> None:
+    text = Text(File("a", sha256=SHA256))
+    with pytest.raises(ValueError, match=r"file\.sha256 is 'abc', allowed is 64 hex digits"):
+        File("a", sha256="abc")
+    with pytest.raises(ValueError, match=r"file\.md5 is .* allowed is 32 hex digits"):
+        File("a", md5="X" * 32)
+    with pytest.raises(ValueError, match=r"file\.sha256 of a is '', allowed is a sum"):
+        File("a")
+    with pytest.raises(ValueError, match=r"part\.name is 'a:b', allowed is a name without a colon"):
+        Part("a:b", text, text)
+    with pytest.raises(ValueError, match=r"set\.name is ''"):
+        EvaluationSet("", text, text)
+    with pytest.raises(ValueError, match=r"corpus\.parts .* different names"):
+        Corpus("c", "en", "de", (Part("p", text, text), Part("p", text, text)))
+    with pytest.raises(ValueError, match=r"corpus\.parts .* at least one part"):
+        Corpus("c", "en", "de", ())

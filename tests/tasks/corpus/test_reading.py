@@ -1,0 +1,180 @@
+"""Lines keep their numbers, whatever the bytes between them."""
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infra.errors import BadData
+from tasks import corpus
+from tasks.corpus import plain
+
+ODD = ["\x00", "\u2028", "\u0085", "\v", "\x0c", "\x1c", "\ufeff", "\ufffd", "é", "😀", " ", "a"]
+odd_line = st.text(alphabet=st.one_of(st.sampled_from(ODD), st.characters(exclude_characters="\n\r", codec="utf-8")))
+
+
+def all_lines(path: Path, member: str = "") -> list[str]:
+    return [line for block in corpus.lines(path, member) for line in block]
+
+
+def zstd(data: bytes) -> bytes:
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as stream:
+        stream.write(data)
+    return bytes(packed.getvalue())
+
+
+def archive(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+@given(text=st.lists(odd_line, max_size=20), ended=st.booleans(), crlf=st.booleans(), block=st.integers(1, 9))
+@settings(max_examples=150, deadline=None)
+def test_lines_split_at_line_feed_only(
+    tmp_path_factory: pytest.TempPathFactory, text: list[str], ended: bool, crlf: bool, block: int
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "odd.en"
+    end = "\r\n" if crlf else "\n"
+    if text and text[0].startswith("\ufeff"):
+        text[0] = "x" + text[0]
+    whole = end.join(text) + (end if ended and text else "")
+    path.write_bytes(whole.encode())
+    expected = text if ended or not text or text[-1] else text[:-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "BLOCK", block + 3)
+        assert all_lines(path) == expected
+
+
+@given(data=st.binary(max_size=200))
+@settings(max_examples=150, deadline=None)
+def test_any_bytes_keep_their_line_numbers(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("bytes") / "raw"
+    path.write_bytes(b"x" + data)
+    lines = all_lines(path)
+    assert len(lines) == (b"x" + data).count(b"\n") + (not data.endswith(b"\n"))
+    for line, raw in zip(lines, (b"x" + data).split(b"\n"), strict=False):
+        assert line == raw.decode("utf-8", "replace").removesuffix("\r")
+
+
+def test_invalid_bytes_become_replacement_characters(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"f\xfcr\n\xed\xa0\x80\ngood\n")
+    first, surrogate, good = all_lines(path)
+    assert first == "f\ufffdr"
+    assert set(surrogate) == {"\ufffd"}
+    assert good == "good"
+
+
+def test_byte_order_mark_goes_and_utf16_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfone\ntwo\n")
+    assert all_lines(tmp_path / "a") == ["one", "two"]
+    (tmp_path / "b").write_bytes("one\n".encode("utf-16"))
+    with pytest.raises(BadData, match="b is UTF-16"):
+        all_lines(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "compress"),
+    [
+        ("a.en", bytes),
+        ("a.en.gz", gzip.compress),
+        ("a.en.xz", lzma.compress),
+        ("a.en.bz2", bz2.compress),
+        ("a.en.zst", zstd),
+    ],
+)
+def test_compressed_text_reads_like_plain(tmp_path: Path, name: str, compress: Callable[[bytes], bytes]) -> None:
+    (tmp_path / name).write_bytes(compress("eins\nzwei ä\n\nvier".encode()))
+    assert all_lines(tmp_path / name) == ["eins", "zwei ä", "", "vier"]
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.xz", "a.bz2", "a.zst"])
+def test_a_file_cut_short_is_named(tmp_path: Path, name: str) -> None:
+    import os
+
+    compress = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstd}[name[2:]]
+    whole = compress(os.urandom(40_000))
+    (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadData, match=f"{name} is cut short or damaged"):
+        all_lines(tmp_path / name)
+    (tmp_path / name).write_bytes(b"not compressed at all")
+    with pytest.raises(BadData, match=name):
+        all_lines(tmp_path / name)
+
+
+def test_members_are_read_from_archives(tmp_path: Path) -> None:
+    members = {
+        "training/a.en": b"one\ntwo\n",
+        "./top.de": b"eins\nzwei\n",
+        "inner.fr.gz": gzip.compress(b"un\ndeux\n"),
+    }
+    for suffix, mode in ((".tgz", "w:gz"), (".tar", "w"), (".tar.xz", "w:xz")):
+        path = archive(tmp_path / f"all{suffix}", members, mode)
+        assert all_lines(path, "training/a.en") == ["one", "two"]
+        assert all_lines(path, "top.de") == ["eins", "zwei"]
+        assert all_lines(path, "inner.fr.gz") == ["un", "deux"]
+        with pytest.raises(BadData, match=r"no member b\.en; it has training/a\.en, top\.de, inner"):
+            all_lines(path, "b.en")
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w", "w:xz"])
+def test_an_archive_cut_short_is_named(tmp_path: Path, mode: str) -> None:
+    import os
+
+    text = b"\n".join(os.urandom(500).hex().encode() for _ in range(200))
+    path = archive(tmp_path / "a.tgz", {"a.en": text}, mode)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(BadData, match=r"a\.tgz"):
+        all_lines(path, "a.en")
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=r"gone\.en does not exist"):
+        all_lines(tmp_path / "gone.en")
+
+
+def test_segments_are_read_as_sacrebleu_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "a.en.sgm").write_text(
+        '<srcset setid="newstest">\n<doc docid="1">\n<p>\n<seg id="1"> A &amp; B. </seg>\n'
+        '<SEG id="2">C</SEG>\n</p>\n</doc>\n</srcset>\n'
+    )
+    assert all_lines(tmp_path / "a.en.sgm") == ["A &amp; B.", "C"]
+    (tmp_path / "b.sgm").write_text('<seg id="1">broken\n</seg>\n')
+    with pytest.raises(BadData, match=r"b\.sgm has a segment that does not end on its line"):
+        all_lines(tmp_path / "b.sgm")
+
+
+@given(count=st.integers(0, 30), rows=st.integers(1, 12))
+@settings(max_examples=40, deadline=None)
+def test_frames_keep_order_and_alignment(tmp_path_factory: pytest.TempPathFactory, count: int, rows: int) -> None:
+    folder = tmp_path_factory.mktemp("pairs")
+    (folder / "a.en").write_text("".join(f"source {n}\n" for n in range(count)))
+    (folder / "a.de").write_text("".join(f"target {n}\n" for n in range(count)))
+    frames = list(corpus.pairs(folder / "a.en", folder / "a.de", rows=rows))
+    assert all(0 < frame.height <= rows for frame in frames)
+    read = [row for frame in frames for row in frame.rows()]
+    assert read == [(f"source {n}", f"target {n}") for n in range(count)]
+
+
+@pytest.mark.parametrize(("more", "fewer"), [(7, 5), (1, 0), (100, 99), (6, 5)])
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+def test_unequal_sides_name_both_numbers(tmp_path: Path, more: int, fewer: int, rows: int) -> None:
+    (tmp_path / "long.en").write_text("line\n" * more)
+    (tmp_path / "short.de").write_text("line\n" * fewer)
+    with pytest.raises(BadData, match=rf"long\.en has {more} lines and short\.de has {fewer}"):
+        list(corpus.pairs(tmp_path / "long.en", tmp_path / "short.de", rows=rows))
+    with pytest.raises(BadData, match=rf"short\.de has {fewer} lines and long\.en has {more}"):
+        list(corpus.pairs(tmp_path / "short.de", tmp_path / "long.en", rows=rows))

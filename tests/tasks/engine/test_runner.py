@@ -1,0 +1,429 @@
+"""The decision whether a stage runs, on toy stages: hits, misses, faults, races, forced runs."""
+
+import errno
+import inspect
+import multiprocessing
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from infra.errors import BadConfiguration, BadData, NetworkFault, NoSpace
+from infra.launch.job import Job
+from infra.site import Site
+from infra.store.local import Artifact, Store
+from tasks.engine.planner import Enough, Planning, Row, Scope
+from tasks.engine.progress import describe, duration
+from tasks.engine.runner import Running
+from tasks.engine.stage import Call, Facts, Handed, engine, progress, run_job, stage
+
+ORDER = ("make", "twice", "total")
+
+
+@dataclass(frozen=True)
+class Number:
+    value: int = 3
+
+
+CALLS: list[str] = []
+
+
+@stage(version=1)
+def make(out: Path, number: Number) -> Facts:
+    CALLS.append("make")
+    (out / "n").write_text(str(abs(number.value)))
+    return {"value": number.value}
+
+
+@stage(version=1)
+def twice(out: Path, number: Artifact) -> Facts:
+    CALLS.append("twice")
+    progress(1, 2, "half way")
+    (out / "n").write_text(str(2 * int((number.path() / "n").read_text())))
+    return {}
+
+
+@stage(version=1, resume=True)
+def total(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+    CALLS.append("total")
+    (out / "tries").write_text(str(len(list(out.iterdir()))))
+    if (out / "fail").exists():
+        raise BadData("3 lines, not 4")
+    (out / "n").write_text(str(sum(int((a.path() / "n").read_text()) for a in numbers)))
+    return {}
+
+
+class Quiet:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.seen: list[tuple[float, float, str]] = []
+
+    def begin(self, call: Call, why: str) -> None: ...
+
+    def progress(self, call: Call, done: float, total: float, text: str) -> None:
+        self.seen.append((done, total, text))
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def end(self, row: Row) -> None: ...
+
+
+class NoTracker:
+    """Stands for MLflow where it does not matter."""
+
+    run_id = ""
+
+    def start_stage(self, stage: str, item: str, key: str, params: object) -> str:
+        return "run"
+
+    def finish_stage(self, run_id: str, status: str, facts: object) -> None: ...
+    def cached(self, stage: str, item: str, key: str, facts: object, state: str = "") -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def _forget_calls() -> None:
+    CALLS.clear()
+
+
+def story(number: int) -> Artifact:
+    made = make(Number(number))
+    return total((made, twice(made)))
+
+
+def running(root: Path, **scope: object) -> Running:
+    return Running(Store(root), Site(root=root), Scope(ORDER, **scope), Quiet(), NoTracker())  # type: ignore[arg-type]
+
+
+def run(root: Path, number: int = 3, **scope: object) -> list[Row]:
+    present = running(root, **scope)
+    with engine(present):
+        story(number)
+    return present.rows
+
+
+def plan(root: Path, number: int = 3, **scope: object) -> list[str]:
+    present = Planning(Store(root), Site(root=root), Scope(ORDER, **scope))  # type: ignore[arg-type]
+    with engine(present):
+        story(number)
+    return [row.state for row in present.rows]
+
+
+def content(root: Path, row: Row) -> str:
+    manifest = Store(root).manifest(row.stage, row.key)
+    assert manifest
+    return manifest.content
+
+
+def states(rows: list[Row]) -> list[str]:
+    return [row.state for row in rows]
+
+
+def test_runs_once_then_is_cached(tmp_path: Path) -> None:
+    assert plan(tmp_path) == ["miss"] * 3
+    assert states(run(tmp_path)) == ["completed"] * 3
+    assert plan(tmp_path) == ["hit"] * 3
+    CALLS.clear()
+    rows = run(tmp_path)
+    assert states(rows) == ["cached"] * 3
+    assert CALLS == []
+    assert (Path(rows[-1].path) / "n").read_text() == "9"
+    assert rows[0].facts == {"value": 3}
+
+
+def test_another_argument_is_another_artifact(tmp_path: Path) -> None:
+    run(tmp_path, 3)
+    assert states(run(tmp_path, 4)) == ["completed"] * 3
+    assert plan(tmp_path, 3) == ["hit"] * 3
+
+
+@pytest.mark.parametrize("lost", ["make", "twice", "total"])
+@pytest.mark.parametrize("how", ["deleted", "altered"])
+def test_exactly_the_damaged_stage_runs_again(tmp_path: Path, lost: str, how: str) -> None:
+    rows = {row.stage: row for row in run(tmp_path)}
+    folder = Path(rows[lost].path)
+    if how == "deleted":
+        folder.rename(tmp_path / "away")
+    else:
+        (folder / "n").write_text("7")
+    CALLS.clear()
+    again = run(tmp_path)
+    assert CALLS == [lost]
+    assert states(again) == ["completed" if row.stage == lost else "cached" for row in again]
+    assert bool(list(folder.parent.glob("*.bad-*"))) == (how == "altered")
+
+
+def test_dependents_of_other_content_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = run(tmp_path)
+
+    def otherwise(out: Path, number: Number) -> Facts:
+        (out / "n").write_text("100")
+        return {"value": number.value}
+
+    monkeypatch.setattr(make, "body", otherwise)
+    (Path(rows[0].path) / "n").unlink()
+    assert states(run(tmp_path)) == ["completed"] * 3
+
+
+def test_force_runs_one_stage_and_keeps_equal_dependents(tmp_path: Path) -> None:
+    run(tmp_path)
+    assert plan(tmp_path, forced=frozenset({"make"})) == ["miss", "waits", "waits"]
+    assert states(run(tmp_path, forced=frozenset({"make"}))) == ["completed", "cached", "cached"]
+    assert states(run(tmp_path, forced=frozenset(ORDER))) == ["completed"] * 3
+
+
+def test_until_stops(tmp_path: Path) -> None:
+    with pytest.raises(Enough):
+        run(tmp_path, until="twice")
+    assert CALLS == ["make", "twice"]
+
+
+def test_a_failing_stage_keeps_what_was_before_and_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(out: Path, number: Artifact) -> Facts:
+        (out / "half").write_text("half")
+        raise BadData("line 7 is torn")
+
+    with monkeypatch.context() as patch, pytest.raises(BadData, match="line 7"):
+        patch.setattr(twice, "body", broken)
+        run(tmp_path)
+    assert list((tmp_path / "twice").iterdir()) == []
+    assert states(run(tmp_path)) == ["cached", "completed", "completed"]
+
+
+def test_an_interrupted_resumable_stage_finds_its_folder_again(tmp_path: Path) -> None:
+    rows = run(tmp_path, until="") and run(tmp_path)
+    key = rows[-1].key
+    Path(rows[-1].path).rename(tmp_path / "away")
+    inputs = {f"{row.stage}/{row.key}": content(tmp_path, row) for row in rows[:2]}
+    partial = Store(tmp_path).partial("total", key, inputs)
+    (partial / "kept").write_text("x")
+    again = run(tmp_path)
+    assert (Path(again[-1].path) / "kept").read_text() == "x"
+    assert not (Path(run(tmp_path, forced=frozenset({"total"}))[-1].path) / "kept").exists()
+
+
+def test_a_retry_of_a_forced_stage_goes_on_from_the_try_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path)
+
+    def fails_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        tries = len(list(out.glob("try-*")))
+        (out / f"try-{tries}").write_text("x")
+        if tries == 0:
+            raise NetworkFault("cut off")
+        (out / "n").write_text("9")
+        return {"tries": tries + 1}
+
+    def twice_over(call: Call, hit: bool, execute: Callable[[], Artifact]) -> None:
+        try:
+            execute()
+        except NetworkFault:
+            execute()
+
+    monkeypatch.setattr(fails_once, "__signature__", inspect.signature(total.body), raising=False)
+    monkeypatch.setattr(total, "body", fails_once)
+    for tries in (2, 2):
+        present = running(tmp_path, forced=frozenset({"total"}))
+        present.through = twice_over
+        with engine(present):
+            story(3)
+        assert present.rows[-1].facts == {"tries": tries}, "each forced run starts anew, its retry does not"
+
+
+def test_a_forced_attempt_that_was_cut_off_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path)
+
+    def cut_off_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        tries = len(list(out.glob("try-*")))
+        (out / f"try-{tries}").write_text("x")
+        if tries == 0:
+            raise KeyboardInterrupt
+        (out / "n").write_text("9")
+        return {"tries": tries + 1}
+
+    monkeypatch.setattr(cut_off_once, "__signature__", inspect.signature(total.body), raising=False)
+    monkeypatch.setattr(total, "body", cut_off_once)
+    every = frozenset(ORDER)
+    for attempt in ("first", "second"):
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, forced=every, attempt=attempt)
+        assert plan(tmp_path, forced=every, attempt=attempt) == ["hit", "hit", "miss"]
+        assert plan(tmp_path, forced=every) == ["miss"] * 3
+        rows = run(tmp_path, forced=every, attempt=attempt)
+        assert states(rows) == ["cached", "cached", "completed"]
+        assert rows[-1].facts == {"tries": 2}, "each attempt begins anew, and goes on from its own try"
+        assert plan(tmp_path, forced=every, attempt=attempt) == ["hit"] * 3
+
+
+def test_who_forces_nothing_goes_on_from_a_forced_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        (out / "kept").write_text("x")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(cut_off, "__signature__", inspect.signature(total.body), raising=False)
+        patch.setattr(total, "body", cut_off)
+        run(tmp_path, forced=frozenset({"total"}), attempt="first")
+    rows = run(tmp_path)
+    assert (Path(rows[-1].path) / "kept").exists()
+    assert plan(tmp_path, forced=frozenset({"total"}), attempt="first") == ["hit"] * 3, "it was that attempt's work"
+    assert plan(tmp_path, forced=frozenset({"total"}), attempt="second") == ["hit", "hit", "miss"]
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(out: Path, number: Number) -> Facts:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(make, "body", full)
+    with pytest.raises(NoSpace, match="no space left under .*REPRO_ROOT"):
+        run(tmp_path)
+
+
+def _race(root: Path, barrier: object, answers: "multiprocessing.Queue[list[str]]") -> None:
+    barrier.wait()  # type: ignore[attr-defined]
+    answers.put(states(run(root)))
+
+
+def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    barrier, answers = context.Barrier(2), context.Queue()
+    racers = [context.Process(target=_race, args=(tmp_path, barrier, answers)) for _ in range(2)]
+    for racer in racers:
+        racer.start()
+    both = [answers.get(timeout=60) for _ in racers]
+    for racer in racers:
+        racer.join()
+    assert sorted(map(sorted, zip(*both, strict=True))) == [["cached", "completed"]] * 3
+
+
+def test_a_stage_whose_outside_work_is_gone_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path)
+    monkeypatch.setattr(twice, "standing", lambda artifact, site: False)
+    assert plan(tmp_path) == ["hit", "miss", "waits"]
+    assert states(run(tmp_path)) == ["cached", "completed", "cached"]
+
+
+def test_progress_reaches_the_display(tmp_path: Path) -> None:
+    present = running(tmp_path)
+    with engine(present):
+        story(3)
+    display = present.display
+    assert isinstance(display, Quiet)
+    assert display.seen == [(1, 2, "half way")]
+
+
+def test_metrics_in_words() -> None:
+    rows = [{"loss": 3.2101, "tokens_per_second": 5210.4, "seconds_left": 185}, {"dev_perplexity": 8.4}]
+    assert describe(rows) == "loss 3.210 · dev perplexity 8.40 · 5,210 tokens/s · 3 min 05 s left"
+    assert [duration(s) for s in (3.2, 59.4, 60, 3600 * 3 + 1260)] == ["3 s", "59 s", "1 min 00 s", "3 h 21 min"]
+
+
+def test_several_calls_go_at_once_and_are_told_in_their_order(tmp_path: Path) -> None:
+    together = threading.Barrier(3)
+
+    def begin(out: Path, number: Number) -> Facts:
+        """Ends only when three are under way."""
+        together.wait(20)
+        if number.value == 1:
+            raise BadData("no such number")
+        (out / "n").write_text(str(number.value))
+        return {}
+
+    begin.__name__ = "make"
+    begins = stage(version=7)(begin)
+    present = running(tmp_path)
+    items = {str(n): Number(n) for n in (0, 3, 2, 1, 5, 4)}
+    with engine(present), pytest.raises(BadData, match="no such number"):
+        begins.each(items, 3)
+    assert [row.item for row in present.rows] == list(items)
+    assert [row.state for row in present.rows if row.item != "1"] == ["completed"] * 5
+    assert not list(tmp_path.glob("*/*.partial*"))
+
+
+def test_a_folder_that_a_try_left_is_gone_on_from_without_inputs_too(tmp_path: Path) -> None:
+    def begin(out: Path, number: Number) -> Facts:
+        if not (out / "begun").exists():
+            (out / "begun").write_text("")
+            raise NetworkFault("gone")
+        return {}
+
+    begin.__name__ = "make"
+    begins = stage(version=8, resume=True)(begin)
+    with engine(running(tmp_path)), pytest.raises(NetworkFault):
+        begins(Number())
+    with engine(running(tmp_path)):
+        assert begins(Number()).path().is_dir()
+    assert not list(tmp_path.glob("*/*.partial*"))
+
+
+class Recorder:
+    """Stands for a launcher: what jobs are their own, and when they run."""
+
+    def __init__(self) -> None:
+        self.intervals: list[tuple[float, float, tuple[str, ...]]] = []
+
+    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+        begun = time.monotonic()
+        time.sleep(0.3)
+        self.intervals.append((begun, time.monotonic(), job.gpus))
+
+
+@stage(version=1, needs="gpu")
+def learn(out: Path, number: Number) -> Facts:
+    run_job("model.train", {}, {}, out)
+    return {}
+
+
+def test_two_trainings_begun_at_once_follow_each_other_on_one_gpu(tmp_path: Path) -> None:
+    gpu, recorder = f"{uuid.uuid4()}", Recorder()
+
+    def train(value: int) -> None:
+        site = Site(root=tmp_path, gpus=(gpu,))
+        present = Running(Store(tmp_path), site, Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
+        present.launcher = recorder
+        with engine(present):
+            learn(Number(value))
+
+    both = [threading.Thread(target=train, args=(value,)) for value in (1, 2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(60)
+    (_, end, own), (begin, _, others) = sorted(recorder.intervals)
+    assert end <= begin
+    assert own == others == (gpu,)
+
+
+def test_what_is_handed_over_is_not_made_here_and_has_to_come_to_the_same_store(tmp_path: Path) -> None:
+    handed: list[Handed] = []
+
+    def make_there(there: Path) -> Callable[[Handed], None]:
+        def hand(what: Handed) -> None:
+            handed.append(what)
+            elsewhere = Running(Store(there), Site(root=there), Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
+            elsewhere.launcher = Recorder()
+            elsewhere.resolve(what.call)
+
+        return hand
+
+    def train(value: int, there: Path) -> list[Row]:
+        tracker, over = NoTracker(), {"gpu": make_there(there)}
+        present = Running(Store(tmp_path), Site(root=tmp_path), Scope(ORDER), Quiet(), tracker, hand_over=over)  # type: ignore[arg-type]
+        with engine(present):
+            make(Number(value))
+            learn(Number(value))
+        return present.rows
+
+    assert states(train(1, tmp_path)) == ["completed", "completed"]
+    assert [each.call.label for each in handed] == ["learn"]
+    assert states(train(1, tmp_path)) == ["cached", "cached"]
+    assert len(handed) == 1
+    with pytest.raises(BadConfiguration, match="REPRO_ROOT"):
+        train(2, tmp_path / "other")

@@ -1,0 +1,87 @@
+"""Differences and their p-values are sacreBLEU's; systems of different references are never compared."""
+
+import random
+
+import polars as pl
+import pytest
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+
+from infra.errors import BadConfiguration
+from tasks.evaluation.compare import SHOWN, compare, difference, page
+from tasks.evaluation.metrics import measures
+
+WORDS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't", "sees", "the"]
+
+
+def text(seed: int, wrong: float) -> list[str]:
+    """Sixty lines; the same for every seed but for a share of words that are others."""
+    truth, noise = random.Random(0), random.Random(seed)
+    lines = [[truth.choice(WORDS) for _ in range(truth.randint(4, 14))] for _ in range(60)]
+    return [" ".join(noise.choice(WORDS) if noise.random() < wrong else word for word in line) for line in lines]
+
+
+REFERENCES = text(1, 0.0)
+NAMES = ("bleu", "bleu_lc", "bleu_intl", "bleu_intl_lc", "bleu_paper", "chrf", "ter")
+
+
+def table(hypotheses: list[str], references: list[str] = REFERENCES) -> pl.DataFrame:
+    chrf = [CHRF().sentence_score(h, [r]).score for h, r in zip(hypotheses, references, strict=True)]
+    columns = {"source": references, "reference": references, "hypothesis": hypotheses, "bleu": chrf, "chrf": chrf}
+    return pl.DataFrame({"pair_id": [f"toy:{n}" for n in range(60)], **columns})
+
+
+@pytest.mark.parametrize("wrong", [0.2, 0.25, 0.4])
+def test_p_values_are_sacrebleu_s(wrong: float) -> None:
+    a, b = text(2, 0.2), text(3, wrong)
+    theirs = PairedTest(
+        [("a", a), ("b", b)], {"BLEU": BLEU(), "CHRF": CHRF()}, [REFERENCES], test_type="bs", n_samples=1000
+    )()[1]
+    for measure in measures("en"):
+        if measure.name in ("bleu", "chrf"):
+            found = difference(measure, a, b, REFERENCES)
+            base, other = theirs[{"bleu": "BLEU", "chrf": "chrF2"}[measure.name]]
+            assert (found.a, found.b) == pytest.approx((base.score, other.score))
+            assert found.p == pytest.approx(other.p_value, abs=0.05)
+
+
+def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> None:
+    same = compare("toy", table(text(2, 0.2)), table(text(2, 0.2)), "en")
+    assert [row.measure for row in same.differences] == list(NAMES)
+    assert all(row.a == row.b and row.p == 1 for row in same.differences)
+    assert same.better_a == same.better_b == ()
+    apart = compare("toy", table(text(2, 0.5)), table(text(3, 0.1)), "en")
+    assert all(row.p < 0.01 for row in apart.differences)
+    gains = [row["chrf_b"] - row["chrf_a"] for row in apart.better_b]
+    assert len(gains) == SHOWN
+    assert gains == sorted(gains, reverse=True)
+    assert min(gains) > 0
+    losses = [row["chrf_b"] - row["chrf_a"] for row in apart.better_a]
+    assert losses == sorted(losses)
+    assert all(loss < 0 for loss in losses)
+
+
+def test_equal_scores_of_different_texts_are_no_difference() -> None:
+    """Neither system matches a single n-gram, so that each resample ties too."""
+    a, b = [["one"] * 60, ["another line"] * 60]
+    counted = {row.measure: row for row in compare("toy", table(a), table(b), "en").differences}
+    assert counted["bleu"].a == counted["bleu"].b == 0
+    assert counted["bleu"].p == 1
+    assert counted["chrf"].a != counted["chrf"].b
+
+
+def test_other_references_are_refused() -> None:
+    with pytest.raises(BadConfiguration, match="set toy of one system has other sentences or references"):
+        compare("toy", table(REFERENCES), table(REFERENCES, [*REFERENCES[:-1], "Another."]), "en")
+
+
+def test_the_page_shows_text_as_text() -> None:
+    hostile = [f"<script>alert({n})</script> {line}" for n, line in enumerate(text(3, 0.3))]
+    comparison = compare("<b>toy</b>", table(text(2, 0.2)), table(hostile), "en")
+    html = page("a<1>", "b&2", [comparison])
+    assert "<script>" not in html
+    assert "<b>toy</b>" not in html
+    assert "&lt;script&gt;alert(" in html
+    assert "a&lt;1&gt;" in html
+    for row in comparison.differences:
+        assert row.signature in html

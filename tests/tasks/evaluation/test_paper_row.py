@@ -1,0 +1,113 @@
+"""What stands beside the paper, and what of it is compared: nothing that differs in corpus, set or protocol."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from model.config.parameter_count import parameters
+from model.config.presets import BASE, TABLE_3
+from tasks.evaluation.paper_figures import DEV, PEERS, ROWS
+from tasks.evaluation.paper_page import COLUMNS, NOTES, cells, markdown, page, upright
+from tasks.evaluation.paper_row import Line, PaperRow, compared
+
+ROW = PaperRow("base", "wmt14-ende", 1, True, DEV, BASE, 37_000, 1)
+TRAINING = {"updates": 100_000, "target_tokens": 2_500_000_000, "seconds": 7_200.0, "parameters": 63_082_496}
+
+
+def card(sentences: int = 3_000) -> dict[str, Any]:
+    scores = {"bleu_paper": (26.0, 25.2, 26.8), "bleu": (25.1, 24.3, 25.9)}
+    told = {
+        name: {"score": score, "low": low, "high": high, "protocol": name}
+        for name, (score, low, high) in scores.items()
+    }
+    return {"sentences": sentences, "perplexity": 4.9, "scores": told}
+
+
+def test_every_row_of_table_3_and_its_figures_are_there() -> None:
+    assert [name for name, row in ROWS.items() if row.table == 3] == list(TABLE_3)
+    assert [row.figures["bleu"] for row in ROWS.values() if row.table == 2] == [27.3, 28.4, 38.1, 41.8]
+    assert {name: ROWS[name].figures["bleu"] for name in ("base", "A1", "C2", "Cff4096", "big")} == {
+        "base": 25.8,
+        "A1": 24.9,
+        "C2": 23.7,
+        "Cff4096": 26.2,
+        "big": 26.4,
+    }
+    assert {name: ROWS[name].figures["perplexity"] for name in ("B16", "D0", "Dls0", "E")} == {
+        "B16": 5.16,
+        "D0": 5.77,
+        "Dls0": 4.67,
+        "E": 4.92,
+    }
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if "parameters" in row.figures])
+def test_the_paper_s_parameters_are_those_of_its_row_s_model(name: str) -> None:
+    size = 35_500 if name == "big" else 41_000
+    assert abs(parameters(TABLE_3[name][0], size, size) - ROWS[name].figures["parameters"]) < 1e6
+
+
+def test_the_paper_s_own_setting_is_compared() -> None:
+    line = compared(ROW, TRAINING, card())
+    assert line.differences == {"bleu": 0.2}, "in the paper's protocol, and of BLEU alone"
+    assert line.row.conditions == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentences"),
+    [
+        ({"exact": False}, 3_000),
+        ({"set_name": "newstest2014"}, 3_000),
+        ({}, 2_737),
+    ],
+)
+def test_another_setting_set_or_size_is_not_compared(changed: dict[str, Any], sentences: int) -> None:
+    line = compared(replace(ROW, **changed), TRAINING, card(sentences))
+    assert line.differences == {}
+    assert dict(zip(COLUMNS, cells(line), strict=True))["differs by"] == ""
+    assert line.ours["bleu_paper"] == 26.0
+
+
+def test_a_row_that_came_nowhere_has_the_paper_s_figures_and_its_size() -> None:
+    line = compared(ROW, {}, {}, "train failed: lightning")
+    assert line.ours == {"set": DEV, "parameters": parameters(BASE, 37_000, 37_000), "pieces": 37_000}
+    shown = cells(line)
+    assert shown[0] == "base, failed"
+    assert "4.92" in shown
+    assert "25.8" in shown
+
+
+def test_hours_are_of_all_ranks_and_say_of_what() -> None:
+    line = compared(ROW, TRAINING | {"ranks": 8, "device": "cuda", "gpu_kwh": 9.5}, card())
+    assert line.ours["hours"] == pytest.approx(16)
+    assert {"16.00 GPU", "9.500"} <= set(cells(line))
+    assert "2.00" in cells(compared(ROW, TRAINING, card())), "a training that did not say"
+
+
+def test_a_perplexity_of_another_vocabulary_is_marked() -> None:
+    line = compared(ROW, TRAINING, card())
+    assert "4.90 *" in cells(line)
+    assert any("* marks another vocabulary" in note for note in NOTES)
+    told = [row for row in upright(line)["cells"] if row[0].startswith("perplexity")]
+    assert told == [(told[0][0], "4.92", "4.90", "")]
+    assert "37,000 byte-level pieces, another vocabulary" in told[0][0]
+
+
+def test_pages_hold_every_cell_and_escape_what_is_foreign() -> None:
+    evil = "train failed: <b>|</b>"
+    lines = [compared(ROW, TRAINING, card()), Line(replace(ROW, row="A1"), {"set": DEV}, evil)]
+    html, text = page("demo & more", lines), markdown("demo & more", lines)
+    for cell in filter(None, cells(lines[0])):
+        assert cell in text
+        assert cell.replace("'", "&#39;") in html
+    assert "demo &amp; more" in html
+    assert "<b>|" not in html
+    assert evil in text
+    assert not re.search(r"https?://|url\(|@import|<script", html)
+    for peer in PEERS:
+        assert peer.bleu in html
+        assert peer.system in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {row.count(" | ") for row in rows[:4]} == {len(COLUMNS) - 1}

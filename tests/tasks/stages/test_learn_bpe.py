@@ -1,0 +1,99 @@
+"""The vocabulary: what was asked for, the same bytes every time, an error that says what is possible."""
+
+import json
+import re
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from infra.errors import BadConfiguration, BadData
+from infra.store.local import Artifact
+from model.config.special_pieces import SPECIALS
+from model.data.bpe import Pieces
+from tasks.bpe.word_counts import read_lines
+from tasks.stages.learn_bpe import Vocabulary, learn_bpe
+
+SOURCE = [f"The {n}th Dog runs ﬁve times over meadow {n * 7}" for n in range(300)]
+TARGET = [f"Der {n}. Hund läuft fünfmal über Wiese {n * 7}" for n in range(300)]
+
+
+def corpus(folder: Path, source: list[str] = SOURCE, target: list[str] = TARGET) -> Artifact:
+    folder.mkdir()
+    pairs = [f"toy:{n}" for n in range(len(source))]
+    columns = {"pair_id": pairs, "corpus": ["toy"] * len(pairs), "source": source, "target": target}
+    schema = pa.schema([(name, pa.string()) for name in columns])
+    pq.write_table(pa.table(columns, schema=schema), folder / "pairs.parquet")
+    return Artifact("clean", "toy", folder)
+
+
+def learnt(out: Path, text: Artifact, vocabulary: Vocabulary) -> dict[str, object]:
+    out.mkdir()
+    return learn_bpe.body(out, text, vocabulary)
+
+
+def test_same_bytes_and_the_size_asked(tmp_path: Path) -> None:
+    text = corpus(tmp_path / "corpus")
+    facts = learnt(tmp_path / "a", text, Vocabulary(size=320))
+    learnt(tmp_path / "b", text, Vocabulary(size=320))
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["tokenizer.json"]
+    assert (tmp_path / "a/tokenizer.json").read_bytes() == (tmp_path / "b/tokenizer.json").read_bytes()
+    assert (facts["size"], facts["target_size"]) == (320, 320)
+    ids = Pieces.load(tmp_path / "a").encode_source(SOURCE)
+    words = sum(len(line.split(" ")) for line in SOURCE)
+    assert facts["pieces_per_word"] == pytest.approx(sum(map(len, ids)) / words, abs=1e-3)
+
+
+def test_one_vocabulary_for_each_side(tmp_path: Path) -> None:
+    learnt(tmp_path / "out", corpus(tmp_path / "corpus"), Vocabulary(size=300, joint=False))
+    pieces = Pieces.load(tmp_path / "out")
+    assert not pieces.joint
+    assert len(pieces.encode_target(["Hund"])[0]) < len(pieces.encode_source(["Hund"])[0])
+
+
+def test_text_is_lower_cased_and_made_compatible_where_asked(tmp_path: Path) -> None:
+    text = corpus(tmp_path / "corpus")
+    learnt(tmp_path / "out", text, Vocabulary(size=300, lowercase=True, nfkc=True))
+    pieces = Pieces.load(tmp_path / "out")
+    assert pieces.decode_target(pieces.encode_target(["Der ﬁese HUND"])[0]) == "der fiese hund"
+
+
+def test_a_vocabulary_larger_than_the_data_allows_names_the_greatest(tmp_path: Path) -> None:
+    text = corpus(tmp_path / "corpus")
+    with pytest.raises(BadConfiguration, match=r"vocabulary\.size is 5000, but .* at most \d+ pieces") as error:
+        learnt(tmp_path / "out", text, Vocabulary(size=5000))
+    greatest = int(re.findall(r"at most (\d+)", str(error.value))[0])
+    assert learnt(tmp_path / "greatest", text, Vocabulary(size=greatest))["size"] == greatest
+
+
+def test_an_empty_corpus_is_bad_data(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="no pairs"):
+        learnt(tmp_path / "out", corpus(tmp_path / "corpus", [], []), Vocabulary(size=300))
+
+
+@pytest.mark.parametrize("fields", [{"size": 259}, {"min_frequency": 0}])
+def test_impossible_values_are_refused(fields: dict[str, int]) -> None:
+    (name,) = fields
+    with pytest.raises(ValueError, match=rf"vocabulary\.{name} is .*, allowed is"):
+        Vocabulary(**fields)  # type: ignore[arg-type]
+
+
+def test_the_file_is_one_that_fast_tokenizers_load(tmp_path: Path) -> None:
+    learnt(tmp_path / "out", corpus(tmp_path / "corpus"), Vocabulary(size=300))
+    file = json.loads((tmp_path / "out/tokenizer.json").read_text())
+    assert file["model"]["type"] == "BPE"
+    assert [(t["id"], t["content"], t["special"]) for t in file["added_tokens"]] == [
+        (n, name, True) for n, name in enumerate(SPECIALS)
+    ]
+    assert sorted(file["model"]["vocab"].values()) == list(range(300))
+    assert {"normalizer", "pre_tokenizer", "decoder", "post_processor", "truncation", "padding"} <= set(file)
+
+
+def test_lines_come_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.bpe.word_counts.BATCH_PAIRS", 64)
+    text = corpus(tmp_path / "corpus")
+    batches = list(read_lines(text.path() / "pairs.parquet", ("source", "target"), (0,)))
+    assert max(len(batch) for batch in batches) == 64
+    assert sorted(chain.from_iterable(batch.to_pylist() for batch in batches)) == sorted(SOURCE + TARGET)

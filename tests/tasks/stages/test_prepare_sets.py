@@ -1,0 +1,62 @@
+"""A set leaves as it came: every line, in order, untouched."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from infra.errors import BadData
+from infra.store.local import Artifact
+from tasks.corpus import catalogue
+from tasks.corpus.catalogue import EvaluationSet, File, Text
+from tasks.stages.prepare_sets import prepare_sets
+
+
+def prepared(out: Path, evaluation: EvaluationSet, folder: Path) -> pl.DataFrame:
+    out.mkdir()
+    sides = [Artifact("download", text.file.path, folder) for text in (evaluation.source, evaluation.target)]
+    facts = prepare_sets.body(out, evaluation, *sides)
+    assert [path.name for path in out.iterdir()] == ["pairs.parquet"]
+    frame = pl.read_parquet(out / "pairs.parquet")
+    assert facts == {"pairs": frame.height}
+    return frame
+
+
+def a_set(folder: Path, source: bytes, target: bytes) -> EvaluationSet:
+    (folder / "dev.en").write_bytes(source)
+    (folder / "dev.de").write_bytes(target)
+    texts = (Text(File(name, sha256="0" * 64)) for name in ("dev.en", "dev.de"))
+    return EvaluationSet("dev", *texts)
+
+
+def test_lines_are_untouched_but_for_their_ends(tmp_path: Path) -> None:
+    evaluation = a_set(tmp_path, "  two  blanks \n\nA\u2028B\te\u0301\n".encode(), b"x\r\n\r\ny\r\n")
+    frame = prepared(tmp_path / "out", evaluation, tmp_path)
+    assert frame.rows() == [
+        ("dev:0", "  two  blanks ", "x"),
+        ("dev:1", "", ""),
+        ("dev:2", "A\u2028B\te\u0301", "y"),
+    ]
+
+
+def test_same_text_same_bytes(tmp_path: Path) -> None:
+    evaluation = a_set(tmp_path, b"a\nb\n", b"c\nd\n")
+    prepared(tmp_path / "one", evaluation, tmp_path)
+    prepared(tmp_path / "two", evaluation, tmp_path)
+    assert (tmp_path / "one/pairs.parquet").read_bytes() == (tmp_path / "two/pairs.parquet").read_bytes()
+
+
+def test_unequal_or_empty_sides_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=r"dev\.en has 2 lines and dev\.de has 1"):
+        prepared(tmp_path / "a", a_set(tmp_path, b"a\nb\n", b"c\n"), tmp_path)
+    with pytest.raises(BadData, match="dev holds no line"):
+        prepared(tmp_path / "b", a_set(tmp_path, b"", b""), tmp_path)
+
+
+def test_real_sets_have_their_published_size(real_text: Path, tmp_path: Path) -> None:
+    for evaluation, folder, pairs in (
+        (catalogue.MULTI30K_ENDE_VAL, "multi30k", 1014),
+        (catalogue.MULTI30K_ENDE_TEST, "multi30k", 1000),
+        (catalogue.WMT14_SAMPLE_NEWSTEST2013, "wmt14_sample", 3000),
+    ):
+        assert prepared(tmp_path / evaluation.name, evaluation, real_text / folder).height == pairs

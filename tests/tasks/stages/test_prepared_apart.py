@@ -1,0 +1,93 @@
+"""Vocabulary and shards are the same, byte for byte, for any number of ranges and workers, also when one dies."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from dask_cluster import losing_a_worker
+
+from infra.store.local import Artifact
+from tasks.bpe import word_counts
+from tasks.stages import shard
+from tasks.stages.learn_bpe import Vocabulary, learn_bpe
+
+PAIRS = 2_000
+WORDS = ["dog", "cat", "runs", "The", "a,", "b.", "Ü", "don't", "x86", "ﬁne", "日本", "\u00a0", " "]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Artifact:
+    """Pairs in row groups of a size that fits nothing."""
+    chance = random.Random(1)
+
+    def lines() -> list[str]:
+        words = [*WORDS, *(f"w{chance.randrange(500)}" for _ in range(40))]
+        return [" ".join(chance.choices(words, k=chance.randint(0, 12))) for _ in range(PAIRS)]
+
+    columns = {"pair_id": [f"toy:{n}" for n in range(PAIRS)], "source": lines(), "target": lines()}
+    (tmp_path / "text").mkdir()
+    pq.write_table(pa.table(columns), tmp_path / "text/pairs.parquet", row_group_size=170)
+    return Artifact("clean", "toy", tmp_path / "text")
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard, "BATCH_PAIRS", 90)
+
+
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_counts, "RANGE_PAIRS", 400)
+    monkeypatch.setattr(word_counts, "PART_PAIRS", 150)
+    monkeypatch.setattr(shard, "RANGE_PAIRS", 50)
+
+
+def prepared(out: Path, text: Artifact, *, joint: bool = True) -> dict[str, bytes]:
+    """All files of both stages."""
+    for stage in ("learn_bpe", "shard"):
+        (out / stage).mkdir(parents=True)
+    learn_bpe.body(out / "learn_bpe", text, Vocabulary(size=300, joint=joint))
+    vocabulary = Artifact("learn_bpe", "toy", out / "learn_bpe")
+    facts = shard.shard.body(out / "shard", text, vocabulary, shard.Sharding(max_pieces=40, pairs_per_shard=333))
+    assert 0 < facts["dropped"] < PAIRS
+    return {f"{path.relative_to(out)}": path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("joint", [True, False])
+def test_ranges_parts_and_workers_do_not_show(
+    tmp_path: Path, text: Artifact, monkeypatch: pytest.MonkeyPatch, *, joint: bool
+) -> None:
+    plain = prepared(tmp_path / "plain", text, joint=joint)
+    assert len(plain) > 5
+    small_ranges(monkeypatch)
+    assert prepared(tmp_path / "ranges", text, joint=joint) == plain
+    monkeypatch.setenv("REPRO_WORKERS", "4")
+    assert prepared(tmp_path / "workers", text, joint=joint) == plain
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize(
+    "work", [("tasks.bpe.word_counts", "Counting", "count"), ("tasks.stages.shard", "Encoding", "encode")]
+)
+def test_a_worker_of_a_cluster_that_is_killed_does_not_show(
+    tmp_path: Path, text: Artifact, monkeypatch: pytest.MonkeyPatch, work: tuple[str, str, str]
+) -> None:
+    plain = prepared(tmp_path / "plain", text)
+    small_ranges(monkeypatch)
+    with losing_a_worker(tmp_path / "dask", *work) as address:
+        monkeypatch.setenv("REPRO_DASK", address)
+        assert prepared(tmp_path / "cluster", text) == plain
+
+
+def test_ranges_are_all_rows_in_whole_batches(text: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = text.path() / "pairs.parquet"
+    expected = pq.read_table(pairs, columns=["pair_id", "source", "target"])
+    for size, least in ((90, 50), (90, 400), (400, 50), (170, 170), (5_000, 1)):
+        monkeypatch.setattr(shard, "BATCH_PAIRS", size)
+        monkeypatch.setattr(shard, "RANGE_PAIRS", least)
+        batches = [list(shard.read_batches(pairs, rows, size)) for rows in shard.ranges(pairs)]
+        rows = [batch.num_rows for some in batches for batch in some]
+        assert rows == [size] * (PAIRS // size) + [PAIRS % size] * (PAIRS % size > 0)
+        assert pa.Table.from_batches([batch for some in batches for batch in some]) == expected

@@ -1,0 +1,302 @@
+"""What is registered, and who becomes champion: by the dev set alone."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.errors import BadConfiguration, NetworkFault
+from infra.site import Site
+from infra.store.local import Artifact, Store
+from infra.tracking.client import client
+from infra.tracking.model_logging import TextModel
+from infra.tracking.registry import Version, local_folder, resolve, source_run, versions
+from infra.tracking.tracker import Tracker
+from model.config import Decoding
+from tasks.engine.stage import Call, Surroundings, surroundings
+from tasks.stages.register import (
+    _still_registered,
+    decide,
+    decoded_by,
+    descent,
+    register,
+    register_version,
+    trained_on,
+    version_tags,
+)
+
+CODE = """
+import mlflow
+from toy.words import greeting
+
+class Toy(mlflow.pyfunc.PythonModel):
+    def load_context(self, context):
+        self.said = open(context.artifacts["weights"] + "/said").read()
+
+    def predict(self, context, model_input, params=None):
+        return [f"{greeting} {self.said} {line} {params['beam']}" for line in model_input.iloc[:, 0]]
+
+mlflow.models.set_model(Toy())
+"""
+
+
+def sealed(
+    store: Store,
+    stage: str,
+    files: Mapping[str, str],
+    *inputs: Artifact,
+    item: str = "",
+    arguments: Mapping[str, Any] | None = None,
+    **facts: Any,
+) -> Artifact:
+    key = f"{stage}{item}".ljust(20, "0")
+    partial = store.partial(stage, key, resume=False)
+    for name, text in files.items():
+        (partial / name).write_text(text)
+    description = {
+        "version": 1,
+        "arguments": arguments or {},
+        "facts": facts,
+        "seconds": 0.0,
+        "made": {"commit": "c0ffee"},
+    }
+    made_from = {f"{a.stage}/{a.key}": a.content for a in inputs}
+    return store.seal(partial, {**description, "stage": stage, "key": key, "item": item, "inputs": made_from})
+
+
+class House:
+    """A finished run in small: everything ``register`` takes, a toy model and a tracking store."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = Store(root / "store")
+        archives = [sealed(self.store, "download", {"f": side}, item=side) for side in ("en", "de")]
+        corpus = sealed(self.store, "clean", {"pairs": "a b"}, *archives, pairs=1)
+        self.vocabulary = sealed(self.store, "learn_bpe", {"tokenizer.json": "{}"}, corpus)
+        training = sealed(self.store, "train", {"model.json": "{}"}, corpus, self.vocabulary)
+        self.weights = sealed(self.store, "average", {"said": "good"}, training)
+        self.report = sealed(self.store, "report", {"report.html": "<p>", "curves.png": "png", "notes.txt": ""})
+        self.sets = {s: sealed(self.store, "prepare_sets", {"pairs": s}, item=s, pairs=2) for s in ("val", "flickr")}
+        self.scores = {
+            name: sealed(self.store, "score", {}, pairs, item=name, bleu=bleu, chrf=50.0, signature="13a", sentences=2)
+            for (name, pairs), bleu in zip(self.sets.items(), (34.5, 33.25), strict=True)
+        }
+        package = root / "toy"
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "words.py").write_text("greeting = 'hello'\n")
+        (package / "pyfunc.py").write_text(CODE)
+        folders = {"weights": self.weights.path(), "vocabulary": self.vocabulary.path()}
+        libraries, example = ("numpy",), ("A dog runs.",)
+        self.model = TextModel(package / "pyfunc.py", package, folders, {"beam": 4, "alpha": 0.6}, libraries, example)
+        self.tracker = Tracker(f"sqlite:///{root}/mlflow.db", root / "mlflow-artifacts")
+        self.tracker.start("ende", "ende", {}, {})
+
+    def tags(self, bleu: float = 34.5, digest: str = "d1") -> dict[str, str]:
+        tags = version_tags(self.scores, self.sets, "val", descent([self.weights]))
+        return {**tags, "val.bleu": f"{bleu}", "dev_bleu": f"{bleu}", "dev_digest": digest}
+
+    def register(self, name: str, tags: Mapping[str, str], modified: bool = False) -> dict[str, Any]:
+        run_id = self.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
+        return register_version(self.tracker.uri, run_id, name, self.model, tags, modified)
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> House:
+    return House(tmp_path_factory.mktemp("register"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toy_is_importable(house: House) -> Any:
+    sys.path.insert(0, str(house.model.package.parent))
+    yield
+    sys.path.remove(str(house.model.package.parent))
+
+
+def test_a_fresh_process_loads_it_by_alias_with_its_own_code(house: House, tmp_path: Path) -> None:
+    house.register("toy", house.tags())
+    code = """
+import mlflow
+model = mlflow.pyfunc.load_model("models:/toy@candidate")
+print([*model.predict(["a dog"]), *model.predict(["a", "b"], params={"beam": 1})])
+"""
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": house.tracker.uri, "DO_NOT_TRACK": "true", "PYTHONPATH": ""}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
+    assert done.stdout.strip() == "['hello good a dog 4', 'hello good a 1', 'hello good b 1']"
+    folder = local_folder(house.tracker.uri, resolve(house.tracker.uri, "toy"))
+    assert (folder / "weights" / "said").read_text() == "good"
+    assert (folder / "vocabulary" / "tokenizer.json").read_text() == "{}"
+
+
+def test_a_version_says_scores_protocol_descent_and_commit(house: House) -> None:
+    tags = version_tags(house.scores, house.sets, "val", descent([house.weights, *house.scores.values()]))
+    assert (tags["val.bleu"], tags["flickr.bleu"], tags["flickr.sentences"]) == ("34.5", "33.25", "2")
+    assert (tags["dev_set"], tags["dev_bleu"], tags["dev_signature"]) == ("val", "34.5", "13a")
+    assert tags["dev_digest"] == tags["digest.prepare_sets.val"] == house.sets["val"].content
+    assert tags["key.train"] == "train".ljust(20, "0")
+    assert {"key.clean", "key.learn_bpe", "key.average", "digest.clean", "git_commit", "key.score.val"} <= set(tags)
+    assert tags["git_commit.train"] == "c0ffee"
+    assert not [tag for tag in tags if "download" in tag]
+
+
+def test_a_version_says_what_text_it_was_trained_on_not_what_its_start_was(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def trained(name: str, language: str, *start: Artifact) -> Artifact:
+        def made(stage: str, item: str, arguments: Mapping[str, Any], *inputs: Artifact) -> Artifact:
+            return sealed(store, stage, {}, *inputs, item=name + item, arguments=arguments)
+
+        def said(artifact: Artifact) -> dict[str, str]:
+            return {"artifact": artifact.stage, "key": artifact.key}
+
+        clean = made("clean", "", {"corpus": {"source_language": language, "target_language": "en", "name": "toy"}})
+        shards = made("shard", "train", {"pairs": said(clean), "sharding": {"max_pieces": 80, "min_pieces": 1}}, clean)
+        dev = made("shard", "dev", {"sharding": {"max_pieces": 2**31 - 1}})
+        training = made("train", "", {"dev": said(dev), "shards": said(shards)}, *start, dev, shards)
+        return made("average", "", {"run": said(training)}, training)
+
+    weights = trained("b", "fr", trained("a", "de"))
+    assert trained_on(weights) == {"source_language": "fr", "target_language": "en", "max_pieces": 80}
+    assert trained_on(Artifact("average", "gone", tmp_path / "average" / "gone")) == {}
+
+
+def test_a_version_is_used_as_its_dev_set_was_decoded(house: House) -> None:
+    decoding = {"class": "Decoding", "beam": 4, "alpha": 2.0, "max_extra": 50}
+    hypotheses = sealed(house.store, "translate", {}, item="val", arguments={"decoding": decoding})
+    made = descent([hypotheses])
+    assert decoded_by(made, "val") == Decoding(alpha=2.0)
+    assert decoded_by({}, "val") == Decoding()
+    assert version_tags(house.scores, house.sets, "val", made)["decoding.alpha"] == "2.0"
+
+
+def test_equal_references_are_the_same_dev_set_in_any_file(house: House) -> None:
+    facts = {**house.scores["val"].facts, "references_sha256": "r1"}
+    scores = {"val": replace(house.scores["val"], facts=facts)}
+    assert version_tags(scores, house.sets, "val", {})["dev_digest"] == "r1"
+
+
+def test_no_choice_without_a_dev_score(house: House) -> None:
+    with pytest.raises(BadConfiguration, match="dev is 'test', allowed is a set with a BLEU score: val, flickr"):
+        version_tags(house.scores, house.sets, "test", {})
+
+
+def version(number: int, bleu: float, digest: str) -> Version:
+    tags = {"dev_bleu": f"{bleu}", "dev_digest": digest, "dev_set": "val"}
+    return Version("ende", number, datetime.now(UTC), ("champion",), tags, "run", "source")
+
+
+@given(st.floats(0, 100), st.floats(0, 100), st.booleans(), st.floats(0, 100), st.floats(0, 100))
+def test_the_champion_is_chosen_on_the_same_dev_set_alone(
+    own: float, theirs: float, same: bool, own_test: float, their_test: float
+) -> None:
+    tags = {"dev_set": "val", "dev_bleu": f"{own}", "dev_digest": "d1", "test.bleu": f"{own_test}"}
+    champion = version(7, theirs, "d1" if same else "d2")
+    champion = replace(champion, tags={**champion.tags, "test.bleu": f"{their_test}"})
+    better, why = decide(tags, champion)
+    assert better == (same and own >= theirs)
+    assert "version 7" in why
+    assert decide(tags, None)[0]
+
+
+def test_aliases_move_as_dev_bleu_says(house: House) -> None:
+    def standing() -> dict[str, int]:
+        return {alias: v.version for v in versions(house.tracker.uri, "ende") for alias in v.aliases}
+
+    first = house.register("ende", house.tags(30.0))
+    assert (first["aliases"], standing()) == (["candidate", "champion"], {"candidate": 1, "champion": 1})
+    assert house.register("ende", house.tags(29.5))["aliases"] == ["candidate"]
+    assert standing() == {"candidate": 2, "champion": 1}
+    assert house.register("ende", house.tags(90.0), modified=True)["aliases"] == []
+    assert house.register("ende", house.tags(90.0, digest="another dev set"))["aliases"] == ["candidate"]
+    assert standing() == {"candidate": 4, "champion": 1}
+    assert house.register("ende", house.tags(30.0))["aliases"] == ["candidate", "champion"]
+    assert standing() == {"candidate": 5, "champion": 5}
+    tags = {v.version: v.tags for v in versions(house.tracker.uri, "ende")}
+    assert tags[5]["promotion.champion"].endswith("dev BLEU 30.00 on val, not below the 30.00 of version 1")
+    assert "below the 30.00" in tags[2]["decision"]
+    assert tags[3]["modified"] == "true"
+    assert "promotion.candidate" not in tags[3]
+
+
+def test_a_model_that_cannot_be_stored_leaves_no_version(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = client(house.tracker.uri)
+
+    def broken(*_: object) -> None:
+        raise ConnectionError("no answer")
+
+    monkeypatch.setattr(type(store), "log_model_artifacts", broken)
+    with pytest.raises(NetworkFault, match="no answer"):
+        house.register("unlucky", house.tags())
+    assert versions(house.tracker.uri, "unlucky") == []
+    left = store.search_logged_models([house.tracker.experiment_id], "name = 'unlucky'")
+    assert [model.status for model in left] == ["FAILED"]
+
+
+def test_the_stage_registers_the_translator_with_its_report(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.stages.register.translator_model", lambda *_: house.model)
+    run_id = house.tracker.start_stage("register", "", "the stage", {})
+    arguments = (house.weights, house.vocabulary, house.report, house.scores, house.sets, "val", False)
+    site = Site(root=tmp_path, tracking_uri=house.tracker.uri)
+    around = Surroundings(site, Call(register, "", {}), lambda _: None, lambda *_: None, house.tracker, run_id)
+    with surroundings(around):
+        facts = register.body(tmp_path, "staged", *arguments)
+    assert facts == {"name": "staged", "version": 1, "aliases": "candidate, champion", "decision": facts["decision"]}
+    said = json.loads((tmp_path / "version.json").read_text())
+    assert (said["name"], said["version"], said["aliases"]) == ("staged", 1, ["candidate", "champion"])
+    stored = [file.path for file in house.tracker.client.list_artifacts(run_id, "report")]
+    assert stored == ["report/curves.png", "report/report.html"]
+    produced = house.tracker.client.get_run(house.tracker.run_id).outputs.model_outputs
+    own = house.tracker.client.get_run(run_id).outputs.model_outputs
+    assert own[0].model_id in [output.model_id for output in produced], "the parent does not show the model"
+    used = house.tracker.client.get_run(run_id).inputs.dataset_inputs
+    assert sorted(data.dataset.name for data in used) == ["flickr", "val"]
+
+    # Never without its source: the run is named by the version and its model, and is there, as is its parent.
+    version = resolve(house.tracker.uri, "staged/1")
+    source = source_run(house.tracker.uri, version)
+    model = house.tracker.client.get_logged_model(own[0].model_id)
+    assert version.run_id == model.source_run_id == run_id
+    assert source["parent"] == house.tracker.run_id
+    described = house.tracker.client.get_model_version("staged", "1").description
+    assert f"[Report]({source['report']})".replace("(/#", "(#") in described
+    # What MLflow's pages sort models by has one name for all runs, whatever their sets are called.
+    metrics = {metric.key: metric.value for metric in model.metrics}
+    assert (metrics["dev_bleu"], metrics["test_bleu"]) == (34.5, 33.25)
+    assert (version.dev, version.test) == ("val", "flickr")
+    assert {"clean", "learn_bpe", "prepare_sets.val"} <= version.digests.keys()
+
+    made = Artifact("register", "k", tmp_path)
+    assert _still_registered(made, site)
+    house.tracker.client.delete_registered_model("staged")
+    assert not _still_registered(made, site)
+
+
+def test_without_mlflow_the_stage_fails_and_may_be_tried_again(house: House, tmp_path: Path) -> None:
+    arguments = (house.weights, house.vocabulary, house.report, house.scores, house.sets, "val", False)
+    around = Surroundings(Site(), Call(register, "", {}), lambda _: None, lambda *_: None, house.tracker, "")
+    with surroundings(around), pytest.raises(NetworkFault, match="does not answer") as caught:
+        register.body(tmp_path, "ende", *arguments)
+    assert caught.value.retry
+
+
+def test_what_mlflow_is_given_fits_the_translator(house: House) -> None:
+    from tasks.stages.register import translator_model
+
+    model = translator_model(house.weights, house.vocabulary, Decoding(alpha=2.0), {"source_language": "de"})
+    assert (model.package / "pyfunc.py") == model.code
+    assert set(model.options) <= {*vars(Decoding()), "split"}
+    assert model.config == {"source_language": "de"}
+    assert (model.options["beam"], model.options["alpha"]) == (4, 2.0)
+    assert model.folders == {"weights": house.weights.path(), "vocabulary": house.vocabulary.path()}

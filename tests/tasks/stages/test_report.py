@@ -1,0 +1,228 @@
+"""The page stands alone, escapes what it shows, and shows each set with its protocol."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.store.local import Artifact
+from model.config import Model
+from tasks.evaluation.paper_row import PaperRow
+from tasks.stages.report import all_heads, compared, course, duration, examples, readable, report, visible
+from tasks.stages.score import score
+
+EVIL = '<script>alert("x")</script> & <b>Ein</b> Hund\x00 läuft'
+REFERENCES = [f"Ein Hund läuft über Wiese Nummer {n}" for n in range(12)]
+HYPOTHESES = [line if n % 4 else EVIL for n, line in enumerate(REFERENCES)]
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "source", "br", "wbr"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def evaluated(folder: Path, name: str) -> dict[str, Artifact]:
+    """Pairs, hypotheses and scores of one set, each in a folder."""
+    made = {kind: Artifact(kind, name, folder / kind / name) for kind in ("prepare_sets", "translate", "score")}
+    for artifact in made.values():
+        artifact.path().mkdir(parents=True)
+    ids = [f"{name}:{n}" for n in range(len(REFERENCES))]
+    pairs = pl.DataFrame({"pair_id": ids, "source": "A dog runs", "target": REFERENCES})
+    pairs.write_parquet(made["prepare_sets"].path() / "pairs.parquet")
+    hypotheses = pl.DataFrame({"pair_id": ids, "hypothesis": HYPOTHESES}).with_columns(
+        reference_log_probability=pl.lit(-5.0), reference_pieces=pl.lit(9)
+    )
+    hypotheses.write_parquet(made["translate"].path() / "hypotheses.parquet")
+    pieces = {"source_pieces": ["▁A", "▁dog", "</s>"], "hypothesis_pieces": ["▁<i>", "$"]}
+    (made["translate"].path() / "attention.json").write_text(json.dumps([{"pair_id": ids[0], **pieces}]))
+    np.savez(made["translate"].path() / "attention.npz", cross_0=np.full((2, 2, 2, 3), 1 / 3, np.float16))
+    score.body(made["score"].path(), made["translate"], made["prepare_sets"], name, "de")
+    return made
+
+
+def metrics_row(update: int, **values: float) -> str:
+    return json.dumps({"time": 1.0, "done": update, "total": 40, **values})
+
+
+def training(folder: Path) -> Artifact:
+    folder.mkdir()
+    rows = [metrics_row(n, loss=9 / n, nll=8 / n, learning_rate=n * 1e-4, padding=0.05) for n in range(1, 41)]
+    (folder / "metrics.jsonl").write_text("\n".join([*rows, metrics_row(20, dev_perplexity=7.5)]) + "\n")
+    shape = {"layers": 2, "d_model": 8, "d_ff": 16, "heads": 2, "d_k": 4, "d_v": 4, "p_drop": 0.1}
+    (folder / "model.json").write_text(json.dumps({"model": {**shape, "norm": "pre", "positions": "sinusoid"}}))
+    facts = {"updates": 40, "dev_perplexity": 7.5, "target_tokens": 12_345, "seconds": 75.0, "parameters": 1_234_567}
+    return Artifact("train", "run", folder, facts=facts)
+
+
+def data(folder: Path) -> tuple[Artifact, Artifact]:
+    """A cleaned corpus and its shards."""
+    folder.mkdir()
+    removed = pl.DataFrame({"pair_id": ["t:3"], "corpus": "t", "source": [EVIL], "target": ["y"], "filter": ["length"]})
+    removed.write_parquet(folder / "rejected.parquet")
+    ids = pa.list_(pa.uint16())
+    columns = {
+        "pair_id": pa.array(["t:0", "t:1"]),
+        "source": pa.array([[4, 5], [6]], ids),
+        "target": pa.array([[4], [5]], ids),
+    }
+    with pa.ipc.new_file(str(folder / "00000.arrow"), pa.table(columns).schema) as file:
+        file.write_table(pa.table(columns))
+    clean = {"read": 3, "pairs": 2, "rejected": 1, "rejected_by": {"length": 1, "empty": 0}}
+    shards = {"pairs": 2, "dropped": 0, "source_pieces": 3, "target_pieces": 2, "shards": 1}
+    return Artifact("clean", "data", folder, facts=clean), Artifact("shard", "data", folder, facts=shards)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    made = {name: evaluated(folder, name) for name in ("val", "test<1>")}
+    kinds = ({name: kinds[kind] for name, kinds in made.items()} for kind in ("prepare_sets", "translate", "score"))
+    corpus, shards = data(folder / "data")
+    (folder / "out").mkdir()
+    facts = report.body(folder / "out", "toy & run", corpus, shards, training(folder / "train"), *kinds)
+    assert facts == {"bytes": (folder / "out/report.html").stat().st_size, "pictures": 4}
+    return folder / "out"
+
+
+def test_page_needs_nothing_beside_it(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    tags = Tags()
+    tags.feed(page)
+    assert not tags.open
+    assert not {"script", "link", "iframe", "i"} & {tag for tag, _ in tags.seen}
+    for tag, attributes in tags.seen:
+        for name in ("src", "srcset"):
+            assert (attributes.get(name) or "data:").startswith("data:"), tag
+        assert (attributes.get("href") or "#").startswith("#")
+    assert not re.search(r"https?://|url\(|@import", page)
+
+
+def test_foreign_text_is_escaped_and_printable(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    assert "alert(" in page
+    assert not re.search("<script|<b>Ein", page)
+    assert "\x00" not in page
+    assert "toy &amp; run" in page
+    assert "test&lt;1&gt;" in page
+
+
+def test_each_number_stands_with_protocol_and_signature(out: Path) -> None:
+    page = (out / "report.html").read_text().replace("<wbr>", "")
+    for name in ("val", "test<1>"):
+        card = json.loads((out.parent / "score" / name / "card.json").read_text())
+        for measure in card["scores"].values():
+            assert measure["signature"] in page
+            assert measure["protocol"] in page
+            assert f"{measure['score']:.2f}<small>{measure['low']:.2f} – {measure['high']:.2f}" in page
+        assert card["references_sha256"][:16] in page
+    assert "1,234,567" in page
+    assert "1 min 15 s" in page
+
+
+def test_a_row_of_the_paper_stands_beside_the_paper(out: Path, tmp_path: Path) -> None:
+    assert "Against the paper" not in (out / "report.html").read_text()
+    row = PaperRow("C2", "toy", 8, False, "val", Model(layers=2, d_model=64), 100, 1)
+    folder = out.parent
+    kinds = [
+        {name: Artifact(kind, name, folder / kind / name) for name in ("val", "test<1>")}
+        for kind in ("prepare_sets", "translate", "score")
+    ]
+    corpus, shards = data(tmp_path / "data")
+    report.body(tmp_path, "toy", corpus, shards, training(tmp_path / "train"), *kinds, (row,))
+    page = (tmp_path / "report.html").read_text()
+    card = json.loads((folder / "score" / "val" / "card.json").read_text())
+    assert "Table 3, row C2. Not the paper&#39;s setting: corpus toy, widths divided by 8" in page
+    assert f"{card['scores']['bleu_paper']['score']:.2f} (" in page
+    assert "<td>23.7</td>" in page
+    assert "not comparable" in page
+    assert "JoeyNMT" in page
+    tags = Tags()
+    tags.feed(page)
+    assert not tags.open
+
+
+def test_pictures_lie_beside_the_page(out: Path) -> None:
+    names = sorted(path.name for path in out.iterdir())
+    assert names == ["attention_0.png", "curves.png", "filters.png", "lengths.png", "report.html"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in out.glob("*.png"))
+
+
+def test_all_heads_are_those_of_the_first_example_where_they_were_kept(tmp_path: Path) -> None:
+    described = [{"pair_id": "a:0", "source_pieces": ["▁A", "▁dog", "</s>"], "hypothesis_pieces": ["▁Ein", "</s>"]}]
+    (tmp_path / "attention.json").write_text(json.dumps(described))
+    weights = {"cross_0": np.ones((2, 2, 2, 3)), "encoder_0": np.ones((2, 2, 3, 3)), "decoder_0": np.ones((2, 2, 2, 2))}
+    np.savez(tmp_path / "attention.npz", cross_0=weights["cross_0"])
+    assert all_heads(tmp_path) == {}
+    np.savez(tmp_path / "attention.npz", **weights)  # type: ignore[arg-type]
+    for found, rows, columns in all_heads(tmp_path).values():
+        assert found.shape == (2, 2, len(rows), len(columns))
+    assert all_heads(tmp_path)["decoder: translation over itself"][2] == ["<s>", "▁Ein"]
+
+
+def test_the_later_row_of_an_update_counts(tmp_path: Path) -> None:
+    rows = [metrics_row(n, loss=float(n), nll=1.0, learning_rate=0.1) for n in (1, 2, 3)]
+    again = [metrics_row(2, loss=7.0, nll=1.0, learning_rate=0.1), metrics_row(2, dev_perplexity=5.0)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*rows, metrics_row(2, dev_perplexity=6.0), *again]))
+    columns = course(tmp_path / "metrics.jsonl")
+    assert columns["updates"].tolist() == [1, 2, 3]
+    assert columns["loss"].tolist() == [1, 7, 3]
+    assert columns["dev_perplexity"].tolist() == [5]
+
+
+def test_examples_are_ordered_by_chrf() -> None:
+    ids = [f"x:{n}" for n in range(30)]
+    chrf = [float(n * 7 % 30) for n in range(30)]
+    table = pl.DataFrame(
+        {"pair_id": ids, "source": "s", "reference": "r", "hypothesis": "h", "bleu": 1.0, "chrf": chrf}
+    )
+    chosen = examples(table)
+    assert [row["chrf"] for row in chosen["best"]] == [29, 28, 27, 26, 25]
+    assert [row["chrf"] for row in chosen["worst"]] == [0, 1, 2, 3, 4]
+    assert len({row["pair_id"] for row in chosen["random"]}) == 5
+    assert examples(table.reverse())["best"] == chosen["best"]
+    assert len(examples(table.head(2))["random"]) == 2
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=8), st.lists(st.sampled_from("abcd"), max_size=8))
+def test_comparison_keeps_every_word_and_marks_only_what_differs(ours: list[str], theirs: list[str]) -> None:
+    runs = compared(" ".join(ours), " ".join(theirs))
+    assert [word for text, _ in runs for word in text.split()] == ours
+    agreeing = [word for text, agrees in runs if agrees for word in text.split()]
+    rest = iter(theirs)
+    assert all(word in rest for word in agreeing)
+    assert compared(" ".join(ours), " ".join(ours)) == ([(" ".join(ours), True)] if ours else [])
+
+
+@given(st.text())
+def test_visible_text_can_be_printed(text: str) -> None:
+    assert visible(text).isprintable()
+    assert not text.isprintable() or len(text) > 400 or visible(text) == text
+
+
+def test_numbers_as_people_write_them() -> None:
+    assert [readable(v) for v in (1234567, 6.13532, 4196.4, "a", True, {"x": 1, "y": 2.5})] == [
+        "1,234,567",
+        "6.135",
+        "4,196",
+        "a",
+        "True",
+        "x 1, y 2.5",
+    ]
+    assert [duration(s) for s in (8.4, 249, 11_220)] == ["8 s", "4 min 09 s", "3 h 07 min"]

@@ -1,0 +1,182 @@
+"""Scores are sacreBLEU's own; references score 100; sets and hypotheses that do not belong together are refused."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hand_worked import ROWS
+from sacrebleu.metrics import BLEU, CHRF, TER
+
+from infra.errors import BadData
+from infra.store.local import Artifact
+from tasks.evaluation.metrics import interval, measures, paper_bleu, resample, split_compounds, total
+from tasks.stages.score import by_source_length, digest, perplexities, score
+
+NOUNS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't"]
+REFERENCES = [f"A {NOUNS[n % 8]} sees the {NOUNS[n * 3 % 7]}, number {n} of {n * n}." for n in range(40)]
+SOURCES = [f"Quelle {n} " * (1 + n % 15) for n in range(40)]
+HYPOTHESES = [
+    line.replace("sees", "Saw") if n % 3 else " ".join(line.split()[: n % 7]) for n, line in enumerate(REFERENCES)
+]
+IDS = [f"toy:{n}" for n in range(40)]
+
+
+def pairs(folder: Path) -> Artifact:
+    folder.mkdir()
+    frame = pl.DataFrame({"pair_id": IDS, "source": SOURCES, "target": REFERENCES})
+    frame.write_parquet(folder / "pairs.parquet")
+    return Artifact("prepare_sets", "toy", folder)
+
+
+def translated(folder: Path, ids: list[str], hypotheses: list[str], log_probability: float = -7.0) -> Artifact:
+    folder.mkdir()
+    frame = pl.DataFrame({"pair_id": ids, "hypothesis": hypotheses}).with_columns(
+        reference_log_probability=pl.lit(log_probability), reference_pieces=pl.lit(10, pl.Int32)
+    )
+    frame.write_parquet(folder / "hypotheses.parquet")
+    return Artifact("translate", "toy", folder)
+
+
+def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
+    hypotheses = translated(tmp_path / "translate", IDS[::-1], HYPOTHESES[::-1])
+    facts = score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
+    card = json.loads((tmp_path / "card.json").read_text())
+    public = {
+        "bleu": BLEU(),
+        "bleu_lc": BLEU(lowercase=True),
+        "bleu_intl": BLEU(tokenize="intl"),
+        "bleu_intl_lc": BLEU(tokenize="intl", lowercase=True),
+        "chrf": CHRF(),
+        "ter": TER(),
+    }
+    assert [name for name in card["scores"] if name != "bleu_paper"] == list(public)
+    for name, metric in public.items():
+        expected = metric.corpus_score(HYPOTHESES, [REFERENCES]).score
+        assert card["scores"][name]["score"] == facts[name] == pytest.approx(expected, abs=1e-4)
+        assert card["scores"][name]["signature"] == metric.get_signature().format()
+    assert facts["bleu_low"] < facts["bleu"] < facts["bleu_high"]
+    assert (card["set"], card["sentences"], facts["sentences"]) == ("toy", 40, 40)
+    assert card["references_sha256"] == digest(REFERENCES) != digest(REFERENCES[::-1])
+
+
+def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) -> None:
+    hypotheses = translated(tmp_path / "translate", IDS[::-1], HYPOTHESES[::-1])
+    score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
+    table = pl.read_parquet(tmp_path / "sentences.parquet")
+    assert table.columns == ["pair_id", "source", "reference", "hypothesis", "bleu", "chrf"]
+    assert table["pair_id"].to_list() == IDS
+    for row in table.iter_rows(named=True):
+        n = IDS.index(row["pair_id"])
+        assert (row["source"], row["reference"], row["hypothesis"]) == (SOURCES[n], REFERENCES[n], HYPOTHESES[n])
+        bleu = BLEU(effective_order=True).sentence_score(HYPOTHESES[n], [REFERENCES[n]])
+        assert row["bleu"] == pytest.approx(bleu.score)
+        assert row["chrf"] == pytest.approx(CHRF().sentence_score(HYPOTHESES[n], [REFERENCES[n]]).score)
+
+
+def test_references_score_100(tmp_path: Path) -> None:
+    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, REFERENCES), pairs(tmp_path / "pairs"), "toy", "en")
+    for name in ("bleu", "bleu_low", "bleu_high", "bleu_lc", "bleu_intl", "bleu_intl_lc", "bleu_paper", "chrf"):
+        assert facts[name] == pytest.approx(100)
+    assert facts["ter"] == 0
+    assert pl.read_parquet(tmp_path / "sentences.parquet")["bleu"].to_list() == pytest.approx([100] * 40)
+
+
+def test_bootstrap_agrees_with_sacrebleus_and_repeats() -> None:
+    for kind in measures("en"):
+        counts = kind.count(HYPOTHESES, REFERENCES)
+        low, high = interval(kind.metric, counts)
+        assert interval(kind.metric, counts) == (low, high)
+        if kind.name in ("bleu", "bleu_lc", "chrf", "ter"):
+            theirs = type(kind.metric)(**({"lowercase": kind.metric.lowercase} if "bleu" in kind.name else {}))
+            estimate = theirs.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
+            assert (high - low) / 2 == pytest.approx(estimate._ci, rel=0.15)
+            assert (high + low) / 2 == pytest.approx(estimate._mean, rel=0.05)
+
+
+def test_the_paper_s_protocol_is_moses_tokens_with_compounds_split() -> None:
+    measure = paper_bleu("de")
+    assert measure.prepare('Die "Rad-an-Rad"-Duelle, z. B. am 3. Mai, d.h. bald.') == (
+        'Die " Rad ##AT##-##AT## an ##AT##-##AT## Rad " -Duelle , z. B. am 3. Mai , d.h. bald .'
+    )
+    assert split_compounds("a-b-c") == "a ##AT##-##AT## b-c", "matches do not overlap, as in perl"
+    assert split_compounds("a - b -c d-") == "a - b -c d-"
+    hypotheses, references = ["Ein wind-stiller Tag heute."], ["Ein wind-reicher Tag heute ."]
+    counts = measure.count(hypotheses, references)
+    expected = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
+        ["Ein wind ##AT##-##AT## stiller Tag heute ."], [["Ein wind ##AT##-##AT## reicher Tag heute ."]]
+    )
+    assert total(measure.metric, counts) == pytest.approx(expected.score)
+    assert "tok:none|smooth:none" in measure.signature
+    assert "moses:sacremoses-" in measure.signature
+    assert "-de|hyphens:split" in measure.signature
+
+
+def test_the_paper_s_protocol_agrees_with_an_example_worked_by_hand() -> None:
+    measure = paper_bleu("de")
+    for hypothesis, reference, hypothesis_tokens, reference_tokens in ROWS:
+        assert measure.prepare(hypothesis) == hypothesis_tokens
+        assert measure.prepare(reference) == reference_tokens
+    # multi-bleu.perl: clipped matches over counts, n of 1 to 4, geometric mean, brevity penalty; nothing smoothed.
+    matches, counts, lengths = [0] * 4, [0] * 4, [0, 0]
+    for _, _, *tokens in ROWS:
+        written, expected = (line.split(" ") for line in tokens)
+        lengths = [lengths[0] + len(written), lengths[1] + len(expected)]
+        for n in range(4):
+            mine, theirs = (
+                Counter(zip(*(words[i:] for i in range(n + 1)), strict=False)) for words in (written, expected)
+            )
+            matches[n] += (mine & theirs).total()
+            counts[n] += mine.total()
+    precision = math.prod(m / c for m, c in zip(matches, counts, strict=True)) ** (1 / 4)
+    by_hand = 100 * precision * min(1.0, math.exp(1 - lengths[1] / lengths[0]))
+    found = measure.count([row[0] for row in ROWS], [row[1] for row in ROWS])
+    assert total(measure.metric, found) == pytest.approx(by_hand, abs=0.01)
+    assert by_hand == pytest.approx(55.1, abs=0.1)
+
+
+def test_resamples_hold_as_many_sentences() -> None:
+    assert (resample(np.ones((40, 2))) == 40).all()
+
+
+def test_perplexity_is_the_unsmoothed_one_of_the_references(tmp_path: Path) -> None:
+    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, HYPOTHESES), pairs(tmp_path / "pairs"), "toy", "en")
+    assert facts["perplexity"] == pytest.approx(math.exp(0.7), abs=1e-4)
+    words = sum(len(line.split()) + 1 for line in REFERENCES)
+    assert facts["perplexity_word"] == pytest.approx(math.exp(7 * 40 / words), abs=1e-4)
+    assert math.isfinite(perplexities(-1e9, 1, 1)["perplexity"])
+    with pytest.raises(BadData, match="log-probability is nan"):
+        perplexities(math.nan, 1, 1)
+
+
+def test_buckets_of_source_length_part_the_set() -> None:
+    (bleu, *_) = measures("en")
+    counts = bleu.count(HYPOTHESES, REFERENCES)
+    buckets = by_source_length(bleu.metric, counts, SOURCES)
+    assert [b["source_words"] for b in buckets] == ["1–10", "11–20", "21–30"]
+    assert sum(b["sentences"] for b in buckets) == 40
+    short = [n for n, line in enumerate(SOURCES) if len(line.split()) <= 10]
+    assert buckets[0]["score"] == pytest.approx(total(bleu.metric, counts[short]), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (IDS[:-1], "set toy has 40 pairs, but there are 39 hypotheses"),
+        ([*IDS[:-1], "toy:99"], "of 40 pairs of set toy only 39 have a hypothesis; toy:39 has none"),
+        ([*IDS[:-1], "toy:0"], "of 40 pairs of set toy only 39 have a hypothesis; toy:39 has none"),
+        ([*IDS, "toy:99"], "set toy has 40 pairs, but there are 41 hypotheses"),
+    ],
+)
+def test_hypotheses_of_another_set_are_refused(tmp_path: Path, ids: list[str], message: str) -> None:
+    hypotheses = translated(tmp_path / "t", ids, (HYPOTHESES * 2)[: len(ids)])
+    with pytest.raises(BadData, match=message):
+        score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
+
+
+def test_silence_scores_zero(tmp_path: Path) -> None:
+    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, [""] * 40), pairs(tmp_path / "pairs"), "toy", "en")
+    assert (facts["bleu"], facts["chrf"], facts["sentences"]) == (0, 0, 40)
