@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from model.config import Model, Training
 from model.config.special_pieces import BOS, EOS, PAD
-from model.data.batches import Place, Plan
+from model.data.batches import BatchSampler, Cursor
 from model.data.shards import Array, Shards
-from model.job import Job, Settings
+from model.job import Job, JobSettings
 from model.network.transformer import sinusoid
 from model.train import Trainer
 from model.training.distributed import Ranks
@@ -79,18 +79,18 @@ class Own(Contestant):
         inputs = {name: setting.folder / name for name in ("shards", "dev", "vocabulary")}
         config = {"model": asdict(setting.model), "training": asdict(setting.training)}
         compiled = "always" if setting.compile else "never"
-        site = Settings(setting.device, setting.threads, compiled)  # type: ignore[arg-type]
+        site = JobSettings(setting.device, setting.threads, compiled)  # type: ignore[arg-type]
         out = setting.folder / "own"
         out.mkdir(exist_ok=True)
         self.trainer = Trainer(Job(config, inputs, out, site), Ranks())
         self.parameters = sum(p.numel() for p in self.trainer.model.parameters())
 
     def batches(self) -> Iterator[Array]:
-        return (rows for rows, _ in self.trainer.plan.after(Place()))
+        return (rows for rows, _ in self.trainer.sampler.batches_from(Cursor()))
 
     def step(self, rows: Array) -> Step:
-        losses = self.trainer.learn(self.trainer.read(rows, Place()))
-        return Step(len(rows), losses.pieces, losses.cells, losses.padding)
+        losses = self.trainer.train_step(self.trainer.read(rows, Cursor()))
+        return Step(len(rows), losses.pieces, losses.num_positions, losses.padding)
 
 
 class Peer(Contestant):
@@ -126,8 +126,8 @@ class Peer(Contestant):
         """Scores (B, T, N)."""
 
     def batches(self) -> Iterator[Array]:
-        plan = Plan(self.shards, self.setting.training.batch_tokens, self.setting.training.seed)
-        return (rows for rows, _ in plan.after(Place()))
+        plan = BatchSampler(self.shards, self.setting.training.batch_tokens, self.setting.training.seed)
+        return (rows for rows, _ in plan.batches_from(Cursor()))
 
     def step(self, rows: Array) -> Step:
         source_BS, target_BT, labels_BT = padded(self.shards, rows)

@@ -16,9 +16,9 @@ import torch
 
 from benchmarks.contestants import marian
 from model.config import Decoding, Model
-from model.config.special_pieces import EOS, PAD, SPECIALS, UNK
-from model.decoding.beam_search import Wish, beam_search
-from model.decoding.translator import SYMBOLS, CachedStep
+from model.config.special_pieces import EOS, PAD, SPECIAL_TOKENS, UNK
+from model.decoding.beam_search import SearchConstraints, beam_search
+from model.decoding.translator import SPECIAL_IDS, CachedDecoder
 from model.network.transformer import Transformer
 
 ALPHA = 0.6
@@ -72,10 +72,10 @@ class Own(Decoder):
 
     @torch.inference_mode()
     def decode(self, work: Work) -> list[int]:
-        step = CachedStep(self.model, [[*source, EOS] for source in work.sources], self.device)
-        wishes = [Wish(most=length, least=length) for length in work.lengths]
+        step = CachedDecoder(self.model, [[*source, EOS] for source in work.sources], self.device)
+        constraints = [SearchConstraints(max_length=length, min_length=length) for length in work.lengths]
         decoding = Decoding(beam=self.setting.beam, alpha=ALPHA)
-        return [best.length for best, *_ in beam_search(step, wishes, decoding, SYMBOLS, self.device)]
+        return [best.length for best, *_ in beam_search(step, constraints, decoding, SPECIAL_IDS, self.device)]
 
 
 class Generate(Decoder):
@@ -119,7 +119,7 @@ class CTranslate2(Decoder):
         from model.export.ctranslate2 import write_ctranslate2
 
         super().__init__(setting)
-        self.pieces = [*SPECIALS, *(f"p{i}" for i in range(len(SPECIALS), setting.vocabulary))]
+        self.pieces = [*SPECIAL_TOKENS, *(f"p{i}" for i in range(len(SPECIAL_TOKENS), setting.vocabulary))]
         with tempfile.TemporaryDirectory(prefix="ctranslate2-") as folder:
             write_ctranslate2(random_model(setting), self.pieces, self.pieces, Path(folder), self.quantization)
             self.translator = ctranslate2.Translator(

@@ -130,7 +130,7 @@ def works(chosen: argparse.Namespace, vocabulary: int, seed: int) -> Iterator[An
 
     from benchmarks.decoders import Work, draw_sources
     from benchmarks.synthetic import LENGTHS
-    from model.decoding.translator import BATCH_PIECES, batches
+    from model.decoding.translator import BATCH_PIECES, batch_by_length
 
     if chosen.lengths == "fixed":
         for begin in range(0, chosen.sentences, chosen.batch):
@@ -140,7 +140,7 @@ def works(chosen: argparse.Namespace, vocabulary: int, seed: int) -> Iterator[An
     sides = LENGTHS[chosen.lengths].draw(np.random.default_rng(seed + 1), chosen.sentences)
     source, target = (side.tolist() for side in sides)
     sources = draw_sources(source, vocabulary, seed + 1)
-    for numbers in batches([length + 1 for length in source], BATCH_PIECES[chosen.device]):
+    for numbers in batch_by_length([length + 1 for length in source], BATCH_PIECES[chosen.device]):
         yield Work([sources[n] for n in numbers], [target[n] + 1 for n in numbers])
 
 

@@ -163,13 +163,13 @@ def encode(folder: Path) -> dict[str, Any]:
     """Lines a CPU second of the project's way and of the library's; the ids are the same, or this fails."""
     import pyarrow.parquet as pq
 
-    from model.data.bpe import Pieces
-    from tasks.bpe.word_cache import WordTable
+    from model.data.bpe import TokenizerPair
+    from tasks.bpe.word_cache import WordCache
 
-    tokenizer = Pieces.load(folder / "learn_bpe").source
+    tokenizer = TokenizerPair.load(folder / "learn_bpe").source
     batch = next(pq.ParquetFile(folder / "clean" / "pairs.parquet").iter_batches(ENCODED_LINES, columns=["source"]))
     lines = batch.column("source").cast("string")
-    table = WordTable(tokenizer)
+    table = WordCache(tokenizer)
     began = time.process_time()
     mine = table.encode(lines)
     seconds = time.process_time() - began

@@ -61,7 +61,7 @@ def measure(folder: Path) -> dict[str, float]:
     def lap(name: str) -> None:
         seconds[name] = time.perf_counter() - begun - sum(seconds.values())
 
-    from model.data.batches import Place, Plan, load
+    from model.data.batches import BatchSampler, Cursor, load_padded
     from model.data.shards import Shards
 
     lap("imports")
@@ -72,12 +72,12 @@ def measure(folder: Path) -> dict[str, float]:
     for side in ("source", "target"):
         shards.check_pieces(side, VOCABULARY)
     lap("check_pieces")
-    plan = Plan(shards, BUDGET, seed=1)
+    plan = BatchSampler(shards, BUDGET, seed=1)
     lap("plan")
     before = memory()
-    rows, _ = next(plan.after(Place()))
+    rows, _ = next(plan.batches_from(Cursor()))
     lap("first_epoch")
-    load(shards, rows)
+    load_padded(shards, rows)
     lap("first_batch")
     marks = {"imports": imported, "before_first_epoch": before, "end": memory()}
     return {

@@ -149,19 +149,19 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
 
 def serve(chosen: argparse.Namespace) -> None:
     """Be the server, until SIGTERM."""
-    from flows.inference.served_model import chosen as versions
-    from flows.inference.served_model import loaded
+    from flows.inference.served_model import load_version
+    from flows.inference.served_model import select_versions as versions
     from infra.site import Site
     from infra.web.app import application
     from infra.web.limits import Limits
-    from infra.web.server import address, bound
+    from infra.web.server import address, bind_socket
     from infra.web.server import serve as serve_until_stopped
 
     limits = Limits(**WAYS[chosen.serve])  # type: ignore[arg-type]
-    taken = bound("127.0.0.1", 0)
+    taken = bind_socket("127.0.0.1", 0)
     if chosen.model:
         site = Site.named()
-        served = loaded(versions([chosen.model], site)[0], site, "own", Path("exports"))
+        served = load_version(versions([chosen.model], site)[0], site, "own", Path("exports"))
     else:
         served = random_version(chosen)
     where = address("127.0.0.1", taken)
@@ -180,19 +180,19 @@ def random_version(chosen: argparse.Namespace) -> Any:
     from benchmarks.comparison import SIZES
     from flows.inference.served_model import ServedVersion
     from model.config import Decoding
-    from model.data.bpe import Pieces
+    from model.data.bpe import TokenizerPair
     from model.decoding.sentence_splitting import splitter
     from model.decoding.translator import Translator
     from model.network.transformer import Transformer
-    from tasks.stages.learn_bpe import Vocabulary, learn
+    from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
     torch.set_num_threads(chosen.threads)
     torch.manual_seed(chosen.seed)
     shape, size = SIZES[chosen.size]
-    found: Tokenizer = learn([pa.array([" ".join(WORDS)] * 4)], Vocabulary(size=300, min_frequency=1))
+    found: Tokenizer = train_tokenizer([pa.array([" ".join(WORDS)] * 4)], Vocabulary(size=300, min_frequency=1))
     fill = size - found.get_vocab_size()
     found.add_tokens([AddedToken(f"qx{number}xq", normalized=False) for number in range(fill)])
-    vocabulary = Pieces(found, found, joint=True)
+    vocabulary = TokenizerPair(found, found, joint=True)
     model = Transformer(shape, vocabulary.source_size, vocabulary.target_size).eval()
     translator = Translator(model, vocabulary, torch.device("cpu"))
     decoding = Decoding(beam=chosen.beam, max_extra=10)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models
 
-from model.config.special_pieces import SPECIALS
+from model.config.special_pieces import SPECIAL_TOKENS
 
 BATCH_PAIRS = 50_000
 PAIRS_PER_SHARD = 500_000
@@ -62,7 +62,7 @@ def write_corpus(folder: Path, lengths: Lengths, pairs: int, vocabulary: int, se
     write_shards(folder / "shards", lengths, pairs, vocabulary, seed)
     write_shards(folder / "dev", lengths, 100, vocabulary, seed + 1)
     (folder / "vocabulary").mkdir()
-    pieces = [*SPECIALS, *(f"p{i}" for i in range(len(SPECIALS), vocabulary))]
+    pieces = [*SPECIAL_TOKENS, *(f"p{i}" for i in range(len(SPECIAL_TOKENS), vocabulary))]
     tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
     tokenizer.save(str(folder / "vocabulary" / "tokenizer.json"))
 
@@ -84,7 +84,7 @@ def write_shards(folder: Path, lengths: Lengths, pairs: int, vocabulary: int, se
 
 
 def _pieces(random: np.random.Generator, lengths: NDArray[np.int64], vocabulary: int, kind: pa.DataType) -> pa.Array:
-    first, others = len(SPECIALS), vocabulary - len(SPECIALS)
+    first, others = len(SPECIAL_TOKENS), vocabulary - len(SPECIAL_TOKENS)
     # others ** uniform has a density of one over its value: ranks from 1 to others.
     ranks = np.float32(others) ** random.random(int(lengths.sum()), np.float32)
     values = np.minimum(ranks.astype(np.int64), others) - 1 + first

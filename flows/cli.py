@@ -74,7 +74,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "down": down,
     "status": status,
 }
-RESUMED = ("run", "paper")
+RESUMABLE = ("run", "paper")
 """Commands that, interrupted and called again, go on from what they had finished."""
 for name, command in COMMANDS.items():
     app.command(command, name=name)
@@ -82,20 +82,20 @@ for name, command in COMMANDS.items():
 
 def main() -> None:
     """Entry point: one clear sentence and the right exit code for whatever goes wrong."""
-    words = [word for word in sys.argv[1:] if word != "--debug"]
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
-    goes_on = words[:1] in [[name] for name in RESUMED]
-    sys.exit(_guarded(lambda: app(words, exit_on_error=False, print_error=False), debug, goes_on))
+    resumable = arguments[:1] in [[name] for name in RESUMABLE]
+    sys.exit(_exit_code_of(lambda: app(arguments, exit_on_error=False, print_error=False), debug, resumable))
 
 
-def _guarded(command: Callable[[], Any], debug: bool, goes_on: bool) -> int:
+def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> int:
     # What has to be ended in order (jobs, a server) is ended by the exception on its way out.
-    signals.watch()
+    signals.install_handlers()
     try:
         command()
         return 0
     except KeyboardInterrupt:
-        kept = "; what was finished is kept, and the same command goes on from there" if goes_on else ""
+        kept = "; what was finished is kept, and the same command goes on from there" if resumable else ""
         say(f"interrupted{kept}")
         return 130
     except BrokenPipeError:

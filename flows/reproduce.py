@@ -3,18 +3,18 @@
 from typing import Literal, get_args
 
 from flows.runs import Run
-from flows.runs.initial_weights import Start
-from flows.runs.paper_rows import row_of
+from flows.runs.initial_weights import InitialWeights
+from flows.runs.paper_rows import paper_row_of
 from tasks.corpus.catalogue import files
 from tasks.stages.average import average
 from tasks.stages.clean import clean
-from tasks.stages.download import AT_ONCE, download
+from tasks.stages.download import MAX_CONCURRENT_DOWNLOADS, download
 from tasks.stages.learn_bpe import learn_bpe
 from tasks.stages.prepare_sets import prepare_sets
 from tasks.stages.register import register
 from tasks.stages.report import report
 from tasks.stages.score import score
-from tasks.stages.shard import EVERYTHING, shard
+from tasks.stages.shard import NO_LIMITS, shard
 from tasks.stages.train import train
 from tasks.stages.translate import translate
 
@@ -34,28 +34,28 @@ StageName = Literal[
 STAGES: tuple[StageName, ...] = get_args(StageName)
 
 
-def reproduce(run: Run, modified: bool, start: Start | None) -> None:
+def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     """From archives to a registered model version; ``modified`` marks a run with overrides, which moves no alias.
 
     Where training begins with the weights of a ``start``, its vocabulary is taken too.
     """
-    archives = download.each({file.path: file for file in files(run.corpus, run.sets)}, AT_ONCE)
+    archives = download.map({file.path: file for file in files(run.corpus, run.sets)}, MAX_CONCURRENT_DOWNLOADS)
     sets = {
-        s.name: prepare_sets.named(s.name)(s, archives[s.source.file.path], archives[s.target.file.path])
+        s.name: prepare_sets.for_item(s.name)(s, archives[s.source.file.path], archives[s.target.file.path])
         for s in run.sets
     }
     texts = {file.path: archives[file.path] for file in files(run.corpus)}
     corpus = clean(run.corpus, texts, tuple(sets[name] for name in run.filters.exclude), run.filters)
-    vocabulary = start.vocabulary if start else learn_bpe(corpus, run.vocabulary)
-    shards = shard.named("train")(corpus, vocabulary, run.sharding)
-    encoded = {name: shard.named(name)(pairs, vocabulary, EVERYTHING) for name, pairs in sets.items()}
-    begins = (start.weights,) if start else ()
-    training = train(shards, encoded[run.dev], vocabulary, run.model, run.training, begins)
+    vocabulary = initial.vocabulary if initial else learn_bpe(corpus, run.vocabulary)
+    shards = shard.for_item("train")(corpus, vocabulary, run.sharding)
+    encoded = {name: shard.for_item(name)(pairs, vocabulary, NO_LIMITS) for name, pairs in sets.items()}
+    initial_weights = (initial.weights,) if initial else ()
+    training = train(shards, encoded[run.dev], vocabulary, run.model, run.training, initial_weights)
     weights = average(training, run.averaging)
     hypotheses = {
-        name: translate.named(name)(weights, vocabulary, pairs, run.decoding) for name, pairs in encoded.items()
+        name: translate.for_item(name)(weights, vocabulary, pairs, run.decoding) for name, pairs in encoded.items()
     }
     language = run.corpus.target_language
-    scores = {name: score.named(name)(hypotheses[name], pairs, name, language) for name, pairs in sets.items()}
-    page = report(run.name, corpus, shards, training, sets, hypotheses, scores, row_of(run))
+    scores = {name: score.for_item(name)(hypotheses[name], pairs, name, language) for name, pairs in sets.items()}
+    page = report(run.name, corpus, shards, training, sets, hypotheses, scores, paper_row_of(run))
     register(run.name, weights, vocabulary, page, scores, sets, run.dev, modified)

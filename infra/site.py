@@ -10,17 +10,17 @@ from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from infra.errors import BadConfiguration
-from infra.processes.gpu_locks import visible
+from infra.processes.gpu_locks import visible_gpus
 from infra.processes.workers import Workers, executor
 from infra.servers import addresses
 from infra.servers.addresses import on_loopback
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.store.local import Store
-from infra.store.s3 import Mirrored
-from infra.store.s3_client import Bucket, checked
+from infra.store.s3 import S3Store
+from infra.store.s3_client import Bucket, check_s3_url
 
 Compile = Literal["auto", "always", "never"]
-Launching = Literal["local", "slurm", "kubernetes"]
+LauncherName = Literal["local", "slurm", "kubernetes"]
 Word = TypeVar("Word", bound=str)
 
 
@@ -44,7 +44,7 @@ class Site:
     """MLflow's address (MLFLOW_TRACKING_URI, or the service that is up); empty: a SQLite file under ``root``."""
     tracking_file: str = ""
     """The SQLite file of the service that is up, if that is the MLflow in use."""
-    launcher: Launching = "local"
+    launcher: LauncherName = "local"
     """Who starts jobs (REPRO_LAUNCHER). Other machines need ``root`` and this project at the same paths."""
     nodes: int = 1
     """Machines that one training is divided among (REPRO_NODES)."""
@@ -127,9 +127,9 @@ class Site:
             raise BadConfiguration(f"unknown site {name!r}, known are: {', '.join(SITES)}")
         site = SITES[name]
         root = os.environ.get("REPRO_ROOT") or f"{site.root}"
-        remote = checked(root) if "://" in root else ""
+        remote = check_s3_url(root) if "://" in root else ""
         place = _cache_of(remote) if remote else Path(root)
-        served = None if os.environ.get("MLFLOW_TRACKING_URI") else addresses.in_force(place)
+        served = None if os.environ.get("MLFLOW_TRACKING_URI") else addresses.running_addresses(place)
         return replace(
             site,
             root=place,
@@ -138,13 +138,13 @@ class Site:
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
             tracking_uri=served.mlflow if served else os.environ.get("MLFLOW_TRACKING_URI") or site.tracking_uri,
             tracking_file=served.file if served else "",
-            launcher=_word("REPRO_LAUNCHER", site.launcher, Launching),
+            launcher=_word("REPRO_LAUNCHER", site.launcher, LauncherName),
             nodes=_number("REPRO_NODES", site.nodes),
             ranks=_number("REPRO_RANKS", site.ranks),
             threads=_number("REPRO_THREADS", site.threads),
             workers=_number("REPRO_WORKERS", site.workers),
             dask=os.environ.get("REPRO_DASK") or site.dask,
-            gpus=visible(os.environ) if site.device != "cpu" else (),
+            gpus=visible_gpus(os.environ) if site.device != "cpu" else (),
             gpu_pool=os.environ.get("REPRO_GPU_POOL") or site.gpu_pool,
             compile=_word("REPRO_COMPILE", site.compile, Compile),
             micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
@@ -183,6 +183,6 @@ def _word(variable: str, otherwise: Word, allowed: Any) -> Word:
     return words[value]
 
 
-def store_at(site: Site) -> Store:
+def open_store(site: Site) -> Store:
     """The store of a site."""
-    return Mirrored(site.root, Bucket(site.remote), site.cache_bytes) if site.remote else Store(site.root)
+    return S3Store(site.root, Bucket(site.remote), site.cache_bytes) if site.remote else Store(site.root)

@@ -19,8 +19,8 @@ from torch import Tensor
 from .config import Averaging, from_json
 from .errors import BadData
 from .job import Facts, Job, main
-from .network.weights import SHAPE, WEIGHTS, load_tensors, save_tensors
-from .training.checkpoint import BEST, best_of
+from .network.weights import MODEL_CONFIG, WEIGHTS, load_tensors, save_tensors
+from .training.checkpoint import BEST, read_best_update
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
@@ -38,12 +38,12 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
 def best_checkpoint(run: Path) -> tuple[int, Path]:
     """The update and the weights of the lowest dev perplexity. Raises BadData where a run names no best."""
     folder = run / "checkpoints"
-    update = best_of(folder)
+    update = read_best_update(folder)
     among = folder / f"{update:08d}" / WEIGHTS
     return update, among if among.exists() else folder / BEST / WEIGHTS
 
 
-def mean(paths: Sequence[Path]) -> dict[str, Tensor]:
+def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of each tensor over these files, in the type that it has there. One file alone comes out unchanged.
 
     Raises BadData naming the file that is missing, cut, not finite, or not of the same tensors as the first.
@@ -57,7 +57,7 @@ def mean(paths: Sequence[Path]) -> dict[str, Tensor]:
             kinds = {name: tensor.dtype for name, tensor in tensors.items()}
             sums = {name: tensor.double() for name, tensor in tensors.items()}
             continue
-        check_alike(paths[0], sums, path, tensors)
+        check_same_tensors(paths[0], sums, path, tensors)
         for name, tensor in tensors.items():
             sums[name] += tensor
     return {name: (total / len(paths)).to(kinds[name]) for name, total in sums.items()}
@@ -69,7 +69,7 @@ def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
             raise BadData(f"{path}: {name} holds values that are not finite")
 
 
-def check_alike(first: Path, expected: dict[str, Tensor], path: Path, tensors: dict[str, Tensor]) -> None:
+def check_same_tensors(first: Path, expected: dict[str, Tensor], path: Path, tensors: dict[str, Tensor]) -> None:
     odd = sorted(expected.keys() ^ tensors.keys())
     if odd:
         raise BadData(f"{path} does not hold the tensors of {first}: only one of them has {', '.join(odd[:3])}")
@@ -87,11 +87,11 @@ def work(job: Job) -> Facts:
         chosen = {update: path}
     else:
         chosen = {int(path.parent.name): path for path in last_checkpoints(job.inputs["run"], averaging.count)}
-    shape = job.inputs["run"] / SHAPE
+    shape = job.inputs["run"] / MODEL_CONFIG
     if not shape.is_file():
         raise BadData(f"{shape} is missing")
-    save_tensors(job.out / WEIGHTS, mean(list(chosen.values())))
-    shutil.copyfile(shape, job.out / SHAPE)
+    save_tensors(job.out / WEIGHTS, average_checkpoints(list(chosen.values())))
+    shutil.copyfile(shape, job.out / MODEL_CONFIG)
     return {"checkpoints": len(chosen), "first_update": min(chosen), "last_update": max(chosen)}
 
 

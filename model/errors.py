@@ -2,42 +2,42 @@
 
 from typing import Literal
 
-Reason = Literal[
+ExitReason = Literal[
     "done", "preempted", "bad_data", "bad_configuration", "out_of_memory", "no_space", "diverged", "failed"
 ]
 
 
-class Ending(Exception):
+class JobError(Exception):
     """A job's end with its sentence. Subclasses say which of the reasons it is."""
 
-    reason: Reason = "failed"
+    reason: ExitReason = "failed"
 
 
-class BadData(Ending):
+class BadData(JobError):
     """A shard, a vocabulary, a checkpoint or another input is not what it must be."""
 
     reason = "bad_data"
 
 
-class BadConfiguration(Ending):
+class BadConfiguration(JobError):
     """The job asks for something that cannot be."""
 
     reason = "bad_configuration"
 
 
-class Diverged(Ending):
+class Diverged(JobError):
     """Loss or gradient stopped being finite."""
 
     reason = "diverged"
 
 
-class OutOfMemory(Ending):
+class OutOfMemory(JobError):
     """A batch did not fit into memory."""
 
     reason = "out_of_memory"
 
 
-class Preempted(Ending):
+class Preempted(JobError):
     """Asked to end; a checkpoint was left behind."""
 
     reason = "preempted"

@@ -25,7 +25,7 @@ from typing import Any, Literal, TextIO
 import torch
 
 from .config.keying import require
-from .errors import BadConfiguration, BadData, Diverged, Ending, Preempted, Reason
+from .errors import BadConfiguration, BadData, Diverged, ExitReason, JobError, Preempted
 
 __all__ = [
     "BadConfiguration",
@@ -33,9 +33,9 @@ __all__ = [
     "Diverged",
     "Facts",
     "Job",
+    "JobSettings",
     "Metrics",
     "Preempted",
-    "Settings",
     "StopSignal",
     "main",
 ]
@@ -45,7 +45,7 @@ PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
-class Settings:
+class JobSettings:
     """Where and how a job computes. Ranks, parts and the kind of device draw other random numbers for dropout and round
     otherwise; nothing else here may show in the results."""
 
@@ -84,16 +84,18 @@ class Job:
     config: Mapping[str, Any]
     inputs: Mapping[str, Path]
     out: Path
-    site: Settings = field(default_factory=Settings)
+    site: JobSettings = field(default_factory=JobSettings)
 
     @staticmethod
     def read(path: Path) -> "Job":
         """Read a ``job.json``. Settings of other kinds of job are passed over."""
         try:
             job = json.loads(path.read_text())
-            known = {name: job["site"][name] for name in Settings.__dataclass_fields__ if name in job.get("site", {})}
+            known = {
+                name: job["site"][name] for name in JobSettings.__dataclass_fields__ if name in job.get("site", {})
+            }
             inputs = {name: Path(folder) for name, folder in job["inputs"].items()}
-            return Job(job["config"], inputs, Path(job["out"]), Settings(**known))
+            return Job(job["config"], inputs, Path(job["out"]), JobSettings(**known))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadConfiguration(f"{path} is no job: {type(error).__name__} {error}") from error
 
@@ -119,19 +121,19 @@ class StopSignal:
     """Whether SIGTERM or SIGINT has come, once or more; the job ends itself at a place of its choosing."""
 
     def __init__(self) -> None:
-        self.came = False
+        self.received = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self.came = True
+        self.received = True
 
 
 def main(work: Callable[[Job], Facts]) -> None:
     """Read the job named on the command line, do ``work``, leave ``exit.json``; the status is 0 only for ``done``."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m {sys.modules['__main__'].__spec__.name} job.json")  # type: ignore[union-attr]
-    _end_with_torchrun()
+    _die_with_torchrun()
     path = Path(sys.argv[1])
     out = path.parent
     try:
@@ -141,17 +143,17 @@ def main(work: Callable[[Job], Facts]) -> None:
         torch.set_num_threads(job.site.threads)
         facts = work(job)
     except Exception as error:
-        reason, message = why(error)
+        reason, message = classify_error(error)
         if reason == "failed":
             traceback.print_exc()
         print(f"{reason}: {message}", file=sys.stderr, flush=True)
-        leave(out, reason, message, {})
+        write_exit(out, reason, message, {})
         sys.exit(1)
     if os.environ.get("RANK", "0") == "0":
-        leave(out, "done", "", facts)
+        write_exit(out, "done", "", facts)
 
 
-def _end_with_torchrun() -> None:
+def _die_with_torchrun() -> None:
     """Let a rank be killed when torchrun is gone: torchrun puts each in a session of its own, out of its group's reach,
     and a rank left behind would write into the folder of the next try. Checkpoints are whole at any moment."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -160,27 +162,27 @@ def _end_with_torchrun() -> None:
             os._exit(1)
 
 
-def why(error: Exception) -> tuple[Reason, str]:
+def classify_error(error: Exception) -> tuple[ExitReason, str]:
     """The reason and the sentence of a job's end."""
     text = str(error).strip().splitlines()
     first = text[0] if text else type(error).__name__
-    if isinstance(error, Ending):
+    if isinstance(error, JobError):
         return error.reason, str(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "no_space", f"no space left on the device while writing {error.filename or 'into the output folder'}"
-    if is_lack_of_memory(error):
+    if is_out_of_memory(error):
         return "out_of_memory", f"a batch did not fit into memory (set REPRO_MICRO_BATCH_TOKENS, or lower it): {first}"
     if isinstance(error, ValueError):
         return "bad_configuration", first
     return "failed", f"{type(error).__name__}: {first}"
 
 
-def is_lack_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Whether a GPU's memory or the machine's was too small; the CPU allocator has no error class of its own."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
-def leave(out: Path, reason: Reason, message: str, facts: Facts) -> None:
+def write_exit(out: Path, reason: ExitReason, message: str, facts: Facts) -> None:
     """Write ``exit.json``. Of several ranks those that know the reason have the word, not those they took along, and
     the leading one before others."""
     path = out / "exit.json"

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .config import Decoding, from_json
-from .data.bpe import Pieces
+from .data.bpe import TokenizerPair
 from .data.shards import Shards
 from .decoding.beam_search import Hypothesis
 from .decoding.translator import Translator
@@ -31,7 +31,7 @@ from .job import Facts, Job, Metrics, StopSignal, main
 from .network.weights import load_model
 
 EXAMPLES = 4
-MODERATE = range(6, 25)
+EXAMPLE_LENGTHS = range(6, 25)
 """Source pieces of an example whose attention a person can still read."""
 
 COLUMNS = pa.schema(
@@ -50,7 +50,7 @@ COLUMNS = pa.schema(
 penalty of ``pieces``."""
 
 
-class Progressing:
+class ProgressReporter:
     """Lines of metrics.jsonl, at most one in ``seconds``; the place where a job that is asked to end does so."""
 
     def __init__(self, metrics: Metrics, stop: StopSignal, total: int, seconds: float) -> None:
@@ -62,7 +62,7 @@ class Progressing:
         begun = time.monotonic()
 
         def progress(done: int, of: int) -> None:
-            if self.stop.came:
+            if self.stop.received:
                 raise Preempted(f"asked to end after {before + done} of {self.total} sentences")
             now = time.monotonic()
             if now - self.written >= self.seconds or before + done == self.total or done == of:
@@ -76,7 +76,9 @@ class Progressing:
 def examples(lengths: Sequence[int], hypotheses: Sequence[Hypothesis]) -> list[int]:
     """Rows whose attention is kept: some of moderate length, evenly spread over the set; else the shortest at all."""
     possible = [row for row, hypothesis in enumerate(hypotheses) if lengths[row] and hypothesis.pieces]
-    moderate = [row for row in possible if lengths[row] in MODERATE and len(hypotheses[row].pieces) in MODERATE]
+    moderate = [
+        row for row in possible if lengths[row] in EXAMPLE_LENGTHS and len(hypotheses[row].pieces) in EXAMPLE_LENGTHS
+    ]
     if len(moderate) < EXAMPLES:
         return sorted(sorted(possible, key=lambda row: (lengths[row] + len(hypotheses[row].pieces), row))[:EXAMPLES])
     return [moderate[i * len(moderate) // EXAMPLES] for i in range(EXAMPLES)]
@@ -137,7 +139,7 @@ def load(job: Job) -> Translator:
     """The job's model. Raises BadData for weights or a vocabulary that are not whole, or do not fit each other."""
     model = load_model(job.inputs["weights"], job.site.torch_device())
     try:
-        return Translator(model, Pieces.load(job.inputs["vocabulary"]), job.site.torch_device())
+        return Translator(model, TokenizerPair.load(job.inputs["vocabulary"]), job.site.torch_device())
     except ValueError as error:
         raise BadData(f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
 
@@ -161,10 +163,10 @@ def work(job: Job) -> Facts:
             translator.check_target(reference, f"reference of {pair_id}")
     except ValueError as error:
         raise BadData(str(error)) from error
-    progressing = Progressing(metrics, stop, 2 * len(rows), job.site.log_seconds)
+    reporter = ProgressReporter(metrics, stop, 2 * len(rows), job.site.log_seconds)
     try:
-        hypotheses = translator.search(sources, decoding, progressing.phase(0))
-        log_p = translator.log_probabilities(sources, references, progressing.phase(len(rows)))
+        hypotheses = translator.search(sources, decoding, reporter.phase(0))
+        log_p = translator.log_probabilities(sources, references, reporter.phase(len(rows)))
     except FloatingPointError as error:
         raise BadData(f"{job.inputs['weights']}: {error}") from error
     texts = [translator.text(hypothesis) for hypothesis in hypotheses]

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-HOUSE = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[1]
 RECORD = Path(__file__).with_name("fingerprints.json")
 MACHINERY = "tasks.engine"
 LAUNCHED = re.compile(r"^model(\.[a-z_0-9]+)+$")
@@ -27,7 +27,7 @@ LAUNCHED = re.compile(r"^model(\.[a-z_0-9]+)+$")
 
 def fingerprints() -> dict[str, dict[str, Any]]:
     """``{stage: {"version": n, "code": digest}}`` of the code as it stands."""
-    sys.path.insert(0, str(HOUSE))
+    sys.path.insert(0, str(REPOSITORY))
     stages = importlib.import_module("flows.reproduce").STAGES
     found = {}
     for name in stages:
@@ -63,7 +63,7 @@ def reached(module: str, seen: frozenset[str]) -> frozenset[str]:
 
 def path_of(module: str) -> Path | None:
     """The module's file; none for a package at the top, and for what is no module."""
-    place = HOUSE / module.replace(".", "/")
+    place = REPOSITORY / module.replace(".", "/")
     package = place / "__init__.py" if "." in module else place
     return next((path for path in (place.with_suffix(".py"), package) if path.is_file()), None)
 

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
-from infra.servers.environment import settle
+from infra.servers.environment import configure_libraries
 from infra.site import Site
 
 
@@ -26,14 +26,14 @@ def attention(
     from infra.web.limits import Limits
 
     site = Site.named()
-    settle(site.root)
+    configure_libraries(site.root)
     if out.is_dir() or not out.parent.is_dir():
         raise BadConfiguration(f"the picture {out} cannot be written: {out.parent} must be a folder, {out} none")
-    from flows.inference.served_model import chosen, loaded
+    from flows.inference.served_model import load_version, select_versions
     from tasks.evaluation.plots import DARK, LIGHT, attention_heads
 
-    [version] = chosen([model], site)
-    served = loaded(version, site, "own", Path())
+    [version] = select_versions([model], site)
+    served = load_version(version, site, "own", Path())
     source = " ".join(sentence.split())
     most = min(Limits().attention_pieces, served.longest)
     for name, text in (("the sentence", source), ("--target", target)):

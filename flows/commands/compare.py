@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.options import AsJson
+from flows.commands.options import JsonOption
 from flows.views.terminal import comparison_table, console
-from infra.servers.environment import settle
+from infra.servers.environment import configure_libraries
 from infra.site import Site
 
 
@@ -18,18 +18,18 @@ def compare(
     b: Annotated[str, Parameter(help="likewise")],
     *,
     html: Annotated[Path | None, Parameter(help="write the comparison, with the sentences that differ most")] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare two runs or model versions on every set that both were scored on, with paired bootstrap p-values.
 
     Example: repro compare demo/1 demo@candidate --html compared.html
     """
-    from flows.inspection.compare import compare_systems, system_of
+    from flows.inspection.compare import compare_systems, find_system
     from tasks.evaluation.compare import page
 
     site = Site.named()
-    settle(site.root)
-    first, second = system_of(a, site), system_of(b, site)
+    configure_libraries(site.root)
+    first, second = find_system(a, site), find_system(b, site)
     comparisons = compare_systems(first, second, site)
     error = console()
     error.print(f"A: {first.name}\nB: {second.name}", markup=False)

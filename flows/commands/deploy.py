@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
-from infra.servers.environment import server_configured, settle
+from infra.servers.environment import configure_libraries, server_configured
 from infra.site import Site
 
 FILE = Path(__file__).resolve().parents[1] / "prefect.yaml"
@@ -43,16 +43,16 @@ def deploy(
         raise BadConfiguration("--activate and --pause exclude each other")
     if not file.is_file():
         raise BadConfiguration(f"no file {str(file)!r} to take deployments from; --file names another")
-    settle(Site.named().root)
+    configure_libraries(Site.named().root)
     if not server_configured():
         raise BadConfiguration(
             "no Prefect server to deploy to: set PREFECT_API_URL to its address, as in http://127.0.0.1:4200/api"
         )
     from flows.orchestration.deploy import deploy as bring
     from flows.orchestration.notify import notify as tell
-    from infra.servers.prefect_states import notice_silence
+    from infra.servers.prefect_states import ensure_heartbeat_automation
 
     bring(file, runs, "on" if activate else "off" if pause else "as it is", say)
-    notice_silence()
+    ensure_heartbeat_automation()
     if address := notify or os.environ.get("REPRO_NOTIFY_URL", ""):
         tell(address, say)

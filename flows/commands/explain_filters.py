@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.options import AsJson, Overrides, Place
+from flows.commands.options import JsonOption, OverridesOption, SiteOption
 from infra.errors import BadConfiguration
 
 
@@ -15,33 +15,33 @@ def explain_filters(
     *,
     samples: Annotated[int, Parameter(help="rejected pairs to show of each filter")] = 3,
     seed: Annotated[int, Parameter(help="which of them")] = 1,
-    overrides: Overrides = (),
-    site: Place = "local",
-    as_json: AsJson = False,
+    overrides: OverridesOption = (),
+    site: SiteOption = "local",
+    as_json: JsonOption = False,
 ) -> None:
     """Print what each filter of a run rejected: how many pairs, and samples with the numbers behind the verdict. Makes
     nothing: the run's text must have been cleaned.
 
     Example: repro explain-filters demo --samples 5
     """
-    from flows.inspection.trace import ground_of
-    from flows.runner.run import Request
-    from tasks.cleaning.explain import explained
+    from flows.inspection.trace import trace_context
+    from flows.runner.run import RunRequest
+    from tasks.cleaning.explain import explain_rejections
 
     if samples < 0:
         raise BadConfiguration(f"--samples is {samples}, allowed is a whole number of at least 0")
-    ground = ground_of(Request(run, until="clean", overrides=overrides, site=site))
-    clean = ground.made.get(("clean", ""))
+    context = trace_context(RunRequest(run, until="clean", overrides=overrides, site=site))
+    clean = context.made.get(("clean", ""))
     if clean is None:
-        why = ground.missing.get(("clean", ""), "not made yet")
-        raise BadConfiguration(f"the text of {ground.run} is not cleaned ({why}): repro run {run} --until clean")
-    rules = explained(clean.path(), ground.filters, samples, seed)
+        why = context.missing.get(("clean", ""), "not made yet")
+        raise BadConfiguration(f"the text of {context.run} is not cleaned ({why}): repro run {run} --until clean")
+    rules = explain_rejections(clean.path(), context.filters, samples, seed)
     if as_json:
-        told = {"run": ground.run, "clean": f"{clean.path()}", "filters": [asdict(rule) for rule in rules]}
+        told = {"run": context.run, "clean": f"{clean.path()}", "filters": [asdict(rule) for rule in rules]}
         print(json.dumps(told, ensure_ascii=False))
         return
     from rich.console import Console
 
-    from flows.views.filters_view import draw
+    from flows.views.filters_view import print_rejections
 
-    draw(rules, Console(highlight=False))
+    print_rejections(rules, Console(highlight=False))

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from flows.inference.export import Quantization, Target
 from flows.views.terminal import say
-from infra.servers.environment import settle
+from infra.servers.environment import configure_libraries
 from infra.site import Site
 
 
@@ -31,11 +31,11 @@ def export(
 
     repro export multi30k-ende --to huggingface --out my-model
     """
-    from flows.inference.export import export, trained_of
+    from flows.inference.export import export, find_trained_model
 
     site = Site.named()
-    settle(site.root)
-    trained = trained_of(run, site)
+    configure_libraries(site.root)
+    trained = find_trained_model(run, site)
     mark = "" if quantization == "float32" else f"-{quantization}"
     place = out or Path("exports") / f"{trained.name.replace('/', '-')}-{to}{mark}"
     export(trained, to, quantization, place)

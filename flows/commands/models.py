@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from flows.commands.options import AsJson
+from flows.commands.options import JsonOption
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
-from infra.servers.environment import settle
+from infra.servers.environment import configure_libraries
 from infra.site import Site
 
 
@@ -19,7 +19,7 @@ def models(
     sort: Annotated[
         Literal["name", "newest", "dev", "test"], Parameter(help="order: by BLEU on the dev or the first test set, …")
     ] = "name",
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List registered model versions with their scores, protocol, digests and aliases.
 
@@ -32,7 +32,7 @@ def models(
     from infra.tracking.registry import ordered, versions
 
     site = Site.named()
-    settle(site.root)
+    configure_libraries(site.root)
     if "@" in name or "/" in name:
         _show(name, site, as_json)
         return
@@ -66,7 +66,7 @@ def promote(
     if not why.strip():
         raise BadConfiguration("why is empty, allowed is a reason in words")
     site = Site.named()
-    settle(site.root)
+    configure_libraries(site.root)
     chosen = resolve(site.tracking, version)
     named = f"{chosen.name}/{chosen.version}"
     if alias in chosen.aliases:

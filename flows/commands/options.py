@@ -5,10 +5,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.runner.run import Request
+from flows.runner.run import RunRequest
 
-AsJson = Annotated[bool, Parameter(name="--json", help="one JSON object as the last line of stdout", negative=())]
-Overrides = Annotated[
+JsonOption = Annotated[bool, Parameter(name="--json", help="one JSON object as the last line of stdout", negative=())]
+OverridesOption = Annotated[
     tuple[str, ...],
     Parameter(
         name="--set",
@@ -17,12 +17,12 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
-Place = Annotated[str, Parameter(help="where to compute: local or gpu")]
+SiteOption = Annotated[str, Parameter(help="where to compute: local or gpu")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """What run and plan are asked alike: a Request, word by word."""
 
     run: Annotated[str, Parameter(help="a run's name (see `repro runs`), or FILE.py:NAME for one of your own")]
@@ -33,8 +33,8 @@ class Asked:
         tuple[str, ...],
         Parameter(help="run this stage, cached or not; may be repeated", negative=(), show_default=False),
     ] = ()
-    overrides: Overrides = ()
-    site: Place = "local"
+    overrides: OverridesOption = ()
+    site: SiteOption = "local"
 
-    def request(self) -> Request:
-        return Request(**vars(self))
+    def request(self) -> RunRequest:
+        return RunRequest(**vars(self))

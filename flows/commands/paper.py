@@ -5,13 +5,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.options import AsJson
-from flows.orchestration.dispatch import carry_out_paper
-from flows.runner.paper import Paper, PaperRequest, RowsFailed
+from flows.commands.options import JsonOption
+from flows.orchestration.dispatch import dispatch_paper
+from flows.runner.paper import PaperRequest, PaperResults, RowsFailed
 from flows.views.terminal import console, paper_table
-from infra.servers.environment import server_configured, settle
+from infra.servers.environment import configure_libraries, server_configured
 from infra.site import Site
-from tasks.evaluation.paper_page import COLUMNS, cells, conditions
+from tasks.evaluation.paper_page import COLUMNS, conditions, row_cells
 
 
 def paper(
@@ -29,7 +29,7 @@ def paper(
         Parameter(name="--set", help="one field of every row's run; may be repeated", negative=(), show_default=False),
     ] = (),
     site: Annotated[str, Parameter(help="where to compute: local or gpu")] = "local",
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run rows of the paper's Tables 2 and 3, each for itself, and lay them beside the paper's figures.
 
@@ -44,20 +44,20 @@ def paper(
     asked = PaperRequest(rows, corpus, scale, at_once, overrides, site)
     asked.requests()  # a wrong word is said before a server is started for it
     place = Site.named(site)
-    settle(place.root)
+    configure_libraries(place.root)
     try:
-        found = carry_out_paper(asked, server_configured())
+        found = dispatch_paper(asked, server_configured())
     except RowsFailed as failed:
         _show(failed.paper, place, as_json)
         raise
     _show(found, place, as_json)
 
 
-def _show(found: Paper, place: Site, as_json: bool) -> None:
-    error, lines = console(), found.lines()
-    error.print(f"\nAgainst the paper: {found.asked.title}\n", markup=False)
-    error.print(paper_table(COLUMNS, [cells(line) for line in lines]))
-    folder = place.root / "runs" / found.asked.place
+def _show(found: PaperResults, place: Site, as_json: bool) -> None:
+    error, lines = console(), found.comparisons()
+    error.print(f"\nAgainst the paper: {found.request.title}\n", markup=False)
+    error.print(paper_table(COLUMNS, [row_cells(line) for line in lines]))
+    folder = place.root / "runs" / found.request.record_name
     for text in ("", *conditions(lines), f"page:    {folder / 'paper.html'}"):
         error.print(text, markup=False, soft_wrap=True)
     if as_json:

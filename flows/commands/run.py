@@ -10,16 +10,16 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from flows.commands.options import AsJson, Asked
-from flows.orchestration.dispatch import carry_out
+from flows.commands.options import JsonOption, RunOptions
+from flows.orchestration.dispatch import dispatch
 from flows.runner import records
-from flows.runner.run import Outcome, Request, StageFailed, local_folder, plan
-from flows.runner.seeds import run_seeds, seeds_of
+from flows.runner.run import Outcome, RunRequest, StageFailed, plan, stage_folder
+from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs import RUNS, VARIATIONS
 from flows.views.terminal import console, say, score_table, seed_table, stage_table
 from infra.errors import Fault
-from infra.servers.environment import prefect_database, server_configured, settle
-from infra.site import Site, store_at
+from infra.servers.environment import configure_libraries, prefect_database, server_configured
+from infra.site import Site, open_store
 
 
 def runs() -> None:
@@ -36,10 +36,10 @@ def runs() -> None:
 
 
 def run_command(
-    asked: Asked,
+    asked: RunOptions,
     *,
     seeds: Annotated[str, Parameter(help="one run for each of these seeds, compared at the end")] = "",
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run what is missing of a run; stages whose result is there stay cached.
 
@@ -59,14 +59,14 @@ def run_command(
     """
     request = asked.request()
     request.resolve()  # a wrong word is said before a server is started for it
-    several = seeds_of(seeds) if seeds else ()
-    settle(Site.named(request.site).root)
+    several = parse_seeds(seeds) if seeds else ()
+    configure_libraries(Site.named(request.site).root)
     served = server_configured()
     if several:
         _run_seeds(request, several, served, as_json)
         return
     try:
-        outcome = carry_out(request, served)
+        outcome = dispatch(request, served)
     except StageFailed as failed:
         if as_json:
             print(json.dumps(failed.outcome.as_json(), ensure_ascii=False))
@@ -76,7 +76,7 @@ def run_command(
         print(json.dumps(outcome.as_json(), ensure_ascii=False))
 
 
-def plan_command(asked: Asked, *, as_json: AsJson = False) -> None:
+def plan_command(asked: RunOptions, *, as_json: JsonOption = False) -> None:
     """Say for each stage whether it is there, and what changed since the last run. Runs nothing.
 
     Example: repro plan demo --set training.updates=200
@@ -88,12 +88,12 @@ def plan_command(asked: Asked, *, as_json: AsJson = False) -> None:
         Console(highlight=False).print(stage_table(outcome.rows))
 
 
-def _run_seeds(request: Request, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
+def _run_seeds(request: RunRequest, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
     """Run them all and compare them; raises Fault at the end where one failed."""
-    found = run_seeds(request, seeds, lambda own: carry_out(own, served), say)
+    found = run_seeds(request, seeds, lambda own: dispatch(own, served), say)
     site = Site.named(request.site)
     path = records.write_seeds(site.root, found.run, request.overrides, found.as_json())
-    store_at(site).send(path)
+    open_store(site).send(path)
     error = console()
     error.print()
     error.print(seed_table(found))
@@ -124,7 +124,7 @@ def _samples(outcome: Outcome, site: Site, most: int = 3) -> list[str]:
     scored = [row for row in outcome.rows if row.stage == "score" and row.path]
     if not scored:
         return []
-    table = pl.read_parquet(local_folder(scored[-1], site) / "sentences.parquet")
+    table = pl.read_parquet(stage_folder(scored[-1], site) / "sentences.parquet")
     lines = []
     for row in table.sample(min(most, len(table)), seed=1).iter_rows(named=True):
         lines += ["", *(f"  {name:10}  {row[name]}" for name in ("source", "reference", "hypothesis"))]
@@ -144,7 +144,7 @@ def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
         f"prefect: {_served_at() if served else prefect}",
     ]
     reports = [row for row in outcome.rows if row.stage == "report" and row.path]
-    lines += [f"report:  {local_folder(row, site)}/report.html" for row in reports]
+    lines += [f"report:  {stage_folder(row, site)}/report.html" for row in reports]
     if outcome.model_version:
         lines.append(f"model:   {programs}/repro translate --model {outcome.model_version} < in.txt > out.txt")
     return lines

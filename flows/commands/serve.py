@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.processes.malloc import keep_pages
-from infra.servers.environment import settle
+from infra.servers.environment import configure_libraries
 from infra.site import Site
 
 
@@ -32,21 +32,21 @@ def serve(
     repro serve demo@champion demo/1 --port 9000
     """
     from infra.web.limits import LOOPBACK, Limits
-    from infra.web.server import address, bound, end_at_once
+    from infra.web.server import address, bind_socket, end_at_once
     from infra.web.server import serve as serve_until_stopped
 
     if not 0 <= port < 2**16:
         raise BadConfiguration(f"--port is {port}, allowed is 0 to 65535")
     site = Site.named()
-    settle(site.root)
-    taken = bound(host, port)
+    configure_libraries(site.root)
+    taken = bind_socket(host, port)
     keep_pages()
-    from flows.inference.served_model import chosen, loaded
+    from flows.inference.served_model import load_version, select_versions
     from infra.web.app import application
 
     versions = []
-    for version in chosen(models, site):
-        versions.append(loaded(version, site, engine, exports))
+    for version in select_versions(models, site):
+        versions.append(load_version(version, site, engine, exports))
         also = "".join(f", {alias}" for alias in version.aliases)
         say(f"{versions[-1].name}{also}: {versions[-1].engine}, beam {versions[-1].search.beam}")
     inside = host in LOOPBACK or host.startswith("127.")

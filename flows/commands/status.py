@@ -2,7 +2,7 @@
 
 import json
 
-from flows.commands.options import AsJson
+from flows.commands.options import JsonOption
 from flows.runner.interrupted import unfinished
 from flows.views.service_view import state_table
 from flows.views.terminal import console, say
@@ -14,7 +14,7 @@ from infra.service.status import states
 from infra.site import Site
 
 
-def status(*, as_json: AsJson = False) -> None:
+def status(*, as_json: JsonOption = False) -> None:
     """Say what of the service runs, since when, whether it answers, and where to look; exit code 1: not all is well.
 
     Example: repro status

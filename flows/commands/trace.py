@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.options import AsJson, Overrides, Place
+from flows.commands.options import JsonOption, OverridesOption, SiteOption
 from flows.views.terminal import console
 from infra.errors import BadConfiguration
 
@@ -16,9 +16,9 @@ def trace(
     pair_id: Annotated[str, Parameter(help="the name of a part of the corpus or of a set, and a line: demo:17")],
     *,
     attention: Annotated[Path | None, Parameter(help="write the cross-attention as a picture (PNG)")] = None,
-    overrides: Overrides = (),
-    site: Place = "local",
-    as_json: AsJson = False,
+    overrides: OverridesOption = (),
+    site: SiteOption = "local",
+    as_json: JsonOption = False,
 ) -> None:
     """Print the walk of one pair through a run: raw text, each filter's verdict, pieces, shard; of a dev or test pair
     also hypothesis, beams, attention and scores. Makes nothing; a stage that is not made yet is named.
@@ -28,7 +28,7 @@ def trace(
     from rich.console import Console
 
     from flows.inspection.trace import trace_pair
-    from flows.views.trace_view import draw
+    from flows.views.trace_view import print_trace
     from tasks.tracing.steps import Decoded
 
     walk = trace_pair(run, pair_id, overrides, site)
@@ -43,6 +43,6 @@ def trace(
     if as_json:
         print(json.dumps(walk.as_json(), ensure_ascii=False))
     else:
-        draw(walk, Console(highlight=False))
+        print_trace(walk, Console(highlight=False))
     if attention:
         console().print(f"attention: {attention}", markup=False, soft_wrap=True)

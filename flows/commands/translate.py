@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
-from flows.inference.line_blocks import STANDARD, blocks, opened, share_read, written
+from flows.inference.line_blocks import STDIO, fraction_read, line_blocks, open_input, open_output
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.processes.malloc import keep_pages
-from infra.servers.environment import settle
+from infra.servers.environment import configure_libraries
 from infra.site import Site
 
 if TYPE_CHECKING:
     from infra.tracking.registry import Version
-    from model.decoding.sentence_splitting import Split
+    from model.decoding.sentence_splitting import SentenceSplitter
     from model.decoding.translator import Translator
 
 PIECES_OF_A_LINE = 4
@@ -31,8 +31,8 @@ Value = TypeVar("Value")
 
 
 def translate(
-    input: Annotated[Path, Parameter(help="file to read; - is stdin", allow_leading_hyphen=True)] = STANDARD,
-    output: Annotated[Path, Parameter(help="file to write; - is stdout", allow_leading_hyphen=True)] = STANDARD,
+    input: Annotated[Path, Parameter(help="file to read; - is stdin", allow_leading_hyphen=True)] = STDIO,
+    output: Annotated[Path, Parameter(help="file to write; - is stdout", allow_leading_hyphen=True)] = STDIO,
     *,
     model: Annotated[str, Parameter(help="NAME@alias, NAME/version or NAME")] = "demo@champion",
     beam: Annotated[
@@ -76,7 +76,7 @@ def translate(
     from model.config import Decoding, Sampling
 
     for path in (input, output):
-        if path != STANDARD and f"{path}".startswith("-"):
+        if path != STDIO and f"{path}".startswith("-"):
             raise BadConfiguration(f"unknown option {path} (a file of this name is ./{path})")
     # Torch takes seconds: what cannot be is said before.
     typed: dict[str, Any] = {"beam": beam, "alpha": alpha, "beta": beta}
@@ -95,37 +95,37 @@ def translate(
     if language and (split == "never" or not LANGUAGE.fullmatch(language)):
         allowed = "without --split never only" if split == "never" else "is an ISO 639-1 code such as de"
         raise BadConfiguration(f"--language is {language!r}, allowed {allowed}")
-    from flows.inference.version_config import decoding_of
+    from flows.inference.version_config import decoding_config
 
     site = Site.named()
-    settle(site.root)
+    configure_libraries(site.root)
     keep_pages()
-    with opened(input) as descriptor:
+    with open_input(input) as descriptor:
         version = _resolved(model, site)
-        decoding = replace(decoding_of(version), **typed)
+        decoding = replace(decoding_config(version), **typed)
         _check_n_best(n_best, decoding.beam)
         translator = _load(version, site)
-        from flows.inference.translate_stream import Pace, Stream
-        from model.decoding.lines import LineTranslator, Splitting, drawn, searched
-        from model.decoding.sentence_splitting import whole
+        from flows.inference.translate_stream import RateDisplay, TranslationStream
+        from model.decoding.lines import LineTranslator, Splitting, beam_searcher, sampler
+        from model.decoding.sentence_splitting import unsplit
 
-        search = drawn(translator, sampling, decoding) if sample else searched(translator, decoding, n_best)
+        search = sampler(translator, sampling, decoding) if sample else beam_searcher(translator, decoding, n_best)
         seen = min(int(version.tags.get("max_pieces", translator.longest_source)), translator.longest_source)
         parts = _sentences(version, language)
         lines = LineTranslator(translator, search, Splitting(split, parts, seen), n_best)
-        stream = Stream(
-            lines.translate, lines.too_long, seen, parts if split == "long" else whole, as_json=scores or n_best > 1
+        stream = TranslationStream(
+            lines.translate, lines.too_long, seen, parts if split == "long" else unsplit, as_json=scores or n_best > 1
         )
         if os.isatty(descriptor):
             say(f"{version.name}/{version.version} translates each line that you type here; Ctrl-D ends")
-        pace = Pace()
-        with written(output) as file:
-            for answer in stream.answers(blocks(descriptor, translator.batch_pieces // PIECES_OF_A_LINE)):
+        pace = RateDisplay()
+        with open_output(output) as file:
+            for answer in stream.translate_blocks(line_blocks(descriptor, translator.batch_pieces // PIECES_OF_A_LINE)):
                 file.write(answer)
                 file.flush()
-                pace.show(stream.lines, share_read(descriptor))
+                pace.show(stream.lines, fraction_read(descriptor))
         pace.end()
-    for remark in stream.remarks:
+    for remark in stream.warnings:
         say(remark)
     if stream.too_long.lines:
         raise Fault(f"{stream.too_long}")
@@ -150,7 +150,7 @@ def _load(version: "Version", site: Site) -> "Translator":
     return Translator.load(folder / "weights", folder / "vocabulary", device=site.device, threads=site.threads_each)
 
 
-def _sentences(version: "Version", language: str) -> "Split":
+def _sentences(version: "Version", language: str) -> "SentenceSplitter":
     """How this version's source language is split; what is only supposed is said when it first matters."""
     from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.options import AsJson, Place
+from flows.commands.options import JsonOption, SiteOption
 from flows.runner import interrupted as runs
 from flows.views.terminal import say
-from infra.servers.environment import server_configured, settle
+from infra.servers.environment import configure_libraries, server_configured
 from infra.site import Site
 
 
@@ -20,8 +20,8 @@ def unfinished(
             negative=(), help="end what MLflow, Prefect and the records still hold to be running, though it is gone"
         ),
     ] = False,
-    site: Place = "local",
-    as_json: AsJson = False,
+    site: SiteOption = "local",
+    as_json: JsonOption = False,
 ) -> None:
     """List the runs that were cut off, and for each the command that goes on from there.
 
@@ -34,7 +34,7 @@ def unfinished(
     repro unfinished --sweep
     """
     place = Site.named(site)
-    settle(place.root)
+    configure_libraries(place.root)
     if sweep:
         ended = runs.sweep(place)
         if server_configured():

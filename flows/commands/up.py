@@ -13,8 +13,8 @@ from flows.runner.interrupted import sweep, unfinished
 from flows.views.service_view import state_table
 from flows.views.terminal import console, say
 from infra.errors import BadConfiguration, JobFailed
-from infra.servers.credentials import configured
-from infra.servers.environment import settle
+from infra.servers.credentials import read_credentials
+from infra.servers.environment import configure_libraries
 from infra.service import databases, lifecycle
 from infra.service.settings import MLFLOW_PORT, PREFECT_PORT, Service
 from infra.site import Site
@@ -76,7 +76,7 @@ def _ended_with(service: Service) -> Iterator[None]:
         lifecycle.down(service.folder, say)
 
 
-def _show(found: lifecycle.Up, outer: Mapping[str, str]) -> None:
+def _show(found: lifecycle.RunningService, outer: Mapping[str, str]) -> None:
     if not found.supervisor:
         say(f"up already, as it was started; `repro down` ends it, {found.service.folder / 'logs'} holds its logs")
     error = console()
@@ -87,7 +87,7 @@ def _show(found: lifecycle.Up, outer: Mapping[str, str]) -> None:
 
 def _offer(site: Site) -> None:
     """End what a machine that went down left "Running", and say how each run goes on."""
-    settle(site.root)
+    configure_libraries(site.root)
     sweep(Site.named())
     if left := unfinished(site):
         from flows.orchestration.prefect_flows import close_abandoned_runs
@@ -101,6 +101,6 @@ def _offer(site: Site) -> None:
 def _exports(service: Service, outer: Mapping[str, str]) -> list[str]:
     there = service.addresses if service.on_loopback else service.addresses_at(socket.gethostname())
     lines = ["", *(f"export {name}={value}" for name, value in there.exports.items())]
-    if configured(outer):
+    if read_credentials(outer):
         lines.append("and REPRO_AUTH or REPRO_AUTH_FILE as here, for whoever asks")
     return lines

@@ -4,16 +4,16 @@ import json
 import time
 from dataclasses import asdict
 
-from flows.commands.options import AsJson, Place
+from flows.commands.options import JsonOption, SiteOption
 from flows.views.terminal import say
 from infra.errors import Fault
-from infra.servers.environment import settle
+from infra.servers.environment import configure_libraries
 from infra.site import Site
 
 TOLD_SECONDS = 5.0
 
 
-def verify(*runs: str, site: Place = "local", as_json: AsJson = False) -> None:
+def verify(*runs: str, site: SiteOption = "local", as_json: JsonOption = False) -> None:
     """Read every byte of the artifacts of these runs, or of all there are, and name each file that is not as it was.
 
     Exit code 1 where there is one; the next run that needs it makes it again.
@@ -26,7 +26,7 @@ def verify(*runs: str, site: Place = "local", as_json: AsJson = False) -> None:
     """
     from flows.inspection.verify import verify as check
 
-    settle(Site.named(site).root)
+    configure_libraries(Site.named(site).root)
     told = time.monotonic()
 
     def tell(done: int, total: int, label: str) -> None:

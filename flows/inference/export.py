@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from flows.inference.version_config import decoding_of
+from flows.inference.version_config import decoding_config
 from flows.runner import records
 from infra.errors import BadConfiguration, BadData
-from infra.site import Site, store_at
+from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.tracking.registry import local_folder, resolve
 from model.config import Decoding, from_json
@@ -25,7 +25,7 @@ Quantization = Literal["float32", "int8"]
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A name, the folders of weights and vocabulary, and the search that the model was scored with."""
 
     name: str
@@ -34,15 +34,15 @@ class Trained:
     decoding: Decoding
 
 
-def trained_of(words: str, site: Site) -> Trained:
+def find_trained_model(words: str, site: Site) -> TrainedModel:
     """The trained model that the words mean. Raises BadConfiguration where there is none, or it is gone."""
     if "@" in words or "/" in words:
         version = resolve(site.tracking, words)
         folder = local_folder(site.tracking, version)
         name = f"{version.name}/{version.version}"
-        return Trained(name, folder / "weights", folder / "vocabulary", decoding_of(version))
-    store = store_at(site)
-    store.receive(records.place(words))
+        return TrainedModel(name, folder / "weights", folder / "vocabulary", decoding_config(version))
+    store = open_store(site)
+    store.receive(records.record_folder(words))
     keys = records.last_keys(site.root, words, "translate")
     if not keys:
         raise BadConfiguration(f"{words!r} has translated nothing here: run it, or name a version as in demo@champion")
@@ -52,7 +52,7 @@ def trained_of(words: str, site: Site) -> Trained:
     told = manifest.arguments
     weights, vocabulary = (_folder(words, store, told[name]) for name in ("weights", "vocabulary"))
     decoding = from_json(Decoding, {name: value for name, value in told["decoding"].items() if name != "class"})
-    return Trained(words, weights, vocabulary, decoding)
+    return TrainedModel(words, weights, vocabulary, decoding)
 
 
 def _folder(words: str, store: Store, form: Mapping[str, str]) -> Path:
@@ -63,7 +63,7 @@ def _folder(words: str, store: Store, form: Mapping[str, str]) -> Path:
     return store.artifact(manifest).path()
 
 
-def export(trained: Trained, to: Target, quantization: Quantization, out: Path) -> None:
+def export(trained: TrainedModel, to: Target, quantization: Quantization, out: Path) -> None:
     """Write the folder ``out``, whole or not at all.
 
     Raises BadConfiguration where it is there already, a library is missing, or the format has no such model.

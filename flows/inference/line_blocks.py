@@ -19,20 +19,20 @@ from uuid import uuid4
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 
-STANDARD = Path("-")
+STDIO = Path("-")
 """Stands for standard input or output."""
 CHUNK = 1 << 16
 BLOCK_BYTES = 1 << 20
-PAUSE_SECONDS = 0.05
+FLUSH_AFTER_SECONDS = 0.05
 """A pipe that is silent for so long gets its answer."""
 WAIT_SECONDS = 1.0
 """How long the first line of a block waits for others."""
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int]:
+def open_input(path: Path) -> Iterator[int]:
     """A file descriptor to read from. Raises BadConfiguration for what cannot be read."""
-    if path == STANDARD:
+    if path == STDIO:
         yield sys.stdin.fileno()
         return
     try:
@@ -47,8 +47,8 @@ def opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def blocks(
-    descriptor: int, most: int, pause: float = PAUSE_SECONDS, wait: float = WAIT_SECONDS
+def line_blocks(
+    descriptor: int, most: int, pause: float = FLUSH_AFTER_SECONDS, wait: float = WAIT_SECONDS
 ) -> Iterator[list[bytes]]:
     """Lines without their newline, up to ``most`` at once: fewer where the input pauses, ends, or has long lines."""
     ready = select.poll()
@@ -79,14 +79,14 @@ def blocks(
         yield held[start : start + most]
 
 
-def text_of(line: bytes, first: bool) -> str:
+def decode_line(line: bytes, first: bool) -> str:
     """A line as text: what is no UTF-8 becomes U+FFFD; a carriage return at its end, and a byte order mark at the
     begin of the ``first``, are no text."""
     line = line.removesuffix(b"\r")
     return (line.removeprefix(codecs.BOM_UTF8) if first else line).decode("utf-8", "replace")
 
 
-def share_read(descriptor: int) -> float:
+def fraction_read(descriptor: int) -> float:
     """How much of a file has been read, 0 to 1; 0 for a pipe, whose end nobody knows."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or not status.st_size:
@@ -95,10 +95,10 @@ def share_read(descriptor: int) -> float:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[BinaryIO]:
+def open_output(path: Path) -> Iterator[BinaryIO]:
     """Where to write: a file appears under its name when it is whole; until then, and for good if the work breaks off,
     it lies beside. Raises BadConfiguration for what cannot be written."""
-    if path == STANDARD:
+    if path == STDIO:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
@@ -115,13 +115,13 @@ def written(path: Path) -> Iterator[BinaryIO]:
             yield file
     except BaseException:
         if not special:
-            _leave(beside)
+            _keep_partial(beside)
         raise
     if not special:
         beside.replace(place)
 
 
-def _leave(beside: Path) -> None:
+def _keep_partial(beside: Path) -> None:
     """What was written stays, if there is any, and is named."""
     if beside.stat().st_size:
         say(f"what was finished lies in {beside}")

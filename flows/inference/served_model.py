@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from flows.inference.version_config import decoding_of
+from flows.inference.version_config import decoding_config
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.registry import PREFERRED, Version, local_folder, resolve, versions
-from infra.web.protocol import Hypothesis, Kind, Map, Search, Sentence
+from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence
 from model.config import Decoding
-from model.config.special_pieces import BOS, EOS, SPECIALS, UNK
+from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
 from model.errors import BadData as Broken
 
 if TYPE_CHECKING:
-    from model.decoding.sentence_splitting import Split
+    from model.decoding.sentence_splitting import SentenceSplitter
     from model.decoding.translator import Translator
     from model.export.ctranslate2_runtime import Folder
 
-Engine = Literal["auto", "own", "ctranslate2"]
+SearchEngine = Literal["auto", "own", "ctranslate2"]
 OWN = "own search"
-TITLES: Mapping[Kind, str] = {
+TITLES: Mapping[AttentionKind, str] = {
     "cross": "translation (down) over source (across)",
     "encoder": "source over itself",
     "decoder": "translation (down) over itself (across)",
@@ -39,19 +39,19 @@ TITLES: Mapping[Kind, str] = {
 
 @dataclass(frozen=True)
 class ServedVersion:
-    """A version with its model, loaded; see ``infra.web.protocol.Served``."""
+    """A version with its model, loaded; see ``infra.web.protocol.ServedModel``."""
 
     name: str
     aliases: tuple[str, ...]
     languages: tuple[str, str]
     decoding: Decoding
     translator: Translator
-    split: Split
+    split: SentenceSplitter
     exported: Folder | None = None
 
     @property
-    def search(self) -> Search:
-        return Search(self.decoding.beam, self.decoding.alpha)
+    def search(self) -> SearchSettings:
+        return SearchSettings(self.decoding.beam, self.decoding.alpha)
 
     @property
     def engine(self) -> str:
@@ -68,7 +68,7 @@ class ServedVersion:
     def lengths(self, sentences: Sequence[str]) -> Sequence[int]:
         return [len(ids) for ids in self.translator.vocabulary.encode_source([each.strip() for each in sentences])]
 
-    def translate(self, sentences: Sequence[str], search: Search, n_best: int) -> Sequence[Sentence]:
+    def translate(self, sentences: Sequence[str], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
         decoding = replace(self.decoding, beam=search.beam, alpha=search.alpha)
         vocabulary = self.translator.vocabulary
         sources = vocabulary.encode_source([sentence.strip() for sentence in sentences])
@@ -76,33 +76,35 @@ class ServedVersion:
             found = self._by_ctranslate2(self.exported, sources, vars(decoding), n_best)
         else:
             searched = self.translator.search_n_best(sources, decoding, n_best)
-            found = [[self._told(h.pieces, h.log_probability, h.score, h.finished) for h in each] for each in searched]
+            found = [
+                [self._hypothesis(h.pieces, h.log_probability, h.score, h.finished) for h in each] for each in searched
+            ]
         return [
             Sentence(sentence, tuple(vocabulary.source_pieces(source)), tuple(hypotheses))
             for sentence, source, hypotheses in zip(sentences, sources, found, strict=True)
         ]
 
-    def maps(self, source: str, target: str | Sequence[int]) -> Mapping[Kind, Map]:
+    def maps(self, source: str, target: str | Sequence[int]) -> Mapping[AttentionKind, AttentionMap]:
         vocabulary = self.translator.vocabulary
         [read] = vocabulary.encode_source([source.strip()])
         written = vocabulary.encode_target([target.strip()])[0] if isinstance(target, str) else list(target)
         for number in written:
-            if not len(SPECIALS) <= number < vocabulary.target_size:
-                allowed = f"{len(SPECIALS)} to {vocabulary.target_size - 1}"
+            if not len(SPECIAL_TOKENS) <= number < vocabulary.target_size:
+                allowed = f"{len(SPECIAL_TOKENS)} to {vocabulary.target_size - 1}"
                 raise ValueError(f"ids has {number}, allowed is {allowed}")
         self.translator.check_source(read, "source")
         self.translator.check_target(written, "target")
         found = self.translator.attention_maps(read, written)
-        of_source = (*vocabulary.source_pieces(read), SPECIALS[EOS])
+        of_source = (*vocabulary.source_pieces(read), SPECIAL_TOKENS[EOS])
         pieces = vocabulary.target_pieces(written)
-        writes, reads = (*pieces, SPECIALS[EOS]), (SPECIALS[BOS], *pieces)
+        writes, reads = (*pieces, SPECIAL_TOKENS[EOS]), (SPECIAL_TOKENS[BOS], *pieces)
         return {
-            "cross": Map(writes, of_source, found.cross.numpy()),
-            "encoder": Map(of_source, of_source, found.encoder.numpy()),
-            "decoder": Map(writes, reads, found.decoder.numpy()),
+            "cross": AttentionMap(writes, of_source, found.cross.numpy()),
+            "encoder": AttentionMap(of_source, of_source, found.encoder.numpy()),
+            "decoder": AttentionMap(writes, reads, found.decoder.numpy()),
         }
 
-    def picture(self, kind: Kind, shown: Map, layer: int, head: int, dark: bool) -> bytes:
+    def picture(self, kind: AttentionKind, shown: AttentionMap, layer: int, head: int, dark: bool) -> bytes:
         from tasks.evaluation.plots import DARK, LIGHT, attention_map
 
         chosen = shown.weights.astype(np.float64)
@@ -116,12 +118,12 @@ class ServedVersion:
         self, exported: Folder, sources: Sequence[Sequence[int]], search: Mapping[str, Any], n_best: int
     ) -> list[list[Hypothesis]]:
         vocabulary = self.translator.vocabulary
-        unknown = SPECIALS[UNK]
+        unknown = SPECIAL_TOKENS[UNK]
         asked = [[vocabulary.source.id_to_token(number) or unknown for number in source] for source in sources]
         known = vocabulary.target.token_to_id
         return [
             [
-                self._told(
+                self._hypothesis(
                     [UNK if (number := known(p)) is None else number for p in each.pieces],
                     each.log_probability,
                     each.score,
@@ -132,7 +134,7 @@ class ServedVersion:
             for found in exported.search_all(asked, search)
         ]
 
-    def _told(self, ids: Sequence[int], log_probability: float, score: float, finished: bool) -> Hypothesis:
+    def _hypothesis(self, ids: Sequence[int], log_probability: float, score: float, finished: bool) -> Hypothesis:
         pieces = tuple(self.translator.vocabulary.target_pieces(ids))
         return Hypothesis(self._text(ids), score, log_probability, tuple(ids), pieces, finished)
 
@@ -140,7 +142,7 @@ class ServedVersion:
         return " ".join(self.translator.vocabulary.decode_target(ids).splitlines())
 
 
-def chosen(words: Sequence[str], site: Site) -> list[Version]:
+def select_versions(words: Sequence[str], site: Site) -> list[Version]:
     """The versions that are meant, each once; without words those that have an alias, champions first, else the newest
     of each model.
 
@@ -158,14 +160,14 @@ def chosen(words: Sequence[str], site: Site) -> list[Version]:
     return list(each) if words else sorted(each, key=lambda version: PREFERRED[0] not in version.aliases)
 
 
-def loaded(version: Version, site: Site, engine: Engine, exports: Path) -> ServedVersion:
+def load_version(version: Version, site: Site, engine: SearchEngine, exports: Path) -> ServedVersion:
     """Load a version; ``exports`` is where ``repro export`` writes. Raises BadConfiguration where ``ctranslate2`` is
     asked for and not there, BadData for weights or a vocabulary that are not whole."""
     from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
     from model.decoding.translator import Translator
 
     folder = local_folder(site.tracking, version)
-    decoding = decoding_of(version)
+    decoding = decoding_config(version)
     try:
         translator = Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each)
     except (Broken, ValueError) as error:
@@ -177,11 +179,13 @@ def loaded(version: Version, site: Site, engine: Engine, exports: Path) -> Serve
         decoding,
         translator,
         splitter(version.tags.get("source_language", "") or DEFAULT_LANGUAGE),
-        None if engine == "own" else _exported(version, site, engine, decoding, exports),
+        None if engine == "own" else _find_export(version, site, engine, decoding, exports),
     )
 
 
-def _exported(version: Version, site: Site, engine: Engine, decoding: Decoding, exports: Path) -> Folder | None:
+def _find_export(
+    version: Version, site: Site, engine: SearchEngine, decoding: Decoding, exports: Path
+) -> Folder | None:
     """The version's folder in CTranslate2's format, whole numbers before floats, where there is one that can serve."""
     base = f"{version.name}-{version.version}-ctranslate2"
     places = [exports / f"{base}-int8", exports / base]

@@ -13,24 +13,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flows.inference.line_blocks import text_of
-from flows.views.terminal import PLAIN_SECONDS, say
+from flows.inference.line_blocks import decode_line
+from flows.views.terminal import PLAIN_PROGRESS_SECONDS, say
 
 if TYPE_CHECKING:
     from model.decoding.lines import TranslatedLine
-    from model.decoding.sentence_splitting import Split
+    from model.decoding.sentence_splitting import SentenceSplitter
     from model.decoding.translator import Translation
 
-QUIET_SECONDS = 5.0
+FIRST_REPORT_SECONDS = 5.0
 """Nothing is said of how far it is before."""
-NAMED = 20
+MAX_NAMED_LINES = 20
 """So many lines that are too long are named one by one."""
 LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 """What some readers take for the end of a line, and JSON would leave as it is."""
 
 
 @dataclass
-class Concern:
+class LineWarning:
     """Lines of which something must be said at the end: how many, and which is the first."""
 
     what: str
@@ -46,7 +46,7 @@ class Concern:
         return f"{self.what}: {several}line {self.first}"
 
 
-class Stream:
+class TranslationStream:
     """Translates blocks of lines as they come.
 
     ``named`` says what is wrong with a line that has no translation, ``seen`` is the longest source of training in
@@ -58,25 +58,25 @@ class Stream:
         translate: Callable[[list[str]], Sequence[TranslatedLine]],
         named: Callable[[TranslatedLine, int], str],
         seen: int,
-        sentences: Split,
+        sentences: SentenceSplitter,
         as_json: bool,
     ) -> None:
         self.translate, self.named, self.seen, self.sentences = translate, named, seen, sentences
         self.as_json = as_json
         self.lines = 0
-        self.too_long = Concern("too long for this model, left empty")
-        self.unreadable = Concern("not UTF-8, U+FFFD stands for what could not be read")
-        self.several = Concern("several sentences were translated as one (--split always parts them)")
-        self.unseen = Concern(
+        self.too_long = LineWarning("too long for this model, left empty")
+        self.unreadable = LineWarning("not UTF-8, U+FFFD stands for what could not be read")
+        self.several = LineWarning("several sentences were translated as one (--split always parts them)")
+        self.unseen = LineWarning(
             f"a sentence has more than the {seen} pieces that training saw, it may be translated badly"
         )
-        self.cut = Concern("the output was cut at the greatest length that the search allows")
+        self.cut = LineWarning("the output was cut at the greatest length that the search allows")
 
-    def answers(self, blocks: Iterable[Sequence[bytes]]) -> Iterable[bytes]:
+    def translate_blocks(self, blocks: Iterable[Sequence[bytes]]) -> Iterable[bytes]:
         """For each block what is to be written, each line with its newline."""
         for block in blocks:
             begin = self.lines + 1
-            sources = [text_of(line, first=number == 1) for number, line in enumerate(block, begin)]
+            sources = [decode_line(line, first=number == 1) for number, line in enumerate(block, begin)]
             translated = self.translate(sources)
             rows = [
                 self._row(number, source, line)
@@ -93,7 +93,7 @@ class Stream:
         if not line.translations:
             error = self.named(line, number)
             self.too_long.note(number)
-            if self.too_long.lines <= NAMED:
+            if self.too_long.lines <= MAX_NAMED_LINES:
                 say(error)
         elif line.longest > self.seen:
             self.unseen.note(number)
@@ -103,31 +103,31 @@ class Stream:
             self.cut.note(number)
         if self.as_json:
             told = {"line": number, "source": source, "sentences": line.sentences}
-            found: dict[str, Any] = {"hypotheses": [_told(each) for each in line.translations]}
+            found: dict[str, Any] = {"hypotheses": [_as_json(each) for each in line.translations]}
             text = json.dumps(told | found | ({"error": error} if error else {}), ensure_ascii=False)
             return text.translate(LINE_ENDS)
         return line.translations[0].text if line.translations else ""
 
     @property
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What is to be said at the end; of lines that are too long nothing, these are a failure."""
         concerns = (self.unreadable, self.several, self.unseen, self.cut)
         return [f"{concern}" for concern in concerns if concern.lines]
 
 
-class Pace:
+class RateDisplay:
     """Says on stderr how far it is, where it takes long; on a terminal always in the same line."""
 
     def __init__(self) -> None:
         self.begun = time.monotonic()
-        self.shown = self.begun + QUIET_SECONDS - PLAIN_SECONDS
+        self.shown = self.begun + FIRST_REPORT_SECONDS - PLAIN_PROGRESS_SECONDS
         # What is printed to the same terminal would be torn apart.
         self.live = sys.stderr.isatty() and not sys.stdout.isatty()
 
     def show(self, lines: int, share: float) -> None:
         """``share`` of the input has been read, 0 where that is not known."""
         now = time.monotonic()
-        if now - self.shown < PLAIN_SECONDS and not (self.live and now - self.begun > QUIET_SECONDS):
+        if now - self.shown < PLAIN_PROGRESS_SECONDS and not (self.live and now - self.begun > FIRST_REPORT_SECONDS):
             return
         self.shown = now
         read = f" · {100 * share:.1f} % read" if share else ""
@@ -143,7 +143,7 @@ class Pace:
             sys.stderr.write("\r\x1b[2K")
 
 
-def _told(translation: Translation) -> dict[str, Any]:
+def _as_json(translation: Translation) -> dict[str, Any]:
     return {
         "text": translation.text,
         "score": translation.score,

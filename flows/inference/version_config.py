@@ -5,10 +5,14 @@ import json
 from infra.tracking.registry import Version
 from model.config import Decoding, from_json
 
-MARK = "decoding."
+DECODING_TAG_PREFIX = "decoding."
 
 
-def decoding_of(version: Version) -> Decoding:
+def decoding_config(version: Version) -> Decoding:
     """How the version's dev set was decoded; the paper's way (§6.1) where it does not say."""
-    said = {name.removeprefix(MARK): json.loads(v) for name, v in version.tags.items() if name.startswith(MARK)}
+    said = {
+        name.removeprefix(DECODING_TAG_PREFIX): json.loads(v)
+        for name, v in version.tags.items()
+        if name.startswith(DECODING_TAG_PREFIX)
+    }
     return from_json(Decoding, said)

@@ -10,48 +10,50 @@ import polars as pl
 
 from flows.runner import records
 from infra.errors import BadConfiguration
-from infra.site import Site, store_at
+from infra.site import Site, open_store
 from infra.store.local import Manifest
 from infra.tracking.registry import resolve
 from tasks.evaluation.compare import Comparison, compare
 
-KEY = "key.score."
+SCORE_KEY_TAG = "key.score."
 
 
 @dataclass(frozen=True)
-class System:
+class ScoredSystem:
     """A name to show, and the manifest of its scores by set."""
 
     name: str
     scores: dict[str, Manifest]
 
 
-def system_of(words: str, site: Site) -> System:
+def find_system(words: str, site: Site) -> ScoredSystem:
     """The system that the words mean. Raises BadConfiguration where there is none, or its scores are gone."""
     if "@" in words or "/" in words:
         version = resolve(site.tracking, words)
-        keys = {tag.removeprefix(KEY): key for tag, key in version.tags.items() if tag.startswith(KEY)}
+        keys = {
+            tag.removeprefix(SCORE_KEY_TAG): key for tag, key in version.tags.items() if tag.startswith(SCORE_KEY_TAG)
+        }
         name = f"{version.name}/{version.version}"
     else:
-        store_at(site).receive(records.place(words))
+        open_store(site).receive(records.record_folder(words))
         keys, name = records.last_keys(site.root, words, "score"), words
     if not keys:
         raise BadConfiguration(f"{words!r} has no scores here: run it, or name a version as in demo@champion")
-    store = store_at(site)
+    store = open_store(site)
     scores = {item: store.manifest("score", key) for item, key in keys.items()}
     gone = [f"{store.folder('score', keys[item])}" for item, manifest in scores.items() if manifest is None]
     if gone:
         raise BadConfiguration(f"{words!r} was scored in {gone[0]}, but that artifact is not there")
-    return System(name, {item: manifest for item, manifest in scores.items() if manifest})
+    return ScoredSystem(name, {item: manifest for item, manifest in scores.items() if manifest})
 
 
-def compare_systems(a: System, b: System, site: Site) -> list[Comparison]:
+def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> list[Comparison]:
     """Every set that both have, in A's order. Raises BadConfiguration where there is none."""
     common = [name for name in a.scores if name in b.scores]
     if not common:
         theirs = f"{a.name} has {', '.join(a.scores)}, {b.name} has {', '.join(b.scores)}"
         raise BadConfiguration(f"no set was scored for both: {theirs}")
-    store = store_at(site)
+    store = open_store(site)
     found = []
     for name in common:
         tables = [

@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadConfiguration, BadData
-from infra.processes.locks import if_free
-from infra.site import Site, store_at
+from infra.processes.locks import try_file_lock
+from infra.site import Site, open_store
 from infra.store.cache import bytes_of
 from infra.store.local import Store
 from infra.store.maintenance import Leftover, leftovers
 from infra.tracking.registry import versions
 
-LEFT_SECONDS = 7 * 24 * 3600.0
+LEFTOVER_MIN_AGE_SECONDS = 7 * 24 * 3600.0
 """What unfinished work left behind stays for so long, as it may be gone on from."""
-OF_VERSIONS = ("average", "learn_bpe", "score")
+VERSION_STAGES = ("average", "learn_bpe", "score")
 
 Name = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Found:
+class ArtifactUse:
     """An artifact, and why it stays or goes."""
 
     stage: str
@@ -38,52 +38,52 @@ class Found:
 
 
 @dataclass
-class Garbage:
+class GarbageReport:
     """What would go, and what stays."""
 
-    goes: list[Found] = field(default_factory=list)
-    stays: list[Found] = field(default_factory=list)
-    left: list[Leftover] = field(default_factory=list)
+    removable: list[ArtifactUse] = field(default_factory=list)
+    kept: list[ArtifactUse] = field(default_factory=list)
+    leftovers: list[Leftover] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        left = [{"place": each.place, "bytes": each.bytes} for each in self.left]
-        return {"goes": [vars(each) for each in self.goes], "stays": [vars(e) for e in self.stays], "left": left}
+        left = [{"place": each.place, "bytes": each.bytes} for each in self.leftovers]
+        return {"goes": [vars(each) for each in self.removable], "stays": [vars(e) for e in self.kept], "left": left}
 
 
-def find(site: Site, keep: Sequence[str] = ()) -> Garbage:
+def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
     """Look. ``keep`` names the only runs whose records count, where not all do.
 
     Raises BadConfiguration for a run without a record, BadData for a record that cannot be read.
     """
-    store = store_at(site)
-    wanted = needed(store, site, keep)
-    found = Garbage(left=list(leftovers(store, time.time() - LEFT_SECONDS)))
+    store = open_store(site)
+    wanted = needed_artifacts(store, site, keep)
+    found = GarbageReport(leftovers=list(leftovers(store, time.time() - LEFTOVER_MIN_AGE_SECONDS)))
     for manifest in store.sealed():
         name, size = (manifest.stage, manifest.key), bytes_of(manifest)
-        with if_free(store.lock_file(*name)) as free:
+        with try_file_lock(store.lock_file(*name)) as free:
             why = wanted.get(name, "" if free else "at work")
         if why:
-            found.stays.append(Found(*name, size, why))
+            found.kept.append(ArtifactUse(*name, size, why))
         else:
-            found.goes.append(Found(*name, size, "no kept run needs it"))
+            found.removable.append(ArtifactUse(*name, size, "no kept run needs it"))
     return found
 
 
-def remove(site: Site, found: Garbage) -> int:
-    """Remove what ``find`` said goes, except what somebody holds by now; gives the bytes."""
-    store, gone = store_at(site), 0
-    for each in found.goes:
-        with if_free(store.lock_file(each.stage, each.key)) as free:
+def remove_garbage(site: Site, found: GarbageReport) -> int:
+    """Remove what ``find_garbage`` said goes, except what somebody holds by now; gives the bytes."""
+    store, gone = open_store(site), 0
+    for each in found.removable:
+        with try_file_lock(store.lock_file(each.stage, each.key)) as free:
             if free:
                 store.remove(each.stage, each.key)
                 gone += each.bytes
-    for leftover in found.left:
+    for leftover in found.leftovers:
         leftover.remove()
         gone += leftover.bytes
     return gone
 
 
-def needed(store: Store, site: Site, keep: Sequence[str]) -> dict[Name, str]:
+def needed_artifacts(store: Store, site: Site, keep: Sequence[str]) -> dict[Name, str]:
     """Why each artifact that is needed is."""
     store.receive("runs")
     wanted: dict[Name, str] = {}
@@ -91,12 +91,12 @@ def needed(store: Store, site: Site, keep: Sequence[str]) -> dict[Name, str]:
     for run, why, names in _kept_records(store.root):
         known.add(run)
         if not keep or run in keep:
-            _mark(store, names, why, wanted)
+            _mark_needed(store, names, why, wanted)
     if unknown := [run for run in keep if run not in known]:
         raise BadConfiguration(f"--keep is {unknown[0]!r}, which has no record; those with one: {', '.join(known)}")
     for version in versions(site.registry):
         tags = [(tag.split(".")[1], key) for tag, key in version.tags.items() if tag.startswith("key.")]
-        names = [(stage, key) for stage, key in tags if stage in OF_VERSIONS]
+        names = [(stage, key) for stage, key in tags if stage in VERSION_STAGES]
         wanted |= {name: f"version {version.name}/{version.version}" for name in names if name not in wanted}
     return wanted
 
@@ -121,7 +121,7 @@ def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
             yield run, words, names
 
 
-def _mark(store: Store, names: Sequence[Name], why: str, wanted: dict[Name, str]) -> None:
+def _mark_needed(store: Store, names: Sequence[Name], why: str, wanted: dict[Name, str]) -> None:
     """``names`` and all that they were made from."""
     waiting = [name for name in names if name not in wanted]
     while waiting:

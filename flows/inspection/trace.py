@@ -5,29 +5,29 @@ Looks, as a plan does, and decodes one sentence; makes nothing.
 
 from dataclasses import dataclass
 
-from flows.runner.run import Request, plan
+from flows.runner.run import RunRequest, plan
 from flows.runs import Run
-from flows.runs.initial_weights import start_of
-from infra.site import Site, store_at
+from flows.runs.initial_weights import initial_weights_of
+from infra.site import Site, open_store
 from infra.store.local import Artifact
-from tasks.tracing.steps import Beam, Decoded, Trained, Walk
-from tasks.tracing.trace import Ground, trace
+from tasks.tracing.steps import Beam, Decoded, PairTrace, Trained
+from tasks.tracing.trace import TraceContext, trace
 
-LAST = "score"
+LAST_STAGE = "score"
 """The last stage that meets single pairs."""
 
 
-def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: str = "local") -> Walk:
+def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: str = "local") -> PairTrace:
     """The walk. Raises BadConfiguration for a word that is not known, BadData for artifacts that are not whole."""
-    request = Request(run, until=LAST, overrides=overrides, site=site)
+    request = RunRequest(run, until=LAST_STAGE, overrides=overrides, site=site)
     asked, place, _ = request.resolve()
-    return trace(ground_of(request), pair_id, TorchNetwork(asked, place))
+    return trace(trace_context(request), pair_id, TorchNetwork(asked, place))
 
 
-def ground_of(request: Request) -> Ground:
+def trace_context(request: RunRequest) -> TraceContext:
     """The artifacts of a run that are there, by what a plan of it says."""
     run, site, _ = request.resolve()
-    store = store_at(site)
+    store = open_store(site)
     made: dict[tuple[str, str], Artifact] = {}
     missing: dict[tuple[str, str], str] = {}
     doubts: dict[tuple[str, str], str] = {}
@@ -40,9 +40,9 @@ def ground_of(request: Request) -> Ground:
         made[place] = store.artifact(manifest)
         if row.state == "waits":
             doubts[place] = row.why
-    if start := start_of(run, site):
+    if start := initial_weights_of(run, site):
         made["learn_bpe", ""] = start.vocabulary
-    return Ground(run.name, run.corpus, run.sets, run.filters, run.sharding, made, missing, doubts)
+    return TraceContext(run.name, run.corpus, run.sets, run.filters, run.sharding, made, missing, doubts)
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ class TorchNetwork:
     site: Site
 
     def batched(self, training: Artifact, shards: Artifact, row: int) -> Trained:
-        from model.data.batches import Plan
+        from model.data.batches import BatchSampler
         from model.data.shards import Shards
 
         settings = self.run.training
-        plan = Plan(Shards(shards.path()), settings.batch_tokens, settings.seed, settings.batching)
+        plan = BatchSampler(Shards(shards.path()), settings.batch_tokens, settings.seed, settings.batching)
         batches = plan.epoch(0)
         at = next(number for number, rows in enumerate(batches) if row in rows)
         made = training.facts.get("updates", settings.updates)
         return Trained(str(training.path()), at + 1, len(batches[at]), len(batches), made)
 
     def decoded(self, weights: Artifact, vocabulary: Artifact, source: tuple[int, ...]) -> Decoded:
-        from model.config.special_pieces import EOS, SPECIALS
+        from model.config.special_pieces import EOS, SPECIAL_TOKENS
         from model.decoding.translator import Translator
 
         threads = self.site.threads_each * self.site.ranks
@@ -77,7 +77,7 @@ class TorchNetwork:
         return Decoded(
             str(weights.path()),
             beams,
-            (*translator.vocabulary.source_pieces(source), SPECIALS[EOS]),
+            (*translator.vocabulary.source_pieces(source), SPECIAL_TOKENS[EOS]),
             tuple(translator.vocabulary.target_pieces(written)),
             translator.cross_attention(source, best).double().numpy(),
         )

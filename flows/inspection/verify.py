@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from flows.runner.run import Request, plan
-from infra.site import Site, store_at
+from flows.runner.run import RunRequest, plan
+from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.store.maintenance import rehash
-from infra.store.s3 import Mirrored
+from infra.store.s3 import S3Store
 
 
 @dataclass(frozen=True)
-class Checked:
+class ArtifactCheck:
     """An artifact, and what is wrong with its files: nothing, mostly."""
 
     stage: str
@@ -20,29 +20,29 @@ class Checked:
     wrong: tuple[str, ...]
 
 
-def verify(runs: Sequence[str], site_name: str, tell: Callable[[int, int, str], None]) -> list[Checked]:
+def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int, str], None]) -> list[ArtifactCheck]:
     """Check each artifact; ``tell`` is called with (done, total, label) before each.
 
     Raises BadConfiguration for a run that is not known.
     """
     site = Site.named(site_name)
-    store = store_at(site)
-    todo = list(_named(store, runs, site_name))
+    store = open_store(site)
+    todo = list(_artifacts_of(store, runs, site_name))
     checked = []
     for done, (place, stage, key) in enumerate(todo):
-        tell(done, len(todo), f"{stage} {key}")
+        on_progress(done, len(todo), f"{stage} {key}")
         manifest = place.manifest(stage, key)
         wrong = rehash(place, manifest) if manifest else ["manifest.json is not as it was written"]
-        where = place.bucket.place(f"{stage}/{key}") if isinstance(place, Mirrored) else f"{place.folder(stage, key)}"
-        checked.append(Checked(stage, key, where, tuple(wrong)))
+        where = place.bucket.url(f"{stage}/{key}") if isinstance(place, S3Store) else f"{place.folder(stage, key)}"
+        checked.append(ArtifactCheck(stage, key, where, tuple(wrong)))
     return checked
 
 
-def _named(store: Store, runs: Sequence[str], site_name: str) -> Iterator[tuple[Store, str, str]]:
+def _artifacts_of(store: Store, runs: Sequence[str], site_name: str) -> Iterator[tuple[Store, str, str]]:
     """What the runs name, or everything, on this machine first where the store is remote."""
-    rows = [row for run in runs for row in plan(Request(run, site=site_name)).rows]
+    rows = [row for run in runs for row in plan(RunRequest(run, site=site_name)).rows]
     wanted = {(row.stage, row.key) for row in rows}
-    for place in [store.local(), store] if isinstance(store, Mirrored) else [store]:
+    for place in [store.local(), store] if isinstance(store, S3Store) else [store]:
         for stage, key in place.names():
             if not runs or (stage, key) in wanted:
                 yield place, stage, key

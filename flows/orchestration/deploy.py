@@ -23,13 +23,13 @@ from prefect.types.entrypoint import EntrypointType
 from infra.errors import BadConfiguration
 from infra.service.pools import TEMPLATE, TYPE
 
-Switch = Literal["on", "off", "as it is"]
+ScheduleSwitch = Literal["on", "off", "as it is"]
 
 
-def deploy(file: Path, names: Sequence[str], switch: Switch, say: Callable[[str], None]) -> None:
+def deploy(file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None]) -> None:
     """Pools, deployments and schedules of the file, of all or of those named. Raises BadConfiguration."""
-    told = yaml.safe_load(file.read_text())["deployments"]
-    known = [each["name"] for each in told]
+    deployments = yaml.safe_load(file.read_text())["deployments"]
+    known = [each["name"] for each in deployments]
     for name in names:
         if name not in known:
             raise BadConfiguration(f"unknown deployment {name!r}, known are: {', '.join(known)}")
@@ -37,16 +37,16 @@ def deploy(file: Path, names: Sequence[str], switch: Switch, say: Callable[[str]
         raise BadConfiguration(
             "which schedules are to change? name the deployments, as in `repro deploy demo --activate`"
         )
-    chosen = [each for each in told if not names or each["name"] in names]
+    chosen = [each for each in deployments if not names or each["name"] in names]
     with get_client(sync_client=True) as client:
         # All pools, whatever is chosen: a run may hand a stage to another.
-        for pool in dict.fromkeys(each["work_pool"]["name"] for each in told):
-            have_pool(client, pool, say)
+        for pool in dict.fromkeys(each["work_pool"]["name"] for each in deployments):
+            ensure_pool(client, pool, say)
         for each in chosen:
             _deploy(client, each, switch, say)
 
 
-def have_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:
+def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:
     """Make the pool, or lock the job variables of one that is there already."""
     try:
         pool = client.read_work_pool(name)
@@ -59,35 +59,37 @@ def have_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) 
             say(f"work pool {name}: flow runs can no longer override how its worker starts them")
 
 
-def _deploy(client: SyncPrefectClient, told: dict[str, Any], switch: Switch, say: Callable[[str], None]) -> None:
+def _deploy(
+    client: SyncPrefectClient, declared: dict[str, Any], switch: ScheduleSwitch, say: Callable[[str], None]
+) -> None:
     # Prefect's own loading would search the working folder first, and there may be a tasks.py.
-    module, _, function = told["entrypoint"].rpartition(".")
+    module, _, function = declared["entrypoint"].rpartition(".")
     flow: Flow[..., Any] = getattr(import_module(module), function)
     made = RunnerDeployment.from_flow(
         flow,
-        told["name"],
-        parameters=told["parameters"],
-        description=told["description"],
-        tags=told["tags"],
-        work_pool_name=told["work_pool"]["name"],
+        declared["name"],
+        parameters=declared["parameters"],
+        description=declared["description"],
+        tags=declared["tags"],
+        work_pool_name=declared["work_pool"]["name"],
         # By module: a worker on another machine has the project installed, wherever its files lie there.
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    label = f"{flow.name}/{told['name']}"
-    before = _schedules(client, label)
-    wanted = {each["slug"]: each for each in told.get("schedules", ())}
-    made.apply(schedules=[_schedule(each, new=slug not in before) for slug, each in wanted.items()])
+    label = f"{flow.name}/{declared['name']}"
+    before = _read_schedules(client, label)
+    wanted = {each["slug"]: each for each in declared.get("schedules", ())}
+    made.apply(schedules=[_schedule_parameters(each, new=slug not in before) for slug, each in wanted.items()])
     deployment = client.read_deployment_by_name(label)
-    for slug, schedule in _schedules(client, label).items():
+    for slug, schedule in _read_schedules(client, label).items():
         if slug not in wanted:
             client.delete_deployment_schedule(deployment.id, schedule.id)
         elif switch != "as it is":
             client.update_deployment_schedule(deployment.id, schedule.id, active=switch == "on")
-    now = [f"{slug} {'active' if each.active else 'paused'}" for slug, each in _schedules(client, label).items()]
-    say(f"{label}: pool {told['work_pool']['name']}, {', '.join(now) or 'no schedule'}")
+    now = [f"{slug} {'active' if each.active else 'paused'}" for slug, each in _read_schedules(client, label).items()]
+    say(f"{label}: pool {declared['work_pool']['name']}, {', '.join(now) or 'no schedule'}")
 
 
-def _schedules(client: SyncPrefectClient, label: str) -> dict[str, DeploymentSchedule]:
+def _read_schedules(client: SyncPrefectClient, label: str) -> dict[str, DeploymentSchedule]:
     """Those of a deployment by slug, none where it is not there."""
     try:
         return {each.slug or f"{each.id}": each for each in client.read_deployment_by_name(label).schedules}
@@ -95,6 +97,6 @@ def _schedules(client: SyncPrefectClient, label: str) -> dict[str, DeploymentSch
         return {}
 
 
-def _schedule(told: dict[str, Any], new: bool) -> dict[str, Any]:
-    cron = CronSchedule(cron=told["cron"], timezone=told["timezone"])
-    return {"slug": told["slug"], "schedule": cron, **({"active": told["active"]} if new else {})}
+def _schedule_parameters(declared: dict[str, Any], new: bool) -> dict[str, Any]:
+    cron = CronSchedule(cron=declared["cron"], timezone=declared["timezone"])
+    return {"slug": declared["slug"], "schedule": cron, **({"active": declared["active"]} if new else {})}

@@ -5,8 +5,8 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from flows.runner.paper import Paper, PaperRequest, all_there, keep
-from flows.runner.run import Outcome, Request, conclude, nothing_to_do, plan
+from flows.runner.paper import PaperRequest, PaperResults, cached_paper, write_pages
+from flows.runner.run import Outcome, RunRequest, cached_outcome, conclude, plan
 from flows.views.terminal import say
 from infra.processes import signals
 from infra.servers.environment import server_configured
@@ -14,35 +14,35 @@ from infra.servers.temporary_prefect import temporary_server
 from infra.site import Site
 
 
-def carry_out(request: Request, served: bool) -> Outcome:
+def dispatch(request: RunRequest, has_server: bool) -> Outcome:
     """Run what is missing; where nothing is, without Prefect, unless a server of the user's is to know of it."""
-    outcome = None if served else nothing_to_do(plan(request))
+    outcome = None if has_server else cached_outcome(plan(request))
     if outcome is None:
-        return _through_prefect(request)
+        return _run_with_prefect(request)
     conclude(request, outcome, say)
     return outcome
 
 
-def carry_out_paper(asked: PaperRequest, served: bool) -> Paper:
+def dispatch_paper(asked: PaperRequest, has_server: bool) -> PaperResults:
     """Likewise for rows of the paper, their page written; raises RowsFailed where one failed."""
-    there = None if served else all_there(asked)
+    there = None if has_server else cached_paper(asked)
     if there:
-        keep(there, Site.named(asked.site).root)
+        write_pages(there, Site.named(asked.site).root)
         return there
-    _serve()
+    _ensure_server()
     from flows.orchestration.prefect_flows import paper_with_prefect
 
-    return signals.shielded(lambda: paper_with_prefect(asked))
+    return signals.run_shielded(lambda: paper_with_prefect(asked))
 
 
-def _through_prefect(request: Request) -> Outcome:
-    _serve()
+def _run_with_prefect(request: RunRequest) -> Outcome:
+    _ensure_server()
     from flows.orchestration.prefect_flows import run_with_prefect
 
-    return signals.shielded(lambda: run_with_prefect(request))
+    return signals.run_shielded(lambda: run_with_prefect(request))
 
 
-def _serve() -> None:
+def _ensure_server() -> None:
     """Have a server, before ``flows.orchestration.prefect_flows`` is imported: Prefect reads the address then."""
     if not server_configured():
         # Registered before Prefect is imported, so that it ends last: Prefect sends its log on the way out.

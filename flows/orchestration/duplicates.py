@@ -17,11 +17,11 @@ from prefect.events.filters import EventFilter
 from prefect.runtime import flow_run as present
 from prefect.utilities.urls import url_for
 
-SILENT_SECONDS = 180.0
+HEARTBEAT_TIMEOUT_SECONDS = 180.0
 """A run whose heart has not beaten for so long is gone; Prefect's beats every 30 s."""
 
 
-def same_run_going(flow: str, defaults: Mapping[str, Any]) -> str:
+def duplicate_run(flow: str, defaults: Mapping[str, Any]) -> str:
     """A sentence about an earlier run of ``flow`` with the same parameters; "" for none, and outside deployments.
 
     ``defaults`` stand for parameters that are not given. Two that begin at once see each other; the first goes on.
@@ -35,25 +35,30 @@ def same_run_going(flow: str, defaults: Mapping[str, Any]) -> str:
         running = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}})
         named = FlowFilter.model_validate({"name": {"any_": [flow]}})
         for other in client.read_flow_runs(flow_filter=named, flow_run_filter=running):
-            same = _asked(other, defaults) == _asked(own, defaults)
-            if same and other.id != own.id and _since(other) < _since(own) and beats(client, other):
+            same = _parameters(other, defaults) == _parameters(own, defaults)
+            if (
+                same
+                and other.id != own.id
+                and _running_since(other) < _running_since(own)
+                and has_heartbeat(client, other)
+            ):
                 return f"the same run is going already: {other.name} ({url_for(other) or other.id})"
     return ""
 
 
-def _asked(run: FlowRun, defaults: Mapping[str, Any]) -> str:
+def _parameters(run: FlowRun, defaults: Mapping[str, Any]) -> str:
     return json.dumps({**defaults, **{name: value for name, value in run.parameters.items() if value}}, sort_keys=True)
 
 
-def _since(run: FlowRun) -> tuple[datetime, UUID]:
+def _running_since(run: FlowRun) -> tuple[datetime, UUID]:
     """When it began to run this time; a retry began later than its first try."""
     return (run.state.timestamp if run.state else datetime.now(UTC)), run.id
 
 
-def beats(client: SyncPrefectClient, run: FlowRun) -> bool:
+def has_heartbeat(client: SyncPrefectClient, run: FlowRun) -> bool:
     """Whether the flow run, in a state of somebody at work, was heard of lately."""
-    lately = datetime.now(UTC) - timedelta(seconds=SILENT_SECONDS)
-    if _since(run)[0] > lately:
+    lately = datetime.now(UTC) - timedelta(seconds=HEARTBEAT_TIMEOUT_SECONDS)
+    if _running_since(run)[0] > lately:
         return True
     asked = {
         "occurred": {"since": lately},

@@ -15,27 +15,27 @@ from prefect.flows import Flow
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
-from flows.orchestration.duplicates import same_run_going
-from flows.orchestration.remote_stage import HandOver, own_pool
-from flows.orchestration.single_stage import StageRequest, make_one
+from flows.orchestration.duplicates import duplicate_run
+from flows.orchestration.remote_stage import DeploymentDispatch, current_work_pool
+from flows.orchestration.single_stage import StageRequest, run_single_stage
 from flows.reproduce import StageName
 from flows.runner import run as running
 from flows.runner.interrupted import sweep
-from flows.runner.paper import Paper, PaperRequest, RowsFailed, carry_out_rows, keep
-from flows.runner.run import Outcome, Request
-from flows.views.terminal import TerminalDisplay, measures, say
+from flows.runner.paper import PaperRequest, PaperResults, RowsFailed, run_rows, write_pages
+from flows.runner.run import Outcome, RunRequest
+from flows.views.terminal import TerminalDisplay, metric_names, say
 from infra.errors import Fault, NetworkFault
 from infra.servers import prefect_states
 from infra.site import Site
-from tasks.engine.prefect_runner import PrefectRunner, publish, told_plainly
+from tasks.engine.prefect_runner import PrefectTaskWrapper, plain_server_errors, publish_markdown
 
-UpTo = Literal["", StageName]
+OptionalStageName = Literal["", StageName]
 SiteName = Literal["local", "gpu"]
-HEADLINES = ("bleu", "chrf")
+HEADLINE_METRICS = ("bleu", "chrf")
 FLOWS = ("reproduce", "stage", "paper")
 
 
-def _after_a_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
+def _clean_up_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
     """Called by the worker whose flow process was killed or cancelled: nothing of it stays "Running"."""
     prefect_states.close_task_runs(flow_run.id, frozenset(), frozenset())
     with suppress(Fault):
@@ -47,9 +47,9 @@ def close_abandoned_runs() -> int:
     return prefect_states.close_abandoned(FLOWS)
 
 
-def _begin(site: str) -> None:
+def _claim_and_sweep(site: str) -> None:
     """Be known as this process's, and end what others were killed at."""
-    prefect_states.hold(UUID(flow_run.id))
+    prefect_states.label_process(UUID(flow_run.id))
     _sweep(site)
 
 
@@ -58,22 +58,22 @@ def _sweep(site: str) -> None:
     sweep(Site.named(site))
 
 
-def _name() -> str:
+def _reproduce_run_name() -> str:
     asked = flow_run.parameters
     return f"{asked['run']} from {asked['from_stage']}" if asked.get("from_stage") else str(asked["run"])
 
 
 @flow(
     name="reproduce",
-    flow_run_name=_name,
+    flow_run_name=_reproduce_run_name,
     log_prints=False,
-    on_crashed=[_after_a_kill],
-    on_cancellation=[_after_a_kill],
+    on_crashed=[_clean_up_after_kill],
+    on_cancellation=[_clean_up_after_kill],
 )
 def reproduce(
     run: str = "demo",
-    from_stage: UpTo = "",
-    until: UpTo = "",
+    from_stage: OptionalStageName = "",
+    until: OptionalStageName = "",
     force: tuple[StageName, ...] = (),
     overrides: tuple[str, ...] = (),
     site: SiteName = "local",
@@ -88,31 +88,37 @@ def reproduce(
         overrides: Fields of the run, each as in training.updates=200.
         site: Where to compute. With gpu, a worker of another pool leaves what needs one to the pool gpu.
     """
-    _begin(site)
-    if going := same_run_going("reproduce", _defaults(reproduce)):
-        return Completed(name="Skipped", message=going)
-    request = Request(run, from_stage, until, force, overrides, site)
+    _claim_and_sweep(site)
+    if duplicate := duplicate_run("reproduce", _parameter_defaults(reproduce)):
+        return Completed(name="Skipped", message=duplicate)
+    request = RunRequest(run, from_stage, until, force, overrides, site)
     here = Site.named(site)
-    handed = _handed_to(here)
-    runner = PrefectRunner(here.root.absolute() / "prefect-records", ("gpu",) if handed else ())
+    pool = _dispatch_pool(here)
+    task_wrapper = PrefectTaskWrapper(here.root.absolute() / "prefect-records", ("gpu",) if pool else ())
     mark = run if flow_run.parent_flow_run_id else ""  # several may run at once
-    display = TerminalDisplay(runner.progress, mark)
-    hand_over = {"gpu": HandOver(request, handed, display.say)} if handed else {}
+    display = TerminalDisplay(task_wrapper.progress, mark)
+    dispatch = {"gpu": DeploymentDispatch(request, pool, display.say)} if pool else {}
     try:
-        outcome = running.run(request, display, runner, hand_over, again=flow_run.run_count > 1)
+        outcome = running.run(request, display, task_wrapper, dispatch, again=flow_run.run_count > 1)
     finally:
-        runner.close()
+        task_wrapper.close()
         _sweep(site)  # of whom this run took a stage over, meanwhile
-    publish("scores", _card(outcome), f"Scores of {outcome.run}")
-    return Completed(message=_in_a_line(outcome), data=outcome.as_json())
+    publish_markdown("scores", _scores_markdown(outcome), f"Scores of {outcome.run}")
+    return Completed(message=_summary_line(outcome), data=outcome.as_json())
 
 
-def _label() -> str:
+def _stage_run_name() -> str:
     asked = flow_run.parameters
     return f"{asked['run']}: {asked['stage']} {asked.get('item', '')}".strip()
 
 
-@flow(name="stage", flow_run_name=_label, log_prints=False, on_crashed=[_after_a_kill], on_cancellation=[_after_a_kill])
+@flow(
+    name="stage",
+    flow_run_name=_stage_run_name,
+    log_prints=False,
+    on_crashed=[_clean_up_after_kill],
+    on_cancellation=[_clean_up_after_kill],
+)
 def stage(
     run: str,
     stage: StageName,
@@ -136,52 +142,58 @@ def stage(
         record: The MLflow run below which it is shown.
     """
     asked = StageRequest(run, stage, key, item, overrides, attempt, site, record)
-    runner = PrefectRunner(Site.named(site).root.absolute() / "prefect-records", retries=False)
-    _begin(site)
+    task_wrapper = PrefectTaskWrapper(Site.named(site).root.absolute() / "prefect-records", retries=False)
+    _claim_and_sweep(site)
     try:
-        row = make_one(asked, TerminalDisplay(runner.progress), runner)
+        row = run_single_stage(asked, TerminalDisplay(task_wrapper.progress), task_wrapper)
     except Fault as fault:  # its class travels as the state's name: see flows.orchestration.remote_stage
         return Failed(name=type(fault).__name__, message=f"{fault}")
     finally:
-        runner.close()
+        task_wrapper.close()
     return Completed(message=f"{asked.label} {row.key} is {row.state}", data=row.facts)
 
 
-def _handed_to(site: Site) -> str:
+def _dispatch_pool(site: Site) -> str:
     """The pool whose workers make what needs a GPU; empty: this process does."""
     if not site.gpu_pool and site.device != "cuda":
         return ""
-    own = own_pool()
+    own = current_work_pool()
     pool = site.gpu_pool or ("gpu" if own else "")  # without a worker there is no pool to speak of
     return pool if pool != own else ""
 
 
-def _defaults(made: Flow[..., Any]) -> dict[str, Any]:
+def _parameter_defaults(made: Flow[..., Any]) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in signature(made.fn).parameters.items()}
 
 
-def run_with_prefect(request: Request) -> Outcome:
+def run_with_prefect(request: RunRequest) -> Outcome:
     """Run a request as a flow in this process, by the configured server or Prefect's own temporary one."""
     try:
-        with told_plainly():
+        with plain_server_errors():
             form: dict[str, Any] = reproduce(  # type: ignore[call-overload]
                 request.run, request.from_stage, request.until, request.force, request.overrides, request.site
             )
     except NetworkFault as fault:
         # Whether the work is done is not the server's to say.
-        if request.force or request.from_stage or not (done := running.nothing_to_do(running.plan(request))):
+        if request.force or request.from_stage or not (done := running.cached_outcome(running.plan(request))):
             raise
         say(f"{fault}; the run is done all the same")
         return done
     return Outcome.from_json(form)
 
 
-def _rows() -> str:
+def _paper_run_name() -> str:
     asked = flow_run.parameters
     return f"rows {asked['rows']} on {asked['corpus']}"
 
 
-@flow(name="paper", flow_run_name=_rows, log_prints=False, on_crashed=[_after_a_kill], on_cancellation=[_after_a_kill])
+@flow(
+    name="paper",
+    flow_run_name=_paper_run_name,
+    log_prints=False,
+    on_crashed=[_clean_up_after_kill],
+    on_cancellation=[_clean_up_after_kill],
+)
 def paper(
     rows: str = "all",
     corpus: str = "wmt14-ende",
@@ -189,7 +201,7 @@ def paper(
     at_once: int = 1,
     overrides: tuple[str, ...] = (),
     site: SiteName = "local",
-) -> Paper | State[Paper]:
+) -> PaperResults | State[PaperResults]:
     """Reproduce rows of the paper's Tables 2 and 3, each a run of its own, and lay them beside the paper's figures.
 
     Args:
@@ -200,38 +212,40 @@ def paper(
         overrides: Fields of every row's run, each as in training.updates=200.
         site: Where to compute. With gpu, a worker without one fails.
     """
-    _begin(site)
-    if going := same_run_going("paper", _defaults(paper)):
-        return Completed(name="Skipped", message=going)
+    _claim_and_sweep(site)
+    if duplicate := duplicate_run("paper", _parameter_defaults(paper)):
+        return Completed(name="Skipped", message=duplicate)
     asked = PaperRequest(rows, corpus, scale, at_once, overrides, site)
-    found = carry_out_rows(asked, run_with_prefect, say)
-    folder = keep(found, Site.named(site).root)
-    publish("paper", (folder / "paper.md").read_text(), f"Against the paper: {asked.title}")
+    found = run_rows(asked, run_with_prefect, say)
+    folder = write_pages(found, Site.named(site).root)
+    publish_markdown("paper", (folder / "paper.md").read_text(), f"Against the paper: {asked.title}")
     if found.failed:
         raise RowsFailed(found)
     return found
 
 
-def paper_with_prefect(asked: PaperRequest) -> Paper:
+def paper_with_prefect(asked: PaperRequest) -> PaperResults:
     """Rows of the paper as one flow in this process, each row that has work a flow below it; raises RowsFailed."""
-    found: Paper = paper(asked.rows, asked.corpus, asked.scale, asked.at_once, asked.overrides, asked.site)  # type: ignore[call-overload]
+    found: PaperResults = paper(asked.rows, asked.corpus, asked.scale, asked.at_once, asked.overrides, asked.site)  # type: ignore[call-overload]
     return found
 
 
-def _in_a_line(outcome: Outcome) -> str:
+def _summary_line(outcome: Outcome) -> str:
     """What a notification says, and the flow run's page: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
-    told = {name: [f"{n} {card[n]:.2f}" for n in HEADLINES if n in card] for name, card in outcome.scores.items()}
+    told = {
+        name: [f"{n} {card[n]:.2f}" for n in HEADLINE_METRICS if n in card] for name, card in outcome.scores.items()
+    }
     cards = [f"{name}: {', '.join(numbers)}" for name, numbers in told.items()]
     return " · ".join([outcome.model_version or f"{outcome.run}: no version registered", *cards])
 
 
-def _card(outcome: Outcome) -> str:
+def _scores_markdown(outcome: Outcome) -> str:
     """The scores and where the model went, as Markdown."""
     lines = [f"# {outcome.run}", "", f"Model version: **{outcome.model_version or 'none registered'}**", ""]
     if outcome.scores:
         names = list(outcome.scores)
         lines += ["| score | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        for number in measures(outcome.scores):
+        for number in metric_names(outcome.scores):
             values = [outcome.scores[name].get(number, "") for name in names]
             cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
             lines.append("| " + " | ".join([number, *cells]) + " |")

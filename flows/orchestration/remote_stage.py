@@ -21,23 +21,23 @@ from prefect.runtime import flow_run as present
 from prefect.states import Cancelling, Crashed
 from prefect.utilities.urls import url_for
 
-from flows.orchestration.duplicates import SILENT_SECONDS, beats
+from flows.orchestration.duplicates import HEARTBEAT_TIMEOUT_SECONDS, has_heartbeat
 from flows.orchestration.single_stage import StageRequest
-from flows.runner.run import Request
+from flows.runner.run import RunRequest
 from infra import errors
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault
 from infra.processes import signals
-from tasks.engine.stage import Handed
+from tasks.engine.stage import RemoteStage
 
 POLL_SECONDS = 1.0
-AWAY_SECONDS = 900.0
+SERVER_TIMEOUT_SECONDS = 900.0
 """How long the server may be away while the other worker does its work, which needs none."""
-UNTAKEN_SECONDS = 60.0
+LATE_SECONDS = 60.0
 """After this a flow run that no worker has taken is spoken of."""
 FAULTS = {name: fault for name, fault in vars(errors).items() if isinstance(fault, type) and issubclass(fault, Fault)}
 
 
-def own_pool() -> str:
+def current_work_pool() -> str:
     """The work pool of the worker that carries out the present flow run, "" where none does."""
     if not present.id:
         return ""
@@ -45,57 +45,57 @@ def own_pool() -> str:
         return client.read_flow_run(UUID(present.id)).work_pool_name or ""
 
 
-class HandOver:
+class DeploymentDispatch:
     """Makes the stages of ``request`` by the deployment ``stage/<pool>``."""
 
-    def __init__(self, request: Request, pool: str, say: Callable[[str], None]) -> None:
+    def __init__(self, request: RunRequest, pool: str, say: Callable[[str], None]) -> None:
         self.request, self.pool, self.say = request, pool, say
 
-    def __call__(self, handed: Handed) -> None:
+    def __call__(self, remote: RemoteStage) -> None:
         with get_client(sync_client=True) as client:
             while True:
-                run, mine = self._going(client, handed), False
+                run, mine = self._existing_run(client, remote), False
                 if run is None:
-                    run, mine = self._begun(client, handed), True
-                self._tell(run, handed, mine)
+                    run, mine = self._submit(client, remote), True
+                self._announce(run, remote, mine)
                 try:
-                    state = self._ended(client, run, handed)
+                    state = self._wait_until_final(client, run, remote)
                 except Exception:
                     raise
                 except BaseException:
-                    if mine or not _is_waited_for(client, run):
+                    if mine or not _has_live_parent(client, run):
                         with suppress(Exception):  # the server may be away; the work is kept either way
                             client.set_flow_run_state(run.id, Cancelling(message="The run that waited for it ended."))
                     raise
                 if mine or state.type != StateType.CANCELLED:
-                    return raise_for(state, f"{handed.call.label} ({run.name})")
+                    return raise_for_state(state, f"{remote.call.label} ({run.name})")
                 # Whoever had it made does not want it any more; this run does.
 
-    def _going(self, client: SyncPrefectClient, handed: Handed) -> FlowRun | None:
+    def _existing_run(self, client: SyncPrefectClient, remote: RemoteStage) -> FlowRun | None:
         """The newest flow run that makes this key at the moment, or is about to."""
         unfinished = ["SCHEDULED", "PENDING", "RUNNING"]
-        found = client.read_flow_runs(flow_run_filter=_of_key(handed, unfinished))
+        found = client.read_flow_runs(flow_run_filter=_filter_by_key(remote, unfinished))
         return max(found, key=lambda run: run.created or run.expected_start_time, default=None)  # type: ignore[arg-type, return-value]
 
-    def _begun(self, client: SyncPrefectClient, handed: Handed) -> FlowRun:
-        call, request = handed.call, self.request
+    def _submit(self, client: SyncPrefectClient, remote: RemoteStage) -> FlowRun:
+        call, request = remote.call, self.request
         asked = StageRequest(
             request.run,
             call.stage.name,
             call.key,
             call.item,
             request.overrides,
-            handed.attempt,
+            remote.attempt,
             request.site,
-            handed.record,
+            remote.record,
         )
-        before = client.read_flow_runs(flow_run_filter=_of_key(handed, []))
+        before = client.read_flow_runs(flow_run_filter=_filter_by_key(remote, []))
         try:
             made: FlowRun = run_deployment(  # type: ignore[assignment]
                 f"stage/{self.pool}",
                 parameters=asdict(asked) | {"overrides": list(request.overrides)},
                 timeout=0,
-                tags=[f"key:{call.key}", f"stage:{call.stage.name}", _waiting_tag(present.id)],
+                tags=[f"key:{call.key}", f"stage:{call.stage.name}", _parent_tag(present.id)],
                 # Two that found none at the same moment have counted the same, and get the same.
                 idempotency_key=f"{call.key}-{len(before)}",
             )
@@ -104,16 +104,16 @@ class HandOver:
             raise BadConfiguration(f"{told}: `repro deploy` makes it") from error
         return made
 
-    def _tell(self, run: FlowRun, handed: Handed, mine: bool) -> None:
+    def _announce(self, run: FlowRun, remote: RemoteStage, mine: bool) -> None:
         link = f"{url_for(run) or run.id}"
         done = "handed to" if mine else "being made already in"
-        self.say(f"{handed.call.label}: {done} pool {self.pool}, flow run {run.name} ({link})")
+        self.say(f"{remote.call.label}: {done} pool {self.pool}, flow run {run.name} ({link})")
         if link.startswith("http"):
             with suppress(Exception):  # a link to the work is not worth the work
-                create_link_artifact(link, link_text=f"{handed.call.label}: {run.name}", key="handed-over")
+                create_link_artifact(link, link_text=f"{remote.call.label}: {run.name}", key="handed-over")
 
-    def _ended(self, client: SyncPrefectClient, run: FlowRun, handed: Handed) -> State:
-        label, begun, spoken = handed.call.label, time.monotonic(), False
+    def _wait_until_final(self, client: SyncPrefectClient, run: FlowRun, remote: RemoteStage) -> State:
+        label, begun, spoken = remote.call.label, time.monotonic(), False
         heard = steady = asked = begun
         while True:
             signals.wait(POLL_SECONDS)
@@ -121,47 +121,49 @@ class HandOver:
                 run = client.read_flow_run(run.id)
                 heard = time.monotonic()
                 # A server that was away has not heard the hearts that beat meanwhile.
-                if heard - steady > SILENT_SECONDS and heard - asked > SILENT_SECONDS / 6:
+                if heard - steady > HEARTBEAT_TIMEOUT_SECONDS and heard - asked > HEARTBEAT_TIMEOUT_SECONDS / 6:
                     asked = heard
-                    if _at_work(run) and not beats(client, run):
-                        raise self._lost(client, run, label)
+                    if _is_started(run) and not has_heartbeat(client, run):
+                        raise self._mark_crashed(client, run, label)
             except ObjectNotFound as error:
                 raise Fault(f"{label}: its flow run {run.name} was deleted") from error
             except (httpx.HTTPError, OSError) as error:
                 steady = time.monotonic()
-                if steady - heard > AWAY_SECONDS:
-                    raise NetworkFault(f"Prefect's server did not answer for {AWAY_SECONDS:.0f} s: {error}") from error
+                if steady - heard > SERVER_TIMEOUT_SECONDS:
+                    raise NetworkFault(
+                        f"Prefect's server did not answer for {SERVER_TIMEOUT_SECONDS:.0f} s: {error}"
+                    ) from error
                 continue
             if run.state and run.state.is_final():
                 return run.state
-            if heard - begun > UNTAKEN_SECONDS and not _at_work(run) and not spoken:
+            if heard - begun > LATE_SECONDS and not _is_started(run) and not spoken:
                 spoken = True
                 self.say(f"{label}: no worker of pool {self.pool} has taken it yet")
 
-    def _lost(self, client: SyncPrefectClient, run: FlowRun, label: str) -> JobFailed:
+    def _mark_crashed(self, client: SyncPrefectClient, run: FlowRun, label: str) -> JobFailed:
         """The worker that took it is gone, and all with it that could have said so: say it in its place."""
-        told = f"its worker has not been heard of for {SILENT_SECONDS:.0f} s"
+        told = f"its worker has not been heard of for {HEARTBEAT_TIMEOUT_SECONDS:.0f} s"
         with suppress(httpx.HTTPError):
             client.set_flow_run_state(run.id, Crashed(message=told), force=True)
         return JobFailed(f"{label} ({run.name}): {told}")
 
 
-def _at_work(run: FlowRun) -> bool:
+def _is_started(run: FlowRun) -> bool:
     """Whether a worker has it: a state that only the worker, or what it started, will end."""
     return run.state is not None and not run.state.is_final() and not run.state.is_scheduled()
 
 
-def _of_key(handed: Handed, states: list[str]) -> FlowRunFilter:
+def _filter_by_key(remote: RemoteStage, states: list[str]) -> FlowRunFilter:
     """Flow runs of this key in one of ``states``, in any where there are none."""
-    wanted = {"tags": {"all_": [f"key:{handed.call.key}"]}}
+    wanted = {"tags": {"all_": [f"key:{remote.call.key}"]}}
     return FlowRunFilter.model_validate(wanted | ({"state": {"type": {"any_": states}}} if states else {}))
 
 
-def _waiting_tag(run_id: str | None) -> str:
+def _parent_tag(run_id: str | None) -> str:
     return f"for:{run_id}"
 
 
-def _is_waited_for(client: SyncPrefectClient, run: FlowRun) -> bool:
+def _has_live_parent(client: SyncPrefectClient, run: FlowRun) -> bool:
     """Whether the run that had it made is still there to use it."""
     with suppress(Exception):
         starter = next(tag.removeprefix("for:") for tag in run.tags if tag.startswith("for:"))
@@ -170,7 +172,7 @@ def _is_waited_for(client: SyncPrefectClient, run: FlowRun) -> bool:
     return False
 
 
-def raise_for(state: State, label: str) -> None:
+def raise_for_state(state: State, label: str) -> None:
     """Raise what the other worker came to, by its class: ``flows.orchestration.prefect_flows.stage`` makes that the
     state's name."""
     told = state.message or f"its flow run ended as {state.name}"

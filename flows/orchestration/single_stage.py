@@ -10,16 +10,16 @@ from typing import NoReturn
 
 from flows.reproduce import STAGES, reproduce
 from flows.runner.run import find_run
-from flows.runs.initial_weights import start_of
+from flows.runs.initial_weights import initial_weights_of
 from flows.runs.overrides import override
 from infra.errors import BadConfiguration
-from infra.site import Site, store_at
+from infra.site import Site, open_store
 from infra.store.local import Artifact
 from infra.tracking.tracker import Tracker
-from tasks.engine.planner import Enough, Row, Scope, judge, placed
+from tasks.engine.planner import Scope, StageResult, StopPipeline, look_up, store_for
 from tasks.engine.progress import Display
-from tasks.engine.runner import Running, Through, directly
-from tasks.engine.stage import Call, engine
+from tasks.engine.runner import Runner, TaskWrapper, without_task
+from tasks.engine.stage import StageCall, engine
 
 
 @dataclass(frozen=True)
@@ -44,54 +44,54 @@ class StageRequest:
         return f"{self.stage} {self.item}".strip()
 
 
-class _Only:
+class _SingleStageEngine:
     """Takes what comes before one call from the store, makes that one, and goes no further."""
 
-    def __init__(self, running: Running, asked: StageRequest) -> None:
-        self.running, self.asked = running, asked
+    def __init__(self, runner: Runner, request: StageRequest) -> None:
+        self.runner, self.request = runner, request
 
-    def resolve_all(self, calls: Sequence[Call], at_once: int) -> list[Artifact]:  # noqa: ARG002
+    def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:  # noqa: ARG002
         return [self.resolve(call) for call in calls]
 
-    def resolve(self, call: Call) -> Artifact:
-        store, site = self.running.store, self.running.site
-        if (call.stage.name, call.item) == (self.asked.stage, self.asked.item):
+    def resolve(self, call: StageCall) -> Artifact:
+        store, site = self.runner.store, self.runner.site
+        if (call.stage.name, call.item) == (self.request.stage, self.request.item):
             self._make(call)
-        verdict = judge(store, site, call)
-        if not verdict.hit or not verdict.manifest:
+        lookup = look_up(store, site, call)
+        if not lookup.hit or not lookup.manifest:
             place = store.folder(call.stage.name, call.key)
-            told = f"{self.asked.label} was handed to this worker, but {call.label} is no artifact here: {verdict.why}"
+            told = f"{self.request.label} was handed to this worker, but {call.label} is no artifact here: {lookup.why}"
             raise BadConfiguration(f"{told} ({site.remote or place}); both workers need the same REPRO_ROOT")
-        return placed(store, site, call).artifact(verdict.manifest)
+        return store_for(store, site, call).artifact(lookup.manifest)
 
-    def _make(self, call: Call) -> NoReturn:
-        if call.key != self.asked.key:
-            told = f"{self.asked.label} has key {call.key} here and {self.asked.key} where the run is carried out"
+    def _make(self, call: StageCall) -> NoReturn:
+        if call.key != self.request.key:
+            told = f"{self.request.label} has key {call.key} here and {self.request.key} where the run is carried out"
             raise BadConfiguration(f"{told}; both need the same version of this project")
-        self.running.resolve(call)
-        raise Enough
+        self.runner.resolve(call)
+        raise StopPipeline
 
 
-def make_one(asked: StageRequest, display: Display, through: Through = directly) -> Row:
+def run_single_stage(request: StageRequest, display: Display, task_wrapper: TaskWrapper = without_task) -> StageResult:
     """Make what is asked for, unless it is there; raises the Fault it comes to, BadConfiguration where it cannot be."""
-    if asked.stage not in STAGES:
-        raise BadConfiguration(f"unknown stage {asked.stage!r}, known are: {', '.join(STAGES)}")
-    run, site = override(find_run(asked.run), asked.overrides), replace(Site.named(asked.site), gpu_pool="")
-    scope = Scope(STAGES, forced=frozenset([asked.stage] if asked.attempt else []), attempt=asked.attempt)
+    if request.stage not in STAGES:
+        raise BadConfiguration(f"unknown stage {request.stage!r}, known are: {', '.join(STAGES)}")
+    run, site = override(find_run(request.run), request.overrides), replace(Site.named(request.site), gpu_pool="")
+    scope = Scope(STAGES, forced=frozenset([request.stage] if request.attempt else []), attempt=request.attempt)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    running = Running(store_at(site), site, scope, display, tracker, through)
+    runner = Runner(open_store(site), site, scope, display, tracker, task_wrapper)
     status = "FAILED"
     try:
-        if asked.record:
-            tracker.join(asked.record)
+        if request.record:
+            tracker.join(request.record)
         else:
-            tracker.start(run.name, f"{run.name} {asked.label}", {"site": asked.site}, {})
-        with engine(_Only(running, asked)):
-            reproduce(run, bool(asked.overrides), start_of(run, site))
-        raise BadConfiguration(f"{asked.run} has no stage {asked.label!r}")
-    except Enough:
+            tracker.start(run.name, f"{run.name} {request.label}", {"site": request.site}, {})
+        with engine(_SingleStageEngine(runner, request)):
+            reproduce(run, bool(request.overrides), initial_weights_of(run, site))
+        raise BadConfiguration(f"{request.run} has no stage {request.label!r}")
+    except StopPipeline:
         status = "FINISHED"
-        return running.rows[-1]
+        return runner.rows[-1]
     except Exception:
         raise
     except BaseException:

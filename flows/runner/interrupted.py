@@ -13,14 +13,14 @@ from typing import Any
 
 from flows.runner import records
 from infra.errors import Fault
-from infra.processes.identity import life
-from infra.site import Site, store_at
+from infra.processes.identity import process_state
+from infra.site import Site, open_store
 
-RUNNING, CUT_OFF, FINISHED = "RUNNING", "KILLED", "FINISHED"
+RUNNING, KILLED, FINISHED = "RUNNING", "KILLED", "FINISHED"
 
 
 @dataclass(frozen=True)
-class Interrupted:
+class InterruptedRun:
     """A run that began and neither finished nor failed."""
 
     run: str
@@ -57,25 +57,25 @@ class Interrupted:
         }
 
 
-def unfinished(site: Site) -> list[Interrupted]:
+def unfinished(site: Site) -> list[InterruptedRun]:
     """Interrupted runs that nobody went on with since, the newest first; those of other machines are not judged.
 
     Of one run, each set of overrides is a run of its own, as is a part of it that was asked for by ``--until``. Whoever
     forces stages goes on with what was cut off without; not the other way round, as what is forced may be there.
     """
-    newest: dict[tuple[object, ...], dict[tuple[object, ...], tuple[Interrupted, str]]] = {}
-    for found, outcome in sorted(_recorded(site), key=lambda each: each[0].begun):
+    newest: dict[tuple[object, ...], dict[tuple[object, ...], tuple[InterruptedRun, str]]] = {}
+    for found, outcome in sorted(_read_records(site), key=lambda each: each[0].begun):
         asked = found.asked
         same = newest.setdefault((found.run, found.overrides, asked.get("until", "")), {})
         forced = (asked.get("from_stage", ""), *asked.get("force", ()))
         if any(forced):
             same.pop(("",), None)
         same[forced] = found, outcome
-    cut_off = [found for same in newest.values() for found, outcome in same.values() if outcome == CUT_OFF]
+    cut_off = [found for same in newest.values() for found, outcome in same.values() if outcome == KILLED]
     return sorted(cut_off, key=lambda found: found.begun, reverse=True)
 
 
-def to_go_on_with(site: Site, run: str, asked: Mapping[str, Any], *, again: bool = False) -> Interrupted | None:
+def attempt_to_resume(site: Site, run: str, asked: Mapping[str, Any], *, again: bool = False) -> InterruptedRun | None:
     """The newest record of ``run`` for the very same request, if that was cut off; None where it came to an end.
 
     ``again``: whoever asks is the one that asked then, so it is over in any case; what failed is gone on with as well.
@@ -83,13 +83,13 @@ def to_go_on_with(site: Site, run: str, asked: Mapping[str, Any], *, again: bool
     words = {word: asked[word] for word in records.WORDS} | {"force": list(asked["force"])}
     same = [
         (found, outcome)
-        for found, outcome in _recorded(site, records.place(run))
+        for found, outcome in _read_records(site, records.record_folder(run))
         if found.asked == words and found.overrides == tuple(asked["overrides"])
     ]
     if not same:
         return None
     found, outcome = max(same, key=lambda each: each[0].begun)
-    return found if outcome == CUT_OFF or (again and outcome != FINISHED) else None
+    return found if outcome == KILLED or (again and outcome != FINISHED) else None
 
 
 def sweep(site: Site) -> int:
@@ -97,16 +97,16 @@ def sweep(site: Site) -> int:
 
     Costs next to nothing where there is none. While MLflow is away all stays as it is, for the next time.
     """
-    left = [found for found, outcome in _recorded(site) if outcome == CUT_OFF and _says_running(found.record)]
+    left = [found for found, outcome in _read_records(site) if outcome == KILLED and _is_recorded_running(found.record)]
     if not left:
         return 0
     from infra.tracking.client import end_abandoned
 
     try:
         end_abandoned(site.tracking)
-        store = store_at(site)
+        store = open_store(site)
         for found in left:
-            records.end(found.record, CUT_OFF)
+            records.set_outcome(found.record, KILLED)
             store.send(found.record)
     except (Fault, OSError):
         return 0
@@ -117,18 +117,18 @@ def sweep(site: Site) -> int:
     return len(left)
 
 
-def _recorded(site: Site, place: str = "runs/*") -> Iterator[tuple[Interrupted, str]]:
+def _read_records(site: Site, place: str = "runs/*") -> Iterator[tuple[InterruptedRun, str]]:
     """Each record and its outcome: KILLED as well where it says RUNNING, and the process is gone."""
     for path in site.root.glob(f"{place}/*.json"):
-        told = records.head(path)
+        told = records.read_header(path)
         if not told:
             continue
         outcome = told["outcome"]
-        if outcome == RUNNING and life(told.get("process", "")) == "gone":
-            outcome = CUT_OFF
+        if outcome == RUNNING and process_state(told.get("process", "")) == "gone":
+            outcome = KILLED
         overrides, asked = tuple(told["overrides"]), told.get("asked", {})
-        yield Interrupted(told["run"], overrides, asked, path.stem, path, told.get("attempt", "")), outcome
+        yield InterruptedRun(told["run"], overrides, asked, path.stem, path, told.get("attempt", "")), outcome
 
 
-def _says_running(path: Path) -> bool:
-    return records.head(path).get("outcome") == RUNNING
+def _is_recorded_running(path: Path) -> bool:
+    return records.read_header(path).get("outcome") == RUNNING

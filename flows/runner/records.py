@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from infra.processes.identity import identity
+from infra.processes.identity import process_identity
 from infra.store.local import write_atomically
 from infra.tracking.provenance import commit, user
-from tasks.engine.planner import Row
+from tasks.engine.planner import StageResult
 
 WORDS = ("run", "from_stage", "until", "force", "site")
 """What a request is recorded by, beside its overrides."""
@@ -20,7 +20,7 @@ def write(
     root: Path,
     name: str,
     asked: Mapping[str, Any],
-    rows: Sequence[Row],
+    rows: Sequence[StageResult],
     outcome: str,
     begun: datetime,
     attempt: str = "",
@@ -40,15 +40,15 @@ def write(
         "outcome": outcome,
         "who": user(),
         "commit": commit(),
-        "process": identity(),
+        "process": process_identity(),
         "asked": {word: asked[word] for word in WORDS},
         "attempt": attempt,
         "stages": stages,
     }
-    return _keep(root, name, begun, "", record)
+    return _write_json(root, name, begun, "", record)
 
 
-def head(path: Path) -> dict[str, Any]:
+def read_header(path: Path) -> dict[str, Any]:
     """What a record says before its stages, which may be long; empty for another kind of file, or a broken one."""
     lines: list[str] = []
     try:
@@ -63,7 +63,7 @@ def head(path: Path) -> dict[str, Any]:
     return {}
 
 
-def end(path: Path, outcome: str) -> None:
+def set_outcome(path: Path, outcome: str) -> None:
     """Write another outcome into a record."""
     write_atomically(
         path, json.dumps({**json.loads(path.read_text()), "outcome": outcome}, indent=1, ensure_ascii=False)
@@ -73,7 +73,7 @@ def end(path: Path, outcome: str) -> None:
 def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[str, Any]) -> Path:
     """Record what several seeds of a run came to; returns the file."""
     told = {**seeds, "overrides": list(overrides), "who": user(), "commit": commit()}
-    return _keep(root, name, datetime.now(UTC), "-seeds", told)
+    return _write_json(root, name, datetime.now(UTC), "-seeds", told)
 
 
 def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[str, Any]) -> Path:
@@ -81,7 +81,7 @@ def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[s
 
     What each row did stands in the records of its run.
     """
-    folder = root / place(name)
+    folder = root / record_folder(name)
     folder.mkdir(parents=True, exist_ok=True)
     form = json.dumps({**told, "who": user(), "commit": commit()}, indent=1, ensure_ascii=False)
     for file, text in {**pages, "paper.json": form}.items():
@@ -89,9 +89,9 @@ def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[s
     return folder
 
 
-def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
+def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:
     """The arguments of each (stage, item) in the newest readable record of the run; empty where there is none."""
-    for path in sorted((root / place(name)).glob("*.json"), reverse=True):
+    for path in sorted((root / record_folder(name)).glob("*.json"), reverse=True):
         try:
             stages = json.loads(path.read_text())["stages"]
             return {(s["stage"], s["item"]): s["form"] for s in stages}
@@ -102,7 +102,7 @@ def last_forms(root: Path, name: str) -> dict[tuple[str, str], Any]:
 
 def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
     """Keys of a stage by item in the newest readable record of the run in which all of them were there at the end."""
-    for path in sorted((root / place(name)).glob("*.json"), reverse=True):
+    for path in sorted((root / record_folder(name)).glob("*.json"), reverse=True):
         try:
             stages = [s for s in json.loads(path.read_text())["stages"] if s["stage"] == stage]
             if stages and all(s["state"] in ("cached", "completed", "hit") for s in stages):
@@ -112,13 +112,13 @@ def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
     return {}
 
 
-def place(name: str) -> str:
+def record_folder(name: str) -> str:
     """The folder of a run's records, below the root."""
     return f"runs/{re.sub(r'[^A-Za-z0-9_-]+', '-', name)}"
 
 
-def _keep(root: Path, name: str, at: datetime, mark: str, record: Mapping[str, Any]) -> Path:
-    folder = root / place(name)
+def _write_json(root: Path, name: str, at: datetime, mark: str, record: Mapping[str, Any]) -> Path:
+    folder = root / record_folder(name)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{at:%Y%m%dT%H%M%S-%f}{mark}.json"
     write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False))

@@ -11,27 +11,27 @@ from typing import Any
 
 from flows.reproduce import STAGES, reproduce
 from flows.runner import records
-from flows.runner.interrupted import to_go_on_with
+from flows.runner.interrupted import attempt_to_resume
 from flows.runs import RUNS, Run
-from flows.runs.initial_weights import Start, start_of
+from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import override
-from flows.runs.paper_rows import run_named
+from flows.runs.paper_rows import parse_run_name
 from infra.errors import BadConfiguration, Fault
-from infra.site import Site, store_at
+from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.tracking.tracker import Tracker
 from tasks.engine.keys import canonical, differences
-from tasks.engine.planner import Enough, Planning, Row, Scope
+from tasks.engine.planner import Planner, Scope, StageResult, StopPipeline
 from tasks.engine.progress import Display
-from tasks.engine.runner import Running, Through, directly
-from tasks.engine.stage import NOWHERE, HandOver, engine
+from tasks.engine.runner import Runner, TaskWrapper, without_task
+from tasks.engine.stage import NO_DISPATCH, Dispatch, engine
 
 PROJECT = str(Path(__file__).resolve().parents[2])
 """The folder that this project's packages lie in."""
 
 
 @dataclass(frozen=True)
-class Request:
+class RunRequest:
     """What somebody asked for, in words that travel (a command line, a deployment's parameters)."""
 
     run: str
@@ -61,7 +61,7 @@ class Outcome:
     """What came of a request."""
 
     run: str
-    rows: list[Row] = field(default_factory=list)
+    rows: list[StageResult] = field(default_factory=list)
     failure: str = ""
 
     @property
@@ -82,7 +82,7 @@ class Outcome:
 
     @staticmethod
     def from_json(form: Mapping[str, Any]) -> "Outcome":
-        return Outcome(form["run"], [Row(**row) for row in form["stages"]])
+        return Outcome(form["run"], [StageResult(**row) for row in form["stages"]])
 
 
 class StageFailed(Exception):
@@ -97,57 +97,68 @@ def find_run(name: str) -> Run:
     """A run of ``flows.runs`` by name, a row of the paper on some corpus, or ``my_runs.py:NAME`` from a file."""
     if ":" in name:
         return _run_from_file(*name.rsplit(":", 1))
-    found = RUNS.get(name) or run_named(name)
+    found = RUNS.get(name) or parse_run_name(name)
     if not found:
         others = "rows of the paper elsewhere, as demo-paper-A1-scale8; FILE.py:NAME for your own"
         raise BadConfiguration(f"unknown run {name!r}, known are: {', '.join(RUNS)}; {others}")
     return found
 
 
-def plan(request: Request) -> Outcome:
+def plan(request: RunRequest) -> Outcome:
     """What a run would do, by looking alone; ``why`` also says what changed since the last run of that name."""
     asked, site, scope = request.resolve()
-    store = store_at(site)
-    return _plan(request, asked, site, _in_attempt(scope, request, asked, site, store), start_of(asked, site), store)
+    store = open_store(site)
+    return _plan(
+        request,
+        asked,
+        site,
+        _resume_attempt(scope, request, asked, site, store),
+        initial_weights_of(asked, site),
+        store,
+    )
 
 
-def _in_attempt(scope: Scope, request: Request, run: Run, site: Site, store: Store, again: bool = False) -> Scope:
+def _resume_attempt(
+    scope: Scope, request: RunRequest, run: Run, site: Site, store: Store, again: bool = False
+) -> Scope:
     """Decide whether forced stages begin anew, or go on in the attempt of the same request that was cut off."""
     if not scope.forced:
         return scope
-    store.receive(records.place(run.name), newest=1)
-    before = to_go_on_with(site, run.name, vars(request), again=again)
+    store.receive(records.record_folder(run.name), newest=1)
+    before = attempt_to_resume(site, run.name, vars(request), again=again)
     return replace(scope, attempt=before.attempt) if before and before.attempt else scope
 
 
-def _plan(request: Request, run: Run, site: Site, scope: Scope, start: Start | None, store: Store) -> Outcome:
-    planning = Planning(store, site, scope)
-    with engine(planning), _until_enough():
-        reproduce(run, bool(request.overrides), start)
-    store.receive(records.place(run.name), newest=1)
-    before = records.last_forms(site.root, run.name)
-    return Outcome(run.name, [_explained(row, before, start) for row in planning.rows])
+def _plan(
+    request: RunRequest, run: Run, site: Site, scope: Scope, initial: InitialWeights | None, store: Store
+) -> Outcome:
+    planner = Planner(store, site, scope)
+    with engine(planner), _until_stopped():
+        reproduce(run, bool(request.overrides), initial)
+    store.receive(records.record_folder(run.name), newest=1)
+    before = records.last_arguments(site.root, run.name)
+    return Outcome(run.name, [_with_changes(row, before, initial) for row in planner.rows])
 
 
-def nothing_to_do(planned: Outcome) -> Outcome | None:
+def cached_outcome(planned: Outcome) -> Outcome | None:
     """The outcome of a run in which every stage is a hit; None where there is work."""
     if any(row.state != "hit" for row in planned.rows):
         return None
     return Outcome(planned.run, [replace(row, state="cached") for row in planned.rows])
 
 
-def conclude(request: Request, done: Outcome, say: Callable[[str], None]) -> None:
+def conclude(request: RunRequest, done: Outcome, say: Callable[[str], None]) -> None:
     """Record that a request is done that was cut off after its last stage, so that nobody goes on with it again."""
     asked, site, _ = request.resolve()
-    if before := to_go_on_with(site, asked.name, vars(request)):
-        _record(store_at(site), asked, request, done.rows, "FINISHED", datetime.now(UTC), before.attempt, say)
+    if before := attempt_to_resume(site, asked.name, vars(request)):
+        _write_record(open_store(site), asked, request, done.rows, "FINISHED", datetime.now(UTC), before.attempt, say)
 
 
 def run(
-    request: Request,
+    request: RunRequest,
     display: Display,
-    through: Through = directly,
-    hand_over: Mapping[str, HandOver] = NOWHERE,
+    task_wrapper: TaskWrapper = without_task,
+    dispatch: Mapping[str, Dispatch] = NO_DISPATCH,
     *,
     again: bool = False,
 ) -> Outcome:
@@ -156,31 +167,37 @@ def run(
     ``again``: whoever asked for it before asks for it again, as in a retry of a flow run. What is forced goes on then
     where that stopped, even if it failed; otherwise only where it was cut off.
     """
-    asked, site, new = request.resolve()
-    start, begun = start_of(asked, site), datetime.now(UTC)
+    resolved, site, new = request.resolve()
+    initial, started = initial_weights_of(resolved, site), datetime.now(UTC)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    store = store_at(site)
-    scope = _in_attempt(new, request, asked, site, store, again)
+    store = open_store(site)
+    scope = _resume_attempt(new, request, resolved, site, store, again)
     attempt = scope.attempt if scope.forced else ""
     if scope != new:
         display.say("the same request was cut off before: its forced stages go on from there")
-    running = Running(store, site, scope, display, tracker, through, hand_over)
-    outcome = Outcome(asked.name, running.rows)
+    runner = Runner(store, site, scope, display, tracker, task_wrapper, dispatch)
+    outcome = Outcome(resolved.name, runner.rows)
     status = "FAILED"
     try:
-        tags = {"overrides": " ".join(request.overrides), "site": request.site, "start": start.version if start else ""}
+        tags = {
+            "overrides": " ".join(request.overrides),
+            "site": request.site,
+            "start": initial.version if initial else "",
+        }
         settings = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
-        planned = _plan(request, asked, site, scope, start, store)
+        planned = _plan(request, resolved, site, scope, initial, store)
         # What a run is about to use is known to others from its beginning, so that nobody takes it for waste.
-        _record(store, asked, request, planned.rows, "RUNNING", begun, attempt, display.say)
-        if nothing_to_do(planned) is None:  # a run that makes nothing is not worth a record in MLflow
+        _write_record(store, resolved, request, planned.rows, "RUNNING", started, attempt, display.say)
+        if cached_outcome(planned) is None:  # a run that makes nothing is not worth a record in MLflow
             display.say(f"jobs run {site.place}")
-            tracker.start(asked.name, asked.name, tags, canonical({name: getattr(asked, name) for name in settings}))
-        with engine(running), _until_enough():
-            reproduce(asked, bool(request.overrides), start)
+            tracker.start(
+                resolved.name, resolved.name, tags, canonical({name: getattr(resolved, name) for name in settings})
+            )
+        with engine(runner), _until_stopped():
+            reproduce(resolved, bool(request.overrides), initial)
         status = "FINISHED"
     except Exception as error:
-        failed = next((row for row in running.rows if row.state == "failed"), None)
+        failed = next((row for row in runner.rows if row.state == "failed"), None)
         label = f"{failed.stage} {failed.item}".strip() if failed else "run"
         reason = str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
         outcome.failure = f"{label} failed: {reason}"
@@ -190,45 +207,47 @@ def run(
         raise
     finally:
         tracker.finish(status)
-        _record(store, asked, request, running.rows, status, begun, attempt, display.say)
+        _write_record(store, resolved, request, runner.rows, status, started, attempt, display.say)
     return outcome
 
 
-def local_folder(row: Row, site: Site) -> Path:
+def stage_folder(row: StageResult, site: Site) -> Path:
     """The folder of a stage that is done, fetched if the store is remote."""
-    store = store_at(site)
+    store = open_store(site)
     manifest = store.manifest(row.stage, row.key)
     return store.artifact(manifest).path() if manifest else Path(row.path)
 
 
-def _record(
+def _write_record(
     store: Store,
-    asked: Run,
-    request: Request,
-    rows: list[Row],
+    run: Run,
+    request: RunRequest,
+    rows: list[StageResult],
     status: str,
-    begun: datetime,
+    started: datetime,
     attempt: str,
     say: Callable[[str], None],
 ) -> None:
     try:
-        store.send(records.write(store.root, asked.name, vars(request), rows, status, begun, attempt))
+        store.send(records.write(store.root, run.name, vars(request), rows, status, started, attempt))
     except (OSError, Fault) as error:
         say(f"this run left no record: {error}")
 
 
 @contextmanager
-def _until_enough() -> Iterator[None]:
+def _until_stopped() -> Iterator[None]:
     try:
         yield
-    except Enough:
+    except StopPipeline:
         return
 
 
-def _explained(row: Row, before: Mapping[tuple[str, str], Any], start: Start | None) -> Row:
+def _with_changes(
+    row: StageResult, before: Mapping[tuple[str, str], Any], initial: InitialWeights | None
+) -> StageResult:
     if row.state == "hit":
         return row
-    begins = [f"begins with {start.version}"] if start and row.stage == "train" else []
+    begins = [f"begins with {initial.version}"] if initial and row.stage == "train" else []
     changed = differences(row.form, before.get((row.stage, row.item), row.form))
     return replace(row, why="; ".join([row.why, *begins, *changed]))
 

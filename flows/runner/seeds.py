@@ -10,17 +10,17 @@ from statistics import fmean, stdev
 from typing import Any
 
 from flows.reproduce import STAGES
-from flows.runner.run import Outcome, Request, StageFailed
+from flows.runner.run import Outcome, RunRequest, StageFailed
 from infra.errors import BadConfiguration
 
-MEASURES = ("bleu", "chrf")
+METRICS = ("bleu", "chrf")
 """What is compared of each set's card."""
-FIRST = STAGES.index("train")
+FIRST_SEEDED_STAGE = STAGES.index("train")
 """The first stage that the seed decides."""
 
 
 @dataclass(frozen=True)
-class Spread:
+class SeedSpread:
     """One number of one set, by seed; a seed that failed before it is left out."""
 
     set_name: str
@@ -35,7 +35,7 @@ class Spread:
 
 
 @dataclass
-class Seeds:
+class SeedResults:
     """What came of each seed."""
 
     run: str
@@ -46,7 +46,7 @@ class Seeds:
     def failed(self) -> list[int]:
         return [seed for seed, outcome in self.outcomes.items() if outcome.failure]
 
-    def spreads(self) -> list[Spread]:
+    def spreads(self) -> list[SeedSpread]:
         """The dev perplexity at the end of training, then the measures of each set."""
         perplexities = {
             seed: row.facts["dev_perplexity"]
@@ -54,12 +54,12 @@ class Seeds:
             for row in outcome.rows
             if row.stage == "train" and row.facts
         }
-        found = [Spread(self.dev, "dev_perplexity", perplexities)]
+        found = [SeedSpread(self.dev, "dev_perplexity", perplexities)]
         cards = {seed: outcome.scores for seed, outcome in self.outcomes.items()}
         for name in dict.fromkeys(name for card in cards.values() for name in card):
-            for measure in MEASURES:
+            for measure in METRICS:
                 found.append(
-                    Spread(name, measure, {s: card[name][measure] for s, card in cards.items() if name in card})
+                    SeedSpread(name, measure, {s: card[name][measure] for s, card in cards.items() if name in card})
                 )
         return [spread for spread in found if spread.values]
 
@@ -75,7 +75,7 @@ class Seeds:
         return {"run": self.run, "seeds": seeds, "measures": measures}
 
 
-def seeds_of(words: str) -> tuple[int, ...]:
+def parse_seeds(words: str) -> tuple[int, ...]:
     """The seeds of ``1,2,3``; raises BadConfiguration for anything but two or more different whole numbers."""
     parts = [part.strip() for part in words.split(",")]
     seeds = tuple(int(part) for part in parts if part.isdecimal())
@@ -84,32 +84,34 @@ def seeds_of(words: str) -> tuple[int, ...]:
     return seeds
 
 
-def requests_of(request: Request, seeds: Sequence[int]) -> Iterator[tuple[int, Request]]:
+def requests_by_seed(request: RunRequest, seeds: Sequence[int]) -> Iterator[tuple[int, RunRequest]]:
     """The request for each seed. Stages before training that are to run whatever is there run for the first alone."""
     run, _, _ = request.resolve()
-    if request.until and STAGES.index(request.until) < FIRST:
+    if request.until and STAGES.index(request.until) < FIRST_SEEDED_STAGE:
         raise BadConfiguration(
-            f"--seeds with --until {request.until}: only {STAGES[FIRST]} and what follows has a seed"
+            f"--seeds with --until {request.until}: only {STAGES[FIRST_SEEDED_STAGE]} and what follows has a seed"
         )
     for seed in seeds:
         own = () if seed == run.training.seed else (f"training.seed={seed}",)
         yield seed, replace(request, overrides=(*request.overrides, *own))
         if request.from_stage:
-            later = max(FIRST, STAGES.index(request.from_stage))
+            later = max(FIRST_SEEDED_STAGE, STAGES.index(request.from_stage))
             request = replace(request, from_stage=STAGES[later])
-        request = replace(request, force=tuple(name for name in request.force if STAGES.index(name) >= FIRST))
+        request = replace(
+            request, force=tuple(name for name in request.force if STAGES.index(name) >= FIRST_SEEDED_STAGE)
+        )
 
 
 def run_seeds(
-    request: Request, seeds: Sequence[int], carry_out: Callable[[Request], Outcome], say: Callable[[str], None]
-) -> Seeds:
+    request: RunRequest, seeds: Sequence[int], run_request: Callable[[RunRequest], Outcome], say: Callable[[str], None]
+) -> SeedResults:
     """Carry the request out for each seed; one that fails does not stop those after it."""
     asked, _, _ = request.resolve()
-    found = Seeds(asked.name, asked.dev)
-    for seed, own in list(requests_of(request, seeds)):
+    found = SeedResults(asked.name, asked.dev)
+    for seed, own in list(requests_by_seed(request, seeds)):
         say(f"seed {seed}")
         try:
-            found.outcomes[seed] = carry_out(own)
+            found.outcomes[seed] = run_request(own)
         except StageFailed as failed:
             say(f"seed {seed}: {failed}")
             found.outcomes[seed] = failed.outcome

@@ -7,7 +7,7 @@ Loads neither torch nor Prefect nor MLflow, and starts no work.
 from dataclasses import dataclass, replace
 
 from flows.runs.profiles import PROFILES
-from model.config import Averaging, Decoding, Model, Training, check_together
+from model.config import Averaging, Decoding, Model, Training, check_compatible
 from model.config.keying import require
 from model.config.presets import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
 from tasks.cleaning.filters import (
@@ -55,7 +55,7 @@ class Run:
         require(self.dev in names, "dev", self.dev, f"one of the run's sets: {', '.join(names)}")
         for name in self.filters.exclude:
             require(name in names, "filters.exclude", name, f"one of the run's sets: {', '.join(names)}")
-        check_together(self.model, self.training)
+        check_compatible(self.model, self.training)
         count, keep = self.averaging.count, self.training.keep
         require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
         sought = self.averaging.which == "last" or self.training.patience > 0
@@ -76,7 +76,7 @@ class Run:
         require(longest < budget, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}")
 
 
-def careful(source: str, target: str, words: Length, exclude: tuple[str, ...]) -> Filters:
+def standard_filters(source: str, target: str, words: Length, exclude: tuple[str, ...]) -> Filters:
     """What suits small or noisy text: broken, overlong, foreign and repeated lines leave, and lines of the sets."""
     rules = (
         Empty(),
@@ -94,7 +94,7 @@ def careful(source: str, target: str, words: Length, exclude: tuple[str, ...]) -
     return Filters(rules, exclude=exclude)
 
 
-AS_THE_PAPER = PROFILES["paper"]
+PAPER_PROFILE = PROFILES["paper"]
 """The paper names no cleaning (§5.1): empty lines leave, the others are learnt from as they were read."""
 
 DEMO = Run(
@@ -103,7 +103,7 @@ DEMO = Run(
     corpus=catalogue.DEMO,
     sets=(catalogue.DEMO_DEV, catalogue.DEMO_TEST),
     dev="dev",
-    filters=careful("en", "de", Length(2, 60), ("dev", "test")),
+    filters=standard_filters("en", "de", Length(2, 60), ("dev", "test")),
     vocabulary=Vocabulary(size=1_500),
     sharding=Sharding(max_pieces=100),
     model=Model(layers=2, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, norm="pre"),
@@ -126,7 +126,7 @@ MULTI30K_ENDE = Run(
     corpus=catalogue.MULTI30K_ENDE,
     sets=(catalogue.MULTI30K_ENDE_VAL, catalogue.MULTI30K_ENDE_TEST),
     dev="val",
-    filters=careful("en", "de", Length(1, 100), ("val", "test_2016_flickr")),
+    filters=standard_filters("en", "de", Length(1, 100), ("val", "test_2016_flickr")),
     vocabulary=Vocabulary(size=8_000),
     sharding=Sharding(max_pieces=100),
     model=Model(layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, p_drop=0.3, norm="pre"),
@@ -150,7 +150,7 @@ MULTI30K_ENFR = replace(
     about="Multi30k English-French, settings of multi30k-ende",
     corpus=catalogue.MULTI30K_ENFR,
     sets=(catalogue.MULTI30K_ENFR_VAL, catalogue.MULTI30K_ENFR_TEST),
-    filters=careful("en", "fr", Length(1, 100), ("val", "test_2016_flickr")),
+    filters=standard_filters("en", "fr", Length(1, 100), ("val", "test_2016_flickr")),
 )
 
 WMT14_SAMPLE_ENDE = Run(
@@ -159,7 +159,7 @@ WMT14_SAMPLE_ENDE = Run(
     corpus=catalogue.WMT14_SAMPLE_ENDE,
     sets=(catalogue.WMT14_SAMPLE_NEWSTEST2013,),
     dev="newstest2013",
-    filters=careful("en", "de", Length(1, 150), ("newstest2013",)),
+    filters=standard_filters("en", "de", Length(1, 150), ("newstest2013",)),
     vocabulary=Vocabulary(size=10_000),
     sharding=Sharding(max_pieces=150),
     model=Model(layers=3, d_model=256, d_ff=1024, heads=4, d_k=64, d_v=64, p_drop=0.2, norm="pre"),
@@ -186,9 +186,9 @@ PAPER_BASE = Run(
         catalogue.WMT14_ENDE_NEWSTEST2014_FULL,
     ),
     dev="newstest2013",
-    filters=AS_THE_PAPER.filters,
+    filters=PAPER_PROFILE.filters,
     vocabulary=Vocabulary(size=37_000),
-    sharding=AS_THE_PAPER.sharding,
+    sharding=PAPER_PROFILE.sharding,
     model=BASE,
     training=BASE_TRAINING,
     averaging=Averaging(5),

@@ -10,17 +10,17 @@ from typing import Any
 
 from flows.runs import Run
 from infra.errors import BadConfiguration
-from infra.site import Site, store_at
+from infra.site import Site, open_store
 from infra.store.local import Artifact, Store
 from infra.tracking.registry import Version, resolve
 from model.config import Model, from_json
 
-FREE = ("p_drop", "p_drop_attention", "p_drop_relu", "init")
+FIELDS_THAT_MAY_DIFFER = ("p_drop", "p_drop_attention", "p_drop_relu", "init")
 """Fields of a model that may be others than those of the start: they leave the meaning of its weights as it is."""
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialWeights:
     """A version and what it was registered from. Pieces mean nothing to other weights, so both come together."""
 
     version: str
@@ -29,7 +29,7 @@ class Start:
     vocabulary: Artifact
 
 
-def start_of(run: Run, site: Site) -> Start | None:
+def initial_weights_of(run: Run, site: Site) -> InitialWeights | None:
     """The start of the run, None where its weights are drawn anew.
 
     Raises BadConfiguration for a version that is not known, is not in this store, or is of another shape.
@@ -39,18 +39,20 @@ def start_of(run: Run, site: Site) -> Start | None:
         return None
     version = resolve(site.tracking, words)
     name = f"{version.name}/{version.version}"
-    store = store_at(site)
-    start = Start(name, _made_from(version, "average", store), _made_from(version, "learn_bpe", store))
-    own, theirs = asdict(run.model), _shape(start.weights)
+    store = open_store(site)
+    initial = InitialWeights(
+        name, _source_artifact(version, "average", store), _source_artifact(version, "learn_bpe", store)
+    )
+    own, theirs = asdict(run.model), _model_config(initial.weights)
     for field, value in theirs.items():
-        counts = field not in FREE and (field != "max_positions" or run.model.positions == "learned")
+        counts = field not in FIELDS_THAT_MAY_DIFFER and (field != "max_positions" or run.model.positions == "learned")
         if counts and own[field] != value:
             told = f"model.{field} of {name} is {value!r}, and of this run {own[field]!r}"
             raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {told}")
-    return start
+    return initial
 
 
-def _made_from(version: Version, stage: str, store: Store) -> Artifact:
+def _source_artifact(version: Version, stage: str, store: Store) -> Artifact:
     """The artifact of ``stage`` that the version was registered from, with the content it had then."""
     name = f"{version.name}/{version.version}"
     key, content = (version.tags.get(f"{tag}.{stage}", "") for tag in ("key", "digest"))
@@ -69,5 +71,5 @@ def _made_from(version: Version, stage: str, store: Store) -> Artifact:
     return store.artifact(manifest)
 
 
-def _shape(weights: Artifact) -> dict[str, Any]:
+def _model_config(weights: Artifact) -> dict[str, Any]:
     return asdict(from_json(Model, json.loads((weights.path() / "model.json").read_text())["model"]))

@@ -26,7 +26,7 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
         if not equals or not path:
             raise BadConfiguration(f"--set {assignment}: not of the form field=value, as in training.updates=200")
         try:
-            run = _cleaned_by(run, text) if path == "profile" else _with(run, path.split("."), text, path)
+            run = _with_profile(run, text) if path == "profile" else _with_field(run, path.split("."), text, path)
         except ValueError as error:
             raise BadConfiguration(f"--set {assignment}: {error}") from error
     try:
@@ -42,7 +42,7 @@ def _place(assignment: str) -> tuple[bool, str]:
     return path != "profile", path
 
 
-def _cleaned_by(run: Value, profile: str) -> Value:
+def _with_profile(run: Value, profile: str) -> Value:
     if profile not in PROFILES:
         raise ValueError(f"profile is {profile!r}, allowed is {' or '.join(PROFILES)}")
     chosen = PROFILES[profile]
@@ -51,27 +51,27 @@ def _cleaned_by(run: Value, profile: str) -> Value:
     return cleaned
 
 
-def _with(holder: Any, path: list[str], text: str, whole: str) -> Any:
+def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
     """``holder`` with one field changed, without the checks of the dataclasses."""
     name, rest = path[0], path[1:]
     if isinstance(holder, tuple):
         members = [type(member).__name__ for member in holder]
         if name not in members or not rest:
-            raise ValueError(_unknown(name, members, whole))
+            raise ValueError(_unknown_field(name, members, whole))
         at = members.index(name)
-        return (*holder[:at], _with(holder[at], rest, text, whole), *holder[at + 1 :])
+        return (*holder[:at], _with_field(holder[at], rest, text, whole), *holder[at + 1 :])
     names = [field.name for field in fields(holder)]
     if name not in names:
-        raise ValueError(_unknown(name, names, whole))
+        raise ValueError(_unknown_field(name, names, whole))
     present = getattr(holder, name)
     if rest:
         if not (is_dataclass(present) or isinstance(present, tuple)):
             raise ValueError(f"{whole}: {name} is a single value and has no field {rest[0]}")
-        return _unchecked(holder, **{name: _with(present, rest, text, whole)})
+        return _unchecked(holder, **{name: _with_field(present, rest, text, whole)})
     if is_dataclass(present):
         inner = ", ".join(f"{whole}.{field.name}" for field in fields(present))
         raise ValueError(f"{whole} is not a single value; set one of {inner}")
-    return _unchecked(holder, **{name: _typed(get_type_hints(type(holder))[name], text, whole)})
+    return _unchecked(holder, **{name: _parse_value(get_type_hints(type(holder))[name], text, whole)})
 
 
 def _unchecked(holder: Any, **values: Any) -> Any:
@@ -91,7 +91,7 @@ def _checked(value: Any) -> Any:
     return replace(value, **{field.name: _checked(getattr(value, field.name)) for field in fields(value)})
 
 
-def _typed(kind: Any, text: str, whole: str) -> Any:
+def _parse_value(kind: Any, text: str, whole: str) -> Any:
     if get_origin(kind) is Literal:
         if text not in get_args(kind):
             raise ValueError(f"{whole} is {text!r}, allowed is {' or '.join(map(str, get_args(kind)))}")
@@ -102,7 +102,7 @@ def _typed(kind: Any, text: str, whole: str) -> Any:
         inner = get_args(kind)[0]
         if is_dataclass(inner) or not isinstance(inner, type):
             raise ValueError(f"{whole} cannot be set as a whole on the command line; write a run of your own for that")
-        return tuple(_typed(inner, part.strip(), whole) for part in text.split(",") if part.strip())
+        return tuple(_parse_value(inner, part.strip(), whole) for part in text.split(",") if part.strip())
     if kind is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         if text.lower() not in words:
@@ -118,7 +118,7 @@ def _typed(kind: Any, text: str, whole: str) -> Any:
     raise ValueError(f"{whole} cannot be set on the command line")
 
 
-def _unknown(name: str, known: Sequence[str], whole: str) -> str:
+def _unknown_field(name: str, known: Sequence[str], whole: str) -> str:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"unknown field {name!r} in {whole}{hint} (known: {', '.join(known)})"

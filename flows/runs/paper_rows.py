@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from flows.runs import PAPER_BASE, PAPER_BASE_ENFR, PAPER_BIG, PAPER_BIG_ENFR, RUNS, VARIATIONS, Run
 from infra.errors import BadConfiguration
-from model.config import Averaging, Model, Training, fits_the_kernel
+from model.config import Averaging, Model, Training, supports_varlen_attention
 from tasks.corpus.catalogue import WMT14_ENDE_NEWSTEST2013
 from tasks.evaluation.paper_figures import ROWS
 from tasks.evaluation.paper_row import PaperRow
@@ -22,7 +22,7 @@ TABLE_2 = {
     "table2-base-enfr": PAPER_BASE_ENFR,
     "table2-big-enfr": PAPER_BIG_ENFR,
 }
-ENDS = {
+LAST_CHECKPOINT_RUNS = {
     row: replace(
         run,
         name=f"{PAPER}-paper-{row}-scale1",
@@ -33,29 +33,29 @@ ENDS = {
     for row, run in (("base", PAPER_BASE), ("big", PAPER_BIG))
 }
 """Table 3's base and big: the trainings of Table 2, without averaging."""
-OWN = {row: ENDS.get(row) or TABLE_2.get(row) or VARIATIONS[f"{PAPER}-{row}"] for row in ROWS}
+PAPER_RUNS = {row: LAST_CHECKPOINT_RUNS.get(row) or TABLE_2.get(row) or VARIATIONS[f"{PAPER}-{row}"] for row in ROWS}
 """Each row as the paper has it."""
-OF_THE_PAPER = {run.name for run in OWN.values()}
-SCALE = 8
+PAPER_RUN_NAMES = {run.name for run in PAPER_RUNS.values()}
+DEFAULT_SCALE = 8
 """On any corpus but the paper's, where no other is asked for."""
-SHORTENED = {"demo": 400}
+SHORTENED_UPDATES = {"demo": 400}
 """Updates of a row where the corpus's own number would take long: 6 layers cost more than the demo's 2."""
-NAME = re.compile(r"(.+)-paper-(.+)-scale([1-9]\d*)")
+RUN_NAME = re.compile(r"(.+)-paper-(.+)-scale([1-9]\d*)")
 
 
 def corpora() -> tuple[str, ...]:
     """What rows can be run on: the paper's corpus, and that of any run which is not the paper's."""
-    return (PAPER, *(name for name in RUNS if name not in OF_THE_PAPER))
+    return (PAPER, *(name for name in RUNS if name not in PAPER_RUN_NAMES))
 
 
 def rows_on(corpus: str) -> tuple[str, ...]:
     """The rows that the corpus has the languages of; raises BadConfiguration naming the corpora."""
     if corpus not in corpora():
         raise BadConfiguration(f"unknown corpus {corpus!r}, known are: {', '.join(corpora())}")
-    return tuple(row for row in OWN if corpus == PAPER or ROWS[row].languages == "English-German")
+    return tuple(row for row in PAPER_RUNS if corpus == PAPER or ROWS[row].languages == "English-German")
 
 
-def rows_of(words: str, corpus: str) -> tuple[str, ...]:
+def parse_rows(words: str, corpus: str) -> tuple[str, ...]:
     """The rows of ``base,A1``, or of ``all``; raises BadConfiguration naming what is allowed on the corpus."""
     allowed = rows_on(corpus)
     rows = allowed if words == "all" else tuple(word.strip() for word in words.split(","))
@@ -67,75 +67,75 @@ def rows_of(words: str, corpus: str) -> tuple[str, ...]:
     return rows
 
 
-def scale_of(scale: int, corpus: str) -> int:
+def effective_scale(scale: int, corpus: str) -> int:
     """The scale that is meant; 0 leaves it to the corpus. Raises BadConfiguration for one below."""
     if scale < 0:
         raise BadConfiguration(
             f"--scale is {scale}, allowed is a whole number of at least 1, or 0 for the corpus's own"
         )
-    return scale or (1 if corpus == PAPER else SCALE)
+    return scale or (1 if corpus == PAPER else DEFAULT_SCALE)
 
 
-def name_of(row: str, corpus: str, scale: int) -> str:
-    """The name of the run that ``run_of`` gives."""
-    return OWN[row].name if corpus == PAPER and scale == 1 else f"{corpus}-paper-{row}-scale{scale}"
+def row_run_name(row: str, corpus: str, scale: int) -> str:
+    """The name of the run that ``row_run`` gives."""
+    return PAPER_RUNS[row].name if corpus == PAPER and scale == 1 else f"{corpus}-paper-{row}-scale{scale}"
 
 
-def run_of(row: str, corpus: str, scale: int) -> Run:
+def row_run(row: str, corpus: str, scale: int) -> Run:
     """The row on the corpus, the widths of its model divided by ``scale``."""
-    own = OWN[row]
+    own = PAPER_RUNS[row]
     if corpus == PAPER and scale == 1:
         return own
-    model, name = scaled(own.model, scale), name_of(row, corpus, scale)
+    model, name = scale_model(own.model, scale), row_run_name(row, corpus, scale)
     about = f"Table {ROWS[row].table}, row {row}, on {corpus}, widths divided by {scale}"
     if corpus == PAPER:
-        packed = own.training.batching == "packed" and fits_the_kernel(model)
+        packed = own.training.batching == "packed" and supports_varlen_attention(model)
         training = replace(own.training, batching="packed" if packed else "buckets")
         return replace(own, name=name, about=about, model=model, training=training)
-    ground = RUNS[corpus]
+    base = RUNS[corpus]
     return replace(
-        ground,
+        base,
         name=name,
         about=about,
-        model=replace(model, norm=ground.model.norm),
-        training=_training(ground, own.training.label_smoothing),
-        averaging=ground.averaging if ROWS[row].table == 2 else Averaging(1),
+        model=replace(model, norm=base.model.norm),
+        training=_training(base, own.training.label_smoothing),
+        averaging=base.averaging if ROWS[row].table == 2 else Averaging(1),
     )
 
 
-def scaled(model: Model, scale: int) -> Model:
+def scale_model(model: Model, scale: int) -> Model:
     """The model with its widths divided, at least 1 each, d_model even (§3.5); layers and heads are kept."""
     widths = {name: max(1, getattr(model, name) // scale) for name in ("d_ff", "d_k", "d_v")}
     return replace(model, d_model=max(2, model.d_model // scale // 2 * 2), **widths)
 
 
-def run_named(name: str) -> Run | None:
+def parse_run_name(name: str) -> Run | None:
     """The run that such a name means, None where it is not one; raises BadConfiguration for a row that is not known."""
-    found = NAME.fullmatch(name)
+    found = RUN_NAME.fullmatch(name)
     if not found:
         return None
     corpus, row, scale = found[1], found[2], int(found[3])
     if row not in rows_on(corpus):
         raise BadConfiguration(f"unknown row {row!r} in {name!r}, known on {corpus} are: {', '.join(rows_on(corpus))}")
-    return run_of(row, corpus, scale)
+    return row_run(row, corpus, scale)
 
 
-def row_of(run: Run) -> tuple[PaperRow, ...]:
+def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
     """The row of the paper that a run is, whatever was overridden in it; none for any other run."""
-    found = NAME.fullmatch(run.name)
-    own = {value.name: row for row, value in OWN.items()}
+    found = RUN_NAME.fullmatch(run.name)
+    own = {value.name: row for row, value in PAPER_RUNS.items()}
     if run.name in own:
         row, corpus, scale = own[run.name], PAPER, 1
-    elif found and found[2] in OWN and found[1] in corpora():
+    elif found and found[2] in PAPER_RUNS and found[1] in corpora():
         row, corpus, scale = found[2], found[1], int(found[3])
     else:
         return ()
-    exact = run == OWN[row]
+    exact = run == PAPER_RUNS[row]
     size = run.vocabulary.size
-    return (PaperRow(row, corpus, scale, exact, _set_of(run, row), run.model, size, run.averaging.count),)
+    return (PaperRow(row, corpus, scale, exact, _comparison_set(run, row), run.model, size, run.averaging.count),)
 
 
-def _set_of(run: Run, row: str) -> str:
+def _comparison_set(run: Run, row: str) -> str:
     """The set that stands against the paper's: dev for Table 3, for Table 2 a test set where the run has one."""
     names = [each.name for each in run.sets]
     if ROWS[row].set_name in names:
@@ -144,9 +144,9 @@ def _set_of(run: Run, row: str) -> str:
     return tests[-1] if ROWS[row].table == 2 and tests else run.dev
 
 
-def _training(ground: Run, label_smoothing: float) -> Training:
-    training = replace(ground.training, label_smoothing=label_smoothing)
-    if ground.name not in SHORTENED:
+def _training(base: Run, label_smoothing: float) -> Training:
+    training = replace(base.training, label_smoothing=label_smoothing)
+    if base.name not in SHORTENED_UPDATES:
         return training
-    updates = SHORTENED[ground.name]
+    updates = SHORTENED_UPDATES[base.name]
     return replace(training, updates=updates, dev_every=updates // 4)

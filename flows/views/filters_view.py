@@ -7,10 +7,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tasks.cleaning.explain import Explained
+from tasks.cleaning.explain import RejectionReport
 
 
-def draw(rules: Sequence[Explained], console: Console) -> None:
+def print_rejections(rules: Sequence[RejectionReport], console: Console) -> None:
     """Print the rules in their order; those that rejected nothing have no samples."""
     table = Table("filter", box=None, pad_edge=False)
     table.add_column("rejected", justify="right")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from infra.service.status import State
+from infra.service.status import ProgramState
 
 
-def state_table(states: Sequence[State]) -> Table:
+def state_table(states: Sequence[ProgramState]) -> Table:
     """A row for each program: state, process, start, health, and where to look."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("program", "state", "pid", "since", "health"):

@@ -9,16 +9,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flows.runner.seeds import Seeds
-from tasks.engine.planner import Row
+from flows.runner.seeds import SeedResults
+from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
-from tasks.engine.stage import Call
+from tasks.engine.stage import StageCall
 from tasks.evaluation.compare import Comparison
 
-PLAIN_SECONDS = 10.0
+PLAIN_PROGRESS_SECONDS = 10.0
 """Between two progress lines where the terminal cannot rewrite one."""
-WIDE = 160
-LONGEST_WORD = 40
+PIPE_WIDTH = 160
+MAX_FACT_LENGTH = 40
 """A fact longer than this (a sum, a signature) is left to the manifest."""
 COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red", "miss": "yellow", "waits": "yellow"}
 
@@ -26,26 +26,26 @@ COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red
 class TerminalDisplay:
     """Shows a run; ``follow`` is called with every progress as well (Prefect's artifact). ``mark`` begins each line."""
 
-    def __init__(self, follow: Callable[[Call, float, float, str], None], mark: str = "") -> None:
+    def __init__(self, on_progress: Callable[[StageCall, float, float, str], None], prefix: str = "") -> None:
         self.console = console()
-        self.follow = follow
-        self.mark = f"{mark}: " if mark else ""
+        self.on_progress = on_progress
+        self.prefix = f"{prefix}: " if prefix else ""
         self._live = sys.stderr.isatty()
         self._shown = 0.0
         self._open: dict[str, tuple[float, float]] = {}
         """What runs at this moment, and how far it is."""
 
-    def begin(self, call: Call, why: str) -> None:
+    def begin(self, call: StageCall, why: str) -> None:
         self._shown = time.monotonic()
         self._open[call.label] = (0.0, 0.0)
         self._clear()
-        self.console.print(f"{self.mark}[bold]{call.label}[/bold] [dim]{call.key} · {escape(why)}[/dim]")
+        self.console.print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {escape(why)}[/dim]")
 
-    def progress(self, call: Call, done: float, total: float, text: str) -> None:
-        self.follow(call, done, total, text)
+    def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
+        self.on_progress(call, done, total, text)
         self._open[call.label] = (done, total)
         now = time.monotonic()
-        if now - self._shown < (0.2 if self._live else PLAIN_SECONDS):
+        if now - self._shown < (0.2 if self._live else PLAIN_PROGRESS_SECONDS):
             return
         self._shown = now
         together = tuple(self._open.values())
@@ -54,9 +54,9 @@ class TerminalDisplay:
             text = f"of {len(together)} at once: {text}"
         share = f"{100 * done / total:5.1f} %" if total else ""
         line = (
-            f"  {self.mark}{call.stage.name} {done:,.0f}/{total:,.0f} {share} {text}"
+            f"  {self.prefix}{call.stage.name} {done:,.0f}/{total:,.0f} {share} {text}"
             if total
-            else f"  {self.mark}{call.stage.name} {done:,.0f} {text}"
+            else f"  {self.prefix}{call.stage.name} {done:,.0f} {text}"
         )
         if self._live:
             sys.stderr.write("\r\x1b[2K" + line[: self.console.width - 1])
@@ -66,19 +66,19 @@ class TerminalDisplay:
 
     def say(self, text: str) -> None:
         self._clear()
-        self.console.print(f"  {self.mark}[yellow]{escape(text)}[/yellow]")
+        self.console.print(f"  {self.prefix}[yellow]{escape(text)}[/yellow]")
 
-    def end(self, row: Row) -> None:
+    def end(self, row: StageResult) -> None:
         self._clear()
         label = f"{row.stage} {row.item}".strip()
         alone = set(self._open) <= {label}
         self._open.pop(label, None)
         named = "" if alone else f"[bold]{label}[/bold] "
         if row.state == "completed":
-            told = f"[dim]{escape(in_words(row.facts))}[/dim]"
-            self.console.print(f"  {self.mark}{named}[green]completed[/green] in {duration(row.seconds)}  {told}")
+            told = f"[dim]{escape(format_facts(row.facts))}[/dim]"
+            self.console.print(f"  {self.prefix}{named}[green]completed[/green] in {duration(row.seconds)}  {told}")
         elif row.state == "failed":
-            self.console.print(f"  {self.mark}{named}[red]failed[/red]")
+            self.console.print(f"  {self.prefix}{named}[red]failed[/red]")
 
     def _clear(self) -> None:
         if self._live:
@@ -88,11 +88,11 @@ class TerminalDisplay:
 
 def console() -> Console:
     """Stderr; where it is no terminal, lines as long as they are."""
-    width = None if sys.stderr.isatty() else WIDE
+    width = None if sys.stderr.isatty() else PIPE_WIDTH
     return Console(stderr=True, highlight=False, width=width)
 
 
-def stage_table(rows: Sequence[Row]) -> Table:
+def stage_table(rows: Sequence[StageResult]) -> Table:
     """Stages with state, seconds and facts; ``why`` where there is one."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("stage", "item", "state"):
@@ -102,7 +102,7 @@ def stage_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         colour = COLOURS[row.state]
         seconds = duration(row.seconds) if row.seconds else ""
-        state, said = f"[{colour}]{row.state}[/{colour}]", escape(row.why or in_words(row.facts))
+        state, said = f"[{colour}]{row.state}[/{colour}]", escape(row.why or format_facts(row.facts))
         table.add_row(row.stage, row.item, state, seconds, said)
     return table
 
@@ -113,12 +113,12 @@ def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
     table.add_column("score")
     for name in scores:
         table.add_column(name, justify="right")
-    for name in measures(scores):
+    for name in metric_names(scores):
         table.add_row(name, *(_number(card.get(name, "")) for card in scores.values()))
     return table
 
 
-def seed_table(seeds: Seeds) -> Table:
+def seed_table(seeds: SeedResults) -> Table:
     """Each number of each set by seed, with mean and standard deviation."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("set", "score"):
@@ -157,15 +157,15 @@ def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def measures(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def metric_names(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Names of the numbers on any of the cards, in their order."""
     numbers = [name for card in scores.values() for name, value in card.items() if isinstance(value, int | float)]
     return list(dict.fromkeys(numbers))
 
 
-def in_words(facts: Mapping[str, Any], most: int = 6) -> str:
+def format_facts(facts: Mapping[str, Any], most: int = 6) -> str:
     """The first short facts on one line: ``pairs 28,996 · rejected 4``."""
-    plain = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) <= LONGEST_WORD]
+    plain = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) <= MAX_FACT_LENGTH]
     return " · ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in plain[:most])
 
 

@@ -11,29 +11,29 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks.tracing.steps import (
+    AttendedPiece,
     Beam,
     Cleaned,
     Decoded,
     Dropped,
     Encoded,
-    Look,
     Missing,
+    PairTrace,
     Published,
+    RuleVerdict,
     Scored,
     Sharded,
     Step,
     Trained,
     Translated,
-    Verdict,
-    Walk,
 )
 
-BAR = 20
+BAR_WIDTH = 20
 """Signs of a bar that stands for a weight of 1."""
-SAID = {"kept": "green", "rejected": "red", "not asked": "dim"}
+VERDICT_STYLES = {"kept": "green", "rejected": "red", "not asked": "dim"}
 
 
-def draw(walk: Walk, console: Console) -> None:
+def print_trace(walk: PairTrace, console: Console) -> None:
     """Print the walk."""
     kind = f"a pair of the set {walk.set_name}" if walk.set_name else "a pair of the corpus"
     console.print(Text.assemble((walk.pair_id, "bold"), f", {kind}, in the run {walk.run}"))
@@ -75,7 +75,7 @@ def heading(step: Step) -> tuple[str, str]:
             return step.stage, f"sentence BLEU {step.bleu:.1f}, chrF {step.chrf:.1f}"
 
 
-def body(step: Step, walk: Walk) -> Iterator[RenderableType]:
+def body(step: Step, walk: PairTrace) -> Iterator[RenderableType]:
     """What is shown below the heading; text that the step before has shown is not shown again."""
     match step:
         case Published():
@@ -86,7 +86,7 @@ def body(step: Step, walk: Walk) -> Iterator[RenderableType]:
                 yield Text("normalising changes nothing")
             else:
                 yield _named([("source", step.source), ("target", step.target)])
-            yield _verdicts(step.verdicts)
+            yield _verdict_table(step.verdicts)
         case Encoded():
             rows = [("source", step.source_pieces, step.source_ids), ("target", step.target_pieces, step.target_ids)]
             for side, pieces, ids in rows:
@@ -100,12 +100,12 @@ def body(step: Step, walk: Walk) -> Iterator[RenderableType]:
                 ]
             )
         case Decoded():
-            yield _beams(step.beams)
+            yield _beam_table(step.beams)
             written = [each.hypothesis for each in walk.steps if isinstance(each, Translated)]
             if written and written[0] != step.beams[0].text:
                 yield Text("\nnot what the stage wrote: beside other sentences, sums round otherwise", "yellow")
             yield Text("\neach written piece, and the source piece that it looked at most:")
-            yield _looks(step.looks)
+            yield _attended_table(step.looks)
         case Scored():
             yield _named([("reference", step.reference), ("hypothesis", step.hypothesis)])
 
@@ -133,15 +133,15 @@ def _named(rows: Sequence[tuple[str, str]]) -> Table:
     return table
 
 
-def _verdicts(verdicts: Sequence[Verdict]) -> Table:
+def _verdict_table(verdicts: Sequence[RuleVerdict]) -> Table:
     table = _table("rule", "verdict", "measured", "allowed")
     for verdict in verdicts:
-        said = Text(verdict.said, SAID[verdict.said])
+        said = Text(verdict.said, VERDICT_STYLES[verdict.said])
         table.add_row(verdict.rule, said, Text(verdict.measured), Text(verdict.allowed))
     return table
 
 
-def _beams(beams: Sequence[Beam]) -> Table:
+def _beam_table(beams: Sequence[Beam]) -> Table:
     table = _table("score", "log p", "pieces", "hypothesis")
     for beam in beams:
         text = visible(beam.text) if beam.finished else f"{visible(beam.text)} … (cut)"
@@ -149,10 +149,10 @@ def _beams(beams: Sequence[Beam]) -> Table:
     return table
 
 
-def _looks(looks: Sequence[Look]) -> Table:
+def _attended_table(looks: Sequence[AttendedPiece]) -> Table:
     table = _table("written", "source", "weight", "")
     for look in looks:
-        table.add_row(Text(look.written), Text(look.source), f"{look.weight:.2f}", "▇" * round(BAR * look.weight))
+        table.add_row(Text(look.written), Text(look.source), f"{look.weight:.2f}", "▇" * round(BAR_WIDTH * look.weight))
     return table
 
 

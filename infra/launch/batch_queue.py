@@ -1,7 +1,8 @@
 """Jobs that a queue runs on other machines: submitted, watched, taken up again, ended with their launcher.
 
-What a queue must be able to do is ``Queue``; SLURM and Kubernetes are two. ``out``, the inputs and this project must
-lie on a disk that the nodes share, at the same paths: nothing is copied, and the job is followed through its files.
+What a queue must be able to do is ``BatchQueue``; SLURM and Kubernetes are two. ``out``, the inputs and this project
+must lie on a disk that the nodes share, at the same paths: nothing is copied, and the job is followed through its
+files.
 
 A kernel's lock does not reach other machines. In its place a job bears the name of its folder. A launcher that finds
 one of that name, left by one that was killed, goes on with it if it is the very same job and ends it first otherwise.
@@ -16,17 +17,17 @@ from typing import Literal, Protocol
 
 from infra.errors import Fault, JobFailed, NetworkFault
 from infra.launch.command import last_line
-from infra.launch.job import EXIT, Job, raise_for_exit
+from infra.launch.job import EXIT, JobSpec, raise_for_exit
 from infra.processes import signals
 from infra.processes.children import GRACE_SECONDS
 
-TURN_SECONDS = 0.2
-LISTED = ("bad_configuration", "bad_data", "diverged", "done", "no_space", "out_of_memory")
+POLL_SECONDS = 0.2
+FINAL_REASONS = ("bad_configuration", "bad_data", "diverged", "done", "no_space", "out_of_memory")
 """Reasons of a job that are true whatever the queue says of its end."""
 
 
 @dataclass(frozen=True)
-class Look:
+class QueueStatus:
     """What a queue says of a job: how far it is, in which words, and at the end the fault that only a queue knows."""
 
     phase: Literal["waits", "runs", "ends", "ended"]
@@ -36,19 +37,19 @@ class Look:
     status: int = 1
 
 
-class Queue(Protocol):
+class BatchQueue(Protocol):
     """Somebody who runs jobs elsewhere. Each call raises NetworkFault where nobody answers."""
 
-    def written(self, job: Job) -> bool:
+    def is_same_spec(self, job: JobSpec) -> bool:
         """Whether what describes the job to the queue lies in ``out`` as ``submit`` would write it."""
 
-    def find(self, job: Job) -> str:
+    def find(self, job: JobSpec) -> str:
         """The job of this name that has not ended yet; "" where there is none."""
 
-    def submit(self, job: Job) -> str:
+    def submit(self, job: JobSpec) -> str:
         """Hand the job over; gives the name to ask by. Raises BadConfiguration where the queue refuses it."""
 
-    def look(self, name: str) -> Look: ...
+    def poll(self, name: str) -> QueueStatus: ...
 
     def cancel(self, name: str) -> None:
         """Have the job ended, its processes asked before they are killed; does not wait."""
@@ -61,7 +62,7 @@ class Queue(Protocol):
 class QueueLauncher:
     """Runs a job by a queue, its output in ``<out>/job.log``, where the nodes write it."""
 
-    queue: Queue
+    queue: BatchQueue
     poll_seconds: float = 5.0
     """Between two questions; many ask the same queue."""
     patience_seconds: float = 600.0
@@ -72,12 +73,12 @@ class QueueLauncher:
     """How long the end of a cancelled job is waited for."""
     say: Callable[[str], None] = lambda _: None
 
-    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
-        log, same = job.out / "job.log", _written(job) and self.queue.written(job)
+    def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
+        log, same = job.out / "job.log", _is_same_spec(job) and self.queue.is_same_spec(job)
         begin = log.stat().st_size if log.exists() else 0
         name = self.queue.find(job)
         try:
-            if name and not (same and self.queue.look(name).phase in ("waits", "runs")):
+            if name and not (same and self.queue.poll(name).phase in ("waits", "runs")):
                 self.say(f"{name} still writes into {job.out}; it is ended first")
                 if not self._end(name):
                     raise JobFailed(f"{name} of an earlier try does not end, and writes into {job.out}")
@@ -88,7 +89,7 @@ class QueueLauncher:
                 job.write()
                 name = self.queue.submit(job)
                 self.say(f"{job.module} was submitted as {name}")
-            look = self._watch(name, on_poll)
+            answer = self._watch(name, on_poll)
         except BaseException:
             if name:
                 self._end(name)
@@ -96,13 +97,13 @@ class QueueLauncher:
         self.queue.clear(name)
         reason = self._reason(job)
         on_poll()
-        if look.fault and reason not in LISTED:
-            raise look.fault
+        if answer.fault and reason not in FINAL_REASONS:
+            raise answer.fault
         last = last_line(log, begin)
         seen = "" if log.exists() else f"no log at {log}: do the nodes share that disk?"
-        raise_for_exit(job, look.status, last or seen)
+        raise_for_exit(job, answer.status, last or seen)
 
-    def _watch(self, name: str, on_poll: Callable[[], None]) -> Look:
+    def _watch(self, name: str, on_poll: Callable[[], None]) -> QueueStatus:
         """Poll until the job has ended."""
         told, asked, answered = "", float("-inf"), time.monotonic()
         while True:
@@ -111,25 +112,25 @@ class QueueLauncher:
             if time.monotonic() - asked >= self.poll_seconds:
                 asked = time.monotonic()
                 try:
-                    look = self.queue.look(name)
+                    answer = self.queue.poll(name)
                 except NetworkFault:
                     if time.monotonic() - answered > self.patience_seconds:
                         raise
                 else:
                     answered = time.monotonic()
-                    if look.phase == "ended":
-                        return look
-                    if look.words != told:
-                        self.say(f"{name}: {look.words}")
-                    told = look.words
-            time.sleep(min(TURN_SECONDS, self.poll_seconds))
+                    if answer.phase == "ended":
+                        return answer
+                    if answer.words != told:
+                        self.say(f"{name}: {answer.words}")
+                    told = answer.words
+            time.sleep(min(POLL_SECONDS, self.poll_seconds))
 
     def _end(self, name: str) -> bool:
         """Cancel and wait; whether it ended. What did not, or at a queue that is away, is left to who comes next."""
         try:
             self.queue.cancel(name)
             until = time.monotonic() + self.end_seconds
-            while self.queue.look(name).phase != "ended":
+            while self.queue.poll(name).phase != "ended":
                 if time.monotonic() > until:
                     self.say(f"{name} was cancelled, but has not ended after {self.end_seconds:.0f} s")
                     return False
@@ -140,7 +141,7 @@ class QueueLauncher:
             return False
         return True
 
-    def _reason(self, job: Job) -> str:
+    def _reason(self, job: JobSpec) -> str:
         """The reason in ``exit.json``, waited for a little; "" where there is none."""
         until = time.monotonic() + self.lag_seconds
         while True:
@@ -149,16 +150,16 @@ class QueueLauncher:
             except (OSError, ValueError, KeyError):
                 if time.monotonic() > until:
                     return ""
-                time.sleep(TURN_SECONDS)
+                time.sleep(POLL_SECONDS)
 
 
-def name_of(job: Job) -> str:
+def job_name(job: JobSpec) -> str:
     """The job's name in a queue: one folder, one name. Lower case, at most 40 characters, fit for a host name."""
     digest = hashlib.sha256(str(job.out.absolute()).encode()).hexdigest()[:12]
     return f"repro-{job.module.rpartition('.')[2].replace('_', '-')[:20].lower()}-{digest}"
 
 
-def _written(job: Job) -> bool:
+def _is_same_spec(job: JobSpec) -> bool:
     try:
         return job.path.read_text() == job.text()
     except OSError:

@@ -4,17 +4,17 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.launch.job import Job
+from infra.launch.job import JobSpec
 from infra.processes.children import SAFE_PATH
 
-HOUSE = Path(__file__).resolve().parents[2]
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """Where this project's packages lie."""
 LAST_BYTES = 4000
 STARTERS = ("srun: ", "slurmstepd: ")
 """How lines begin that are of who started the job."""
 
 
-def command(job: Job, python: str, rendezvous: Sequence[str] = ("--standalone",)) -> list[str]:
+def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalone",)) -> list[str]:
     """Start the job over its ``job.json``: alone, or by torchrun, which finds the other nodes by ``rendezvous``."""
     module = ["-m", job.module, str(job.path)]
     if not job.distributed:
@@ -30,7 +30,7 @@ def command(job: Job, python: str, rendezvous: Sequence[str] = ("--standalone",)
     return [python, *torchrun, *module]
 
 
-def variables(job: Job) -> dict[str, str]:
+def variables(job: JobSpec) -> dict[str, str]:
     """What a job needs in its environment on any machine."""
     return {
         **SAFE_PATH,
@@ -44,9 +44,9 @@ def variables(job: Job) -> dict[str, str]:
     }
 
 
-def search_path() -> str:
+def python_path() -> str:
     """``PYTHONPATH`` by which a job finds this project and what the caller has on its path."""
-    return os.pathsep.join(filter(None, [str(HOUSE), os.environ.get("PYTHONPATH", "")]))
+    return os.pathsep.join(filter(None, [str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")]))
 
 
 def last_line(log: Path, begin: int) -> str:

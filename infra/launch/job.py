@@ -17,7 +17,7 @@ PROBE_BYTES = 2**16
 
 
 @dataclass(frozen=True)
-class Job:
+class JobSpec:
     """A module to run, what it is to do, and the folder it writes into."""
 
     module: str
@@ -31,7 +31,7 @@ class Job:
     nodes: int = 1
     """Machines among which the processes are divided."""
     threads: int = 1
-    holds: tuple[int, ...] = field(default=())
+    pass_fds: tuple[int, ...] = field(default=())
     """Descriptors of locks that the job holds too, so that nobody enters while it still ends. They are of use on this
     machine only; elsewhere the job's name does what they do (``infra.launch.batch_queue``)."""
     gpus: tuple[str, ...] = ()
@@ -60,11 +60,11 @@ class Job:
 
 
 class Launcher(Protocol):
-    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+    def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         """Run to the end; raises a Fault. An exception in the caller's thread ends the job first."""
 
 
-def check_room(folder: Path) -> None:
+def check_disk_space(folder: Path) -> None:
     """Raise OSError where nothing more can be written: there a job cannot say why it ended."""
     probe = folder / "probe.partial"
     try:
@@ -73,12 +73,12 @@ def check_room(folder: Path) -> None:
         probe.unlink(missing_ok=True)
 
 
-def raise_for_exit(job: Job, status: int, last_words: str) -> None:
+def raise_for_exit(job: JobSpec, status: int, last_words: str) -> None:
     """Raise the Fault that ``exit.json`` names; without one the job was killed, crashed, or (OSError) had no space."""
     try:
         exit_ = json.loads((job.out / EXIT).read_text())
     except (OSError, ValueError):
-        check_room(job.out)
+        check_disk_space(job.out)
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise JobFailed(
             f"{job.module} {how} without saying why" + (f"; its last words: {last_words}" if last_words else "")

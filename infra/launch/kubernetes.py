@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadConfiguration, Fault, NetworkFault, OutOfMemory
-from infra.launch.batch_queue import Look, QueueLauncher, name_of
+from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
 from infra.launch.command import command, variables
-from infra.launch.job import EXIT, Job
+from infra.launch.job import EXIT, JobSpec
 
 APPLIED = "job.manifests.log"
 LABEL = "repro/job"
@@ -30,7 +30,7 @@ GRACE_SECONDS = 90
 """Between SIGTERM and SIGKILL: torchrun gives its ranks 30 s, and kubelet's clock begins before they are asked."""
 KEPT_SECONDS = 24 * 3600
 """How long a Job whose launcher is gone may be looked at."""
-HOPELESS = (
+FATAL_WAITING_REASONS = (
     "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
@@ -38,7 +38,7 @@ HOPELESS = (
     "CreateContainerError",
 )
 """What a container waits for that will not come by itself."""
-AWAY = (
+UNREACHABLE_PATTERNS = (
     "unable to connect",
     "connection refused",
     "timed out",
@@ -78,7 +78,7 @@ class KubernetesSettings:
             raise BadConfiguration(f"REPRO_KUBERNETES_MOUNT is {f'{self.mount}'!r}, allowed is an absolute path")
 
     @staticmethod
-    def of_environment() -> "KubernetesSettings":
+    def from_environment() -> "KubernetesSettings":
         """What the environment says. Raises BadConfiguration for what is missing or cannot be read."""
         said = {
             name: os.environ.get(f"REPRO_KUBERNETES_{name}", "")
@@ -109,50 +109,52 @@ class Kubernetes:
 
     settings: KubernetesSettings
 
-    def written(self, job: Job) -> bool:
+    def is_same_spec(self, job: JobSpec) -> bool:
         try:
             return (job.out / APPLIED).read_text() == _text(manifests(job, self.settings))
         except OSError:
             return False
 
-    def find(self, job: Job) -> str:
-        name = name_of(job)
-        return "" if self.look(name).phase == "ended" else name
+    def find(self, job: JobSpec) -> str:
+        name = job_name(job)
+        return "" if self.poll(name).phase == "ended" else name
 
-    def submit(self, job: Job) -> str:
+    def submit(self, job: JobSpec) -> str:
         text = _text(manifests(job, self.settings))
         (job.out / APPLIED).write_text(text)
         try:
             # One that has ended is kept for who wants to look at it, and its name cannot be had twice.
-            self._answer("delete", "job", name_of(job), "--cascade=foreground", "--ignore-not-found", "--timeout=60s")
+            self._answer("delete", "job", job_name(job), "--cascade=foreground", "--ignore-not-found", "--timeout=60s")
             self._answer("apply", "--filename=-", text=text)
         except NetworkFault:
             raise
         except Fault as fault:
             raise BadConfiguration(f"{fault}") from None
-        return name_of(job)
+        return job_name(job)
 
-    def look(self, name: str) -> Look:
+    def poll(self, name: str) -> QueueStatus:
         listed = self._listed(name)
         jobs = [each for each in listed if each["kind"] == "Job"]
         if not jobs:
-            return Look("ended", "gone", Fault(f"Kubernetes job {name} was deleted by somebody"))
+            return QueueStatus("ended", "gone", Fault(f"Kubernetes job {name} was deleted by somebody"))
         pods = [each for each in listed if each["kind"] == "Pod"]
         status = jobs[0].get("status", {})
         true = {c["type"]: c for c in status.get("conditions", ()) if c.get("status") == "True"}
         if "Complete" in true:
-            return Look("ended", "complete", status=0)
+            return QueueStatus("ended", "complete", status=0)
         if "Failed" in true:
             return _failed(name, pods)
         if "deletionTimestamp" in jobs[0]["metadata"]:
-            return Look("ends", "being deleted")
+            return QueueStatus("ends", "being deleted")
         for pod in pods:
             for waiting in _states(pod, "waiting"):
-                if waiting.get("reason") in HOPELESS:
+                if waiting.get("reason") in FATAL_WAITING_REASONS:
                     said = f"{waiting['reason']}: {waiting.get('message', '')}"
-                    return Look("ended", "hopeless", BadConfiguration(f"Kubernetes job {name} cannot start: {said}"))
+                    return QueueStatus(
+                        "ended", "hopeless", BadConfiguration(f"Kubernetes job {name} cannot start: {said}")
+                    )
         phases = sorted({_phase(pod) for pod in pods}) or ["no pod yet"]
-        return Look("runs" if status.get("ready") else "waits", ", ".join(phases))
+        return QueueStatus("runs" if status.get("ready") else "waits", ", ".join(phases))
 
     def cancel(self, name: str) -> None:
         # In the foreground: the Job is there until the last of its pods is gone.
@@ -181,7 +183,9 @@ class Kubernetes:
         if done.returncode == 0:
             return done.stdout
         said = " ".join(done.stderr.split()) or f"status {done.returncode}"
-        away = any(word in said.lower() for word in AWAY) and not any(word in said.lower() for word in FORBIDDEN)
+        away = any(word in said.lower() for word in UNREACHABLE_PATTERNS) and not any(
+            word in said.lower() for word in FORBIDDEN
+        )
         raise (NetworkFault if away else Fault)(f"kubectl {words[0]}: {said}")
 
 
@@ -189,17 +193,17 @@ def kubernetes_launcher() -> QueueLauncher:
     """A launcher as the environment describes it; raises BadConfiguration where kubectl is not installed."""
     if not shutil.which("kubectl"):
         raise BadConfiguration("the launcher is 'kubernetes', but this machine has no program 'kubectl' on its PATH")
-    return QueueLauncher(Kubernetes(KubernetesSettings.of_environment()))
+    return QueueLauncher(Kubernetes(KubernetesSettings.from_environment()))
 
 
-def manifests(job: Job, settings: KubernetesSettings) -> list[dict[str, Any]]:
+def manifests(job: JobSpec, settings: KubernetesSettings) -> list[dict[str, Any]]:
     """The Job, and the Service for its pods to meet where there are several. Raises BadConfiguration for a folder that
     the pods would not see."""
     for what, folder in (("out", job.out), *job.inputs.items()):
         if not folder.absolute().is_relative_to(settings.mount):
             allowed = f"a folder below {settings.mount}, which the pods mount (REPRO_KUBERNETES_MOUNT)"
             raise BadConfiguration(f"{what} is {folder.absolute()}, allowed is {allowed}")
-    name = name_of(job)
+    name = job_name(job)
     labels = {"app.kubernetes.io/name": "repro", LABEL: name}
     service = {
         "apiVersion": "v1",
@@ -235,7 +239,7 @@ def manifests(job: Job, settings: KubernetesSettings) -> list[dict[str, Any]]:
     return [service, batch] if job.nodes > 1 else [batch]
 
 
-def _pod(job: Job, settings: KubernetesSettings, name: str) -> dict[str, Any]:
+def _pod(job: JobSpec, settings: KubernetesSettings, name: str) -> dict[str, Any]:
     amounts: dict[str, str] = {"cpu": f"{job.ranks_per_node * job.threads}"}
     limits: dict[str, str] = {}
     if settings.memory:
@@ -269,7 +273,7 @@ def _pod(job: Job, settings: KubernetesSettings, name: str) -> dict[str, Any]:
     }
 
 
-def _script(job: Job, settings: KubernetesSettings, name: str) -> str:
+def _script(job: JobSpec, settings: KubernetesSettings, name: str) -> str:
     """What a pod runs. What the first one says is the job's log, and shown as the pod's own too."""
     alone = ("--standalone",)
     meeting = (
@@ -286,13 +290,13 @@ def _script(job: Job, settings: KubernetesSettings, name: str) -> str:
     return f"{first}\nexec {words}\n"
 
 
-def _failed(name: str, pods: list[dict[str, Any]]) -> Look:
+def _failed(name: str, pods: list[dict[str, Any]]) -> QueueStatus:
     ends = [ended for pod in pods for ended in _states(pod, "terminated")]
     fault = None
     if any(ended.get("reason") == "OOMKilled" for ended in ends):
         more = "ask for more with REPRO_KUBERNETES_MEMORY"
         fault = OutOfMemory(f"Kubernetes job {name} was killed for its memory: {more}")
-    return Look("ended", "failed", fault, max((ended.get("exitCode", 1) for ended in ends), default=1))
+    return QueueStatus("ended", "failed", fault, max((ended.get("exitCode", 1) for ended in ends), default=1))
 
 
 def _states(pod: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:

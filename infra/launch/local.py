@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from infra.launch.command import command, last_line, search_path, variables
-from infra.launch.job import Job, raise_for_exit
+from infra.launch.command import command, last_line, python_path, variables
+from infra.launch.job import JobSpec, raise_for_exit
 from infra.processes import signals
-from infra.processes.children import die_with_parent, end, signal_group
+from infra.processes.children import die_with_parent, signal_group, terminate_group
 
 POLL_SECONDS = 0.2
 
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.2
 class LocalLauncher:
     """Runs a job in a session of its own, its output in ``<out>/job.log``."""
 
-    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+    def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         job.write()
         log = job.out / "job.log"
         with log.open("ab") as output:
@@ -30,8 +30,8 @@ class LocalLauncher:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
-                pass_fds=job.holds,
-                env={**os.environ, "PYTHONPATH": search_path(), **variables(job)},
+                pass_fds=job.pass_fds,
+                env={**os.environ, "PYTHONPATH": python_path(), **variables(job)},
             )
         try:
             while process.poll() is None:
@@ -40,7 +40,7 @@ class LocalLauncher:
                 time.sleep(POLL_SECONDS)
             on_poll()
         except BaseException:
-            end(process)
+            terminate_group(process)
             raise
         finally:
             signal_group(process, signal.SIGKILL)  # what a killed leader left behind; ranks end with their torchrun

@@ -17,9 +17,9 @@ import sys
 from dataclasses import dataclass
 
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault, OutOfMemory, Preempted
-from infra.launch.batch_queue import Look, QueueLauncher, name_of
-from infra.launch.command import command, search_path, variables
-from infra.launch.job import EXIT, Job
+from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
+from infra.launch.command import command, python_path, variables
+from infra.launch.job import EXIT, JobSpec
 
 PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 ANSWER_SECONDS = 120
@@ -36,7 +36,14 @@ ENDED = {
     "REVOKED",
     "TIMEOUT",
 }
-AWAY = ("contact slurm controller", "timed out", "connection refused", "communication", "zero bytes", "backup mode")
+UNREACHABLE_PATTERNS = (
+    "contact slurm controller",
+    "timed out",
+    "connection refused",
+    "communication",
+    "zero bytes",
+    "backup mode",
+)
 """Words of SLURM's complaints that are no answer."""
 
 
@@ -56,7 +63,7 @@ class SlurmSettings:
     """How long before the limit the ranks are asked for a checkpoint."""
 
     @staticmethod
-    def of_environment() -> "SlurmSettings":
+    def from_environment() -> "SlurmSettings":
         """What the environment says. Raises BadConfiguration for what cannot be read."""
         said = os.environ.get("REPRO_SLURM_OPTIONS", "")
         try:
@@ -75,34 +82,34 @@ class Slurm:
 
     settings: SlurmSettings
 
-    def written(self, job: Job) -> bool:
+    def is_same_spec(self, job: JobSpec) -> bool:
         try:
             return (job.out / "job.sh").read_text() == script(job, self.settings)
         except OSError:
             return False
 
-    def find(self, job: Job) -> str:
-        found = _answer("squeue", "--me", "--noheader", "--format=%i", f"--name={name_of(job)}").split()
+    def find(self, job: JobSpec) -> str:
+        found = _run("squeue", "--me", "--noheader", "--format=%i", f"--name={job_name(job)}").split()
         return _named(found[0]) if found else ""
 
-    def submit(self, job: Job) -> str:
+    def submit(self, job: JobSpec) -> str:
         path = job.out.absolute() / "job.sh"
         path.write_text(script(job, self.settings))
         try:
-            answer = _answer("sbatch", "--parsable", str(path))
+            answer = _run("sbatch", "--parsable", str(path))
         except Fault as fault:
             raise fault if isinstance(fault, NetworkFault) else BadConfiguration(f"{fault}") from None
         return _named(answer.strip().partition(";")[0])  # number;cluster
 
-    def look(self, name: str) -> Look:
+    def poll(self, name: str) -> QueueStatus:
         state, reason, status = _state(_number(name))
         words = f"{state.lower()}" + (f" ({reason})" if reason not in ("", "None") else "")
         if state in ENDED:
-            return Look("ended", words, _fault(name, state), status)
-        return Look("ends" if state == "COMPLETING" else "waits" if state in WAITING else "runs", words)
+            return QueueStatus("ended", words, _fault(name, state), status)
+        return QueueStatus("ends" if state == "COMPLETING" else "waits" if state in WAITING else "runs", words)
 
     def cancel(self, name: str) -> None:
-        _answer("scancel", _number(name))
+        _run("scancel", _number(name))
 
     def clear(self, name: str) -> None:
         """SLURM forgets jobs by itself."""
@@ -113,16 +120,16 @@ def slurm_launcher() -> QueueLauncher:
     missing = [program for program in PROGRAMS if not shutil.which(program)]
     if missing:
         raise BadConfiguration(f"the launcher is 'slurm', but this machine has no program {missing[0]!r} on its PATH")
-    return QueueLauncher(Slurm(SlurmSettings.of_environment()))
+    return QueueLauncher(Slurm(SlurmSettings.from_environment()))
 
 
-def script(job: Job, settings: SlurmSettings) -> str:
+def script(job: JobSpec, settings: SlurmSettings) -> str:
     """The batch script. Raises BadConfiguration for a path that SLURM cannot write a log to."""
     out, cpus = job.out.absolute(), job.ranks_per_node * job.threads
     if "\n" in f"{out}":
         raise BadConfiguration(f"out is {f'{out}'!r}, allowed is a path of one line")
     options = [
-        f"--job-name={name_of(job)}",
+        f"--job-name={job_name(job)}",
         f"--nodes={job.nodes}",
         "--ntasks-per-node=1",
         f"--cpus-per-task={cpus}",
@@ -142,7 +149,7 @@ def script(job: Job, settings: SlurmSettings) -> str:
     rendezvous = (f"--nnodes={job.nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=$first:{port}")
     words = command(job, sys.executable, (*rendezvous, "--rdzv-id=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"))
     unseen = f"this node does not see {job.path}: out and inputs must lie on a disk that the nodes share"
-    exports = {"PYTHONPATH": search_path(), **variables(job)}
+    exports = {"PYTHONPATH": python_path(), **variables(job)}
     return "\n".join(
         [
             "#!/bin/bash",
@@ -167,18 +174,18 @@ def _word(word: str) -> str:
 
 def _state(number: str) -> tuple[str, str, int]:
     """State, reason and exit status: squeue knows jobs that have not ended, and for minutes those that have."""
-    listed = _told("squeue", "--noheader", "--states=all", "--format=%T|%r", f"--jobs={number}")
+    listed = _run_or_empty("squeue", "--noheader", "--states=all", "--format=%T|%r", f"--jobs={number}")
     state, _, reason = listed.strip().partition("\n")[0].partition("|")
     if state and state not in ENDED:
         return state, reason, 1
     # Accounting is not kept everywhere, and the controller forgets.
     with contextlib.suppress(NetworkFault):
         wanted = ("--allocations", "--parsable2", "--format=State,ExitCode")
-        account = _told("sacct", "--noheader", *wanted, f"--jobs={number}")
+        account = _run_or_empty("sacct", "--noheader", *wanted, f"--jobs={number}")
         found = re.match(r"([A-Z_]+)[^|]*\|(\d+):(\d+)", account)
         if found and found[1] in ENDED:  # it may lag behind
             return found[1], "", _status(found[2], found[3])
-    shown = _told("scontrol", "show", "job", "--oneliner", number)
+    shown = _run_or_empty("scontrol", "show", "job", "--oneliner", number)
     told, code = re.search(r"\bJobState=(\w+)", shown), re.search(r"\bExitCode=(\d+):(\d+)", shown)
     if told:
         return told[1], "", _status(code[1], code[2]) if code else 1
@@ -203,17 +210,17 @@ def _fault(name: str, state: str) -> Fault | None:
     return None
 
 
-def _told(*words: str) -> str:
+def _run_or_empty(*words: str) -> str:
     """What a program says; empty where it knows nothing of the job."""
     try:
-        return _answer(*words)
+        return _run(*words)
     except NetworkFault:
         raise
     except Fault:
         return ""
 
 
-def _answer(*words: str) -> str:
+def _run(*words: str) -> str:
     """What a program of SLURM prints. Raises NetworkFault where the controller is away, else Fault."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
@@ -224,7 +231,7 @@ def _answer(*words: str) -> str:
     if done.returncode == 0:
         return done.stdout
     said = " ".join(done.stderr.split()) or f"status {done.returncode}"
-    raise (NetworkFault if any(word in said.lower() for word in AWAY) else Fault)(f"{words[0]}: {said}")
+    raise (NetworkFault if any(word in said.lower() for word in UNREACHABLE_PATTERNS) else Fault)(f"{words[0]}: {said}")
 
 
 def _named(number: str) -> str:

@@ -36,7 +36,7 @@ def follow_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def terminate_group(process: subprocess.Popen[bytes]) -> None:
     """Ask the process's whole group to end, wait, then insist."""
     if process.poll() is None:
         signal_group(process, signal.SIGTERM)

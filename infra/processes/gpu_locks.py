@@ -17,18 +17,18 @@ from pathlib import Path
 from infra.processes import signals
 
 POLL_SECONDS = 0.2
-SHARED = Path("/run/lock")
+LOCK_FOLDER = Path("/run/lock")
 
 
 @dataclass(frozen=True)
-class Taken:
+class GpuLocks:
     """GPUs by the names that CUDA_VISIBLE_DEVICES takes, and descriptors of the locks on them."""
 
     names: tuple[str, ...] = ()
     locks: tuple[int, ...] = ()
 
 
-def visible(environment: Mapping[str, str]) -> tuple[str, ...]:
+def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The GPUs that a process with this environment may use: by REPRO_GPUS, by CUDA_VISIBLE_DEVICES, or all."""
     for variable in ("REPRO_GPUS", "CUDA_VISIBLE_DEVICES"):
         if variable in environment:
@@ -38,7 +38,7 @@ def visible(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def taken(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> Iterator[Taken]:
+def lock_gpus(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> Iterator[GpuLocks]:
     """Hold ``count`` of the GPUs, or all where there are fewer, for the length of the block.
 
     While too few are free, waits, and calls ``on_wait`` once. Who waits first is first: a job that wants many is not
@@ -47,7 +47,7 @@ def taken(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> Itera
     wanted = min(count, len(gpus))
     with contextlib.ExitStack() as stack:
         if not wanted:
-            yield Taken()
+            yield GpuLocks()
             return
         waiting = False
         held: dict[str, int] = {}
@@ -77,11 +77,11 @@ def taken(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> Itera
                 if len(held) == wanted:
                     break
                 pause()
-        yield Taken(tuple(held), tuple(held.values()))
+        yield GpuLocks(tuple(held), tuple(held.values()))
 
 
 def _open(name: str) -> int:
-    folder = SHARED if os.access(SHARED, os.W_OK) else Path(tempfile.gettempdir())
+    folder = LOCK_FOLDER if os.access(LOCK_FOLDER, os.W_OK) else Path(tempfile.gettempdir())
     path = folder / f"repro-gpu-{name.replace('/', '-')}.lock"
     try:
         return os.open(path, os.O_RDONLY)  # somebody else's file too: a lock needs no right to write

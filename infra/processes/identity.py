@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-Life = Literal["alive", "gone", "elsewhere"]
+ProcessState = Literal["alive", "gone", "elsewhere"]
 
 
-def identity(pid: int = 0) -> str:
+def process_identity(pid: int = 0) -> str:
     """``machine/boot/namespace/pid/start`` of a process, of this one for 0; raises ProcessLookupError."""
     pid = pid or os.getpid()
     if not (started := _started(pid)):
@@ -23,7 +23,7 @@ def identity(pid: int = 0) -> str:
     return "/".join((*_here(), f"{pid}", started))
 
 
-def life(word: str) -> Life:
+def process_state(word: str) -> ProcessState:
     """Whether the process of ``word`` lives; ``elsewhere`` where this process cannot know (so for a broken word)."""
     parts = word.split("/")
     if len(parts) != 5 or not parts[3].isdigit():

@@ -14,7 +14,7 @@ POLL_SECONDS = 0.1
 
 
 @contextmanager
-def if_free(path: Path) -> Iterator[bool]:
+def try_file_lock(path: Path) -> Iterator[bool]:
     """Whether nobody holds the lock file ``path``; if so, it is held for the length of the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -30,7 +30,7 @@ def if_free(path: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def held(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
+def file_lock(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
     """Hold the lock file ``path``; yields its descriptor, so that a child can be made to hold it as well.
 
     While somebody else holds it, waits, and tells ``on_wait`` once who that is.

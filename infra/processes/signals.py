@@ -2,7 +2,7 @@
 
 An exception out of a signal handler surfaces wherever the main thread happens to be. In the middle of a library it may
 be taken for that library's own, or leave a lock held for ever. So what calls such libraries runs on a thread of its own
-(``shielded``), where no handler ever runs: the signal is noted, and the work asks for it (``check``) wherever it
+(``run_shielded``), where no handler ever runs: the signal is noted, and the work asks for it (``check``) wherever it
 begins, waits or tells how far it is.
 """
 
@@ -23,20 +23,20 @@ PATIENCE_SECONDS = GRACE_SECONDS + 15
 POLL_SECONDS = 0.1
 
 T = TypeVar("T")
-_came: list[int] = []
+_received: list[int] = []
 _shield = False
 
 
-def watch() -> None:
+def install_handlers() -> None:
     """From now on SIGINT raises KeyboardInterrupt and SIGTERM SystemExit(143) here, or in ``check`` under a shield."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _note)
+        signal.signal(number, _handle)
 
 
 def check() -> None:
-    """Raise what the first signal since ``watch`` stands for, if one has come."""
-    if _came:
-        raise _meaning(_came[0])
+    """Raise what the first signal since ``install_handlers`` stands for, if one has come."""
+    if _received:
+        raise _exception_for(_received[0])
 
 
 def wait(seconds: float) -> None:
@@ -47,13 +47,13 @@ def wait(seconds: float) -> None:
         time.sleep(min(left, POLL_SECONDS))
 
 
-def pass_on() -> None:
+def stop_all_threads() -> None:
     """Make ``check`` raise on every other thread too, where the end came as an exception to this one alone."""
-    if not _came:
-        _came.append(signal.SIGTERM)
+    if not _received:
+        _received.append(signal.SIGTERM)
 
 
-def shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
+def run_shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
     """Do ``work`` on another thread; raises what it raises, or, after a signal, what that stands for.
 
     Work that has not ended ``patience`` seconds after the signal, or when a second one comes, is given up together with
@@ -74,26 +74,26 @@ def shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
     try:
         while not found.done():
             worker.join(POLL_SECONDS)
-            left -= POLL_SECONDS if _came else 0.0
-            if left < 0 or len(_came) > 1:
-                _give_up()
+            left -= POLL_SECONDS if _received else 0.0
+            if left < 0 or len(_received) > 1:
+                _exit_now()
     finally:
         _shield = False
     check()
     return found.result()
 
 
-def _give_up() -> None:
+def _exit_now() -> None:
     print("\nrepro: ended at once; what was finished is kept, and the same command goes on from there", file=sys.stderr)
     sys.stderr.flush()
-    os._exit(128 + _came[0])
+    os._exit(128 + _received[0])
 
 
-def _note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    _came.append(number)
+def _handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    _received.append(number)
     if not _shield:
-        raise _meaning(number)
+        raise _exception_for(number)
 
 
-def _meaning(number: int) -> BaseException:
+def _exception_for(number: int) -> BaseException:
     return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)

@@ -30,10 +30,10 @@ class Workers:
 
     executor: Executor
     count: int
-    apart: bool
+    separate_processes: bool
     """In processes of their own: what is large goes there and back as files, on a disk that all of them see."""
 
-    def each(self, function: Callable[..., T], calls: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+    def map(self, function: Callable[..., T], calls: Iterable[tuple[Any, ...]]) -> Iterator[T]:
         """``function(*call)`` for each call, in order. At most ``count + 1`` calls are ahead of the reader of the
         results, so that memory stays flat.
 
@@ -64,7 +64,7 @@ def executor(workers: int = 1, threads: int = 1, dask: str = "") -> Iterator[Wor
             yield cluster
     elif workers == 1:
         with ThreadPoolExecutor(1, "worker") as thread:
-            yield Workers(thread, 1, apart=False)
+            yield Workers(thread, 1, separate_processes=False)
     else:
         # Spawned, not forked: a fork of a process with threads may hang. Libraries read these when they are loaded.
         settings = {**dict.fromkeys(THREADS, f"{threads}"), **SAFE_PATH}
@@ -72,7 +72,7 @@ def executor(workers: int = 1, threads: int = 1, dask: str = "") -> Iterator[Wor
         os.environ |= settings
         pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
         try:
-            yield Workers(pool, workers, apart=True)
+            yield Workers(pool, workers, separate_processes=True)
         finally:
             pool.shutdown(cancel_futures=True)
             for name, value in before.items():
@@ -93,7 +93,7 @@ def _dask(address: str) -> Iterator[Workers]:
         count = sum(client.nthreads().values())
         # A call that is repeated, because its worker is gone, may not be taken for one that was made before.
         with client.get_executor(pure=False) as pool:
-            yield Workers(pool, max(count, 1), apart=True)
+            yield Workers(pool, max(count, 1), separate_processes=True)
 
 
 def _result(future: Future[T]) -> T:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from infra.processes.identity import identity, life
+from infra.processes.identity import process_identity, process_state
 from infra.servers.relocation import same_folder
 
 FOLDER = "service"
@@ -37,19 +37,19 @@ def write(root: Path, addresses: Addresses, supervisor: int) -> None:
     """Let commands in ``root`` find the service for as long as process ``supervisor`` lives."""
     file = root / FOLDER / FILE
     partial = file.with_suffix(".partial")
-    form = {**asdict(addresses), "place": f"{root.absolute()}", "supervisor": identity(supervisor)}
+    form = {**asdict(addresses), "place": f"{root.absolute()}", "supervisor": process_identity(supervisor)}
     partial.write_text(json.dumps(form))
     partial.replace(file)
 
 
-def in_force(root: Path) -> Addresses | None:
+def running_addresses(root: Path) -> Addresses | None:
     """The addresses of the service that is up in ``root``; None where there is none, it is gone, or it is that of the
     root which ``root`` is a copy of."""
     try:
         form = json.loads((root / FOLDER / FILE).read_text())
         # Earlier versions of this file name the database alone.
         place = form.get("place") or (Path(form["file"]).parent if form["file"] else root)
-        if life(form["supervisor"]) != "alive" or not same_folder(Path(place), root):
+        if process_state(form["supervisor"]) != "alive" or not same_folder(Path(place), root):
             return None
         return Addresses(form["prefect"], form["mlflow"], form["closed"], form["file"])
     except (OSError, ValueError, KeyError, IndexError, AttributeError, TypeError):

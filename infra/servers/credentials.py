@@ -14,7 +14,7 @@ from infra.errors import BadConfiguration
 
 VARIABLE = "REPRO_AUTH"
 FILE_VARIABLE = "REPRO_AUTH_FILE"
-SHORTEST = 12
+MIN_PASSWORD_LENGTH = 12
 """Characters of a password; MLflow takes no shorter one."""
 
 
@@ -42,7 +42,7 @@ class Credentials:
         return {"MLFLOW_AUTH_ADMIN_USERNAME": self.user, "MLFLOW_AUTH_ADMIN_PASSWORD": self.password}
 
 
-def configured(environment: Mapping[str, str]) -> Credentials | None:
+def read_credentials(environment: Mapping[str, str]) -> Credentials | None:
     """What REPRO_AUTH, or the file REPRO_AUTH_FILE, holds as ``user:password``; None where neither is set.
 
     Raises BadConfiguration, which never repeats what it found.
@@ -57,21 +57,23 @@ def configured(environment: Mapping[str, str]) -> Credentials | None:
     user, colon, password = text.partition(":")
     if not (user and colon) or text != text.strip() or not text.isprintable():
         raise BadConfiguration(f"{source} is not what it must be, allowed is one line user:password")
-    if len(password) < SHORTEST:
-        raise BadConfiguration(f"the password in {source} is too short, allowed are {SHORTEST} characters or more")
+    if len(password) < MIN_PASSWORD_LENGTH:
+        raise BadConfiguration(
+            f"the password in {source} is too short, allowed are {MIN_PASSWORD_LENGTH} characters or more"
+        )
     return Credentials(user, password)
 
 
-def offer() -> None:
+def export_to_environment() -> None:
     """Set what Prefect's and MLflow's clients read, where credentials are configured and nothing else is set."""
-    found = configured(os.environ)
+    found = read_credentials(os.environ)
     for name, value in found.for_clients.items() if found else ():
         os.environ.setdefault(name, value)
 
 
 def mlflow_header() -> dict[str, str]:
     """The header by which MLflow's client proves who asks, as the environment has it; empty without credentials."""
-    offer()
+    export_to_environment()
     user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")
     if user and password:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}

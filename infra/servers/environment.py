@@ -10,34 +10,34 @@ from pathlib import Path
 
 from infra.errors import BadConfiguration
 from infra.servers import addresses, credentials
-from infra.servers.library_settings import PATIENT, SILENT
+from infra.servers.library_settings import CLIENT_RETRIES, NO_TELEMETRY
 from infra.servers.relocation import relocate
 from infra.servers.sqlite_addresses import needs_quoting, sqlite_uri
 
 
-def settle(root: Path) -> None:
+def configure_libraries(root: Path) -> None:
     """Set what Prefect and MLflow read from the environment; their state goes below ``root``, whose service is used.
 
     Where ``root`` was moved or copied, MLflow's addresses in it are rewritten.
     """
     settings = {
-        **SILENT,
+        **NO_TELEMETRY,
         # Our own display says what happens; the run's page has the log.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
-    } | PATIENT
+    } | CLIENT_RETRIES
     if not server_configured():
         if "PREFECT_HOME" not in os.environ:
             home = root.absolute() / "prefect"
             home.mkdir(parents=True, exist_ok=True)  # Prefect makes the last folder only
             settings["PREFECT_HOME"] = str(home)
             settings |= prefect_database(home)
-        if served := addresses.in_force(root):
-            if served.closed and not credentials.configured(os.environ):
+        if served := addresses.running_addresses(root):
+            if served.closed and not credentials.read_credentials(os.environ):
                 ask = "asks for credentials: set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"
                 raise BadConfiguration(f"the service under {root} {ask}")
             os.environ["PREFECT_API_URL"] = served.prefect
-    credentials.offer()
+    credentials.export_to_environment()
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     logging.getLogger("mlflow").setLevel(logging.ERROR)

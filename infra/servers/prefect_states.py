@@ -12,30 +12,30 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from infra.processes.identity import identity, life
+from infra.processes.identity import process_identity, process_state
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, State, TaskRun
 
-HOLDER = "repro.process"
+PROCESS_LABEL = "repro.process"
 """The label of a flow run that names its process."""
-UNDER_WAY_SECONDS = 5.0
+EVENT_DELAY_SECONDS = 5.0
 """How long an event may take from here into the server's database."""
-LATE_SECONDS = 60.0
+CLOCK_SKEW_SECONDS = 60.0
 """The same between processes whose clocks differ."""
 POLL_SECONDS = 0.1
 SETTLING_SECONDS = 0.5
-SILENT_SECONDS = 240
+HEARTBEAT_TIMEOUT_SECONDS = 240
 """How long a flow run may be silent: at one sign in 60 s (``infra.servers.environment``), longer than its server may be
 away."""
 AUTOMATION = "repro: flow runs that fell silent"
 
 
-def hold(flow_run: UUID) -> None:
+def label_process(flow_run: UUID) -> None:
     """Write into a flow run which process it lives in."""
     with suppress(Exception), _client() as client:
-        client.update_flow_run_labels(flow_run, {HOLDER: identity()})
+        client.update_flow_run_labels(flow_run, {PROCESS_LABEL: process_identity()})
 
 
 def close_abandoned(flows: Sequence[str]) -> int:
@@ -45,17 +45,21 @@ def close_abandoned(flows: Sequence[str]) -> int:
     """
     try:
         with _client() as client:
-            gone = [each for each in _unfinished(client, flows) if life(f"{each.labels.get(HOLDER, '')}") == "gone"]
+            gone = [
+                each
+                for each in _unfinished_flow_runs(client, flows)
+                if process_state(f"{each.labels.get(PROCESS_LABEL, '')}") == "gone"
+            ]
             for run in gone:
                 client.set_flow_run_state(run.id, _crashed("its process is gone"), force=True)
             # A worker that outlived its flow has said so already, perhaps to a server that forgot what was below.
-            below = {run.id for run in gone} | {each.flow_run_id for each in _below_crashed(client, flows)}
+            below = {run.id for run in gone} | {each.flow_run_id for each in _task_runs_of_crashed(client, flows)}
             # What was on its way when they were killed may still arrive, and open again what was closed.
-            end = time.monotonic() + (UNDER_WAY_SECONDS if below else 0)
+            end = time.monotonic() + (EVENT_DELAY_SECONDS if below else 0)
             while time.monotonic() < end:
                 _close(client, _task_runs(client, [each for each in below if each]), {}, "its process is gone")
                 time.sleep(SETTLING_SECONDS)
-            _close(client, _left_over(client, flows), {}, "its flow run ended without it")
+            _close(client, _orphaned_task_runs(client, flows), {}, "its flow run ended without it")
             return len(gone)
     except Exception:
         return 0
@@ -73,13 +77,13 @@ def close_task_runs(flow_run: UUID, completed: frozenset[str], failed: frozenset
     }
     known |= {name: Failed(message="told again: the first word did not arrive") for name in failed}
     with suppress(Exception), _client() as client:
-        end = time.monotonic() + UNDER_WAY_SECONDS
+        end = time.monotonic() + EVENT_DELAY_SECONDS
         while (left := _task_runs(client, [flow_run])) and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
         _close(client, left, known, "its process is gone")
 
 
-def notice_silence() -> UUID:
+def ensure_heartbeat_automation() -> UUID:
     """Have the server mark Crashed each flow run that stops to give signs of life, where no process is left to do it.
 
     That is Prefect's own way against zombies, for a machine that never comes back. May be called again and again.
@@ -100,7 +104,7 @@ def notice_silence() -> UUID:
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
             threshold=1,
-            within=timedelta(seconds=SILENT_SECONDS),
+            within=timedelta(seconds=HEARTBEAT_TIMEOUT_SECONDS),
         ),
         actions=[
             ChangeFlowRunState(
@@ -122,7 +126,7 @@ def _client() -> "SyncPrefectClient":
     return get_client(sync_client=True)
 
 
-def _unfinished(client: "SyncPrefectClient", flows: Sequence[str]) -> "list[FlowRun]":
+def _unfinished_flow_runs(client: "SyncPrefectClient", flows: Sequence[str]) -> "list[FlowRun]":
     from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter
     from prefect.client.schemas.filters import FlowRunFilterState as OfState
     from prefect.client.schemas.filters import FlowRunFilterStateType as OfType
@@ -140,10 +144,10 @@ def _task_runs(client: "SyncPrefectClient", flow_runs: list[UUID]) -> "list[Task
     return client.read_task_runs(flow_run_filter=chosen, task_run_filter=_open_task_runs())
 
 
-def _left_over(client: "SyncPrefectClient", flows: Sequence[str]) -> "list[TaskRun]":
+def _orphaned_task_runs(client: "SyncPrefectClient", flows: Sequence[str]) -> "list[TaskRun]":
     from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterEndTime
 
-    before: Any = datetime.now(UTC) - timedelta(seconds=LATE_SECONDS)
+    before: Any = datetime.now(UTC) - timedelta(seconds=CLOCK_SKEW_SECONDS)
     ended = FlowRunFilterEndTime(before_=before)
     return client.read_task_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=list(flows))),
@@ -152,7 +156,7 @@ def _left_over(client: "SyncPrefectClient", flows: Sequence[str]) -> "list[TaskR
     )
 
 
-def _below_crashed(client: "SyncPrefectClient", flows: Sequence[str]) -> "list[TaskRun]":
+def _task_runs_of_crashed(client: "SyncPrefectClient", flows: Sequence[str]) -> "list[TaskRun]":
     from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter
     from prefect.client.schemas.filters import FlowRunFilterState as OfState
     from prefect.client.schemas.filters import FlowRunFilterStateType as OfType
@@ -183,12 +187,14 @@ def _open_task_states() -> Any:
     return [*_open_states(), StateType.SCHEDULED]  # one that waits to be tried again
 
 
-def _crashed(why: str) -> "State[Any]":
+def _crashed(message: str) -> "State[Any]":
     from prefect.states import Crashed
 
-    return Crashed(message=why)
+    return Crashed(message=message)
 
 
-def _close(client: "SyncPrefectClient", left: "Sequence[TaskRun]", known: "Mapping[str, State[Any]]", why: str) -> None:
+def _close(
+    client: "SyncPrefectClient", left: "Sequence[TaskRun]", known: "Mapping[str, State[Any]]", message: str
+) -> None:
     for task_run in left:
-        client.set_task_run_state(task_run.id, known.get(task_run.name) or _crashed(why), force=True)
+        client.set_task_run_state(task_run.id, known.get(task_run.name) or _crashed(message), force=True)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.errors import JobFailed
-from infra.processes.children import SAFE_PATH, die_with_parent, end
-from infra.processes.locks import held
+from infra.processes.children import SAFE_PATH, die_with_parent, terminate_group
+from infra.processes.locks import file_lock
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -57,7 +57,7 @@ def temporary_server(home: Path) -> Iterator[str]:
     with log.open("ab") as output:
         port = _free_port()
         # Two runs at once make the tables of a fresh database one after the other.
-        with held(home / "start.lock", lambda _: None):
+        with file_lock(home / "start.lock", lambda _: None):
             server = subprocess.Popen(
                 serve("infra.servers.temporary_prefect:application", "127.0.0.1", port, "error"),
                 stdin=subprocess.DEVNULL,
@@ -71,12 +71,12 @@ def temporary_server(home: Path) -> Iterator[str]:
             try:
                 _wait_for_health(server, f"http://127.0.0.1:{port}/api/health", log)
             except BaseException:
-                end(server)
+                terminate_group(server)
                 raise
     try:
         yield f"http://127.0.0.1:{port}/api"
     finally:
-        end(server)
+        terminate_group(server)
 
 
 def _free_port() -> int:

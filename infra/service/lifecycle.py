@@ -9,15 +9,15 @@ from pathlib import Path
 
 from infra.errors import BadConfiguration, JobFailed
 from infra.processes import signals
-from infra.processes.locks import held
+from infra.processes.locks import file_lock
 from infra.servers import addresses
-from infra.servers.credentials import configured
+from infra.servers.credentials import read_credentials
 from infra.service import databases, supervision
 from infra.service.databases import Databases
 from infra.service.prefect_app import allowed_hosts
 from infra.service.programs import write_users_settings
 from infra.service.settings import Service, read
-from infra.service.status import State, states
+from infra.service.status import ProgramState, states
 
 HEALTHY_SECONDS = 300.0
 """Two fresh databases take 40 s on quiet cores."""
@@ -26,17 +26,17 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Up:
+class RunningService:
     """A service that is up: as it was started, its states, and its supervisor where this call started it."""
 
     service: Service
-    states: list[State]
+    states: list[ProgramState]
     supervisor: "subprocess.Popen[bytes] | None" = None
 
 
 def check(service: Service, outer: Mapping[str, str]) -> None:
     """Raise BadConfiguration, before anything is touched, for what cannot be started or must not be."""
-    found = configured(outer)
+    found = read_credentials(outer)
     if not service.on_loopback and not found:
         raise BadConfiguration(
             f"--host {service.host} opens both servers to other machines, which needs credentials: set REPRO_AUTH to "
@@ -49,7 +49,7 @@ def check(service: Service, outer: Mapping[str, str]) -> None:
     allowed_hosts(service, outer)
 
 
-def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = False) -> Up:
+def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = False) -> RunningService:
     """Have the service up and healthy; one that is up already stays as it was started.
 
     Raises BadConfiguration for a port that is taken or a database that cannot be made, NetworkFault for a database that
@@ -57,17 +57,17 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
     """
     service.folder.mkdir(parents=True, exist_ok=True)
     service.folder.chmod(0o700)  # the supervisor's socket, and logs of everything
-    with held(service.folder / "up.lock", lambda holder: say(f"{holder} is starting or ending it: waiting")):
+    with file_lock(service.folder / "up.lock", lambda holder: say(f"{holder} is starting or ending it: waiting")):
         present = running(service.folder)
         if present:
             for name in supervision.revive(present):
                 say(f"{name} had been given up: started again")
-            return Up(present, _wait_until_healthy(present, say))
+            return RunningService(present, _wait_until_healthy(present, say))
         if count := supervision.end_leftovers(service.folder):
             say(f"ended {count} processes that a service which was killed had left")
         service.check_ports()
         _prepare(service, outer, say)
-        placed = service.placed(supervision.spare_folder)
+        placed = service.with_free_ports(supervision.spare_folder)
         placed.write()
         try:
             process = supervision.start(placed, outer, foreground)
@@ -76,16 +76,16 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
             supervision.stop(placed)
             raise
         file = "" if outer.get(databases.VARIABLE) else f"{service.place / 'mlflow.db'}"
-        known = replace(placed.addresses, closed=bool(configured(outer)), file=file)
+        known = replace(placed.addresses, closed=bool(read_credentials(outer)), file=file)
         addresses.write(service.place, known, supervision.supervisor_of(placed))
-        return Up(placed, found, process)
+        return RunningService(placed, found, process)
 
 
 def down(folder: Path, say: Say) -> bool:
     """End the service of ``folder`` and all that it started; gives whether there was anything to end."""
     if not folder.is_dir():
         return False
-    with held(folder / "up.lock", lambda holder: say(f"{holder} is starting or ending it: waiting")):
+    with file_lock(folder / "up.lock", lambda holder: say(f"{holder} is starting or ending it: waiting")):
         try:
             return supervision.stop(read(folder))
         except FileNotFoundError:
@@ -113,7 +113,7 @@ def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
             say(f"what lies in {' and '.join(left)} stays there: servers on PostgreSQL do not show it")
     elif not service.on_loopback and (service.place / "mlflow.db").exists():
         say(f"experiments that are in {service.place / 'mlflow.db'} already keep their artifacts on this machine alone")
-    if configured(outer):
+    if read_credentials(outer):
         write_users_settings(service)
 
 
@@ -122,7 +122,7 @@ def _files(service: Service) -> list[str]:
     return [str(file) for file in files if file.exists()]
 
 
-def _wait_until_healthy(service: Service, say: Say) -> list[State]:
+def _wait_until_healthy(service: Service, say: Say) -> list[ProgramState]:
     deadline, well = time.monotonic() + HEALTHY_SECONDS, set[str]()
     while True:
         found = states(service)
@@ -138,7 +138,7 @@ def _wait_until_healthy(service: Service, say: Say) -> list[State]:
         signals.wait(POLL_SECONDS)
 
 
-def _failure(service: Service, bad: list[State]) -> str:
+def _failure(service: Service, bad: list[ProgramState]) -> str:
     if not bad:
         return f"the supervisor ended; see {service.folder / 'logs'}"
     first = bad[0]

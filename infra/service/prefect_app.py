@@ -15,7 +15,7 @@ from infra.errors import BadConfiguration
 from infra.servers.temporary_prefect import LOOPBACK, ORIGINS
 from infra.service.pools import have_pools
 from infra.service.process_marks import folder_of
-from infra.service.settings import EVERYWHERE, Service, read
+from infra.service.settings import WILDCARD_HOSTS, Service, read
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -64,4 +64,4 @@ def allowed_origins(outer: Mapping[str, str]) -> list[str]:
 def own_names(service: Service) -> list[str]:
     """What this machine is called by others."""
     own = [socket.gethostname(), socket.getfqdn()]
-    return list(dict.fromkeys([*own, *([] if service.host in EVERYWHERE else [service.host])]))
+    return list(dict.fromkeys([*own, *([] if service.host in WILDCARD_HOSTS else [service.host])]))

@@ -13,7 +13,7 @@ VARIABLE = "REPRO_SERVICE"
 POLL_SECONDS = 0.1
 
 
-def mark(folder: Path, program: str = "") -> Mapping[str, str]:
+def process_tag(folder: Path, program: str = "") -> Mapping[str, str]:
     """What to put into the environment of the service's processes, or of one program's."""
     return {VARIABLE: f"{folder}//{program}"}
 
@@ -23,7 +23,7 @@ def folder_of(environment: Mapping[str, str]) -> Path:
     return Path(environment[VARIABLE].rpartition("//")[0])
 
 
-def marked(folder: Path, program: str = "") -> set[int]:
+def tagged_pids(folder: Path, program: str = "") -> set[int]:
     """Ids of the living processes that carry the mark, of one program or of all; never this process."""
     wanted = f"{VARIABLE}={folder}//{program}".encode()
     found = set()

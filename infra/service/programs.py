@@ -14,17 +14,17 @@ from infra.processes.children import SAFE_PATH
 from infra.servers import credentials
 from infra.servers.credentials import Credentials
 from infra.servers.environment import prefect_database
-from infra.servers.library_settings import LASTING, PATIENT, SILENT
+from infra.servers.library_settings import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.servers.temporary_prefect import ORIGINS, serve
 from infra.service import databases
 from infra.service.databases import Databases
 from infra.service.prefect_app import allowed_origins, own_names
-from infra.service.process_marks import mark
+from infra.service.process_marks import process_tag
 from infra.service.settings import Service
-from infra.tracking.client import patient
+from infra.tracking.client import with_sqlite_timeout
 
-HOUSE = Path(__file__).resolve().parents[2]
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """Holds ``flows/orchestration/prefect_flows.py``, which a deployment names by its path: a checkout, or where it is
 installed."""
 USERS = "mlflow-users.db"
@@ -36,7 +36,7 @@ class Program:
     """One child of the supervisor."""
 
     name: str
-    words: tuple[str, ...]
+    command: tuple[str, ...]
     health: str
     """Answers 200 while all is well."""
     link: str
@@ -81,11 +81,11 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
         for place in outer.get("REPRO_MIRRORS", "").split()
     ]
     made = {
-        **mark(service.folder),
-        **SILENT,
-        **PATIENT,
+        **process_tag(service.folder),
+        **NO_TELEMETRY,
+        **CLIENT_RETRIES,
         **SAFE_PATH,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(HOUSE), outer.get("PYTHONPATH", "")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT_ROOT), outer.get("PYTHONPATH", "")])),
         "PYTHONUNBUFFERED": "1",
         "REPRO_ROOT": service.root,
         "REPRO_MIRRORS": " ".join(mirrors),
@@ -102,8 +102,8 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
 
 def environment_of(service: Service, program: Program, outer: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of one program, made of the supervisor's ``outer``; no secret but its own."""
-    found = credentials.configured(outer)
-    made = {**mark(service.folder, program.name)}
+    found = credentials.read_credentials(outer)
+    made = {**process_tag(service.folder, program.name)}
     if program.name == "prefect":
         made |= _prefect(service, found, outer)
     elif program.name == "mlflow":
@@ -116,17 +116,17 @@ def environment_of(service: Service, program: Program, outer: Mapping[str, str])
     return {name: value for name, value in outer.items() if name not in secrets} | made
 
 
-def words_of(service: Service, program: Program, outer: Mapping[str, str]) -> tuple[str, ...]:
+def command_of(service: Service, program: Program, outer: Mapping[str, str]) -> tuple[str, ...]:
     """The command, as credentials and databases ask for it."""
     if program.name != "mlflow":
-        return program.words
+        return program.command
     artifacts = service.place / "mlflow-artifacts"
     # An experiment keeps the place of its artifacts for good. A path also suits runs that open SQLite's file directly,
     # while no service is up; through the server artifacts come from other machines too.
     paths = service.on_loopback and not outer.get(databases.VARIABLE)
     kept = ("--default-artifact-root", artifacts.as_uri()) if paths else ("--artifacts-destination", str(artifacts))
-    users = ("--app-name", "basic-auth") if credentials.configured(outer) else ()
-    return (*program.words, *kept, *users)
+    users = ("--app-name", "basic-auth") if credentials.read_credentials(outer) else ()
+    return (*program.command, *kept, *users)
 
 
 def write_users_settings(service: Service) -> None:
@@ -149,7 +149,7 @@ def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, st
         "PREFECT_UI_API_URL": outer.get("PREFECT_UI_API_URL") or "/api",  # whatever name a browser came by
         ORIGINS: ",".join(allowed_origins(outer)) or api.removesuffix("/api"),
         "PREFECT__SERVER_FINAL": "1",  # as `prefect server start` has it: 50 MB less
-        **LASTING,
+        **PERSISTENT_LEASES,
         **prefect_database(service.place / "prefect"),
     }
     if outer.get(databases.VARIABLE):
@@ -164,7 +164,7 @@ def _mlflow(service: Service, found: Credentials | None, outer: Mapping[str, str
     made = {
         "MLFLOW_BACKEND_STORE_URI": Databases(at).for_mlflow
         if at
-        else patient(sqlite_uri(service.place / "mlflow.db")),
+        else with_sqlite_timeout(sqlite_uri(service.place / "mlflow.db")),
         # Model evaluation by language models: eight more processes that nobody here asks for anything.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_WORKERS": outer.get("MLFLOW_WORKERS") or "1",

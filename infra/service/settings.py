@@ -14,7 +14,7 @@ from infra.servers.relocation import same_folder
 FILE = "service.json"
 PREFECT_PORT = 4200
 MLFLOW_PORT = 5000
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 LONGEST_SOCKET = 100
 """Bytes of a Unix socket's path; the kernel takes 107."""
 
@@ -63,7 +63,7 @@ class Service:
     @property
     def addresses(self) -> Addresses:
         """As seen from this machine; where others see it too, by the name that they know, if it is known here."""
-        return self.addresses_at(_own_name(EVERYWHERE[self.host]) if self.host in EVERYWHERE else self._quoted)
+        return self.addresses_at(_own_name(WILDCARD_HOSTS[self.host]) if self.host in WILDCARD_HOSTS else self._quoted)
 
     def addresses_at(self, host: str) -> Addresses:
         return Addresses(f"http://{host}:{self.prefect_port}/api", f"http://{host}:{self.mlflow_port}")
@@ -74,7 +74,7 @@ class Service:
         counts = {"cpu": self.cpu_workers, "gpu": self.gpu_workers}
         return tuple((pool, number) for pool, count in counts.items() for number in range(1, count + 1))
 
-    def placed(self, spare: Callable[[], Path]) -> "Service":
+    def with_free_ports(self, spare: Callable[[], Path]) -> "Service":
         """With its ports of health chosen, and its socket below ``spare`` where the folder's own path is too long."""
         own = self.folder / "supervisor.sock"
         path = own if len(str(own).encode()) <= LONGEST_SOCKET else spare() / "supervisor.sock"

@@ -12,7 +12,7 @@ from infra.service.supervision import children, log_of
 
 
 @dataclass(frozen=True)
-class State:
+class ProgramState:
     """One program. ``state``: starting, running, backoff (ended; will be tried again), fatal (given up) or stopped."""
 
     name: str
@@ -32,7 +32,7 @@ class State:
         return self.state == "fatal"
 
 
-def states(service: Service) -> list[State]:
+def states(service: Service) -> list[ProgramState]:
     """Each program's state, servers first; empty where nothing runs."""
     known = {program.name: program for program in programs(service)}
     found = []
@@ -43,11 +43,11 @@ def states(service: Service) -> list[State]:
         state = "running" if well and child.state == "starting" else child.state
         since = datetime.fromtimestamp(child.since, UTC).isoformat(timespec="seconds") if child.pid else ""
         log = str(log_of(service, child.name))
-        found.append(State(child.name, state, child.pid, since, well, program.link, log, child.told))
+        found.append(ProgramState(child.name, state, child.pid, since, well, program.link, log, child.told))
     return found
 
 
-def as_json(found: Sequence[State]) -> dict[str, Any]:
+def as_json(found: Sequence[ProgramState]) -> dict[str, Any]:
     """``running``: whether there is a service; ``healthy``: whether all of it answers."""
     well = bool(found) and all(each.healthy for each in found)
     return {"running": bool(found), "healthy": well, "programs": [asdict(each) for each in found]}

@@ -14,8 +14,8 @@ from pathlib import Path
 from infra.processes import signals
 from infra.processes.children import die_with_parent, follow_parent
 from infra.service.health import wait_for
-from infra.service.process_marks import end_all, folder_of, marked, signal_all, wait_until_none
-from infra.service.programs import HOUSE, environment_of, programs, words_of
+from infra.service.process_marks import end_all, folder_of, signal_all, tagged_pids, wait_until_none
+from infra.service.programs import PROJECT_ROOT, command_of, environment_of, programs
 from infra.service.settings import read
 
 STARTED_SECONDS = 5.0
@@ -27,16 +27,16 @@ STOP_SECONDS = STARTED_SECONDS + OWN_SECONDS + 2.0
 
 def main(name: str) -> int:
     follow_parent()
-    signals.watch()
+    signals.install_handlers()
     folder = folder_of(os.environ)
     service = read(folder)
     program = next(each for each in programs(service) if each.name == name)
-    end_all(lambda: marked(folder, name), OWN_SECONDS)  # a killed predecessor's
+    end_all(lambda: tagged_pids(folder, name), OWN_SECONDS)  # a killed predecessor's
     if program.after:
         wait_for(program.after)
     process = subprocess.Popen(
-        words_of(service, program, os.environ),
-        cwd=HOUSE,
+        command_of(service, program, os.environ),
+        cwd=PROJECT_ROOT,
         stdin=subprocess.DEVNULL,
         preexec_fn=die_with_parent(),
         env=environment_of(service, program, os.environ),
@@ -52,7 +52,7 @@ def _end(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:
         signal.signal(number, signal.SIG_IGN)
 
     def others() -> set[int]:
-        return marked(folder, name) - {process.pid}
+        return tagged_pids(folder, name) - {process.pid}
 
     signal_all(others(), signal.SIGTERM)
     wait_until_none(others, STARTED_SECONDS)

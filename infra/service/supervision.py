@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
-from xmlrpc.client import Fault as Refusal
+from xmlrpc.client import Fault as RpcFault
 from xmlrpc.client import ServerProxy, Transport
 
 from infra.errors import JobFailed
 from infra.processes import signals
 from infra.processes.children import die_with_parent
 from infra.servers.addresses import FILE as ADDRESSES
-from infra.service.process_marks import end_all, marked
+from infra.service.process_marks import end_all, tagged_pids
 from infra.service.programs import environment, programs
 from infra.service.settings import Service
 from infra.service.supervised import STOP_SECONDS
@@ -44,7 +44,7 @@ RETRIES = 3
 
 
 @dataclass(frozen=True)
-class Child:
+class ProcessInfo:
     """What the supervisor says of a program; ``state`` in its own words, ``since`` in seconds since 1970."""
 
     name: str
@@ -130,29 +130,31 @@ def start(service: Service, outer: Mapping[str, str], foreground: bool) -> subpr
 def supervisor_of(service: Service) -> int:
     """The process id of the supervisor; 0: there is none. Raises JobFailed for one that does not answer."""
     try:
-        return int(_asked(service).getPID())
+        return int(_rpc(service).getPID())
     except (TimeoutError, BlockingIOError):  # the latter: nobody takes callers any more
         raise JobFailed(
             f"the supervisor does not answer within {STUCK_SECONDS:.0f} s; `repro down` ends it; "
             f"see {service.folder / 'logs'}"
         ) from None
-    except (OSError, HTTPException, Refusal):
+    except (OSError, HTTPException, RpcFault):
         return 0
 
 
-def children(service: Service) -> list[Child]:
+def children(service: Service) -> list[ProcessInfo]:
     """What runs, in the order of ``programs``; empty where no supervisor answers."""
     try:
-        told = {each["name"]: each for each in _asked(service).getAllProcessInfo()}
-    except (OSError, HTTPException, Refusal):
+        told = {each["name"]: each for each in _rpc(service).getAllProcessInfo()}
+    except (OSError, HTTPException, RpcFault):
         return []
     names = [program.name for program in programs(service) if program.name in told]
-    return [Child(n, t["statename"].lower(), t["pid"], t["start"], t["spawnerr"]) for n in names for t in [told[n]]]
+    return [
+        ProcessInfo(n, t["statename"].lower(), t["pid"], t["start"], t["spawnerr"]) for n in names for t in [told[n]]
+    ]
 
 
 def revive(service: Service) -> list[str]:
     """Start again what the supervisor has given up, or somebody stopped; gives the names."""
-    asked, given_up = _asked(service), []
+    asked, given_up = _rpc(service), []
     for each in asked.getAllProcessInfo():
         if each["statename"] in ("FATAL", "STOPPED", "EXITED"):
             asked.startProcess(f"{each['group']}:{each['name']}", False)
@@ -167,10 +169,10 @@ def stop(service: Service) -> bool:
     with contextlib.suppress(JobFailed):  # it is stuck, and ended with what is left
         pid = supervisor_of(service)
     if pid:
-        with contextlib.suppress(OSError, HTTPException, Refusal):  # it is on its way out already
-            _asked(service).shutdown()
+        with contextlib.suppress(OSError, HTTPException, RpcFault):  # it is on its way out already
+            _rpc(service).shutdown()
         deadline = time.monotonic() + DOWN_SECONDS
-        while pid in marked(service.folder) and time.monotonic() < deadline:
+        while pid in tagged_pids(service.folder) and time.monotonic() < deadline:
             time.sleep(0.1)
     left = end_leftovers(service.folder)
     for name in (service.socket, str(service.folder / PID)):
@@ -183,7 +185,7 @@ def stop(service: Service) -> bool:
 
 def end_leftovers(folder: Path, seconds: float = 3.0) -> int:
     """End what is left of a service whose supervisor is gone; gives how many processes there were."""
-    return end_all(lambda: marked(folder), seconds)
+    return end_all(lambda: tagged_pids(folder), seconds)
 
 
 def spare_folder() -> Path:
@@ -191,11 +193,11 @@ def spare_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="repro-"))
 
 
-def _asked(service: Service) -> Any:
-    return ServerProxy("http://supervisor/RPC2", transport=_Asking(service.socket)).supervisor
+def _rpc(service: Service) -> Any:
+    return ServerProxy("http://supervisor/RPC2", transport=_UnixSocketTransport(service.socket)).supervisor
 
 
-class _Asking(Transport):
+class _UnixSocketTransport(Transport):
     """Over a socket of the file system, with an end to its patience: supervisor's own transport has none."""
 
     def __init__(self, path: str) -> None:

@@ -9,46 +9,46 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from infra.processes.locks import if_free
+from infra.processes.locks import try_file_lock
 from infra.store.local import Manifest, Store
 
 
-class Cache:
+class ArtifactCache:
     """The artifacts in the folder of ``store``, at most ``limit_bytes`` of them."""
 
-    def __init__(self, store: Store, limit_bytes: int, elsewhere: Callable[[Manifest], bool]) -> None:
-        self._store, self._limit_bytes, self._elsewhere = store, limit_bytes, elsewhere
-        self._held: dict[tuple[str, str], int] = {}
+    def __init__(self, store: Store, limit_bytes: int, is_backed_up: Callable[[Manifest], bool]) -> None:
+        self._store, self._limit_bytes, self._is_backed_up = store, limit_bytes, is_backed_up
+        self._pinned: dict[tuple[str, str], int] = {}
 
-    def use(self, stage: str, key: str) -> None:
+    def pin(self, stage: str, key: str) -> None:
         """Hold an artifact until ``release`` or the end of this process; it is now the one used last."""
         path = self._use_file(stage, key)
-        if (stage, key) not in self._held:
+        if (stage, key) not in self._pinned:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-            self._held[stage, key] = descriptor
+            self._pinned[stage, key] = descriptor
         os.utime(path)
 
     def release(self) -> None:
         """Hold nothing any more, and keep the limit."""
-        while self._held:
-            os.close(self._held.popitem()[1])
-        self.make_room(0)
+        while self._pinned:
+            os.close(self._pinned.popitem()[1])
+        self.evict(0)
 
-    def make_room(self, needed_bytes: int) -> None:
+    def evict(self, needed_bytes: int) -> None:
         """Remove what was used longest ago until so many bytes more are within the limit, as far as that can be."""
-        there = [(self._used(m), bytes_of(m), m) for m in self._store.sealed()]
+        there = [(self._last_use(m), bytes_of(m), m) for m in self._store.sealed()]
         over = sum(size for _, size, _ in there) + needed_bytes - self._limit_bytes
         for _, size, manifest in sorted(there, key=lambda each: each[0]):
             if over <= 0:
                 return
-            with if_free(self._use_file(manifest.stage, manifest.key)) as free:
-                if free and self._elsewhere(manifest):
+            with try_file_lock(self._use_file(manifest.stage, manifest.key)) as free:
+                if free and self._is_backed_up(manifest):
                     self._store.remove(manifest.stage, manifest.key)
                     over -= size
 
-    def _used(self, manifest: Manifest) -> float:
+    def _last_use(self, manifest: Manifest) -> float:
         try:
             return self._use_file(manifest.stage, manifest.key).stat().st_mtime
         except OSError:

@@ -23,23 +23,23 @@ from pathlib import Path
 from infra.errors import Fault
 from infra.processes import signals
 from infra.store.local import is_log, sha256_of, stamp_of, write_atomically
-from infra.store.s3_client import Bucket, Gone, Taken
+from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
 
 INDEX = "index.json"
-TORN = "*.partial"
+PARTIAL_PATTERN = "*.partial"
 """Names of files and folders that are being written."""
-REST_SECONDS = 10.0
-REST_SHARE = 4
+MIN_INTERVAL_SECONDS = 10.0
+INTERVAL_FACTOR = 4
 """A snapshot is taken no sooner than so many times as long after the last one as that took."""
 SMALL_BYTES = 2**24
 """What is no larger may be altered in place: it is read once, and those bytes are summed and sent."""
-TRIES = 3
+MAX_ATTEMPTS = 3
 
 Stamps = Mapping[str, list[int]]
 
 
 @dataclass(frozen=True)
-class Index:
+class SnapshotIndex:
     """What a snapshot holds: sums by file name; the attempt that began it; and the ETag that it has in the bucket."""
 
     mark: str
@@ -59,7 +59,7 @@ class Snapshot:
     note: Path
     say: Callable[[str], None]
     _attempt: str = ""
-    _index: Index | None = None
+    _index: SnapshotIndex | None = None
     _sent: Stamps = field(default_factory=dict)
     _sums: dict[tuple[str, tuple[int, ...]], str] = field(default_factory=dict)
     _sending: threading.Thread | None = None
@@ -77,13 +77,13 @@ class Snapshot:
         """
         self._index = self._read()
         if attempt and self._index and self._index.attempt != attempt:
-            self.end()
+            self.delete()
         self._attempt = attempt or (self._index.attempt if self._index else "")
         self._over = False
-        for _ in range(TRIES):
-            if not self._index or not self._index.files or self._is_here(self._index):
+        for _ in range(MAX_ATTEMPTS):
+            if not self._index or not self._index.files or self._is_restored(self._index):
                 return
-            self.say(f"{self._label}: goes on from what another machine had sent to {self.bucket.place(self.place)}")
+            self.say(f"{self._label}: goes on from what another machine had sent to {self.bucket.url(self.place)}")
             beside = self.folder.with_name(f"{self.folder.name}.fetch-{uuid.uuid4().hex[:8]}")
             try:
                 self._fetch(self._index, beside)
@@ -91,7 +91,7 @@ class Snapshot:
                 beside.rename(self.folder)
                 self._remember(self._index.mark)
                 return
-            except Gone:  # replaced by a newer one meanwhile
+            except NoSuchKey:  # replaced by a newer one meanwhile
                 self._index = self._read()
             except ValueError as error:
                 self.say(f"{self._label}: {error}; that snapshot is not used")
@@ -100,19 +100,19 @@ class Snapshot:
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
 
-    def send(self) -> None:
+    def upload_in_background(self) -> None:
         """Begin to send what the folder holds by now, if it is time and there is something new; returns at once."""
         if self._over or time.monotonic() < self._next or (self._sending and self._sending.is_alive()):
             return
-        self._next = time.monotonic() + REST_SECONDS
-        there = self._there()
+        self._next = time.monotonic() + MIN_INTERVAL_SECONDS
+        there = self._scan()
         if all(is_log(name) for name, stamp in there.items() if self._sent.get(name) != stamp):
             return
         # A daemon: a process that is to end does not wait for it, and half a snapshot is none.
         self._sending = threading.Thread(target=self._send, args=(there,), name="snapshot", daemon=True)
         self._sending.start()
 
-    def end(self) -> None:
+    def delete(self) -> None:
         """Have no snapshot any more: the work is done, or begun anew."""
         with self._writing:
             self._over = True
@@ -129,9 +129,9 @@ class Snapshot:
     def _send(self, there: Stamps) -> None:
         begun = time.monotonic()
         try:
-            if self._sent_whole(there):
+            if self._upload_all(there):
                 self._sent, self._said = there, False
-        except (Gone, FileNotFoundError):
+        except (NoSuchKey, FileNotFoundError):
             pass  # a file that was let go of meanwhile: the next snapshot is without it
         except (Fault, OSError) as error:
             if not self._said:
@@ -141,16 +141,16 @@ class Snapshot:
             return  # this process ends
         finally:
             spent = time.monotonic() - begun
-            self._next = time.monotonic() + max(REST_SECONDS, REST_SHARE * spent)
+            self._next = time.monotonic() + max(MIN_INTERVAL_SECONDS, INTERVAL_FACTOR * spent)
 
-    def _sent_whole(self, there: Stamps) -> bool:
+    def _upload_all(self, there: Stamps) -> bool:
         """Send files, then the index; whether it stands now."""
         known = set(self._index.files.values()) if self._index else set()
         files: dict[str, str] = {}
         for name, stamp in there.items():
             if self._over:
                 break
-            files[name] = self._sent_file(name, stamp, known)
+            files[name] = self._upload_file(name, stamp, known)
             known.add(files[name])
         mark = uuid.uuid4().hex
         text = json.dumps({"mark": mark, "attempt": self._attempt, "files": files}, indent=1).encode()
@@ -159,8 +159,8 @@ class Snapshot:
                 self.bucket.delete(f"{self.place}/{name}" for name in files.values())
                 return False
             self._remember(mark)
-            with contextlib.suppress(Taken, Gone):
-                self.bucket.write(f"{self.place}/{INDEX}", text, self._index.etag if self._index else "")
+            with contextlib.suppress(PreconditionFailed, NoSuchKey):
+                self.bucket.put_if_match(f"{self.place}/{INDEX}", text, self._index.etag if self._index else "")
             # Looked at in any case: a write that was repeated for want of an answer is told Taken of its own first try.
             now = self._read()
             if now is None or now.mark != mark:
@@ -173,7 +173,7 @@ class Snapshot:
         self.bucket.delete(f"{self.place}/{name}" for name in stale)
         return True
 
-    def _sent_file(self, name: str, stamp: list[int], known: set[str]) -> str:
+    def _upload_file(self, name: str, stamp: list[int], known: set[str]) -> str:
         path = self.folder / name
         if stamp[0] <= SMALL_BYTES:
             content = path.read_bytes()
@@ -189,39 +189,39 @@ class Snapshot:
             self.bucket.upload(path, f"{self.place}/{self._sums[same]}", {})
         return self._sums[same]
 
-    def _there(self) -> Stamps:
+    def _scan(self) -> Stamps:
         """The whole files, logs last."""
         found: dict[str, list[int]] = {}
         for path in sorted(self.folder.rglob("*"), key=lambda path: (is_log(path.name), path)):
             name = path.relative_to(self.folder)
             with contextlib.suppress(FileNotFoundError):
-                if path.is_file() and not any(Path(part).match(TORN) for part in name.parts):
+                if path.is_file() and not any(Path(part).match(PARTIAL_PATTERN) for part in name.parts):
                     found[name.as_posix()] = stamp_of(path)
         return found
 
-    def _is_here(self, index: Index) -> bool:
+    def _is_restored(self, index: SnapshotIndex) -> bool:
         return any(self.folder.iterdir()) and index.mark in self._marks()
 
-    def _read(self) -> Index | None:
+    def _read(self) -> SnapshotIndex | None:
         """The index that stands, None where there is none; one that cannot be read is one of no files."""
         listed = self.bucket.list(self.place).get(INDEX)
         if listed is None:
             return None
         try:
             told = json.loads(self.bucket.read(f"{self.place}/{INDEX}"))
-            return Index(told["mark"], dict(told["files"]), listed.etag, told.get("attempt", ""))
-        except (Gone, ValueError, TypeError, KeyError):
-            return Index("", {}, listed.etag)
+            return SnapshotIndex(told["mark"], dict(told["files"]), listed.etag, told.get("attempt", ""))
+        except (NoSuchKey, ValueError, TypeError, KeyError):
+            return SnapshotIndex("", {}, listed.etag)
 
-    def _fetch(self, index: Index, beside: Path) -> None:
-        """Raises Gone, or ValueError for bytes that are not those that were sent."""
+    def _fetch(self, index: SnapshotIndex, beside: Path) -> None:
+        """Raises NoSuchKey, or ValueError for bytes that are not those that were sent."""
         for name, expected in index.files.items():
             path = beside / name
             if ".." in path.parts or beside not in path.parents:
-                raise ValueError(f"{self.bucket.place(f'{self.place}/{INDEX}')} names a file {name!r} outside")
+                raise ValueError(f"{self.bucket.url(f'{self.place}/{INDEX}')} names a file {name!r} outside")
             path.parent.mkdir(parents=True, exist_ok=True)
             if self.bucket.download(f"{self.place}/{expected}", path) != expected:
-                raise ValueError(f"{self.bucket.place(f'{self.place}/{expected}')} is not what its sum says")
+                raise ValueError(f"{self.bucket.url(f'{self.place}/{expected}')} is not what its sum says")
 
     def _marks(self) -> list[str]:
         try:

@@ -80,7 +80,7 @@ class Store:
     def manifest(self, stage: str, key: str) -> Manifest | None:
         """The manifest, or None where there is no artifact; an unreadable or altered manifest counts as none."""
         try:
-            return opened(json.loads((self.folder(stage, key) / MANIFEST).read_text()))
+            return parse_manifest(json.loads((self.folder(stage, key) / MANIFEST).read_text()))
         except (OSError, ValueError):
             return None
 
@@ -109,15 +109,15 @@ class Store:
 
     def remove(self, stage: str, key: str) -> None:
         """Be without an artifact, from one moment to the next."""
-        self.forget(stage, key)
+        self.drop_stamps(stage, key)
         with contextlib.suppress(FileNotFoundError):
             self.discard(self._move_aside(stage, key, "removed"))
 
-    def forget(self, stage: str, key: str) -> None:
+    def drop_stamps(self, stage: str, key: str) -> None:
         """Trust no file by its looks: the next look hashes."""
         self._stamp_file(stage, key).unlink(missing_ok=True)
 
-    def put_back(self, stage: str, key: str) -> bool:  # noqa: ARG002
+    def restore(self, stage: str, key: str) -> bool:  # noqa: ARG002
         """Make an artifact that is not there from what this machine still has of it; whether that was possible."""
         return False
 
@@ -176,13 +176,13 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def keep(self, partial: Path) -> None:
+    def sync_checkpoint(self, partial: Path) -> None:
         """See to it that what a folder to resume holds by now survives the loss of this machine; returns at once."""
 
     def discard(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
-    def set_aside(self, stage: str, key: str) -> str:
+    def quarantine(self, stage: str, key: str) -> str:
         """Move an artifact out of its place, keeping its bytes for whoever wants to know; says where."""
         return self._move_aside(stage, key, "bad").name
 
@@ -195,12 +195,12 @@ class Store:
         """Make a written folder the artifact: hash, manifest, rename. ``description`` is the rest of the manifest."""
         files = {
             name: {"sha256": sha256_of(partial / name), "bytes": (partial / name).stat().st_size}
-            for name in _names(partial)
+            for name in _file_names(partial)
         }
         note = self._attempt_file(description["stage"], description["key"])
         made = {**description["made"], **({"attempt": attempt} if (attempt := _text(note)) else {})}
         manifest = Manifest(files=files, content=content_digest(files), **{**description, "made": made})
-        _write_durably(partial / MANIFEST, json.dumps(envelope(manifest), indent=1, ensure_ascii=False))
+        _write_durably(partial / MANIFEST, json.dumps(manifest_envelope(manifest), indent=1, ensure_ascii=False))
         stamps = {name: stamp_of(partial / name) for name in files}
         place = self.folder(manifest.stage, manifest.key)
         # A forced stage replaces what was there, whole until this moment.
@@ -234,12 +234,12 @@ class Store:
             write_atomically(self._stamp_file(stage, key), json.dumps(stamps))
 
 
-def envelope(manifest: Manifest) -> dict[str, Any]:
+def manifest_envelope(manifest: Manifest) -> dict[str, Any]:
     """A manifest as it is written, with the sum of itself."""
     return {"sha256": _sum(vars(manifest)), "manifest": vars(manifest)}
 
 
-def opened(told: Any) -> Manifest | None:
+def parse_manifest(told: Any) -> Manifest | None:
     """The manifest in an envelope; None where it is not as it was written."""
     try:
         return Manifest(**told["manifest"]) if told["sha256"] == _sum(told["manifest"]) else None
@@ -268,7 +268,7 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def _names(folder: Path) -> Iterator[str]:
+def _file_names(folder: Path) -> Iterator[str]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != MANIFEST:
             yield path.relative_to(folder).as_posix()

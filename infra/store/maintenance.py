@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.processes.locks import if_free
+from infra.processes.locks import try_file_lock
 from infra.store.local import MANIFEST, Manifest, Store, sha256_of
-from infra.store.s3 import Mirrored
-from infra.store.s3_client import Gone, Object
+from infra.store.s3 import S3Store
+from infra.store.s3_client import NoSuchKey, ObjectInfo
 
-MARKS = ("partial", "bad", "replaced", "removed", "fetch")
+LEFTOVER_SUFFIXES = ("partial", "bad", "replaced", "removed", "fetch")
 
 
 @dataclass(frozen=True)
@@ -29,26 +29,26 @@ class Leftover:
 
 def leftovers(store: Store, before: float) -> Iterator[Leftover]:
     """Everything left over and not touched since ``before``, in seconds since 1970."""
-    for mark in MARKS:
+    for mark in LEFTOVER_SUFFIXES:
         for folder in sorted(store.root.glob(f"*/*.{mark}-*")):
             files = [path.stat() for path in (folder, *folder.rglob("*")) if path.exists()]
             if folder.is_dir() and max(status.st_mtime for status in files) < before:
                 lock = store.lock_file(folder.parent.name, folder.name.partition(".")[0])
                 size = sum(status.st_size for status in files)
                 yield Leftover(f"{folder.parent.name}/{folder.name}", size, lambda f=folder, k=lock: _remove(f, k))  # type: ignore[misc]
-    if isinstance(store, Mirrored):
+    if isinstance(store, S3Store):
         yield from _objects(store, before)
 
 
 def _remove(folder: Path, lock: Path) -> None:
-    with if_free(lock) as free:
+    with try_file_lock(lock) as free:
         if free:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _objects(store: Mirrored, before: float) -> Iterator[Leftover]:
-    groups: dict[str, dict[str, Object]] = {}
-    manifests: dict[str, Object] = {}
+def _objects(store: S3Store, before: float) -> Iterator[Leftover]:
+    groups: dict[str, dict[str, ObjectInfo]] = {}
+    manifests: dict[str, ObjectInfo] = {}
     for name, about in store.bucket.list("").items():
         parts = name.split("/")
         if len(parts) > 3:
@@ -71,14 +71,14 @@ def _objects(store: Mirrored, before: float) -> Iterator[Leftover]:
         yield Leftover(told, 0, lambda: _abort(store, before))
 
 
-def _abort(store: Mirrored, before: float) -> None:
+def _abort(store: S3Store, before: float) -> None:
     store.bucket.abort_uploads(before, delete=True)
 
 
-def _id(store: Mirrored, name: str) -> str:
+def _id(store: S3Store, name: str) -> str:
     try:
         return str(json.loads(store.bucket.read(name))["id"])
-    except (Gone, ValueError, KeyError, TypeError):
+    except (NoSuchKey, ValueError, KeyError, TypeError):
         return ""
 
 
@@ -87,14 +87,14 @@ def rehash(store: Store, manifest: Manifest) -> list[str]:
 
     What is damaged is not trusted by its looks any more: the next run that needs it makes it again.
     """
-    if isinstance(store, Mirrored):
+    if isinstance(store, S3Store):
         wrong = list(store.rehash(manifest))
         if wrong:
-            store.set_aside(manifest.stage, manifest.key)
+            store.quarantine(manifest.stage, manifest.key)
         return wrong
     wrong = [found for name in manifest.files if (found := _damage(store, manifest, name))]
     if wrong:
-        store.forget(manifest.stage, manifest.key)
+        store.drop_stamps(manifest.stage, manifest.key)
     return wrong
 
 

@@ -22,18 +22,27 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadData, NetworkFault
-from infra.processes.locks import held
-from infra.store.cache import Cache, bytes_of
+from infra.processes.locks import file_lock
+from infra.store.cache import ArtifactCache, bytes_of
 from infra.store.checkpoint_sync import Snapshot
-from infra.store.local import MANIFEST, Artifact, Manifest, Store, envelope, opened, stamp_of, write_atomically
-from infra.store.s3_client import Bucket, Gone, Object, Taken
+from infra.store.local import (
+    MANIFEST,
+    Artifact,
+    Manifest,
+    Store,
+    manifest_envelope,
+    parse_manifest,
+    stamp_of,
+    write_atomically,
+)
+from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo, PreconditionFailed
 
 LARGE_BYTES = 10**8
 """A transfer of so many bytes is said beforehand."""
 
 
 @dataclass(frozen=True)
-class Published:
+class RemoteManifest:
     """A manifest in the bucket: below which id its files lie, and which ETags they had when they were sent."""
 
     manifest: Manifest
@@ -41,14 +50,14 @@ class Published:
     etags: Mapping[str, str]
 
 
-class Mirrored(Store):
+class S3Store(Store):
     """The artifacts in ``bucket``; ``root`` holds copies, at most ``limit_bytes``, and what is this machine's."""
 
     def __init__(self, root: Path, bucket: Bucket, limit_bytes: int) -> None:
         super().__init__(root)
         self.bucket = bucket
-        self._cache = Cache(self.local(), limit_bytes, self._is_there)
-        self._listed: dict[tuple[str, str], dict[str, Object]] = {}
+        self._cache = ArtifactCache(self.local(), limit_bytes, self._is_remote)
+        self._listed: dict[tuple[str, str], dict[str, ObjectInfo]] = {}
         self._before: dict[tuple[str, str], str] = {}
         """ETag of the manifest that was there when an artifact was begun; what is sent may replace only that."""
         self._snapshots: dict[Path, Snapshot] = {}
@@ -84,7 +93,7 @@ class Mirrored(Store):
     def remove(self, stage: str, key: str) -> None:
         self.bucket.delete([f"{stage}/{key}/{MANIFEST}"])
         self.bucket.delete(f"{stage}/{key}/{name}" for name in self.bucket.list(f"{stage}/{key}"))
-        self._seen_file(stage, key).unlink(missing_ok=True)
+        self._manifest_cache_file(stage, key).unlink(missing_ok=True)
         super().remove(stage, key)
 
     def partial(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
@@ -98,9 +107,9 @@ class Mirrored(Store):
             self._snapshots.setdefault(partial, unbegun).begin(attempt)
         return partial
 
-    def keep(self, partial: Path) -> None:
+    def sync_checkpoint(self, partial: Path) -> None:
         if snapshot := self._snapshots.get(partial):
-            snapshot.send()
+            snapshot.upload_in_background()
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         made = super().seal(partial, description)
@@ -109,10 +118,10 @@ class Mirrored(Store):
         stands = self._publish(manifest, self._before.pop((made.stage, made.key), ""))
         if snapshot := self._snapshots.pop(partial, None):
             with contextlib.suppress(NetworkFault):  # left to ``repro gc``
-                snapshot.end()
+                snapshot.delete()
         return self.artifact(stands)
 
-    def put_back(self, stage: str, key: str) -> bool:
+    def restore(self, stage: str, key: str) -> bool:
         """Send the copy on this machine, if it is whole, where the bucket has none: it was lost, or never arrived."""
         copy = self.local().manifest(stage, key)
         there = self.bucket.list(f"{stage}/{key}")
@@ -122,13 +131,13 @@ class Mirrored(Store):
         self._publish(copy, "")
         return True
 
-    def set_aside(self, stage: str, key: str) -> str:
+    def quarantine(self, stage: str, key: str) -> str:
         """Take the manifest away under another name, so that its files are kept but are no artifact any more."""
         aside = f"manifest.bad-{uuid.uuid4().hex[:8]}.json"
-        with contextlib.suppress(Gone):
+        with contextlib.suppress(NoSuchKey):
             self.bucket.put(f"{stage}/{key}/{aside}", self.bucket.read(f"{stage}/{key}/{MANIFEST}"))
         self.bucket.delete([f"{stage}/{key}/{MANIFEST}"])
-        return self.bucket.place(f"{stage}/{key}/{aside}")
+        return self.bucket.url(f"{stage}/{key}/{aside}")
 
     def local_folder(self, artifact: Artifact) -> Path:
         """The artifact's files on this machine, fetched where they are not there or not whole.
@@ -136,8 +145,8 @@ class Mirrored(Store):
         Raises BadData for one that arrives with other bytes than its sum says; it is set aside then.
         """
         stage, key = artifact.stage, artifact.key
-        self._cache.use(stage, key)
-        with held(self.root / "locks" / f"fetch-{stage}-{key}", lambda holder: self.say(f"waiting for {holder}")):
+        self._cache.pin(stage, key)
+        with file_lock(self.root / "locks" / f"fetch-{stage}-{key}", lambda holder: self.say(f"waiting for {holder}")):
             copy = self.local().manifest(stage, key)
             wrong = self.local().damage(copy) if copy else ""
             if copy and copy.content == artifact.content and not wrong:
@@ -146,7 +155,7 @@ class Mirrored(Store):
                 self.say(f"{stage} {key}: {wrong} in the copy on this machine; fetched anew")
             published = self._published(stage, key)
             if published is None or published.manifest.content != artifact.content:
-                raise BadData(f"{self.bucket.place(f'{stage}/{key}')} was removed or replaced meanwhile; run again")
+                raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed or replaced meanwhile; run again")
             self._fetch(published)
         return artifact.folder
 
@@ -161,21 +170,21 @@ class Mirrored(Store):
             path = self.root / folder / name
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.suppress(Gone):
+                with contextlib.suppress(NoSuchKey):
                     write_atomically(path, self.bucket.read(f"{folder}/{name}").decode())
 
-    def _is_there(self, manifest: Manifest) -> bool:
+    def _is_remote(self, manifest: Manifest) -> bool:
         there = self.manifest(manifest.stage, manifest.key)
         return there is not None and there.content == manifest.content
 
-    def _published(self, stage: str, key: str, *, again: bool = True) -> Published | None:
+    def _published(self, stage: str, key: str, *, again: bool = True) -> RemoteManifest | None:
         """What the bucket has, by a listing made ``again``; an unreadable or altered manifest counts as none."""
         if again or (stage, key) not in self._listed:
             self._listed[stage, key] = self.bucket.list(f"{stage}/{key}")
         there = self._listed[stage, key].get(MANIFEST)
         if there is None:
             return None
-        seen = self._seen_file(stage, key)
+        seen = self._manifest_cache_file(stage, key)
         try:
             kept = json.loads(seen.read_text())
             told = kept["told"] if kept["etag"] == there.etag else None
@@ -184,17 +193,17 @@ class Mirrored(Store):
         if told is None:
             try:
                 told = json.loads(self.bucket.read(f"{stage}/{key}/{MANIFEST}"))
-            except (Gone, ValueError):
+            except (NoSuchKey, ValueError):
                 return None
             seen.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(seen, json.dumps({"etag": there.etag, "told": told}))
-        manifest = opened(told)
-        return Published(manifest, told["id"], told["etags"]) if manifest else None
+        manifest = parse_manifest(told)
+        return RemoteManifest(manifest, told["id"], told["etags"]) if manifest else None
 
-    def _seen_file(self, stage: str, key: str) -> Path:
+    def _manifest_cache_file(self, stage: str, key: str) -> Path:
         return self.root / "published" / f"{stage}-{key}.json"
 
-    def _wrong(self, published: Published, *, every: bool) -> Iterator[str]:
+    def _wrong(self, published: RemoteManifest, *, every: bool) -> Iterator[str]:
         manifest = published.manifest
         listed = self._listed[manifest.stage, manifest.key]
         for name, expected in manifest.files.items():
@@ -209,40 +218,48 @@ class Mirrored(Store):
                 else:  # a bucket that was copied has other ETags
                     self._remember(published, {**published.etags, name: there.etag})
 
-    def _remember(self, published: Published, etags: Mapping[str, str]) -> None:
+    def _remember(self, published: RemoteManifest, etags: Mapping[str, str]) -> None:
         manifest = published.manifest
         etag = self._listed[manifest.stage, manifest.key][MANIFEST].etag
-        told = {**envelope(manifest), "id": published.id, "etags": etags}
-        write_atomically(self._seen_file(manifest.stage, manifest.key), json.dumps({"etag": etag, "told": told}))
+        told = {**manifest_envelope(manifest), "id": published.id, "etags": etags}
+        write_atomically(
+            self._manifest_cache_file(manifest.stage, manifest.key), json.dumps({"etag": etag, "told": told})
+        )
 
-    def _sum(self, published: Published, name: str) -> str:
+    def _sum(self, published: RemoteManifest, name: str) -> str:
         digest = hashlib.sha256()
-        with contextlib.suppress(Gone):
+        with contextlib.suppress(NoSuchKey):
             for block in self.bucket.blocks(self._object(published, name)):
                 digest.update(block)
         return digest.hexdigest()
 
-    def _object(self, published: Published, name: str) -> str:
+    def _object(self, published: RemoteManifest, name: str) -> str:
         return f"{published.manifest.stage}/{published.manifest.key}/{published.id}/{name}"
 
-    def _publish(self, manifest: Manifest, replacing: str) -> Manifest:
+    def _publish(self, manifest: Manifest, if_match: str) -> Manifest:
         """Send what lies sealed in the folder; gives the manifest that stands in the end, this one or another's."""
         stage, key, mine = manifest.stage, manifest.key, uuid.uuid4().hex[:12]
         if bytes_of(manifest) >= LARGE_BYTES:
-            self.say(f"sending {bytes_of(manifest) / 1e6:,.0f} MB to {self.bucket.place(f'{stage}/{key}')}")
+            self.say(f"sending {bytes_of(manifest) / 1e6:,.0f} MB to {self.bucket.url(f'{stage}/{key}')}")
         folder = self.folder(stage, key)
         for name, file in manifest.files.items():
             self.bucket.upload(folder / name, f"{stage}/{key}/{mine}/{name}", {"sha256": file["sha256"]})
         arrived = self.bucket.list(f"{stage}/{key}/{mine}")
-        told = {**envelope(manifest), "id": mine, "etags": {name: there.etag for name, there in arrived.items()}}
+        told = {
+            **manifest_envelope(manifest),
+            "id": mine,
+            "etags": {name: there.etag for name, there in arrived.items()},
+        }
         text = json.dumps(told, indent=1, ensure_ascii=False).encode()
-        replaced = self._published(stage, key) if replacing else None
-        with contextlib.suppress(Taken, Gone):  # Gone: what was to be replaced is not there any more
-            self.bucket.write(f"{stage}/{key}/{MANIFEST}", text, replacing)
+        replaced = self._published(stage, key) if if_match else None
+        with contextlib.suppress(
+            PreconditionFailed, NoSuchKey
+        ):  # NoSuchKey: what was to be replaced is not there any more
+            self.bucket.put_if_match(f"{stage}/{key}/{MANIFEST}", text, if_match)
         # Looked at in any case: a write that was repeated for want of an answer is told Taken of its own first try.
         published = self._published(stage, key)
         if published is None:
-            raise BadData(f"{self.bucket.place(f'{stage}/{key}')} was removed while it was sent; run again")
+            raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed while it was sent; run again")
         if published.id == mine:
             if replaced and replaced.id != mine:
                 self.bucket.delete(self._object(replaced, name) for name in replaced.manifest.files)
@@ -253,10 +270,10 @@ class Mirrored(Store):
             self.discard(folder)
         return published.manifest
 
-    def _fetch(self, published: Published) -> None:
+    def _fetch(self, published: RemoteManifest) -> None:
         """Into a folder beside its place, renamed when every sum is right."""
         manifest, place = published.manifest, self.folder(published.manifest.stage, published.manifest.key)
-        self._cache.make_room(bytes_of(manifest))
+        self._cache.evict(bytes_of(manifest))
         if bytes_of(manifest) >= LARGE_BYTES:
             self.say(f"fetching {bytes_of(manifest) / 1e6:,.0f} MB from {self.bucket.address}/{manifest.stage}")
         partial = place.with_name(f"{place.name}.fetch-{uuid.uuid4().hex[:8]}")
@@ -266,11 +283,11 @@ class Mirrored(Store):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # What a line garbled comes right the second time.
                 if all(self._load(published, name, path) != expected["sha256"] for _ in range(2)):
-                    aside = self.set_aside(manifest.stage, manifest.key)
-                    told = f"{self.bucket.place(self._object(published, name))} is not what its sum says"
+                    aside = self.quarantine(manifest.stage, manifest.key)
+                    told = f"{self.bucket.url(self._object(published, name))} is not what its sum says"
                     raise BadData(f"{told}: its artifact was set aside as {aside}, and the next run makes it again")
             partial.mkdir(parents=True, exist_ok=True)
-            (partial / MANIFEST).write_text(json.dumps(envelope(manifest), indent=1, ensure_ascii=False))
+            (partial / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1, ensure_ascii=False))
             stamps = {name: stamp_of(partial / name) for name in manifest.files}
             self.discard(place)
             partial.rename(place)
@@ -278,8 +295,8 @@ class Mirrored(Store):
             shutil.rmtree(partial, ignore_errors=True)
         self._write_stamps(manifest.stage, manifest.key, stamps)
 
-    def _load(self, published: Published, name: str, path: Path) -> str:
+    def _load(self, published: RemoteManifest, name: str, path: Path) -> str:
         try:
             return self.bucket.download(self._object(published, name), path)
-        except Gone:
+        except NoSuchKey:
             return ""

@@ -19,23 +19,23 @@ from infra.errors import BadConfiguration, Fault, NetworkFault
 from infra.processes import signals
 
 SCHEME = "s3://"
-TRIES = 6
+MAX_ATTEMPTS = 6
 """Of each request: a busy or broken server is asked again, after pauses that grow to some 20 s."""
 BLOCK_BYTES = 2**24
-DELETED_AT_ONCE = 1000
+DELETE_BATCH = 1000
 CONNECT_SECONDS, READ_SECONDS = 10, 60
 
 
-class Taken(Exception):
+class PreconditionFailed(Exception):
     """A conditional write found another object there."""
 
 
-class Gone(Exception):
+class NoSuchKey(Exception):
     """There is no such object."""
 
 
 @dataclass(frozen=True)
-class Object:
+class ObjectInfo:
     """What a listing says of an object; ``modified`` in seconds since 1970."""
 
     bytes: int
@@ -47,7 +47,7 @@ class Bucket:
     """The objects below ``address``. Every method raises NetworkFault or BadConfiguration for a store that refuses."""
 
     def __init__(self, address: str) -> None:
-        self.address = checked(address)
+        self.address = check_s3_url(address)
         self.name, _, prefix = self.address.removeprefix(SCHEME).partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
 
@@ -55,7 +55,7 @@ class Bucket:
     def _files(self) -> Any:
         import s3fs
 
-        retries = {"mode": "standard", "max_attempts": TRIES}
+        retries = {"mode": "standard", "max_attempts": MAX_ATTEMPTS}
         timeouts = {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
         # Its own tries come around botocore's: one of each would wait a quarter of an hour for a server that is away.
         files = s3fs.S3FileSystem(
@@ -64,35 +64,38 @@ class Bucket:
         files.retries = 2
         return files
 
-    def list(self, folder: str) -> dict[str, Object]:
+    def list(self, folder: str) -> dict[str, ObjectInfo]:
         """Every object below ``folder``, by its name from there on; 1000 a request."""
-        found: dict[str, Object] = {}
+        found: dict[str, ObjectInfo] = {}
         start = self._key(f"{folder}/" if folder else "")
         token: dict[str, str] = {}
         while True:
-            page = self._asked(folder, "list_objects_v2", Prefix=start, **token)
+            page = self._call(folder, "list_objects_v2", Prefix=start, **token)
             for entry in page.get("Contents", ()):
-                about = Object(entry["Size"], entry["ETag"], entry["LastModified"].timestamp())
+                about = ObjectInfo(entry["Size"], entry["ETag"], entry["LastModified"].timestamp())
                 found[entry["Key"].removeprefix(start)] = about
             if not page.get("IsTruncated"):
                 return found
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
     def read(self, name: str) -> bytes:
-        """A small object whole. Raises Gone."""
-        with self._told(name):
+        """A small object whole. Raises NoSuchKey."""
+        with self._translated_errors(name):
             content: bytes = self._files.cat_file(self._path(name))
             return content
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """An object in blocks. Raises Gone."""
-        with self._told(name), self._files.open(self._path(name), block_size=BLOCK_BYTES, cache_type="none") as file:
+        """An object in blocks. Raises NoSuchKey."""
+        with (
+            self._translated_errors(name),
+            self._files.open(self._path(name), block_size=BLOCK_BYTES, cache_type="none") as file,
+        ):
             while block := file.read(BLOCK_BYTES):
                 signals.check()
                 yield block
 
     def download(self, name: str, path: Path) -> str:
-        """Write an object into a file; gives the sha256 of what arrived. Raises Gone."""
+        """Write an object into a file; gives the sha256 of what arrived. Raises NoSuchKey."""
         digest = hashlib.sha256()
         with path.open("wb") as file:
             for block in self.blocks(name):
@@ -100,42 +103,42 @@ class Bucket:
                 file.write(block)
         return digest.hexdigest()
 
-    def write(self, name: str, content: bytes, replacing: str = "") -> None:
-        """Write a small object only where there is none, or with ``replacing`` only over the one of that ETag.
+    def put_if_match(self, name: str, content: bytes, if_match: str = "") -> None:
+        """Write a small object only where there is none, or with ``if_match`` only over the one of that ETag.
 
         Raises Taken. A request that is repeated may meet its own first try: whoever is told Taken reads and sees.
         """
-        condition = {"IfMatch": replacing} if replacing else {"IfNoneMatch": "*"}
-        self._asked(name, "put_object", Key=self._key(name), Body=content, **condition)
+        condition = {"IfMatch": if_match} if if_match else {"IfNoneMatch": "*"}
+        self._call(name, "put_object", Key=self._key(name), Body=content, **condition)
 
     def put(self, name: str, content: bytes) -> None:
         """Write a small object, whatever was there."""
-        self._asked(name, "put_object", Key=self._key(name), Body=content)
+        self._call(name, "put_object", Key=self._key(name), Body=content)
 
     def upload(self, path: Path, name: str, sums: Mapping[str, str]) -> None:
         """Write a file, a large one in parts; ``sums`` go with it as metadata."""
         signals.check()
-        with self._told(name):
+        with self._translated_errors(name):
             self._files.put_file(str(path), self._path(name), Metadata=dict(sums))
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove objects, those that are not there included."""
         keys = [{"Key": self._key(name)} for name in names]
-        for begin in range(0, len(keys), DELETED_AT_ONCE):
-            part = {"Objects": keys[begin : begin + DELETED_AT_ONCE], "Quiet": True}
-            answer = self._asked("", "delete_objects", Delete=part)
+        for begin in range(0, len(keys), DELETE_BATCH):
+            part = {"Objects": keys[begin : begin + DELETE_BATCH], "Quiet": True}
+            answer = self._call("", "delete_objects", Delete=part)
             if failed := answer.get("Errors"):
                 raise BadConfiguration(f"{self._where(failed[0]['Key'])} cannot be deleted: {failed[0]['Code']}")
 
     def abort_uploads(self, before: float, *, delete: bool) -> int:
         """Uploads in parts that were begun before that time and not ended: their number; ``delete`` removes them."""
-        page = self._asked("", "list_multipart_uploads", Prefix=self._prefix)
+        page = self._call("", "list_multipart_uploads", Prefix=self._prefix)
         old = [each for each in page.get("Uploads", ()) if each["Initiated"].timestamp() < before]
         for each in old if delete else ():
-            self._asked("", "abort_multipart_upload", Key=each["Key"], UploadId=each["UploadId"])
+            self._call("", "abort_multipart_upload", Key=each["Key"], UploadId=each["UploadId"])
         return len(old)
 
-    def place(self, name: str) -> str:
+    def url(self, name: str) -> str:
         """The address of an object, for people."""
         return f"{self.address}/{name}" if name else self.address
 
@@ -145,27 +148,27 @@ class Bucket:
     def _path(self, name: str) -> str:
         return f"{self.name}/{self._key(name)}"
 
-    def _asked(self, name: str, request: str, **words: Any) -> Any:
-        with self._told(name):
+    def _call(self, name: str, request: str, **words: Any) -> Any:
+        with self._translated_errors(name):
             return self._files.call_s3(request, Bucket=self.name, **words)
 
     def _where(self, name: str) -> str:
-        return f"{self.place(name)} at {endpoint()}"
+        return f"{self.url(name)} at {endpoint()}"
 
     @contextlib.contextmanager
-    def _told(self, name: str) -> Iterator[None]:
+    def _translated_errors(self, name: str) -> Iterator[None]:
         """Turn what goes wrong with ``name`` into one sentence."""
         try:
             yield
-        except (Fault, Taken, Gone, GeneratorExit):
+        except (Fault, PreconditionFailed, NoSuchKey, GeneratorExit):
             raise
         except Exception as error:
-            raise self._fault(name, error) from error
+            raise self._to_fault(name, error) from error
 
-    def _fault(self, name: str, error: Exception) -> Exception:
+    def _to_fault(self, name: str, error: Exception) -> Exception:
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
-        chain = list(_causes(error))
+        chain = list(_exception_chain(error))
         where = self._where(name)
         if any(isinstance(each, NoCredentialsError | PartialCredentialsError) for each in chain):
             return BadConfiguration(f"no credentials for {where}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
@@ -175,9 +178,9 @@ class Bucket:
         if code == "NoSuchBucket":
             return BadConfiguration(f"there is no bucket {self.name!r} at {endpoint()}: make it, or set REPRO_ROOT")
         if status == 412 or code in ("PreconditionFailed", "ConditionalRequestConflict"):
-            return Taken(where)
+            return PreconditionFailed(where)
         if status == 404 or isinstance(error, FileNotFoundError):
-            return Gone(where)
+            return NoSuchKey(where)
         if status in (401, 403) or isinstance(error, PermissionError):
             return BadConfiguration(f"{where} is refused to these credentials ({code or 'access denied'})")
         if status in (400, 405, 409, 411, 416, 501):
@@ -188,7 +191,7 @@ class Bucket:
         return error
 
 
-def checked(address: str) -> str:
+def check_s3_url(address: str) -> str:
     """``s3://bucket/prefix`` without a slash at its end; raises BadConfiguration for anything else."""
     parts = address.removeprefix(SCHEME).rstrip("/").split("/")
     if not address.startswith(SCHEME) or not all(parts):
@@ -206,7 +209,7 @@ def _address() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _exception_chain(error: BaseException) -> Iterator[BaseException]:
     seen: BaseException | None = error
     while seen is not None:
         yield seen

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import NetworkFault
-from infra.tracking.client import client
+from infra.tracking.client import mlflow_client
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mappi
 
     Raises NetworkFault where the store does not take it. A model that was not stored whole is marked as failed.
     """
-    store = client(uri)
+    store = mlflow_client(uri)
     with tempfile.TemporaryDirectory() as scratch:
         try:
             experiment = store.get_run(run_id).info.experiment_id

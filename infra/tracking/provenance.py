@@ -14,9 +14,9 @@ LIBRARIES = ("torch", "polars", "pyarrow", "tokenizers", "sacrebleu", "sacremose
 @cache
 def commit() -> str:
     """The commit of this code, with ``+`` where the working tree differs from it; empty outside a checkout."""
-    house = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[2]
     try:
-        git = ["git", "-C", str(house), "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+        git = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
         return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -30,7 +30,7 @@ def user() -> str:
         return "unknown"
 
 
-def origin() -> dict[str, str]:
+def provenance() -> dict[str, str]:
     """Time, commit, machine and library versions."""
     made = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -26,11 +26,11 @@ from infra.errors import BadConfiguration, NetworkFault
 from infra.servers import credentials
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.tracking import registry_sqlite
-from infra.tracking.client import client
+from infra.tracking.client import mlflow_client
 
 PREFERRED = ("champion", "candidate")
 """Which alias a bare name means, the first that is there; else the newest version."""
-MOVED = "promotion."
+PROMOTION_TAG = "promotion."
 NO_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 """What MLflow itself takes for a version."""
 Order = Literal["newest", "dev", "test"]
@@ -42,7 +42,7 @@ CACHE = Path.home() / ".cache" / "repro" / "models"
 
 
 @dataclass(frozen=True)
-class Move:
+class Promotion:
     """An alias came to stand on a version."""
 
     when: str
@@ -94,13 +94,13 @@ class Version:
         return {tag.removeprefix(mark): value for tag, value in self.tags.items() if tag.startswith(mark)}
 
     @property
-    def moves(self) -> list[Move]:
+    def promotions(self) -> list[Promotion]:
         """When each alias came to stand here, the oldest first."""
         found = []
         for tag, value in self.tags.items():
-            if tag.startswith(MOVED):
+            if tag.startswith(PROMOTION_TAG):
                 lines = [line.partition(" ") for line in value.splitlines()]
-                found += [Move(when, tag.removeprefix(MOVED), self.version, why) for when, _, why in lines]
+                found += [Promotion(when, tag.removeprefix(PROMOTION_TAG), self.version, why) for when, _, why in lines]
         return sorted(found, key=lambda move: move.when)
 
     def line(self) -> str:
@@ -125,8 +125,8 @@ def versions(uri: str, name: str = "") -> list[Version]:
         return []
     if file:
         with contextlib.suppress(sqlite3.Error):  # of another MLflow, or not made yet: MLflow itself is asked
-            return _sorted(_version(row, row.aliases) for row in registry_sqlite.rows(file, name))
-    return _sorted(_asked_for(uri, name))
+            return _sorted(_version(row, row.aliases) for row in registry_sqlite.read_versions(file, name))
+    return _sorted(_versions_from_server(uri, name))
 
 
 def ordered(found: Iterable[Version], by: Order) -> list[Version]:
@@ -140,13 +140,15 @@ def ordered(found: Iterable[Version], by: Order) -> list[Version]:
     return sorted(found, key=score, reverse=True)
 
 
-def history(of_model: Iterable[Version]) -> list[Move]:
+def history(of_model: Iterable[Version]) -> list[Promotion]:
     """Every move of every alias of one model, the newest first."""
-    return sorted((move for version in of_model for move in version.moves), key=lambda move: move.when, reverse=True)
+    return sorted(
+        (move for version in of_model for move in version.promotions), key=lambda move: move.when, reverse=True
+    )
 
 
-def _asked_for(uri: str, name: str) -> Iterable[Version]:
-    store = client(uri)
+def _versions_from_server(uri: str, name: str) -> Iterable[Version]:
+    store = mlflow_client(uri)
     wanted = f"name = '{name}'" if name else None
     models = _all(lambda token: store.search_registered_models(filter_string=wanted, page_token=token))
     aliases: dict[tuple[str, int], list[str]] = {}
@@ -187,7 +189,7 @@ def resolve(uri: str, words: str) -> Version:
 
 def local_folder(uri: str, version: Version, cache: Path = CACHE) -> Path:
     """The folder with the model's ``weights/`` and ``vocabulary/``, fetched into ``cache`` if the store is remote."""
-    store = client(uri)
+    store = mlflow_client(uri)
     if version.source.startswith("models:/m-"):
         place = store.get_logged_model(version.source.removeprefix("models:/")).artifact_location
     else:
@@ -207,7 +209,7 @@ def create_version(
     uri: str, name: str, model_id: str, run_id: str, tags: Mapping[str, str], description: str
 ) -> Version:
     """Make the next version of the model ``name`` from a logged model. Raises NetworkFault where the store does not."""
-    store = client(uri)
+    store = mlflow_client(uri)
     try:
         with contextlib.suppress(Exception):  # there already; if it is anything else, the next call says so
             store.create_registered_model(name)
@@ -234,13 +236,15 @@ def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]+", alias) or NO_ALIAS.fullmatch(alias):
         allowed = "letters, digits, - and _, but neither latest nor v1, v2, …"
         raise BadConfiguration(f"alias is {alias!r}, allowed are {allowed}")
-    store, number = client(uri), f"{version.version}"
-    said = f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {_who()}: {' '.join(reason.split())}"
+    store, number = mlflow_client(uri), f"{version.version}"
+    said = f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {_user()}: {' '.join(reason.split())}"
     try:
         # What it says now: between the caller's look and this moment the alias may have come and gone.
-        before = store.get_model_version(version.name, number).tags.get(f"{MOVED}{alias}", "")
+        before = store.get_model_version(version.name, number).tags.get(f"{PROMOTION_TAG}{alias}", "")
         # The reason first: an alias without one could not be explained any more.
-        store.set_model_version_tag(version.name, number, f"{MOVED}{alias}", "\n".join(filter(None, [before, said])))
+        store.set_model_version_tag(
+            version.name, number, f"{PROMOTION_TAG}{alias}", "\n".join(filter(None, [before, said]))
+        )
         store.set_registered_model_alias(version.name, alias, number)
     except Exception as error:
         raise NetworkFault(
@@ -252,7 +256,7 @@ def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
 def source_run(uri: str, version: Version) -> Mapping[str, str]:
     """Where the version comes from: ``run`` and ``report`` as addresses to open, ``artifacts``, and the parameters of
     the whole run as ``params.<name>``. Empty where the run is gone."""
-    store = client(uri)
+    store = mlflow_client(uri)
     try:
         run = store.get_run(version.run_id)
         parent = run.data.tags.get("mlflow.parentRunId", "")
@@ -266,26 +270,26 @@ def source_run(uri: str, version: Version) -> Mapping[str, str]:
     return {**told, **{f"params.{name}": value for name, value in sorted(params.items())}}
 
 
-def _who() -> str:
+def _user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's number without a name
         return "somebody"
 
 
-def stands(uri: str, name: str, version: int, run_id: str) -> bool:
+def version_exists(uri: str, name: str, version: int, run_id: str) -> bool:
     """Whether that version, made by that run, is at ``uri``. Does not import MLflow where it can be asked without.
 
     A server that does not answer cannot say that the version is gone: it counts as there.
     """
     if file := sqlite_file(uri):
-        return file.exists() and registry_sqlite.stands(file, name, version, run_id)
+        return file.exists() and registry_sqlite.version_exists(file, name, version, run_id)
     if uri.startswith(("http://", "https://")):
-        return _stands_at_server(uri, name, version, run_id)
+        return _exists_at_server(uri, name, version, run_id)
     return any(found.version == version and found.run_id == run_id for found in versions(uri, name))
 
 
-def _stands_at_server(uri: str, name: str, version: int, run_id: str) -> bool:
+def _exists_at_server(uri: str, name: str, version: int, run_id: str) -> bool:
     """Ask over plain HTTP, which spares the seconds of MLflow's import; where that is refused, ask through the client,
     which also knows credentials in files, plug-ins and certificates."""
     words = urllib.parse.urlencode({"name": name, "version": version})
@@ -301,7 +305,7 @@ def _stands_at_server(uri: str, name: str, version: int, run_id: str) -> bool:
 
 
 def _stands_for_client(uri: str, name: str, version: int, run_id: str) -> bool:
-    store = client(uri)
+    store = mlflow_client(uri)
     from mlflow.exceptions import MlflowException
 
     try:

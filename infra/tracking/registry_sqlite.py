@@ -7,12 +7,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PATIENCE_SECONDS = 60
+BUSY_TIMEOUT_SECONDS = 60
 DELETED = "Deleted_Internal"
 
 
 @dataclass(frozen=True)
-class Row:
+class VersionRow:
     """A model version as it is stored."""
 
     name: str
@@ -25,12 +25,12 @@ class Row:
     aliases: list[str] = field(default_factory=list)
 
 
-def rows(file: Path, name: str = "") -> list[Row]:
+def read_versions(file: Path, name: str = "") -> list[VersionRow]:
     """All versions, or those of one model. Raises sqlite3.Error where the tables are others, or not there yet."""
     which, values = ("AND name = ?", (name,)) if name else ("", ())
     listed = f"SELECT name, version, creation_time, run_id, source FROM model_versions WHERE current_stage != ? {which}"
-    with _reading(file) as connection:
-        found = {(row[0], row[1]): Row(*row) for row in connection.execute(listed, (DELETED, *values))}
+    with _open_read_only(file) as connection:
+        found = {(row[0], row[1]): VersionRow(*row) for row in connection.execute(listed, (DELETED, *values))}
         for table, column in (("model_version_tags", "key"), ("registered_model_aliases", "alias")):
             value = "value" if column == "key" else "''"
             question = f"SELECT name, version, {column}, {value} FROM {table} WHERE 1 {which}"
@@ -43,11 +43,11 @@ def rows(file: Path, name: str = "") -> list[Row]:
     return list(found.values())
 
 
-def stands(file: Path, name: str, version: int, run_id: str) -> bool:
+def version_exists(file: Path, name: str, version: int, run_id: str) -> bool:
     """Whether that version, made by that run, is there."""
     question = "SELECT current_stage FROM model_versions WHERE name = ? AND version = ? AND run_id = ?"
     try:
-        with _reading(file) as connection:
+        with _open_read_only(file) as connection:
             found = connection.execute(question, (name, version, run_id)).fetchone()
     except sqlite3.DatabaseError:
         return False
@@ -55,9 +55,9 @@ def stands(file: Path, name: str, version: int, run_id: str) -> bool:
 
 
 @contextmanager
-def _reading(file: Path) -> Iterator[sqlite3.Connection]:
+def _open_read_only(file: Path) -> Iterator[sqlite3.Connection]:
     """One moment of the file, however many questions are asked."""
     place = f"{file.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(place, uri=True, timeout=PATIENCE_SECONDS, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(place, uri=True, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)) as connection:
         connection.execute("BEGIN")
         yield connection

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 LONGEST_KEY = 250
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
-class Line:
+class StageRow:
     """A stage of the run: its state, and the MLflow run that made it."""
 
     stage: str
@@ -31,15 +31,15 @@ class Line:
         return f"{self.stage} {self.item}".strip()
 
 
-def note(lines: Sequence[Line], headline: str) -> str:
+def run_description(lines: Sequence[StageRow], headline: str) -> str:
     """Markdown: a table of what the stage ``headline`` says of each item, and a table of the stages with links."""
-    scored = [line for line in lines if line.stage == headline and numbers_of(line.facts)]
-    names = list(dict.fromkeys(name for line in scored for name in numbers_of(line.facts)))[:8]
+    scored = [line for line in lines if line.stage == headline and numeric_facts(line.facts)]
+    names = list(dict.fromkeys(name for line in scored for name in numeric_facts(line.facts)))[:8]
     text = []
     if scored:
         text += [_table_row(["", *names]), _table_row(["---", *["---:"] * len(names)])]
         for line in scored:
-            numbers = numbers_of(line.facts)
+            numbers = numeric_facts(line.facts)
             text.append(_table_row([line.item, *(_short(numbers.get(name, "")) for name in names)]))
         text.append("")
     text += [
@@ -53,7 +53,7 @@ def note(lines: Sequence[Line], headline: str) -> str:
     return "\n".join(text)
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one, keys joined by dots; an artifact's form becomes ``stage/key``, a list becomes JSON."""
     result: dict[str, Any] = {}
     for name, value in values.items():
@@ -61,7 +61,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping) and set(value) == {"artifact", "key"}:
             result[key] = f"{value['artifact']}/{value['key']}"
         elif isinstance(value, Mapping):
-            result |= flat(value, f"{key}.")
+            result |= flatten(value, f"{key}.")
         elif isinstance(value, list | tuple):
             result[key] = json.dumps(value, ensure_ascii=False)
         else:
@@ -74,9 +74,9 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def numbers_of(facts: Mapping[str, Any]) -> dict[str, float]:
+def numeric_facts(facts: Mapping[str, Any]) -> dict[str, float]:
     """The numbers among the facts, by their flat names."""
-    return {name: value for name, value in flat(facts).items() if is_number(value)}
+    return {name: value for name, value in flatten(facts).items() if is_number(value)}
 
 
 def _short(value: object) -> str:

@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import NetworkFault
-from infra.processes.identity import identity
+from infra.processes.identity import process_identity
 from infra.servers.relocation import DATABASE, relocate
 from infra.servers.sqlite_addresses import sqlite_file, sqlite_uri
-from infra.tracking.client import HOLDER, client
+from infra.tracking.client import PROCESS_TAG, mlflow_client
 from infra.tracking.provenance import commit, user
-from infra.tracking.run_description import NOTHING, Line, flat, is_number, note, numbers_of
-from infra.tracking.write_queue import Postponed
+from infra.tracking.run_description import NO_FACTS, StageRow, flatten, is_number, numeric_facts, run_description
+from infra.tracking.write_queue import WriteQueue
 
-METRICS_AT_ONCE = 1000
-PARAMS_AT_ONCE = 100
+METRICS_PER_BATCH = 1000
+PARAMS_PER_BATCH = 100
 LONGEST_PARAM = 6000
 LONGEST_TAG = 8000
-LATER = "later:"
+PENDING = "later:"
 """Opens the id of a stage that began while MLflow was away, until it has one there."""
 CURSOR = "metrics_cursor"
 TOKEN = "start"
@@ -58,10 +58,10 @@ class Tracker:
         self._client: Any = None
         self._begun = False
         self._wanted: tuple[str, str, Mapping[str, str], Mapping[str, Any]] = ("", "", {}, {})
-        self._lines: list[Line] = []
+        self._lines: list[StageRow] = []
         self._cursors: dict[str, dict[str, int]] = {}
-        self._later: dict[str, Line] = {}
-        self._writes = Postponed(self.uri, lambda: self.client.search_experiments(max_results=1))
+        self._pending: dict[str, StageRow] = {}
+        self._writes = WriteQueue(self.uri, lambda: self.client.search_experiments(max_results=1))
         self._token = uuid.uuid4().hex
         self._moment = 0
 
@@ -72,14 +72,14 @@ class Tracker:
             root = self.artifact_root.parent
             if sqlite_file(self.uri) == root / DATABASE:
                 relocate(root)
-            self._client = client(self.uri)
+            self._client = mlflow_client(self.uri)
         return self._client
 
     def start(self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> str:
         """Begin the parent run of one pipeline run; gives its id."""
         self._begun, self._moment = True, round(time.time() * 1000)
         self._wanted = (experiment, name, tags, params)
-        return self._writes.asked("the run", self._parent)
+        return self._writes.call_now("the run", self._parent)
 
     def join(self, run_id: str) -> None:
         """Put stages under a parent run that another process has begun, and will end."""
@@ -91,16 +91,16 @@ class Tracker:
         A child of the same key that did not end well here before is taken up again, under the present parent, so
         that the curve of a killed training goes on.
         """
-        line = Line(stage, item, key, "running")
+        line = StageRow(stage, item, key, "running")
         self._lines.append(line)
         begun = round(time.time() * 1000)
         run_id = ""
         self._writes.flush()
         if not len(self._writes):
-            run_id = self._writes.asked(line.label, lambda: self._child(line, params, begun))
+            run_id = self._writes.call_now(line.label, lambda: self._child(line, params, begun))
         if not run_id:
-            run_id = f"{LATER}{len(self._lines)}"
-            self._later[run_id] = line
+            run_id = f"{PENDING}{len(self._lines)}"
+            self._pending[run_id] = line
             self._write(line.label, lambda: self._child(line, params, begun))
         self._write_note()
         return run_id
@@ -108,10 +108,10 @@ class Tracker:
     def log_rows(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Log the numbers of ``metrics.jsonl`` rows at their ``done`` and ``time``; repeated steps are dropped."""
         waiting = self._writes.last
-        if isinstance(waiting, _Rows) and waiting.run_id == run_id:
+        if isinstance(waiting, _MetricRows) and waiting.run_id == run_id:
             waiting.rows.extend(rows)
         elif run_id:
-            self._write("metrics", _Rows(self, run_id, list(rows)))
+            self._write("metrics", _MetricRows(self, run_id, list(rows)))
         self._writes.flush()
 
     def log_now(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -123,16 +123,16 @@ class Tracker:
             if not is_number(row.get("done")) or not math.isfinite(row["done"]):
                 continue
             step, moment = int(row["done"]), round(float(row.get("time", time.time())) * 1000)
-            for name, value in flat(row).items():
+            for name, value in flatten(row).items():
                 known = name in ("time", "done", "total") or name.startswith("facts.")  # told when the stage ends
                 if known or not is_number(value) or step <= cursor.get(name, -1):
                     continue
                 cursor[name] = step
                 metrics.append(Metric(name, value, moment, step))
-        for begin in range(0, len(metrics), METRICS_AT_ONCE):
-            is_last = begin + METRICS_AT_ONCE >= len(metrics)
+        for begin in range(0, len(metrics), METRICS_PER_BATCH):
+            is_last = begin + METRICS_PER_BATCH >= len(metrics)
             tags = [RunTag(CURSOR, json.dumps(cursor))] if is_last else []
-            self.client.log_batch(run_id, metrics[begin : begin + METRICS_AT_ONCE], (), tags)
+            self.client.log_batch(run_id, metrics[begin : begin + METRICS_PER_BATCH], (), tags)
         self._cursors[run_id] = cursor
 
     def log_artifacts(self, run_id: str, files: Iterable[Path], folder: str = "") -> None:
@@ -141,7 +141,7 @@ class Tracker:
             self._write(file.name, partial(self._log_artifact, run_id, file, folder))
         self._writes.flush()
 
-    def log_data(
+    def log_input(
         self, run_id: str, context: str, name: str, digest: str, source: str, profile: Mapping[str, Any]
     ) -> None:
         """Name a data set that the run used, by the digest of its content; shown in the UI's column Dataset."""
@@ -151,42 +151,43 @@ class Tracker:
             return
         data = Dataset(name, digest[:36], "local", json.dumps({"uri": source}), profile=json.dumps(dict(profile)))
         used = DatasetInput(data, [InputTag("mlflow.data.context", context)])
-        self._write("data", lambda: self.client.log_inputs(self._real(run_id), [used]))
+        self._write("data", lambda: self.client.log_inputs(self._resolved_id(run_id), [used]))
         self._writes.flush()
 
     def finish_stage(self, run_id: str, status: str, facts: Mapping[str, Any]) -> None:
         """End a child: ``status`` FINISHED, FAILED or KILLED; numbers among the facts become metrics, the rest tags."""
-        mine = self._later.get(run_id)
+        mine = self._pending.get(run_id)
         line = mine or next((known for known in reversed(self._lines) if known.run_id == run_id), None)
         if line and line.state == "running":
             line.state = {"FINISHED": "completed"}.get(status, status.lower())
             line.seconds, line.facts = time.monotonic() - line.begun, facts
             self._log_headline(line)
         if run_id:
-            self._write("facts", lambda: self._log_facts(self._real(run_id), facts))
+            self._write("facts", lambda: self._log_facts(self._resolved_id(run_id), facts))
             ended = round(time.time() * 1000)
             self._write(
-                "the end of a stage", lambda: self.client.set_terminated(self._real(run_id), status, end_time=ended)
+                "the end of a stage",
+                lambda: self.client.set_terminated(self._resolved_id(run_id), status, end_time=ended),
             )
         self._write_note()
 
     def cached(
-        self, stage: str, item: str, key: str, facts: Mapping[str, Any] = NOTHING, state: str = "cached"
+        self, stage: str, item: str, key: str, facts: Mapping[str, Any] = NO_FACTS, state: str = "cached"
     ) -> None:
         """Name a stage that did not have to run here, with a link to the run that made it."""
         if not self._begun:
             return
-        line = Line(stage, item, key, state, facts=facts)
+        line = StageRow(stage, item, key, state, facts=facts)
         self._lines.append(line)
-        self._write("a cached stage", lambda: self._find_maker(line))
+        self._write("a cached stage", lambda: self._find_original_run(line))
         self._log_headline(line)
         self._write_note()
 
-    def needed(self, run_id: str) -> str:
+    def resolve_run_id(self, run_id: str) -> str:
         """MLflow's id for ``run_id``, for work that needs it now; raises NetworkFault without an answer."""
-        self._writes.ask_again()
+        self._writes.retry_now()
         self._writes.flush()
-        line = self._later.get(run_id)
+        line = self._pending.get(run_id)
         if not (real := line.run_id if line else run_id):
             raise NetworkFault(f"MLflow at {self.uri} does not answer")
         return real
@@ -202,10 +203,10 @@ class Tracker:
         self._writes.flush_all(patient=status != "KILLED")
 
     def _log_artifact(self, run_id: str, file: Path, folder: str) -> None:
-        self.client.log_artifact(self._real(run_id), str(file), folder or None)
+        self.client.log_artifact(self._resolved_id(run_id), str(file), folder or None)
 
-    def _real(self, run_id: str) -> str:
-        line = self._later.get(run_id)
+    def _resolved_id(self, run_id: str) -> str:
+        line = self._pending.get(run_id)
         if not (real := line.run_id if line else run_id):
             raise LookupError(f"{line.label if line else 'the stage'} has no run")
         return real
@@ -215,7 +216,7 @@ class Tracker:
             experiment, name, tags, params = self._wanted
             self.experiment_id = self._experiment(experiment)
             described = {
-                HOLDER: identity(),
+                PROCESS_TAG: process_identity(),
                 TOKEN: self._token,
                 "mlflow.source.name": f"repro run {experiment}",
                 "mlflow.source.type": "LOCAL",
@@ -256,12 +257,12 @@ class Tracker:
     def _created(self, name: str, tags: Mapping[str, str], moment: int) -> Any:
         return self.client.create_run(self.experiment_id, start_time=moment, tags=dict(tags), run_name=name)
 
-    def _child(self, line: Line, params: Mapping[str, Any], begun: int) -> str:
+    def _child(self, line: StageRow, params: Mapping[str, Any], begun: int) -> str:
         line.run_id = self._child_run(line, params, begun)
         line.experiment = self.experiment_id
         return line.run_id
 
-    def _child_run(self, line: Line, params: Mapping[str, Any], begun: int) -> str:
+    def _child_run(self, line: StageRow, params: Mapping[str, Any], begun: int) -> str:
         parent, place = self._parent(), f"{socket.gethostname()}:{self.artifact_root}"
         # Another machine on the same server may be making the same at this moment: only what was begun here is ours.
         # The place is compared here, as a filter of MLflow's cannot hold every path.
@@ -272,14 +273,14 @@ class Tracker:
             run_id = str(mine.info.run_id)
             self.client.update_run(run_id, status="RUNNING")
             self.client.set_tag(run_id, PARENT, parent)
-            self.client.set_tag(run_id, HOLDER, identity())
+            self.client.set_tag(run_id, PROCESS_TAG, process_identity())
             if "failure" in mine.data.tags:
                 self.client.delete_tag(run_id, "failure")
             self._cursors.setdefault(run_id, json.loads(mine.data.tags.get(CURSOR, "{}")))
             return run_id
         tags = {
             PARENT: parent,
-            HOLDER: identity(),
+            PROCESS_TAG: process_identity(),
             "stage": line.stage,
             "item": line.item,
             "stage_key": line.key,
@@ -296,28 +297,28 @@ class Tracker:
     def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:
         from mlflow.entities import Param
 
-        named = [Param(name, f"{value}"[:LONGEST_PARAM]) for name, value in flat(params).items()]
-        for begin in range(0, len(named), PARAMS_AT_ONCE):
-            self.client.log_batch(run_id, (), named[begin : begin + PARAMS_AT_ONCE], ())
+        named = [Param(name, f"{value}"[:LONGEST_PARAM]) for name, value in flatten(params).items()]
+        for begin in range(0, len(named), PARAMS_PER_BATCH):
+            self.client.log_batch(run_id, (), named[begin : begin + PARAMS_PER_BATCH], ())
 
     def _log_facts(self, run_id: str, facts: Mapping[str, Any]) -> None:
         from mlflow.entities import Metric, RunTag
 
-        now, values = round(time.time() * 1000), flat(facts)
+        now, values = round(time.time() * 1000), flatten(facts)
         # At the end of the run's curves, so that a fact of the same name (dev_perplexity) is their last point.
         step = max(self._cursors.get(run_id, {}).values(), default=0)
         metrics = [Metric(name, value, now, step) for name, value in values.items() if is_number(value)]
         words = {name: value for name, value in values.items() if not is_number(value)}
         tags = [RunTag(name, text) for name, text in _texts(words).items()]
         if metrics or tags:
-            self.client.log_batch(run_id, metrics[:METRICS_AT_ONCE], (), tags[:PARAMS_AT_ONCE])
+            self.client.log_batch(run_id, metrics[:METRICS_PER_BATCH], (), tags[:PARAMS_PER_BATCH])
 
-    def _log_headline(self, line: Line) -> None:
-        numbers = {f"{line.item}.{name}": value for name, value in numbers_of(line.facts).items()}
+    def _log_headline(self, line: StageRow) -> None:
+        numbers = {f"{line.item}.{name}": value for name, value in numeric_facts(line.facts).items()}
         if line.stage == self.headline and numbers:
             self._write("scores", lambda: self._log_facts(self._parent(), numbers))
 
-    def _find_maker(self, line: Line) -> None:
+    def _find_original_run(self, line: StageRow) -> None:
         experiments = [experiment.experiment_id for experiment in self.client.search_experiments()]
         made = f"tags.stage_key = '{line.key}' and attributes.status = 'FINISHED'"
         found = self.client.search_runs(experiments, made, max_results=1, order_by=["attributes.start_time DESC"])
@@ -331,13 +332,15 @@ class Tracker:
         if self._begun:
             self._write(
                 "the note",
-                lambda: self.client.set_tag(self._parent(), NOTE, note(self._lines, self.headline)[:LONGEST_TAG]),
+                lambda: self.client.set_tag(
+                    self._parent(), NOTE, run_description(self._lines, self.headline)[:LONGEST_TAG]
+                ),
             )
         self._writes.flush()
 
 
 @dataclass
-class _Rows:
+class _MetricRows:
     """Rows to log; which of them are new is asked when it is done, as the run may begin elsewhere until then."""
 
     tracker: Tracker
@@ -345,8 +348,8 @@ class _Rows:
     rows: list[Mapping[str, Any]]
 
     def __call__(self) -> None:
-        self.tracker.log_now(self.tracker._real(self.run_id), self.rows)
+        self.tracker.log_now(self.tracker._resolved_id(self.run_id), self.rows)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    return {name: f"{value}"[:LONGEST_TAG] for name, value in flat(values).items()}
+    return {name: f"{value}"[:LONGEST_TAG] for name, value in flatten(values).items()}

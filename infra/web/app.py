@@ -16,37 +16,37 @@ from typing import Annotated, Any, TypeVar
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request as Asked
+from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from infra.web.batching import Batcher, Request
-from infra.web.limits import LOOPBACK, Guard, Limits, Refused
-from infra.web.protocol import Map, Served
+from infra.web.batching import Batcher, QueuedRequest
+from infra.web.limits import LOOPBACK, Limits, LimitsMiddleware, RefusedRequest
+from infra.web.protocol import AttentionMap, ServedModel
 from infra.web.schemas import (
-    Attended,
-    AttentionAsk,
-    ModelCard,
-    PictureAsk,
-    Plan,
-    Shelf,
-    Told,
-    TranslateAsk,
-    Translated,
-    sentence_of,
-    within,
+    AttentionImageRequest,
+    AttentionRequest,
+    AttentionResponse,
+    ErrorResponse,
+    ModelIndex,
+    ModelInfo,
+    TranslateRequest,
+    TranslateResponse,
+    TranslationPlan,
+    check_range,
+    validation_message,
 )
 
 LOG = logging.getLogger(__name__)
 PAGES = {"/": "index.html", "/docs": "docs.html"}
-KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-SAID = {code: {"model": Told} for code in (404, 413, 422, 429, 504)}
-LEFT = 499
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+ERROR_RESPONSES = {code: {"model": ErrorResponse} for code in (404, 413, 422, 429, 504)}
+CLIENT_CLOSED_REQUEST = 499
 """Nobody reads this status: the client is gone."""
 
 T = TypeVar("T")
 
 
-class Application(Guard):
+class Application(LimitsMiddleware):
     """The guarded application with its queue, for those who end it."""
 
     def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits, hosts: frozenset[str]) -> None:
@@ -54,7 +54,7 @@ class Application(Guard):
         self.batcher = batcher
 
 
-def application(served: Sequence[Served], limits: Limits, hosts: frozenset[str] = LOOPBACK) -> Application:
+def application(served: Sequence[ServedModel], limits: Limits, hosts: frozenset[str] = LOOPBACK) -> Application:
     """An ASGI application over at least one version; ``hosts`` are the names that it answers to, none: any."""
     batcher = Batcher(limits)
 
@@ -64,7 +64,7 @@ def application(served: Sequence[Served], limits: Limits, hosts: frozenset[str] 
             yield
 
     app = FastAPI(title="repro serve", version="1", docs_url=None, redoc_url=None, lifespan=working)
-    shelf = Shelf(served, limits)
+    index = ModelIndex(served, limits)
     _add_pages(app)
     _add_refusals(app)
 
@@ -74,54 +74,54 @@ def application(served: Sequence[Served], limits: Limits, hosts: frozenset[str] 
         return {"status": "ready", "models": [each.name for each in served], "waiting": batcher.waiting}
 
     @app.get("/api/models")
-    async def models() -> list[ModelCard]:
+    async def models() -> list[ModelInfo]:
         """The versions that are served, with their languages, their own search and their limits."""
-        return shelf.cards()
+        return index.cards()
 
-    @app.post("/api/translate", responses=SAID)  # type: ignore[arg-type]
-    async def translate(ask: TranslateAsk, asked: Asked) -> Translated:
+    @app.post("/api/translate", responses=ERROR_RESPONSES)  # type: ignore[arg-type]
+    async def translate(ask: TranslateRequest, asked: HTTPRequest) -> TranslateResponse:
         """Translate a text; the answer comes whole."""
-        plan = await asyncio.to_thread(shelf.plan, ask)
+        plan = await asyncio.to_thread(index.plan, ask)
         request = batcher.submit(plan.served, plan.search, plan.n_best, plan.sentences, share=limits.batch)
         try:
-            return plan.translated(await _unless_left(asked, _all(request), limits))
+            return plan.translated(await _or_disconnected(asked, _all(request), limits))
         finally:
-            request.leave()
+            request.cancel()
 
-    @app.post("/api/translate/stream", responses=SAID, response_class=StreamingResponse)  # type: ignore[arg-type]
-    async def stream(ask: TranslateAsk) -> StreamingResponse:
+    @app.post("/api/translate/stream", responses=ERROR_RESPONSES, response_class=StreamingResponse)  # type: ignore[arg-type]
+    async def stream(ask: TranslateRequest) -> StreamingResponse:
         """Translate a text; each sentence comes as soon as it is done, as a line of JSON.
 
         The first line holds `model`, `search` and `paragraphs` (lists of sentences), each that follows `paragraph`,
         `sentence` (numbers from 0) and `translated`; the last `done`, or `error`.
         """
-        plan = await asyncio.to_thread(shelf.plan, ask)
+        plan = await asyncio.to_thread(index.plan, ask)
         request = batcher.submit(plan.served, plan.search, plan.n_best, plan.sentences)
         return StreamingResponse(_lines(plan, request, limits), media_type="application/x-ndjson")
 
-    @app.post("/api/attention", responses=SAID)  # type: ignore[arg-type]
-    async def attention(ask: AttentionAsk, asked: Asked) -> Attended:
+    @app.post("/api/attention", responses=ERROR_RESPONSES)  # type: ignore[arg-type]
+    async def attention(ask: AttentionRequest, asked: HTTPRequest) -> AttentionResponse:
         """The pieces of a sentence and of its translation, and the weights between them by layer and head."""
         served, shown = await _map(ask, asked)
         weights = shown.weights.astype(float).round(4).tolist()
-        return Attended(served.name, ask.kind, shown.rows, shown.columns, weights)
+        return AttentionResponse(served.name, ask.kind, shown.rows, shown.columns, weights)
 
-    @app.get("/api/attention.png", responses=SAID, response_class=Response)  # type: ignore[arg-type]
-    async def picture(ask: Annotated[PictureAsk, Query()], asked: Asked) -> Response:
+    @app.get("/api/attention.png", responses=ERROR_RESPONSES, response_class=Response)  # type: ignore[arg-type]
+    async def picture(ask: Annotated[AttentionImageRequest, Query()], asked: HTTPRequest) -> Response:
         """One map as a picture."""
         served, shown = await _map(ask, asked)
         layers, heads = shown.weights.shape[:2]
-        within("layer", ask.layer, 0, layers)
-        within("head", ask.head, 0, heads)
-        drawing = batcher.alone(lambda: served.picture(ask.kind, shown, ask.layer, ask.head, ask.dark))
-        return Response(await _unless_left(asked, drawing, limits), media_type="image/png")
+        check_range("layer", ask.layer, 0, layers)
+        check_range("head", ask.head, 0, heads)
+        drawing = batcher.run_exclusively(lambda: served.picture(ask.kind, shown, ask.layer, ask.head, ask.dark))
+        return Response(await _or_disconnected(asked, drawing, limits), media_type="image/png")
 
-    async def _map(ask: AttentionAsk, asked: Asked) -> tuple[Served, Map]:
-        served = shelf.find(ask.model)
-        await asyncio.to_thread(shelf.check_sides, served, ask)
+    async def _map(ask: AttentionRequest, asked: HTTPRequest) -> tuple[ServedModel, AttentionMap]:
+        served = index.find(ask.model)
+        await asyncio.to_thread(index.check_sides, served, ask)
         source = " ".join(ask.source.split())
 
-        def look() -> Map:
+        def look() -> AttentionMap:
             target: str | Sequence[int] | None = ask.target if ask.ids is None else ask.ids
             if target is None:
                 [own] = served.translate([source], served.search, 1)
@@ -129,39 +129,39 @@ def application(served: Sequence[Served], limits: Limits, hosts: frozenset[str] 
             return served.maps(source, target)[ask.kind]
 
         try:
-            return served, await _unless_left(asked, batcher.alone(look), limits)
+            return served, await _or_disconnected(asked, batcher.run_exclusively(look), limits)
         except ValueError as error:
-            raise Refused(422, f"{error}") from error
+            raise RefusedRequest(422, f"{error}") from error
 
     return Application(app, batcher, limits, hosts)
 
 
-async def _all(request: Request) -> dict[int, Any]:
+async def _all(request: QueuedRequest) -> dict[int, Any]:
     return {number: sentence async for number, sentence in request.answers()}
 
 
-async def _unless_left(asked: Asked, work: Awaitable[T], limits: Limits) -> T:
+async def _or_disconnected(asked: HTTPRequest, work: Awaitable[T], limits: Limits) -> T:
     """What ``work`` gives. Raises Refused where it takes too long (504) or the client leaves."""
     doing = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(asked))
+    leaving = asyncio.ensure_future(_disconnected(asked))
     try:
         await asyncio.wait({doing, leaving}, timeout=limits.request_seconds, return_when=asyncio.FIRST_COMPLETED)
         if doing.done():
             return doing.result()
         if leaving.done():
-            raise Refused(LEFT, "the client is gone")
-        raise Refused(504, f"this took longer than the {limits.request_seconds:g} s that are allowed")
+            raise RefusedRequest(CLIENT_CLOSED_REQUEST, "the client is gone")
+        raise RefusedRequest(504, f"this took longer than the {limits.request_seconds:g} s that are allowed")
     finally:
         doing.cancel()
         leaving.cancel()
 
 
-async def _left(asked: Asked) -> None:
+async def _disconnected(asked: HTTPRequest) -> None:
     while (await asked.receive())["type"] != "http.disconnect":
         pass
 
 
-async def _lines(plan: Plan, request: Request, limits: Limits) -> AsyncIterator[bytes]:
+async def _lines(plan: TranslationPlan, request: QueuedRequest, limits: Limits) -> AsyncIterator[bytes]:
     begun = time.monotonic()
     try:
         yield _line({"model": plan.served.name, "search": asdict(plan.search), "paragraphs": plan.paragraphs})
@@ -183,7 +183,7 @@ async def _lines(plan: Plan, request: Request, limits: Limits) -> AsyncIterator[
         else:
             yield _line({"done": True, "seconds": round(time.monotonic() - begun, 3)})
     finally:
-        request.leave()
+        request.cancel()
 
 
 def _line(values: dict[str, Any]) -> bytes:
@@ -192,14 +192,14 @@ def _line(values: dict[str, Any]) -> bytes:
 
 def _add_pages(app: FastAPI) -> None:
     here = Path(__file__).with_name("static")
-    files = {file.name: file for file in here.iterdir() if file.suffix in KINDS}
+    files = {file.name: file for file in here.iterdir() if file.suffix in MEDIA_TYPES}
     paths = PAGES | {f"/{name}": name for name in files if not name.endswith(".html")}
     for path, name in paths.items():
         app.add_api_route(path, _page(files[name]), methods=["GET"], include_in_schema=False)
 
 
 def _page(file: Path) -> Any:
-    content, kind = file.read_bytes(), f"{KINDS[file.suffix]}; charset=utf-8"
+    content, kind = file.read_bytes(), f"{MEDIA_TYPES[file.suffix]}; charset=utf-8"
 
     async def page() -> Response:
         return Response(content, headers={"content-type": kind, "cache-control": "no-cache"})
@@ -208,20 +208,20 @@ def _page(file: Path) -> Any:
 
 
 def _add_refusals(app: FastAPI) -> None:
-    @app.exception_handler(Refused)
-    async def refused(_: Asked, error: Refused) -> JSONResponse:
+    @app.exception_handler(RefusedRequest)
+    async def refused(_: HTTPRequest, error: RefusedRequest) -> JSONResponse:
         later = {"retry-after": f"{error.retry_after}"} if error.retry_after else None
         return JSONResponse({"error": error.sentence}, error.status, headers=later)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Asked, error: RequestValidationError) -> JSONResponse:
-        return JSONResponse({"error": sentence_of(error.errors())}, 422)
+    async def invalid(_: HTTPRequest, error: RequestValidationError) -> JSONResponse:
+        return JSONResponse({"error": validation_message(error.errors())}, 422)
 
     @app.exception_handler(HTTPException)
-    async def known(_: Asked, error: HTTPException) -> JSONResponse:
+    async def known(_: HTTPRequest, error: HTTPException) -> JSONResponse:
         return JSONResponse({"error": f"{error.detail}"}, error.status_code, headers=error.headers)
 
     @app.exception_handler(Exception)
-    async def unknown(_: Asked, error: Exception) -> JSONResponse:
+    async def unknown(_: HTTPRequest, error: Exception) -> JSONResponse:
         LOG.error("a request failed", exc_info=error)
         return JSONResponse({"error": "this could not be done; the server's log says why"}, 500)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from infra.web.limits import Limits, Refused
-from infra.web.protocol import Search, Sentence, Served
+from infra.web.limits import Limits, RefusedRequest
+from infra.web.protocol import SearchSettings, Sentence, ServedModel
 
 LOG = logging.getLogger(__name__)
 LONGEST_RETRY = 60
@@ -66,22 +66,28 @@ class Failure:
     error: BaseException
 
 
-class Request:
-    """One client's sentences, waiting, and those that are done. Whoever waits calls ``leave`` at the end."""
+class QueuedRequest:
+    """One client's sentences, waiting, and those that are done. Whoever waits calls ``cancel`` at the end."""
 
     def __init__(
-        self, served: Served, search: Search, n_best: int, sentences: Sequence[str], share: int, until: float
+        self,
+        served: ServedModel,
+        search: SearchSettings,
+        n_best: int,
+        sentences: Sequence[str],
+        share: int,
+        until: float,
     ) -> None:
         self.served, self.search, self.n_best, self.until = served, search, n_best, until
         self.waiting = deque(enumerate(sentences))
         self.missing = len(sentences)
         self.share = share
         self.done: asyncio.Queue[tuple[int, Sentence] | Failure] = asyncio.Queue()
-        self.left = False
+        self.cancelled = False
 
-    def leave(self) -> None:
+    def cancel(self) -> None:
         """Nobody waits any more: what is not begun is not done."""
-        self.left = True
+        self.cancelled = True
         self.waiting.clear()
 
     async def answers(self) -> AsyncIterator[tuple[int, Sentence]]:
@@ -94,7 +100,7 @@ class Request:
             yield found
 
 
-class Alone:
+class ExclusiveCall:
     """A call that shares its turn with nothing."""
 
     def __init__(self, call: Callable[[], Any], until: float) -> None:
@@ -102,7 +108,7 @@ class Alone:
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     @property
-    def left(self) -> bool:
+    def cancelled(self) -> bool:
         return self.answer.done()
 
 
@@ -111,10 +117,10 @@ class Batcher:
 
     def __init__(self, limits: Limits) -> None:
         self.limits, self.worker = limits, Worker()
-        self.line: deque[Request | Alone] = deque()
+        self.queue: deque[QueuedRequest | ExclusiveCall] = deque()
         self.seconds_each = 0.0
         """What a sentence took of late."""
-        self._come = asyncio.Event()
+        self._arrived = asyncio.Event()
 
     async def __aenter__(self) -> "Batcher":
         self._work = asyncio.create_task(self._serve())
@@ -127,22 +133,26 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """Sentences, and calls, that have not been begun."""
-        return sum(len(each.waiting) if isinstance(each, Request) else 1 for each in self.line if not each.left)
+        return sum(
+            len(each.waiting) if isinstance(each, QueuedRequest) else 1 for each in self.queue if not each.cancelled
+        )
 
-    def submit(self, served: Served, search: Search, n_best: int, sentences: Sequence[str], share: int = 1) -> Request:
+    def submit(
+        self, served: ServedModel, search: SearchSettings, n_best: int, sentences: Sequence[str], share: int = 1
+    ) -> QueuedRequest:
         """Queue a request's sentences. Raises Refused where too many wait already."""
         self._admit(len(sentences))
         until = time.monotonic() + self.limits.request_seconds
-        request = Request(served, search, n_best, sentences, share, until)
+        request = QueuedRequest(served, search, n_best, sentences, share, until)
         if sentences:
-            self._enter(request)
+            self._enqueue(request)
         return request
 
-    async def alone(self, call: Callable[[], T]) -> T:
+    async def run_exclusively(self, call: Callable[[], T]) -> T:
         """What ``call`` gives on the model's thread, when its turn has come."""
         self._admit(1)
-        waits = Alone(call, time.monotonic() + self.limits.request_seconds)
-        self._enter(waits)
+        waits = ExclusiveCall(call, time.monotonic() + self.limits.request_seconds)
+        self._enqueue(waits)
         found: T = await waits.answer
         return found
 
@@ -150,48 +160,48 @@ class Batcher:
         waiting = self.waiting
         if waiting + sentences > self.limits.waiting:
             seconds = min(LONGEST_RETRY, max(1, math.ceil(waiting * self.seconds_each)))
-            raise Refused(429, f"too much waits to be translated; try again in {seconds} s", retry_after=seconds)
+            raise RefusedRequest(429, f"too much waits to be translated; try again in {seconds} s", retry_after=seconds)
 
-    def _enter(self, each: Request | Alone) -> None:
-        self.line.append(each)
-        self._come.set()
+    def _enqueue(self, each: QueuedRequest | ExclusiveCall) -> None:
+        self.queue.append(each)
+        self._arrived.set()
 
     async def _serve(self) -> None:
         while True:
-            if not self.line:
-                self._come.clear()
-                await self._come.wait()
+            if not self.queue:
+                self._arrived.clear()
+                await self._arrived.wait()
                 await asyncio.sleep(self.limits.gather_seconds)
             now = time.monotonic()
-            self.line = deque(each for each in self.line if not each.left and now < each.until)
-            if not self.line:
+            self.queue = deque(each for each in self.queue if not each.cancelled and now < each.until)
+            if not self.queue:
                 continue
-            first = self.line[0]
-            if isinstance(first, Alone):
-                self.line.popleft()
-                await self._do_alone(first)
+            first = self.queue[0]
+            if isinstance(first, ExclusiveCall):
+                self.queue.popleft()
+                await self._run_exclusive(first)
             else:
-                await self._translate(self._take(first))
+                await self._translate(self._next_batch(first))
 
-    async def _do_alone(self, waits: Alone) -> None:
+    async def _run_exclusive(self, waits: ExclusiveCall) -> None:
         try:
             found = await self.worker.do(waits.call)
         except Exception as error:
-            if not waits.left:
+            if not waits.cancelled:
                 waits.answer.set_exception(error)
         else:
-            if not waits.left:
+            if not waits.cancelled:
                 waits.answer.set_result(found)
 
-    def _take(self, first: Request) -> list[tuple[Request, list[tuple[int, str]]]]:
+    def _next_batch(self, first: QueuedRequest) -> list[tuple[QueuedRequest, list[tuple[int, str]]]]:
         """The next batch: of each request that is searched like the first in the line its share, as far as room is.
         Requests with more to do go to the end of the line."""
         alike = [
             each
-            for each in self.line
-            if isinstance(each, Request) and each.served is first.served and each.search == first.search
+            for each in self.queue
+            if isinstance(each, QueuedRequest) and each.served is first.served and each.search == first.search
         ]
-        taken: list[tuple[Request, list[tuple[int, str]]]] = []
+        taken: list[tuple[QueuedRequest, list[tuple[int, str]]]] = []
         room = self.limits.batch
         for request in alike:
             count = min(room, request.share, len(request.waiting))
@@ -200,12 +210,12 @@ class Batcher:
             room -= count
             taken.append((request, [request.waiting.popleft() for _ in range(count)]))
             request.share = min(2 * request.share, self.limits.batch)
-            self.line.remove(request)
+            self.queue.remove(request)
             if request.waiting:
-                self.line.append(request)
+                self.queue.append(request)
         return taken
 
-    async def _translate(self, batch: Sequence[tuple[Request, list[tuple[int, str]]]]) -> None:
+    async def _translate(self, batch: Sequence[tuple[QueuedRequest, list[tuple[int, str]]]]) -> None:
         first = batch[0][0]
         sentences = [sentence for _, part in batch for _, sentence in part]
         most = max(request.n_best for request, _ in batch)
@@ -222,7 +232,7 @@ class Batcher:
                 return
             LOG.error("a sentence could not be translated", exc_info=error)
             first.done.put_nowait(Failure(error))
-            first.leave()
+            first.cancel()
             return
         each = (time.monotonic() - begun) / len(sentences)
         self.seconds_each = each if not self.seconds_each else 0.8 * self.seconds_each + 0.2 * each

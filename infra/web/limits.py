@@ -68,7 +68,7 @@ class Limits:
             )
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """An answer other than what was asked for: a status and one sentence."""
 
     def __init__(self, status: int, sentence: str, retry_after: int = 0) -> None:
@@ -76,7 +76,7 @@ class Refused(Exception):
         self.status, self.sentence, self.retry_after = status, sentence, retry_after
 
 
-class Guard:
+class LimitsMiddleware:
     """The application behind limits. Without ``hosts`` any name of this machine is answered to."""
 
     def __init__(self, application: Application, limits: Limits, hosts: frozenset[str] = LOOPBACK) -> None:
@@ -98,8 +98,8 @@ class Guard:
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
             self._check_host(headers.get(b"host", ""))
             body = await self._body(headers.get(b"content-length", ""), receive)
-        except Refused as refused:
-            await refuse(guarded, refused)
+        except RefusedRequest as refused:
+            await send_refusal(guarded, refused)
             return
         except ConnectionError:
             return
@@ -117,11 +117,11 @@ class Guard:
         except ValueError:
             name = ""
         if self.hosts and name not in self.hosts:
-            raise Refused(421, "this server does not answer to the host name of the request")
+            raise RefusedRequest(421, "this server does not answer to the host name of the request")
 
     async def _body(self, length: str, receive: Receive) -> bytes:
         most = self.limits.body_bytes
-        too_large = Refused(413, f"the request's body is larger than the {most:,} bytes that are allowed")
+        too_large = RefusedRequest(413, f"the request's body is larger than the {most:,} bytes that are allowed")
         if length.isdigit() and int(length) > most:
             raise too_large
         body = bytearray()
@@ -138,10 +138,10 @@ class Guard:
                         return bytes(body)
         except TimeoutError as error:
             seconds = self.limits.body_seconds
-            raise Refused(408, f"the request's body did not come within {seconds:g} s") from error
+            raise RefusedRequest(408, f"the request's body did not come within {seconds:g} s") from error
 
 
-async def refuse(send: Send, refused: Refused) -> None:
+async def send_refusal(send: Send, refused: RefusedRequest) -> None:
     """Send a refusal and let the connection end, since a rest of the body may still be on its way."""
     content = json.dumps({"error": refused.sentence}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", f"{len(content)}".encode())]

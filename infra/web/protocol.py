@@ -10,12 +10,12 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["cross", "encoder", "decoder"]
+AttentionKind = Literal["cross", "encoder", "decoder"]
 """Which attention: of the translation over the source, of the source over itself, of the translation over itself."""
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchSettings:
     """How sentences are searched; those of an equal search go together."""
 
     beam: int
@@ -45,7 +45,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Map:
+class AttentionMap:
     """Weights (L, H, R, C) of one attention, each row summing to 1, and what stands at its rows and columns."""
 
     rows: tuple[str, ...]
@@ -53,7 +53,7 @@ class Map:
     weights: NDArray[np.float32]
 
 
-class Served(Protocol):
+class ServedModel(Protocol):
     """A model version. ``translate``, ``maps`` and ``picture`` are called on one thread, one at a time; ``sentences``
     and ``lengths`` on any."""
 
@@ -73,7 +73,7 @@ class Served(Protocol):
         ...
 
     @property
-    def search(self) -> Search:
+    def search(self) -> SearchSettings:
         """How it is searched unless the request says otherwise."""
         ...
 
@@ -95,15 +95,15 @@ class Served(Protocol):
         """Pieces of each sentence."""
         ...
 
-    def translate(self, sentences: Sequence[str], search: Search, n_best: int) -> Sequence[Sentence]:
+    def translate(self, sentences: Sequence[str], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
         """Translate sentences of at most ``longest`` pieces, in their order."""
         ...
 
-    def maps(self, source: str, target: str | Sequence[int]) -> Mapping[Kind, Map]:
+    def maps(self, source: str, target: str | Sequence[int]) -> Mapping[AttentionKind, AttentionMap]:
         """The attention of a sentence and a translation, given as text or by ids. Raises ValueError for ids that no
         piece has."""
         ...
 
-    def picture(self, kind: Kind, shown: Map, layer: int, head: int, dark: bool) -> bytes:
+    def picture(self, kind: AttentionKind, shown: AttentionMap, layer: int, head: int, dark: bool) -> bytes:
         """A PNG of one map; ``layer`` and ``head`` count from 1, and 0 is the mean over all."""
         ...

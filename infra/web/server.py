@@ -26,7 +26,7 @@ BACKLOG = 1024
 KEEP_ALIVE_SECONDS = 15
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """A socket at an address (port 0: any free one), not yet listening. Raises BadConfiguration where it is taken."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -44,12 +44,12 @@ def address(host: str, taken: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class Patient(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """A connection that is closed where a request's head does not come whole within ``limits.header_seconds``, or an
     answer is not read for ``limits.unread_seconds``."""
 
     limits = Limits()
-    silent: dict["Patient", None]
+    silent: dict["TimeoutProtocol", None]
     """Connections without a request in work, in the order of their last one."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -143,7 +143,7 @@ class Server(uvicorn.Server):
 
 def server(application: Application, limits: Limits, ready: Callable[[], None]) -> Server:
     """A server that runs until it is told to stop; ``ready`` is called when requests are answered."""
-    protocol = type("PatientHere", (Patient,), {"limits": limits, "silent": {}})
+    protocol = type("PatientHere", (TimeoutProtocol,), {"limits": limits, "silent": {}})
     config = uvicorn.Config(
         application,
         http=protocol,

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
-from .keying import late, require, unkeyed
+from .keying import require, unkeyed, unkeyed_default
 
 Config = TypeVar("Config")
 
@@ -31,7 +31,7 @@ class Model:
     max_positions: int = 1024
     tied: bool = True
     init: Literal["glorot", "normal"] = "glorot"
-    attention: Literal["own", "torch"] = late("own")
+    attention: Literal["own", "torch"] = unkeyed_default("own")
     """Whose layers: this project's, or those of torch.nn.Transformer as a reference."""
 
     def __post_init__(self) -> None:
@@ -77,18 +77,18 @@ class Training:
     keep: int = 5
     """How many of the last checkpoints stay for averaging."""
     dev_every: int = 1_500
-    batching: Literal["buckets", "packed"] = late("buckets")
+    batching: Literal["buckets", "packed"] = unkeyed_default("buckets")
     """buckets: pairs of like length, padded; packed: pairs of any length end to end, batches of one constant size."""
-    optimizer: Literal["adam", "adamw"] = late("adam")
-    weight_decay: float = late(0.0)
+    optimizer: Literal["adam", "adamw"] = unkeyed_default("adam")
+    weight_decay: float = unkeyed_default(0.0)
     """AdamW's decay of matrices and embeddings, never of biases and norms."""
-    attention_entropy: float = late(0.0)
+    attention_entropy: float = unkeyed_default(0.0)
     """Weight of the cross-attention's entropy in the loss, per target piece, meant over layers and heads; 0: none."""
-    skip_nonfinite: int = late(0)
+    skip_nonfinite: int = unkeyed_default(0)
     """How many updates whose gradient is not finite may be passed over in a training before it ends as diverged."""
-    patience: int = late(0)
+    patience: int = unkeyed_default(0)
     """End after this many dev checks in a row without a lower perplexity; 0 trains to the last update."""
-    dev_bleu: int = late(0)
+    dev_bleu: int = unkeyed_default(0)
     """Dev sentences that are decoded greedily at each dev check for a BLEU to watch; 0 decodes none. One rank decodes
     while the others wait, a minute at most."""
     start: str = unkeyed("")
@@ -128,7 +128,7 @@ class Averaging:
     """How many of the last checkpoints are averaged (§6.1: 5 for base, 20 for big; Table 3 takes 1)."""
 
     count: int = 5
-    which: Literal["last", "best"] = late("last")
+    which: Literal["last", "best"] = unkeyed_default("last")
     """last: the last ``count``; best: the one of the lowest dev perplexity alone (training.patience above 0)."""
 
     def __post_init__(self) -> None:
@@ -147,13 +147,13 @@ class Decoding:
     """Length penalty ((5 + length) / 6) ** alpha."""
     max_extra: int = 50
     """Longest output: input length plus this many pieces."""
-    max_ratio: float = late(0.0)
+    max_ratio: float = unkeyed_default(0.0)
     """Longest output: this many pieces, eos counted, for each of the input's, if that is less; 0: no such bound."""
-    min_length: int = late(0)
+    min_length: int = unkeyed_default(0)
     """Shortest output, in pieces without eos."""
-    min_ratio: float = late(0.0)
+    min_ratio: float = unkeyed_default(0.0)
     """Shortest output: this many pieces, eos counted, for each of the input's."""
-    beta: float = late(0.0)
+    beta: float = unkeyed_default(0.0)
     """Weight of GNMT's coverage penalty over the cross-attention, meant over layers and heads; 0: none."""
 
     def __post_init__(self) -> None:
@@ -193,7 +193,7 @@ class Sampling:
         require(self.seed >= 0, "sampling.seed", self.seed, "a whole number of at least 0")
 
 
-def check_together(model: Model, training: Training) -> None:
+def check_compatible(model: Model, training: Training) -> None:
     """Raise ValueError naming what of a model and a training cannot be together."""
     if training.batching == "packed":
         name, value = "training.batching", training.batching
@@ -203,7 +203,7 @@ def check_together(model: Model, training: Training) -> None:
     require(own, "training.attention_entropy", training.attention_entropy, "0 where model.attention is torch")
 
 
-def fits_the_kernel(model: Model) -> bool:
+def supports_varlen_attention(model: Model) -> bool:
     """Whether a GPU's attention over packed batches takes these heads."""
     return model.d_k == model.d_v and model.d_k % 8 == 0 and model.d_k <= 256
 

@@ -1,20 +1,20 @@
 """How the fields of a configuration enter a stage's key, and the checks they share.
 
 A configuration is a frozen dataclass. Its fields are its identity, except for those made here:
-``late`` for a field that was added after artifacts existed, ``unkeyed`` for one that says
+``unkeyed_default`` for a field that was added after artifacts existed, ``unkeyed`` for one that says
 where something is rather than what it is.
 """
 
 from dataclasses import field
 from typing import Any
 
-LATE = "late"
+UNKEYED_DEFAULT = "late"
 UNKEYED = "unkeyed"
 
 
-def late(default: Any) -> Any:
+def unkeyed_default(default: Any) -> Any:
     """A field that stays out of the key while it holds ``default``, so that older artifacts stay valid."""
-    return field(default=default, metadata={LATE: True})
+    return field(default=default, metadata={UNKEYED_DEFAULT: True})
 
 
 def unkeyed(default: Any) -> Any:

@@ -1,5 +1,5 @@
 """The special pieces of every vocabulary, and their ids."""
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
-SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 """What the ids 0 to 3 stand for, in this order."""

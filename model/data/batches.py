@@ -17,7 +17,7 @@ from ..config import Model
 from ..config.special_pieces import BOS, EOS, PAD
 from ..errors import BadData, OutOfMemory
 from ..network.transformer import Packing
-from .packing import Room, pack, room_for
+from .packing import BatchShape, batch_shape_for, pack
 from .shards import Array, Shards
 
 POOL_BATCHES = 400
@@ -28,15 +28,15 @@ POOL_BATCHES = 400
 class Batch:
     """Pieces of some pairs: sources … eos, decoder inputs bos …, and what is to be predicted.
 
-    Padded rows (``packing`` is None): ``source`` is (B, S), ``target`` (B, T), ``places`` (M) where to predict in the
-    flattened (B, T), ``labels`` (M) what. End to end: ``source`` is (S), ``target`` and ``labels`` are (T), the
-    labels of padding PAD, and ``places`` is None.
+    Padded rows (``packing`` is None): ``source`` is (B, S), ``target`` (B, T), ``label_indices`` (M) where to predict
+    in the flattened (B, T), ``labels`` (M) what. End to end: ``source`` is (S), ``target`` and ``labels`` are (T), the
+    labels of padding PAD, and ``label_indices`` is None.
     """
 
     source: Tensor
     target: Tensor
     labels: Tensor
-    places: Tensor | None
+    label_indices: Tensor | None
     packing: Packing | None
     padding: int
     """Cells of both sides that hold no piece."""
@@ -44,32 +44,32 @@ class Batch:
     """Pieces to be predicted."""
 
     @property
-    def cells(self) -> int:
+    def num_positions(self) -> int:
         return self.source.numel() + self.target.numel()
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on a device; the host does not wait for it."""
         return self if device.type == "cpu" else self._each(lambda x: x.to(device, non_blocking=True))
 
-    def pinned(self) -> "Batch":
+    def pin_memory(self) -> "Batch":
         """The batch in memory that a GPU reads by itself."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
         packing = self.packing and Packing(
-            replace(self.packing.source, starts=move(self.packing.source.starts)),
-            replace(self.packing.target, starts=move(self.packing.target.starts)),
+            replace(self.packing.source, cu_seqlens=move(self.packing.source.cu_seqlens)),
+            replace(self.packing.target, cu_seqlens=move(self.packing.target.cu_seqlens)),
             move(self.packing.source_positions_S),
             move(self.packing.target_positions_T),
         )
-        places = None if self.places is None else move(self.places)
+        label_indices = None if self.label_indices is None else move(self.label_indices)
         source, target, labels = (move(x) for x in (self.source, self.target, self.labels))
-        return replace(self, source=source, target=target, labels=labels, places=places, packing=packing)
+        return replace(self, source=source, target=target, labels=labels, label_indices=label_indices, packing=packing)
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place in the order of batches: the next one is number ``batch`` of ``epoch``, both counted from 0."""
+class Cursor:
+    """A cursor in the order of batches: the next one is number ``batch`` of ``epoch``, both counted from 0."""
 
     epoch: int = 0
     batch: int = 0
@@ -79,15 +79,15 @@ class Place:
 class Update:
     """What one rank computes of an update, in parts; ``pieces`` to be predicted are those of all ranks."""
 
-    parts: list[Batch]
+    micro_batches: list[Batch]
     pieces: int
-    next: Place
+    next: Cursor
 
-    def pinned(self) -> "Update":
-        return replace(self, parts=[part.pinned() for part in self.parts])
+    def pin_memory(self) -> "Update":
+        return replace(self, micro_batches=[part.pin_memory() for part in self.micro_batches])
 
 
-class Plan:
+class BatchSampler:
     """The batches of every epoch as row numbers. Lengths count bos or eos.
 
     ``batching`` is Training's. Raises BadData where there is no pair, or a pair is longer than the budget of an update.
@@ -98,7 +98,7 @@ class Plan:
             raise BadData(f"{shards.folder} holds no pair to train on")
         self.source, self.target = shards.lengths["source"] + 1, shards.lengths["target"] + 1
         self.shards, self.budget, self.seed, self.packed = shards, budget, seed, batching == "packed"
-        self._room = cache(partial(room_for, self.source, self.target))  # asks all lengths
+        self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # asks all lengths
         longest = int(np.argmax(np.maximum(self.source, self.target)))
         self.longest = int(max(self.source[longest], self.target[longest]))
         if self.longest > budget:
@@ -118,26 +118,26 @@ class Plan:
         batches = [batch for rows in pools for batch in self._cut(rows, self._most(self.budget))]
         return [batches[i] for i in random.permutation(len(batches))]
 
-    def after(self, place: Place) -> Iterator[tuple[Array, Place]]:
-        """Batches without end from a place on, each with the place that follows it."""
-        epoch, begin = place.epoch, place.batch
+    def batches_from(self, cursor: Cursor) -> Iterator[tuple[Array, Cursor]]:
+        """Batches without end from a cursor on, each with the cursor that follows it."""
+        epoch, begin = cursor.epoch, cursor.batch
         while True:
             batches = self.epoch(epoch)
             for i in range(begin, len(batches)):
-                yield batches[i], Place(epoch, i + 1)
+                yield batches[i], Cursor(epoch, i + 1)
             epoch, begin = epoch + 1, 0
 
-    def read(self, batch: Array, following: Place, rank: int, ranks: int, most: int) -> Update:
+    def read(self, batch: Array, following: Cursor, rank: int, ranks: int, most: int) -> Update:
         """One rank's part of a batch, in parts of at most ``most`` pieces a side; 0 cuts nothing."""
-        parts = self.parts(self.share(batch, rank, ranks), most)
+        parts = self.split_rows(self.rank_rows(batch, rank, ranks), most)
         return Update([self.load(part, ranks, most) for part in parts], int(self.target[batch].sum()), following)
 
-    def share(self, batch: Array, rank: int, ranks: int) -> Array:
+    def rank_rows(self, batch: Array, rank: int, ranks: int) -> Array:
         """One rank's rows of a batch; every rank has like lengths."""
         rows = batch if not self.packed or ranks == 1 else self._sort(batch)
         return rows[rank::ranks]
 
-    def parts(self, rows: Array, most: int) -> list[Array]:
+    def split_rows(self, rows: Array, most: int) -> list[Array]:
         """Rows cut so that none has more pieces a side than ``most``, where its one pair has not; 0 cuts nothing.
 
         Without any row: one part without any, since every rank takes part in every update.
@@ -145,16 +145,16 @@ class Plan:
         return self._cut(rows, self._most(most)) if most and len(rows) else [rows]
 
     def load(self, rows: Array, ranks: int, most: int) -> Batch:
-        """Read one of ``parts``."""
+        """Read one part of ``split_rows``."""
         if not self.packed:
-            return load(self.shards, rows)
+            return load_padded(self.shards, rows)
         # Ranks' shares of a batch differ by a pair or so.
         each = self.budget if ranks == 1 else -(-self.budget // ranks) + self.longest
-        return load_packed(self.shards, rows, self._room(min(most, each) if most else each))
+        return load_packed(self.shards, rows, self._batch_shape(min(most, each) if most else each))
 
     def _most(self, budget: int) -> tuple[int, int]:
         """Source and target pieces that a batch may have."""
-        source, target = self._room(budget).pieces if self.packed else (budget, budget)
+        source, target = self._batch_shape(budget).pieces if self.packed else (budget, budget)
         return min(source, budget), min(target, budget)
 
     def _sort(self, rows: Array) -> Array:
@@ -190,7 +190,7 @@ def check_lengths(shards: Shards, config: Model) -> None:
             )
 
 
-def load(shards: Shards, rows: Array) -> Batch:
+def load_padded(shards: Shards, rows: Array) -> Batch:
     """Read rows and pad them. Without any row: a batch of one pair of which nothing is to be predicted."""
     sources, targets = shards.gather("source", rows), shards.gather("target", rows)
     count = max(len(rows), 1)
@@ -199,40 +199,43 @@ def load(shards: Shards, rows: Array) -> Batch:
     labels_BT = np.full_like(target_BT, PAD)
     source_BS[len(rows) :, 0] = EOS
     target_BT[:, 0] = BOS
-    own_BS, own_BT = (np.arange(x.shape[1]) < n[:, None] for x, n in ((source_BS, sources[1]), (target_BT, targets[1])))
+    valid_BS, valid_BT = (
+        np.arange(x.shape[1]) < n[:, None] for x, n in ((source_BS, sources[1]), (target_BT, targets[1]))
+    )
     each = np.arange(len(rows))
-    source_BS[: len(rows)][own_BS] = sources[0]
+    source_BS[: len(rows)][valid_BS] = sources[0]
     source_BS[each, sources[1]] = EOS
-    target_BT[: len(rows), 1:][own_BT[:, :-1]] = targets[0]
-    labels_BT[: len(rows)][own_BT] = targets[0]
+    target_BT[: len(rows), 1:][valid_BT[:, :-1]] = targets[0]
+    labels_BT[: len(rows)][valid_BT] = targets[0]
     labels_BT[each, targets[1]] = EOS
     flat = labels_BT.reshape(-1)
-    places = np.flatnonzero(flat != PAD)
-    padding = int((source_BS == PAD).sum()) + flat.size - len(places)
-    source, target, labels = (torch.from_numpy(x) for x in (source_BS, target_BT, flat[places]))
-    return Batch(source, target, labels, torch.from_numpy(places), None, padding, len(places))
+    label_indices = np.flatnonzero(flat != PAD)
+    padding = int((source_BS == PAD).sum()) + flat.size - len(label_indices)
+    source, target, labels = (torch.from_numpy(x) for x in (source_BS, target_BT, flat[label_indices]))
+    return Batch(source, target, labels, torch.from_numpy(label_indices), None, padding, len(label_indices))
 
 
-def load_packed(shards: Shards, rows: Array, room: Room) -> Batch:
+def load_packed(shards: Shards, rows: Array, shape: BatchShape) -> Batch:
     """Read rows and lay them end to end."""
-    packed = pack(shards, rows, room)
+    packed = pack(shards, rows, shape)
     source, target, labels = (torch.from_numpy(x) for x in (packed.source, packed.target, packed.labels))
     pieces = int((packed.labels != PAD).sum())
     return Batch(source, target, labels, None, packed.packing, packed.padding, pieces)
 
 
-def too_large(update: Update, number: int, most: int, error: Exception) -> OutOfMemory:
+def out_of_memory_error(update: Update, number: int, most: int, error: Exception) -> OutOfMemory:
     """The end of a training at an update; ``most`` is its ``site.micro_batch_tokens``, ``error`` what was raised."""
-    largest = max(update.parts, key=lambda part: part.cells)
+    largest = max(update.micro_batches, key=lambda part: part.num_positions)
     now = f"now {most:,}" if most else "now all at once"
     cause = (str(error).strip() or type(error).__name__).splitlines()[0]
     return OutOfMemory(
-        f"update {number} did not fit into memory: the largest of {len(update.parts)} parts has {shape(largest)}; "
+        f"update {number} did not fit into memory: the largest of {len(update.micro_batches)} parts has "
+        f"{describe_batch(largest)}; "
         f"set REPRO_MICRO_BATCH_TOKENS, {now}, to {max(1, largest.pieces // 2):,} or less: {cause}"
     )
 
 
-def shape(batch: Batch) -> str:
+def describe_batch(batch: Batch) -> str:
     """How large a batch is, in words."""
     pairs, sources, targets = int((batch.target == BOS).sum()), batch.source.numel(), batch.target.numel()
     return (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, pre_tokenizers
 
-from ..config.special_pieces import BOS, EOS, PAD, SPECIALS, UNK
+from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..errors import BadData
 
 SOURCE_FILE = "tokenizer.json"
@@ -21,7 +21,7 @@ TARGET_FILE = "tokenizer.target.json"
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TokenizerPair:
     """The vocabulary of a run; ``source`` and ``target`` are one object where it is joint."""
 
     source: Tokenizer
@@ -29,7 +29,7 @@ class Pieces:
     joint: bool
 
     @classmethod
-    def load(cls, folder: Path) -> "Pieces":
+    def load(cls, folder: Path) -> "TokenizerPair":
         """Read a vocabulary folder; BadData names the file that is missing or broken."""
         source = _load(folder / SOURCE_FILE)
         if not (folder / TARGET_FILE).exists():
@@ -59,32 +59,32 @@ class Pieces:
         return str(self.target.decode(list(ids), skip_special_tokens=True))
 
     def source_pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each id as a person reads it, see ``readable``."""
-        return [readable(self.source.id_to_token(i) or SPECIALS[UNK]) for i in ids]
+        """Each id as a person reads it, see ``printable_piece``."""
+        return [printable_piece(self.source.id_to_token(i) or SPECIAL_TOKENS[UNK]) for i in ids]
 
     def target_pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each id as a person reads it, see ``readable``."""
-        return [readable(self.target.id_to_token(i) or SPECIALS[UNK]) for i in ids]
+        """Each id as a person reads it, see ``printable_piece``."""
+        return [printable_piece(self.target.id_to_token(i) or SPECIAL_TOKENS[UNK]) for i in ids]
 
 
-def readable(piece: str) -> str:
+def printable_piece(piece: str) -> str:
     r"""A byte-level piece as a person reads it: ``Ġdog`` is ``▁dog``, half a character is ``\xc3``."""
-    if piece in SPECIALS:
+    if piece in SPECIAL_TOKENS:
         return piece
-    text = bytes(BYTES[c] for c in piece).decode("utf-8", errors="backslashreplace")
+    text = bytes(BYTE_DECODER[c] for c in piece).decode("utf-8", errors="backslashreplace")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text.replace(" ", "▁"))
 
 
-def _byte_of_symbol() -> dict[str, int]:
+def _byte_decoder() -> dict[str, int]:
     """The inverse of GPT-2's byte alphabet: printable Latin-1 stands for itself, the rest follows from U+0100 on."""
     itself = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or 174 <= b <= 255]
     others = [b for b in range(256) if b not in set(itself)]
     return {chr(b): b for b in itself} | {chr(256 + n): b for n, b in enumerate(others)}
 
 
-BYTES = _byte_of_symbol()
+BYTE_DECODER = _byte_decoder()
 """The byte that each character of a piece stands for."""
-assert set(BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
+assert set(BYTE_DECODER) == set(pre_tokenizers.ByteLevel.alphabet())
 
 
 def _load(path: Path) -> Tokenizer:
@@ -94,9 +94,9 @@ def _load(path: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception
         raise BadData(f"{path} is not a readable tokenizer: {error}") from error
-    ids = tuple(tokenizer.token_to_id(special) for special in SPECIALS)
+    ids = tuple(tokenizer.token_to_id(special) for special in SPECIAL_TOKENS)
     if ids != (PAD, BOS, EOS, UNK):
-        raise BadData(f"{path} gives {', '.join(SPECIALS)} the ids {ids}, allowed is {(PAD, BOS, EOS, UNK)}")
+        raise BadData(f"{path} gives {', '.join(SPECIAL_TOKENS)} the ids {ids}, allowed is {(PAD, BOS, EOS, UNK)}")
     tokenizer.encode_special_tokens = True
     return tokenizer
 

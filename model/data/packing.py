@@ -1,7 +1,7 @@
 """Batches of one constant size: pairs end to end, almost nothing of which is padding.
 
-Every batch of a plan fills the same ``Room``, so that a compiler sees one shape. What no pair fills at the end of a
-side is padding, cut into sentences of its own so that no piece of a pair sees it and no sentence is overlong.
+Every batch of a plan fills the same ``BatchShape``, so that a compiler sees one shape. What no pair fills at the end of
+a side is padding, cut into sentences of its own so that no piece of a pair sees it and no sentence is overlong.
 """
 
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ import numpy as np
 import torch
 
 from ..config.special_pieces import BOS, EOS, PAD
-from ..network.attention import Bounds
+from ..network.attention import SequenceOffsets
 from ..network.transformer import Packing
 from .shards import Array, Shards
 
-MULTIPLE = 64
+SIZE_MULTIPLE = 64
 """Sizes are multiples of this: matrix units like it."""
 SLACK = 1.01
 """How much more of the shorter side there is room for than its share of the corpus, as batches differ."""
-SPARE = 8
+MIN_PADDING = 8
 """Pieces of each side that no pair fills: sentences of padding, of which each side is the other's at least."""
 
 
 @dataclass(frozen=True)
-class Room:
+class BatchShape:
     """What a batch has room for: pieces of each side (bos or eos counted), sentences, and the longest sentence."""
 
     source: int
@@ -35,10 +35,10 @@ class Room:
     @property
     def pieces(self) -> tuple[int, int]:
         """What pairs may fill. What is left makes sentences of padding, each with a source and a target."""
-        return self.source - SPARE, self.target - SPARE
+        return self.source - MIN_PADDING, self.target - MIN_PADDING
 
 
-def room_for(source: Array, target: Array, budget: int) -> Room:
+def batch_shape_for(source: Array, target: Array, budget: int) -> BatchShape:
     """The room of batches of ``budget`` pieces a side from pairs of these lengths.
 
     The side that the corpus has more of gets the budget, the other its share of it and a little more.
@@ -47,21 +47,21 @@ def room_for(source: Array, target: Array, budget: int) -> Room:
     sides = [int(min(budget, np.ceil(budget * share * SLACK))) for share in shares]
     pairs = budget * len(source) / max(source.sum(), target.sum())
     longest_source, longest_target = int(source.max()), int(target.max())
-    return Room(
-        source=rounded(max(sides[0], longest_source) + SPARE),
-        target=rounded(max(sides[1], longest_target) + SPARE),
-        sentences=rounded(int(1.25 * pairs) + SPARE),
+    return BatchShape(
+        source=round_up(max(sides[0], longest_source) + MIN_PADDING),
+        target=round_up(max(sides[1], longest_target) + MIN_PADDING),
+        sentences=round_up(int(1.25 * pairs) + MIN_PADDING),
         longest_source=longest_source,
         longest_target=longest_target,
     )
 
 
-def rounded(size: int) -> int:
-    return -(-size // MULTIPLE) * MULTIPLE
+def round_up(size: int) -> int:
+    return -(-size // SIZE_MULTIPLE) * SIZE_MULTIPLE
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedBatch:
     """Pieces of some pairs end to end, as numpy arrays: see ``model.data.batches.Batch``."""
 
     source: Array
@@ -71,13 +71,13 @@ class Packed:
     padding: int
 
 
-def pack(shards: Shards, rows: Array, room: Room) -> Packed:
-    """Read rows and lay them end to end. What does not fit into ``room`` makes it larger."""
+def pack(shards: Shards, rows: Array, shape: BatchShape) -> PackedBatch:
+    """Read rows and lay them end to end. What does not fit into ``shape`` makes it larger."""
     sources, targets = shards.gather("source", rows), shards.gather("target", rows)
     source_lengths, target_lengths = sources[1] + 1, targets[1] + 1
     ends_S, ends_T = np.cumsum(source_lengths), np.cumsum(target_lengths)
     used = (int(source_lengths.sum()), int(target_lengths.sum()))
-    rest, fillers = padding_of(used, room)
+    rest, padding_sentences = padding_of(used, shape)
     source, target = (np.full(here + more, PAD, np.int64) for here, more in zip(used, rest, strict=True))
     labels = np.full_like(target, PAD)
     source[np.delete(np.arange(used[0]), ends_S - 1)] = sources[0]
@@ -87,28 +87,28 @@ def pack(shards: Shards, rows: Array, room: Room) -> Packed:
     labels[np.delete(np.arange(used[1]), ends_T - 1)] = targets[0]
     labels[ends_T - 1] = EOS
 
-    lengths_S = np.concatenate([source_lengths, _evenly(rest[0], fillers)])
-    lengths_T = np.concatenate([target_lengths, _evenly(rest[1], fillers)])
-    sentences = max(room.sentences, rounded(len(lengths_S)))
+    lengths_S = np.concatenate([source_lengths, _evenly(rest[0], padding_sentences)])
+    lengths_T = np.concatenate([target_lengths, _evenly(rest[1], padding_sentences)])
+    sentences = max(shape.sentences, round_up(len(lengths_S)))
     packing = Packing(
-        _bounds(lengths_S, sentences, room.longest_source),
-        _bounds(lengths_T, sentences, room.longest_target),
+        _offsets(lengths_S, sentences, shape.longest_source),
+        _offsets(lengths_T, sentences, shape.longest_target),
         torch.from_numpy(_positions(lengths_S)),
         torch.from_numpy(_positions(lengths_T)),
     )
-    return Packed(source, target, labels, packing, padding=sum(rest))
+    return PackedBatch(source, target, labels, packing, padding=sum(rest))
 
 
-def padding_of(used: tuple[int, int], room: Room) -> tuple[tuple[int, int], int]:
+def padding_of(used: tuple[int, int], shape: BatchShape) -> tuple[tuple[int, int], int]:
     """Padding of each side, and of how many sentences it is: none overlong, each with a source and a target."""
     source, target = (
-        max(size, rounded(here + 1)) - here for size, here in zip((room.source, room.target), used, strict=True)
+        max(size, round_up(here + 1)) - here for size, here in zip((shape.source, shape.target), used, strict=True)
     )
     while min(source, target) < (
-        fillers := max(-(-source // room.longest_source), -(-target // room.longest_target))
+        padding_sentences := max(-(-source // shape.longest_source), -(-target // shape.longest_target))
     ):  # one side is full and the other almost empty
-        source, target = max(source, fillers), max(target, fillers)
-    return (source, target), fillers
+        source, target = max(source, padding_sentences), max(target, padding_sentences)
+    return (source, target), padding_sentences
 
 
 def _evenly(total: int, parts: int) -> Array:
@@ -116,12 +116,12 @@ def _evenly(total: int, parts: int) -> Array:
     return np.diff(np.arange(parts + 1) * total // parts)
 
 
-def _bounds(lengths: Array, sentences: int, longest: int) -> Bounds:
+def _offsets(lengths: Array, sentences: int, max_seqlen: int) -> SequenceOffsets:
     """Starts of the sentences; empty ones at the end make their number ``sentences``."""
-    starts = np.full(sentences + 1, lengths.sum(), np.int32)
-    starts[0] = 0
-    starts[1 : len(lengths) + 1] = np.cumsum(lengths)
-    return Bounds(torch.from_numpy(starts), longest)
+    cu_seqlens = np.full(sentences + 1, lengths.sum(), np.int32)
+    cu_seqlens[0] = 0
+    cu_seqlens[1 : len(lengths) + 1] = np.cumsum(lengths)
+    return SequenceOffsets(torch.from_numpy(cu_seqlens), max_seqlen)
 
 
 def _positions(lengths: Array) -> Array:

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class _Side:
+class _Column:
     """One column of one record batch: values of all rows end to end, and where each row begins."""
 
     values: Array
@@ -27,12 +27,12 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Block:
+class _RecordBatch:
     """One record batch of one file."""
 
     path: Path
     pair_ids: Any
-    sides: dict[str, _Side]
+    sides: dict[str, _Column]
 
     @property
     def rows(self) -> int:
@@ -90,7 +90,7 @@ class Shards:
         return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
 
 
-def _blocks(path: Path) -> list[_Block]:
+def _blocks(path: Path) -> list[_RecordBatch]:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
@@ -106,10 +106,12 @@ def _blocks(path: Path) -> list[_Block]:
         if not pa.types.is_list(kind) or kind.value_type not in (pa.uint16(), pa.uint32()):
             raise BadData(f"{path} has {name} of type {kind}, allowed are lists of uint16 or uint32")
     return [
-        _Block(path, batch.column("pair_id"), {side: _side(batch.column(side)) for side in ("source", "target")})
+        _RecordBatch(
+            path, batch.column("pair_id"), {side: _column(batch.column(side)) for side in ("source", "target")}
+        )
         for batch in batches
     ]
 
 
-def _side(column: Any) -> _Side:
-    return _Side(column.values.to_numpy(zero_copy_only=True), column.offsets.to_numpy(zero_copy_only=True))
+def _column(column: Any) -> _Column:
+    return _Column(column.values.to_numpy(zero_copy_only=True), column.offsets.to_numpy(zero_copy_only=True))

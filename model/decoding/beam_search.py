@@ -1,6 +1,7 @@
 """Batched beam search (§6.1): scores of next pieces in, the best hypotheses of each sentence out.
 
-It knows nothing of networks, text or files: what is searched is a ``Step``, so that a table can stand in for a model.
+It knows nothing of networks, text or files: what is searched is a ``IncrementalDecoder``, so that a table can stand in
+for a model.
 
 How it searches. Of the continuations of a sentence's live hypotheses, those among the best K that end in eos are
 finished, and the best K others live on. A sentence is done when K hypotheses have finished, at its greatest length,
@@ -29,19 +30,19 @@ BLOCK = 32
 """Columns looked at together where the greatest of many are sought."""
 
 
-class Step(Protocol):
+class IncrementalDecoder(Protocol):
     """A model in the middle of a search: rows of hypotheses over sentences, equally many rows for each sentence."""
 
     def advance(self, pieces_R: Tensor) -> Tensor:
         """Append a piece to each row; the scores before the softmax of what may follow, (R, N)."""
         ...
 
-    def select(self, rows_R: Tensor) -> None:
+    def reorder(self, rows_R: Tensor) -> None:
         """Let row i go on from what row ``rows_R[i]`` has seen; there may be more rows than before."""
         ...
 
-    def keep(self, sentences_B: Tensor) -> None:
-        """Forget all but these sentences; ``select`` follows with their rows, counted as before."""
+    def keep_sentences(self, sentences_B: Tensor) -> None:
+        """Forget all but these sentences; ``reorder`` follows with their rows, counted as before."""
         ...
 
     def attention(self) -> Tensor:
@@ -53,7 +54,7 @@ class Step(Protocol):
 class Ensemble:
     """Several models of one vocabulary as one Step: the mean of their probabilities, and of their attention."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[IncrementalDecoder]) -> None:
         self.steps = steps
 
     def advance(self, pieces_R: Tensor) -> Tensor:
@@ -61,20 +62,20 @@ class Ensemble:
         log_p_ERN = torch.stack([step.advance(pieces_R).log_softmax(dim=1) for step in self.steps])
         return log_p_ERN.logsumexp(dim=0)
 
-    def select(self, rows_R: Tensor) -> None:
+    def reorder(self, rows_R: Tensor) -> None:
         for step in self.steps:
-            step.select(rows_R)
+            step.reorder(rows_R)
 
-    def keep(self, sentences_B: Tensor) -> None:
+    def keep_sentences(self, sentences_B: Tensor) -> None:
         for step in self.steps:
-            step.keep(sentences_B)
+            step.keep_sentences(sentences_B)
 
     def attention(self) -> Tensor:
         return torch.stack([step.attention() for step in self.steps]).mean(dim=0)
 
 
 @dataclass(frozen=True)
-class Symbols:
+class SpecialIds:
     """The pieces that mean something to a search; ``forbidden`` ones are never written."""
 
     bos: int
@@ -83,18 +84,25 @@ class Symbols:
 
 
 @dataclass(frozen=True)
-class Wish:
+class SearchConstraints:
     """What is asked of one sentence's hypotheses: their lengths, eos counted, and the pieces that they begin with."""
 
-    most: int
-    least: int = 1
+    max_length: int
+    min_length: int = 1
     prefix: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        require(self.most >= 1, "most", self.most, "a whole number of at least 1")
-        require(1 <= self.least <= self.most, "least", self.least, f"1 to {self.most}, the greatest length")
+        require(self.max_length >= 1, "max_length", self.max_length, "a whole number of at least 1")
+        require(
+            1 <= self.min_length <= self.max_length,
+            "min_length",
+            self.min_length,
+            f"1 to {self.max_length}, the greatest length",
+        )
         length = len(self.prefix)
-        require(length < self.most, "prefix", self.prefix, f"fewer than {self.most} pieces, the greatest length")
+        require(
+            length < self.max_length, "prefix", self.prefix, f"fewer than {self.max_length} pieces, the greatest length"
+        )
 
 
 @dataclass(frozen=True)
@@ -130,32 +138,39 @@ def coverage_penalty(coverage_RS: Tensor, beta: float) -> Tensor:
 
 @torch.inference_mode()
 def beam_search(
-    step: Step, wishes: Sequence[Wish], decoding: Decoding, symbols: Symbols, device: torch.device, n_best: int = 1
+    step: IncrementalDecoder,
+    constraints: Sequence[SearchConstraints],
+    decoding: Decoding,
+    special_ids: SpecialIds,
+    device: torch.device,
+    n_best: int = 1,
 ) -> list[list[Hypothesis]]:
     """The ``n_best`` best hypotheses of each sentence, best first, in the sentences' order (§6.1).
 
     Where fewer ended before the greatest length, the likeliest that were cut follow them. Forbidden pieces, and those
-    that a wish rules out, keep their share of the softmax. Raises ValueError for more hypotheses than the beam is wide
-    and for a prefix with a piece that no hypothesis can hold, FloatingPointError where scores are no numbers.
+    that a constraint rules out, keep their share of the softmax. Raises ValueError for more hypotheses than the beam is
+    wide and for a prefix with a piece that no hypothesis can hold, FloatingPointError where scores are no numbers.
     """
     require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
-    for wish in wishes:
-        for piece in wish.prefix:
-            require(piece not in (symbols.eos, *symbols.forbidden), "prefix", wish.prefix, "pieces of words")
-    ledger = Ledger(wishes, decoding, n_best)
-    log_p_BW = torch.zeros(len(wishes), 1, dtype=torch.float64, device=device)
-    pieces_R = torch.full((len(wishes),), symbols.bos, device=device)
-    prefixes_RT = torch.empty(len(wishes), 0, dtype=torch.int64, device=device)
-    coverage_RS = torch.zeros(len(wishes), 1, device=device)
-    while ledger.live:
+    for constraint in constraints:
+        for piece in constraint.prefix:
+            require(
+                piece not in (special_ids.eos, *special_ids.forbidden), "prefix", constraint.prefix, "pieces of words"
+            )
+    state = BeamState(constraints, decoding, n_best)
+    log_p_BW = torch.zeros(len(constraints), 1, dtype=torch.float64, device=device)
+    pieces_R = torch.full((len(constraints),), special_ids.bos, device=device)
+    prefixes_RT = torch.empty(len(constraints), 0, dtype=torch.int64, device=device)
+    coverage_RS = torch.zeros(len(constraints), 1, device=device)
+    while state.live:
         sentences, width = log_p_BW.shape
         log_p_RN = step.advance(pieces_R).log_softmax(dim=1)
         if decoding.beta:
             coverage_RS = coverage_RS + step.attention()
-        too_short, forced = ledger.too_short(), ledger.forced()
+        too_short, forced = state.too_short(), state.forced()
         if any(too_short):
-            log_p_RN[torch.tensor(too_short, device=device).repeat_interleave(width), symbols.eos] = -torch.inf
-        scores_RC, pieces_RC = candidates(log_p_RN, decoding.beam, symbols)
+            log_p_RN[torch.tensor(too_short, device=device).repeat_interleave(width), special_ids.eos] = -torch.inf
+        scores_RC, pieces_RC = candidates(log_p_RN, decoding.beam, special_ids)
         for sentence, piece in forced.items():
             rows = slice(sentence * width, (sentence + 1) * width)
             scores_RC[rows] = -torch.inf
@@ -167,56 +182,56 @@ def beam_search(
         pieces_BX = pieces_RC.reshape(sentences, -1).gather(1, order_BX)
         rows_BX = order_BX // per_row + width * torch.arange(sentences, device=device)[:, None]
 
-        ends_BX = pieces_BX == symbols.eos
+        ends_BX = pieces_BX == special_ids.eos
         ended_BK = (ends_BX & (scores_BX > -torch.inf))[:, : decoding.beam]
         for sentence, rank in ended_BK.nonzero().tolist():
             row = rows_BX[sentence, rank]
             covered = float(coverage_penalty(coverage_RS[row][None], decoding.beta)) if decoding.beta else 0.0
-            ledger.finish(sentence, prefixes_RT[row].tolist(), float(scores_BX[sentence, rank]), covered)
+            state.finish(sentence, prefixes_RT[row].tolist(), float(scores_BX[sentence, rank]), covered)
 
         lives_BW = ends_BX.to(torch.uint8).argsort(dim=1, stable=True)[:, : decoding.beam]
         log_p_BW = scores_BX.masked_fill(ends_BX, -torch.inf).gather(1, lives_BW)
         rows_BW, pieces_BW = rows_BX.gather(1, lives_BW), pieces_BX.gather(1, lives_BW)
         prefixes_RT = torch.cat([prefixes_RT[rows_BW.view(-1)], pieces_BW.view(-1, 1)], dim=1)
 
-        stay = ledger.settle(log_p_BW, prefixes_RT.view(*log_p_BW.shape, -1))
+        stay = state.end_step(log_p_BW, prefixes_RT.view(*log_p_BW.shape, -1))
         if not stay:
             break
         if decoding.beta:
             coverage_RS = coverage_RS[rows_BW[torch.tensor(stay, device=device)].reshape(-1)]
         if len(stay) < sentences:
             stay_B = torch.tensor(stay, device=device)
-            step.keep(stay_B)
+            step.keep_sentences(stay_B)
             log_p_BW, rows_BW, pieces_BW = log_p_BW[stay_B], rows_BW[stay_B], pieces_BW[stay_B]
             prefixes_RT = prefixes_RT.view(sentences, -1, prefixes_RT.shape[1])[stay_B].flatten(0, 1)
         rows_R, pieces_R = rows_BW.reshape(-1), pieces_BW.reshape(-1)
         if not torch.equal(rows_R, torch.arange(sentences * width, device=device)):
-            step.select(rows_R)
-    return ledger.results()
+            step.reorder(rows_R)
+    return state.results()
 
 
-def candidates(log_p_RN: Tensor, beam: int, symbols: Symbols) -> tuple[Tensor, Tensor]:
+def candidates(log_p_RN: Tensor, beam: int, special_ids: SpecialIds) -> tuple[Tensor, Tensor]:
     """Enough of each row's best next pieces: log-probabilities (R, C), float64 and falling, and the pieces (R, C).
 
     Enough are the ``beam`` best that may go on, eos if it is among them, and the forbidden, which get minus infinity.
     Raises FloatingPointError where scores are no numbers.
     """
-    count = min(beam + 1 + len(symbols.forbidden), log_p_RN.shape[1])
-    scores_RC, pieces_RC = top(log_p_RN, count)
+    count = min(beam + 1 + len(special_ids.forbidden), log_p_RN.shape[1])
+    scores_RC, pieces_RC = stable_topk(log_p_RN, count)
     if bool(scores_RC.isnan().any()):
         raise FloatingPointError("the model gives scores that are not finite: its weights have diverged")
-    for piece in symbols.forbidden:
+    for piece in special_ids.forbidden:
         scores_RC = scores_RC.masked_fill(pieces_RC == piece, -torch.inf)
     return scores_RC.double(), pieces_RC
 
 
-def top(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def stable_topk(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The ``count`` greatest of each row, falling, and their columns; of equal ones the first columns.
 
     ``torch.topk`` leaves open which of equal values it takes, so the answer could change with the batch.
     """
     some = min(count + 1, values_RN.shape[1])
-    values_RC, columns_RC = any_top(values_RN, some)
+    values_RC, columns_RC = blockwise_topk(values_RN, some)
     columns_RC, by_column_RC = columns_RC.sort(dim=1)
     values_RC, order_RC = values_RC.gather(1, by_column_RC).sort(dim=1, descending=True, stable=True)
     columns_RC = columns_RC.gather(1, order_RC)
@@ -228,7 +243,7 @@ def top(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values_RC[:, :count], columns_RC[:, :count]
 
 
-def any_top(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def blockwise_topk(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """``values_RN.topk(count)``, six times faster on a CPU: the greatest lie in the blocks with the greatest maxima."""
     blocks = values_RN.shape[1] // BLOCK
     if blocks <= count:
@@ -242,27 +257,27 @@ def any_top(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values_RC, columns_RX.gather(1, order_RC)
 
 
-class Ledger:
+class BeamState:
     """Which sentences are still searched, and the best that each has found: the bookkeeping beside the tensors.
 
-    Sentences are counted among those still live; ``results`` are in the order of ``wishes``.
+    Sentences are counted among those still live; ``results`` are in the order of ``constraints``.
     """
 
-    def __init__(self, wishes: Sequence[Wish], decoding: Decoding, n_best: int) -> None:
-        self.wishes, self.decoding, self.n_best = wishes, decoding, n_best
-        self.live = list(range(len(wishes)))
-        self.best: list[list[Hypothesis]] = [[] for _ in wishes]
-        self.finished = [0] * len(wishes)
+    def __init__(self, constraints: Sequence[SearchConstraints], decoding: Decoding, n_best: int) -> None:
+        self.constraints, self.decoding, self.n_best = constraints, decoding, n_best
+        self.live = list(range(len(constraints)))
+        self.best: list[list[Hypothesis]] = [[] for _ in constraints]
+        self.finished = [0] * len(constraints)
         self.length = 1
         """|Y| of the hypotheses that end in this step."""
 
     def too_short(self) -> list[bool]:
         """Of which sentences no hypothesis may end in this step."""
-        return [self.length < self.wishes[number].least for number in self.live]
+        return [self.length < self.constraints[number].min_length for number in self.live]
 
     def forced(self) -> dict[int, int]:
         """The piece that a sentence's hypotheses must write in this step, where its prefix says so."""
-        prefixes = [self.wishes[number].prefix for number in self.live]
+        prefixes = [self.constraints[number].prefix for number in self.live]
         return {b: prefix[self.length - 1] for b, prefix in enumerate(prefixes) if len(prefix) >= self.length}
 
     def finish(self, sentence: int, pieces: list[int], log_probability: float, covered: float) -> None:
@@ -274,14 +289,14 @@ class Ledger:
         # Stable: of equal ones the first found is the best.
         self.best[number] = sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.n_best]
 
-    def settle(self, live_log_p_BW: Tensor, live_BWT: Tensor) -> list[int]:
+    def end_step(self, live_log_p_BW: Tensor, live_BWT: Tensor) -> list[int]:
         """End the step and the sentences that are done; which of them stay, in order.
 
         ``live_log_p_BW`` are the live hypotheses' log-probabilities, falling, ``live_BWT`` their pieces: cut here, they
         fill up what the finished ones leave open.
         """
         greatest = live_log_p_BW[:, 0].tolist()
-        stay = [b for b, number in enumerate(self.live) if not self.done(number, greatest[b])]
+        stay = [b for b, number in enumerate(self.live) if not self.is_done(number, greatest[b])]
         penalty = length_penalty(self.length, self.decoding.alpha)
         for b in set(range(len(self.live))).difference(stay):
             best = self.best[self.live[b]]
@@ -293,17 +308,17 @@ class Ledger:
         self.length += 1
         return stay
 
-    def done(self, number: int, live_log_p: float) -> bool:
+    def is_done(self, number: int, live_log_p: float) -> bool:
         """Whether nothing better can come for a sentence."""
-        most = self.wishes[number].most
+        most = self.constraints[number].max_length
         if self.length == most or live_log_p == -math.inf or self.finished[number] >= self.decoding.beam:
             return True
-        return self.beaten(number, live_log_p)
+        return self.cannot_improve(number, live_log_p)
 
-    def beaten(self, number: int, live_log_p: float) -> bool:
+    def cannot_improve(self, number: int, live_log_p: float) -> bool:
         """Whether the best live hypothesis of a sentence can no longer win (§6.1: "terminate early when possible")."""
         # Log-probabilities only fall, coverage costs at least nothing and alpha >= 0: no live one can reach more.
-        reachable = live_log_p / length_penalty(self.wishes[number].most, self.decoding.alpha)
+        reachable = live_log_p / length_penalty(self.constraints[number].max_length, self.decoding.alpha)
         found = self.best[number]
         return len(found) == self.n_best and reachable <= found[-1].score
 

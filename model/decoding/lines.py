@@ -13,20 +13,20 @@ from typing import Literal
 from ..config import Decoding, Sampling
 from ..config.keying import require
 from .beam_search import Hypothesis
-from .sentence_splitting import Split, whole
+from .sentence_splitting import SentenceSplitter, unsplit
 from .translator import LONGEST_SOURCE, Translation, Translator
 
-Search = Callable[[Sequence[Sequence[int]], int], Sequence[Sequence[Hypothesis]]]
+SearchFunction = Callable[[Sequence[Sequence[int]], int], Sequence[Sequence[Hypothesis]]]
 """The hypotheses of each sentence, best first, from its pieces; and the number of the first of these sentences."""
-When = Literal["long", "always", "never"]
+SplitMode = Literal["long", "always", "never"]
 
 
 @dataclass(frozen=True)
 class Splitting:
     """Which lines are split. ``long``: those of more than ``longest`` pieces, which training has seen none of."""
 
-    when: When = "always"
-    sentences: Split = whole
+    when: SplitMode = "always"
+    sentences: SentenceSplitter = unsplit
     longest: int = LONGEST_SOURCE
 
     def __post_init__(self) -> None:
@@ -44,13 +44,13 @@ class TranslatedLine:
     """Pieces of its longest sentence."""
 
 
-def searched(translator: Translator, decoding: Decoding, n_best: int = 1) -> Search:
+def beam_searcher(translator: Translator, decoding: Decoding, n_best: int = 1) -> SearchFunction:
     """Beam search (§6.1). Raises ValueError for more hypotheses than the beam is wide."""
     require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
     return lambda sources, _: translator.search_n_best(sources, decoding, n_best)
 
 
-def drawn(translator: Translator, sampling: Sampling, decoding: Decoding) -> Search:
+def sampler(translator: Translator, sampling: Sampling, decoding: Decoding) -> SearchFunction:
     """One output of each sentence, drawn by its probabilities: a function of the seed and the sentence's number."""
     return lambda sources, first: [[each] for each in translator.sample(sources, sampling, decoding, first=first)]
 
@@ -58,27 +58,27 @@ def drawn(translator: Translator, sampling: Sampling, decoding: Decoding) -> Sea
 class LineTranslator:
     """Translates lines, as many at once as it is given; sentences are numbered over all calls."""
 
-    def __init__(self, translator: Translator, search: Search, splitting: Splitting, n_best: int = 1) -> None:
+    def __init__(self, translator: Translator, search: SearchFunction, splitting: Splitting, n_best: int = 1) -> None:
         self.translator, self.search, self.splitting, self.n_best = translator, search, splitting, n_best
         self.limit = translator.longest_source
-        self.begun = 0
+        self.next_number = 0
 
     def translate(self, lines: Sequence[str]) -> list[TranslatedLine]:
         """One answer for each line, in their order; an empty line stays empty."""
-        divided = self.divide(lines)
+        divided = self.split_and_encode(lines)
         longest = [max(map(len, sources), default=0) for sources in divided]
         asked = [sources if most <= self.limit else [] for sources, most in zip(divided, longest, strict=True)]
-        found = self.search([source for sources in asked for source in sources], self.begun)
+        found = self.search([source for sources in asked for source in sources], self.next_number)
         ends = list(accumulate(map(len, asked)))
         answers = []
         for sources, most, end in zip(divided, longest, ends, strict=True):
             own = found[end - len(sources) : end] if most <= self.limit else []
-            translations = self.joined(own) if most <= self.limit else ()
+            translations = self.combine_sentences(own) if most <= self.limit else ()
             answers.append(TranslatedLine(translations, len(sources), most))
-        self.begun += len(found)
+        self.next_number += len(found)
         return answers
 
-    def divide(self, lines: Sequence[str]) -> list[list[list[int]]]:
+    def split_and_encode(self, lines: Sequence[str]) -> list[list[list[int]]]:
         """The pieces of each sentence of each line; none of a line without text."""
         encode, splitting = self.translator.vocabulary.encode_source, self.splitting
         stripped = [line.strip() for line in lines]
@@ -90,7 +90,7 @@ class LineTranslator:
                 divided[number] = [source for source in encode(splitting.sentences(stripped[number])) if source]
         return divided
 
-    def joined(self, sentences: Iterable[Sequence[Hypothesis]]) -> tuple[Translation, ...]:
+    def combine_sentences(self, sentences: Iterable[Sequence[Hypothesis]]) -> tuple[Translation, ...]:
         """The best ways to take one hypothesis of each sentence, by the sum of their scores; finished ones first."""
         best: list[tuple[Hypothesis, ...]] = [()]
         for hypotheses in sentences:

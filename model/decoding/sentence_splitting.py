@@ -6,17 +6,17 @@ has a segment on each line, and training never asks.
 
 from collections.abc import Callable, Sequence
 
-Split = Callable[[str], Sequence[str]]
+SentenceSplitter = Callable[[str], Sequence[str]]
 """The sentences of a line, in order: together they hold every character of it that is no white space."""
 DEFAULT_LANGUAGE = "en"
 
 
-def whole(line: str) -> list[str]:
+def unsplit(line: str) -> list[str]:
     """The line itself, as if it were one sentence."""
     return [line]
 
 
-def splitter(language: str) -> Split:
+def splitter(language: str) -> SentenceSplitter:
     """Splits text of a language, an ISO 639-1 code (``de``, ``de-AT``); one that the library does not know is split
     by English's rules. Raises ModuleNotFoundError where the library is not installed."""
     import sentencex

@@ -16,28 +16,28 @@ from torch import Tensor
 from ..config import Decoding, Sampling
 from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, PAD
-from ..data.bpe import Pieces
-from ..job import Settings
-from ..network.attention_maps import Maps, attention_maps
+from ..data.bpe import TokenizerPair
+from ..job import JobSettings
+from ..network.attention_maps import AttentionMaps, attention_maps
 from ..network.transformer import Transformer
 from ..network.weights import load_model
-from .beam_search import Hypothesis, Symbols, Wish, beam_search
+from .beam_search import Hypothesis, SearchConstraints, SpecialIds, beam_search
 from .sampling import sample
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called with the number of sentences done and of all sentences."""
 Prefixes = Mapping[int, Sequence[int]]
 """The pieces with which the outputs of some sources, by number, are to begin."""
 Answer = TypeVar("Answer")
 
-SYMBOLS = Symbols(BOS, EOS, forbidden=(PAD, BOS))
+SPECIAL_IDS = SpecialIds(BOS, EOS, forbidden=(PAD, BOS))
 BATCH_PIECES = {"cpu": 1_024, "cuda": 16_384}
 """Source pieces of a batch, eos and padding counted, by type of device; each has a whole beam of target rows."""
-LEAST_COUNTED = 8
+MIN_COUNTED_LENGTH = 8
 """Pieces that the shortest source counts for in a batch."""
 LONGEST_SOURCE = 1_000
 """Pieces of the longest source, where the model itself sets no limit."""
-NOTHING = Hypothesis((), 0.0, 0.0, finished=True)
+EMPTY_HYPOTHESIS = Hypothesis((), 0.0, 0.0, finished=True)
 """What an empty source is translated to, without asking the model."""
 
 
@@ -54,21 +54,22 @@ class Translation:
     finished: bool
 
 
-class CachedStep:
-    """A ``model.decoding.beam_search.Step`` over a Transformer that computes each target position once."""
+class CachedDecoder:
+    """A ``model.decoding.beam_search.IncrementalDecoder`` over a Transformer that computes each target position
+    once."""
 
     def __init__(
-        self, model: Transformer, sources: Sequence[Sequence[int]], device: torch.device, watching: bool = False
+        self, model: Transformer, sources: Sequence[Sequence[int]], device: torch.device, record_attention: bool = False
     ) -> None:
-        """``sources`` are pieces with eos. Only a step that is ``watching`` can tell its ``attention``."""
-        self.model, self.watching = model, watching
-        self.cache = model.start_cache(*model.encode(padded(sources, device)))
+        """``sources`` are pieces with eos. Only a step that is ``record_attention`` can tell its ``attention``."""
+        self.model, self.record_attention = model, record_attention
+        self.cache = model.start_cache(*model.encode(pad_sequences(sources, device)))
         self.weights: list[Tensor] = []
 
     def advance(self, pieces_R: Tensor) -> Tensor:
-        if not self.watching:
+        if not self.record_attention:
             return self.model.logits(self.model.decode(pieces_R[:, None], self.cache)[:, -1])
-        with self.model.watched() as self.weights:
+        with self.model.record_cross_attention() as self.weights:
             return self.model.logits(self.model.decode(pieces_R[:, None], self.cache)[:, -1])
 
     def attention(self) -> Tensor:
@@ -78,17 +79,17 @@ class CachedStep:
             weights_BWS = weights_BWS.masked_fill(~self.cache.source_mask_B11S[:, 0], 1.0)
         return weights_BWS.flatten(0, 1)
 
-    def select(self, rows_R: Tensor) -> None:
+    def reorder(self, rows_R: Tensor) -> None:
         self.cache.reorder(rows_R)
 
-    def keep(self, sentences_B: Tensor) -> None:
+    def keep_sentences(self, sentences_B: Tensor) -> None:
         self.cache.keep_sources(sentences_B)
 
 
 class Translator:
     """A model with its vocabulary on a device. Raises ValueError where their sizes differ."""
 
-    def __init__(self, model: Transformer, vocabulary: Pieces, device: torch.device) -> None:
+    def __init__(self, model: Transformer, vocabulary: TokenizerPair, device: torch.device) -> None:
         require(
             model.source_size == vocabulary.source_size,
             "source vocabulary size",
@@ -123,11 +124,11 @@ class Translator:
         """
         if threads is not None:
             torch.set_num_threads(threads)
-        where = Settings(device=device).torch_device()
-        return cls(load_model(weights, where), Pieces.load(vocabulary), where)
+        where = JobSettings(device=device).torch_device()
+        return cls(load_model(weights, where), TokenizerPair.load(vocabulary), where)
 
     def translate(
-        self, lines: Sequence[str], decoding: Decoding, progress: Progress | None = None
+        self, lines: Sequence[str], decoding: Decoding, progress: ProgressCallback | None = None
     ) -> list[Translation]:
         """Translate lines, each a sentence; the answers are in their order, and an empty line stays empty. Whoever has
         longer ones takes ``model.decoding.lines``.
@@ -168,7 +169,7 @@ class Translator:
         return " ".join(self.vocabulary.decode_target(hypothesis.pieces).splitlines())
 
     def search(
-        self, sources: Sequence[Sequence[int]], decoding: Decoding, progress: Progress | None = None
+        self, sources: Sequence[Sequence[int]], decoding: Decoding, progress: ProgressCallback | None = None
     ) -> list[Hypothesis]:
         """The best hypothesis of each source, as ``search_n_best`` finds it."""
         return [best for best, *_ in self.search_n_best(sources, decoding, 1, progress=progress)]
@@ -179,18 +180,18 @@ class Translator:
         decoding: Decoding,
         n_best: int,
         prefixes: Prefixes | None = None,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> list[list[Hypothesis]]:
         """Beam search (§6.1) over sources given as pieces without eos, in their order: the best of each, best first."""
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
             batch = [[*sources[n], EOS] for n in numbers]
-            step = CachedStep(self.model, batch, self.device, watching=decoding.beta > 0)
-            wishes = [self.wish(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
-            return beam_search(step, wishes, decoding, SYMBOLS, self.device, n_best)
+            step = CachedDecoder(self.model, batch, self.device, record_attention=decoding.beta > 0)
+            constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
+            return beam_search(step, constraints, decoding, SPECIAL_IDS, self.device, n_best)
 
-        return self._in_batches(sources, find, [NOTHING], progress)
+        return self._in_batches(sources, find, [EMPTY_HYPOTHESIS], progress)
 
     def sample(
         self,
@@ -198,7 +199,7 @@ class Translator:
         sampling: Sampling,
         decoding: Decoding,
         prefixes: Prefixes | None = None,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
         first: int = 0,
     ) -> list[Hypothesis]:
         """One output of each source, drawn by its probabilities; of ``decoding`` only the lengths count.
@@ -208,31 +209,31 @@ class Translator:
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[Hypothesis]:
-            step = CachedStep(self.model, [[*sources[n], EOS] for n in numbers], self.device)
-            wishes = [self.wish(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
-            return sample(step, wishes, sampling, SYMBOLS, self.device, [first + n for n in numbers])
+            step = CachedDecoder(self.model, [[*sources[n], EOS] for n in numbers], self.device)
+            constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
+            return sample(step, constraints, sampling, SPECIAL_IDS, self.device, [first + n for n in numbers])
 
-        return self._in_batches(sources, find, NOTHING, progress)
+        return self._in_batches(sources, find, EMPTY_HYPOTHESIS, progress)
 
-    def wish(self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int]) -> Wish:
+    def constraints_for(self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int]) -> SearchConstraints:
         """What is asked of a source's output; room is left for one piece after the prefix."""
         least, most = decoding.lengths(len(source) + 1)
         most = min(max(most, len(prefix) + 1), self.longest_target)
-        return Wish(most, min(least, most), tuple(prefix))
+        return SearchConstraints(most, min(least, most), tuple(prefix))
 
     def _in_batches(
         self,
         sources: Sequence[Sequence[int]],
         find: Callable[[Sequence[int]], Sequence[Answer]],
         nothing: Answer,
-        progress: Progress | None,
+        progress: ProgressCallback | None,
     ) -> list[Answer]:
         """What ``find`` answers to batches of sources, by number, in the sources' order; ``nothing`` to empty ones."""
         answers = [nothing] * len(sources)
         asked = [number for number, source in enumerate(sources) if len(source)]
         done = len(sources) - len(asked)
         lengths = [len(sources[number]) + 1 for number in asked]
-        for batch in batches(lengths, self.batch_pieces):
+        for batch in batch_by_length(lengths, self.batch_pieces):
             numbers = [asked[position] for position in batch]
             for number, answer in zip(numbers, find(numbers), strict=True):
                 answers[number] = answer
@@ -243,7 +244,10 @@ class Translator:
 
     @torch.inference_mode()
     def log_probabilities(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], progress: Progress | None = None
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        progress: ProgressCallback | None = None,
     ) -> list[float]:
         """Natural log-probability of each target given its source, eos counted, unsmoothed (§6.2's perplexity).
 
@@ -252,9 +256,9 @@ class Translator:
         found = [0.0] * len(sources)
         done = 0
         lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
-        for numbers in batches(lengths, self.batch_pieces):
-            source_BS = padded([[*sources[n], EOS] for n in numbers], self.device)
-            target_BT = padded([[BOS, *targets[n], EOS] for n in numbers], self.device)
+        for numbers in batch_by_length(lengths, self.batch_pieces):
+            source_BS = pad_sequences([[*sources[n], EOS] for n in numbers], self.device)
+            target_BT = pad_sequences([[BOS, *targets[n], EOS] for n in numbers], self.device)
             logits_BTN = self.model.logits(self.model(source_BS, target_BT[:, :-1]))
             losses_BT = F.cross_entropy(
                 logits_BTN.flatten(0, 1), target_BT[:, 1:].flatten(), reduction="none", ignore_index=PAD
@@ -270,26 +274,30 @@ class Translator:
     def cross_attention(self, source: Sequence[int], hypothesis: Hypothesis) -> Tensor:
         """Weights (L, H, T, S) with which each written piece, eos counted, looked at source and eos."""
         target = [BOS, *hypothesis.pieces][: max(hypothesis.length, 1)]
-        weights_LBHTS = self.model.cross_attention(padded([[*source, EOS]], self.device), padded([target], self.device))
+        weights_LBHTS = self.model.cross_attention(
+            pad_sequences([[*source, EOS]], self.device), pad_sequences([target], self.device)
+        )
         return weights_LBHTS[:, 0].cpu()
 
-    def attention_maps(self, source: Sequence[int], target: Sequence[int], finished: bool = True) -> Maps:
+    def attention_maps(self, source: Sequence[int], target: Sequence[int], finished: bool = True) -> AttentionMaps:
         """Weights of all heads without the dimension B, for a source and a target, both given without eos.
 
         Of the target, rows are what is written, of a finished one eos last, and columns what has been read, bos first.
         """
         read = [BOS, *target][: max(len(target) + finished, 1)]
-        maps = attention_maps(self.model, padded([[*source, EOS]], self.device), padded([read], self.device))
-        return Maps(*(weights[:, 0].float().cpu() for weights in (maps.encoder, maps.decoder, maps.cross)))
+        maps = attention_maps(
+            self.model, pad_sequences([[*source, EOS]], self.device), pad_sequences([read], self.device)
+        )
+        return AttentionMaps(*(weights[:, 0].float().cpu() for weights in (maps.encoder, maps.decoder, maps.cross)))
 
 
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
     """Pieces as one array (rows, longest), padded at the end."""
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.int64, device=device)
 
 
-def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+def batch_by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Positions in ``lengths`` by falling length, together: longest times number is at most ``budget``, or one alone.
 
     The longest come first, so that what does not fit into memory shows at once. The shortest count for more, since the
@@ -298,6 +306,6 @@ def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     order = sorted(range(len(lengths)), key=lambda position: -lengths[position])
     start = 0
     while start < len(order):
-        end = start + max(1, budget // max(LEAST_COUNTED, lengths[order[start]]))
+        end = start + max(1, budget // max(MIN_COUNTED_LENGTH, lengths[order[start]]))
         yield order[start:end]
         start = end

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from ..config import Decoding, Model
 from ..config.keying import require
-from ..config.special_pieces import BOS, EOS, SPECIALS, UNK
-from ..data.bpe import SOURCE_FILE, TARGET_FILE, Pieces
+from ..config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
+from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
 from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, FeedForward, Positions, Transformer, sinusoid
 from ..network.weights import load_model
@@ -71,7 +71,7 @@ def write_folder(
 
     Raises BadData for weights or a vocabulary that are not whole, ValueError for a search that CTranslate2 lacks.
     """
-    model, pieces = load_model(weights), Pieces.load(vocabulary)
+    model, pieces = load_model(weights), TokenizerPair.load(vocabulary)
     positions = len(table(model.source_positions))
     ctranslate2_runtime.translate_arguments(asdict(decoding), 1, positions)
     write_ctranslate2(model, names(pieces.source), names(pieces.target), folder, quantization)
@@ -137,8 +137,8 @@ def specification(model: Transformer) -> TransformerSpec:
     spec.encoder.embeddings[0].weight = array(model.input_ND)
     spec.decoder.embeddings.weight = array(model.target_embedding)
     spec.decoder.projection.weight = array(model.output_ND)
-    spec.config.bos_token = spec.config.decoder_start_token = SPECIALS[BOS]
-    spec.config.eos_token, spec.config.unk_token = SPECIALS[EOS], SPECIALS[UNK]
+    spec.config.bos_token = spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
+    spec.config.eos_token, spec.config.unk_token = SPECIAL_TOKENS[EOS], SPECIAL_TOKENS[UNK]
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = model.encoder[0].around_attention.norm.eps
     return spec

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from ..config import Decoding, Model
 from ..config.keying import require
-from ..config.special_pieces import BOS, EOS, PAD, SPECIALS, UNK
-from ..data.bpe import SOURCE_FILE, TARGET_FILE, Pieces
+from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
+from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
 from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
 from ..network.weights import load_model
@@ -61,7 +61,7 @@ def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding,
 
     Raises BadData for weights or a vocabulary that are not whole, ValueError for a shape that no family has.
     """
-    model, pieces = load_model(weights), Pieces.load(vocabulary)
+    model, pieces = load_model(weights), TokenizerPair.load(vocabulary)
     theirs = converted(model)
     theirs.generation_config = generation(decoding, theirs.config.max_position_embeddings)
     transformers.utils.logging.disable_progress_bar()
@@ -211,13 +211,13 @@ def write_tokenizer(file: Path, folder: Path, positions: int) -> None:
     tokenizer = Tokenizer.from_file(str(file))
     ours = [tokenizer.normalizer] if tokenizer.normalizer else []
     tokenizer.normalizer = normalizers.Sequence([normalizers.Strip(), *ours])
-    eos = (SPECIALS[EOS], EOS)
+    eos = (SPECIAL_TOKENS[EOS], EOS)
     tokenizer.post_processor = processors.TemplateProcessing(f"$A {eos[0]}", f"$A {eos[0]} $B {eos[0]}", [eos])
     named: Mapping[str, Any] = {
-        "pad_token": SPECIALS[PAD],
-        "bos_token": SPECIALS[BOS],
-        "eos_token": SPECIALS[EOS],
-        "unk_token": SPECIALS[UNK],
+        "pad_token": SPECIAL_TOKENS[PAD],
+        "bos_token": SPECIAL_TOKENS[BOS],
+        "eos_token": SPECIAL_TOKENS[EOS],
+        "unk_token": SPECIAL_TOKENS[UNK],
     }
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_max_length=positions, split_special_tokens=True, **named

@@ -14,8 +14,8 @@ from typing import Any
 import mlflow
 
 from model.config import Decoding
-from model.decoding.lines import LineTranslator, Splitting, searched
-from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter, whole
+from model.decoding.lines import LineTranslator, Splitting, beam_searcher
+from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter, unsplit
 from model.decoding.translator import Translator
 
 
@@ -28,7 +28,7 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         config = context.model_config or {}
         language = config.get("source_language", DEFAULT_LANGUAGE)
         self.splitting = Splitting(
-            sentences=splitter(language) if find_spec("sentencex") else whole,
+            sentences=splitter(language) if find_spec("sentencex") else unsplit,
             longest=config.get("max_pieces", self.translator.longest_source),
         )
 
@@ -42,9 +42,9 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
             if name not in known:
                 raise ValueError(f"param {name!r} is unknown, allowed are {', '.join(known)}")
         splitting = dataclasses.replace(self.splitting, when=options.pop("split", self.splitting.when))
-        if splitting.when == "always" and splitting.sentences is whole:
+        if splitting.when == "always" and splitting.sentences is unsplit:
             raise ValueError("split is 'always', allowed is never or long where the library sentencex is not installed")
-        lines = LineTranslator(self.translator, searched(self.translator, Decoding(**options)), splitting)
+        lines = LineTranslator(self.translator, beam_searcher(self.translator, Decoding(**options)), splitting)
         translated = lines.translate(lines_of(model_input))
         for number, line in enumerate(translated, start=1):
             if not line.translations:

@@ -20,12 +20,12 @@ from .linear import Linear
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys (B, H, S, K) and values (B, H, S, V) of one attention; end to end (M, H, K) and (M, H, V)."""
-LEAST_ROOM = 32
+MIN_CACHE_LENGTH = 32
 """Target positions that a search has room for from its first reordering on."""
 
 
 @dataclass(frozen=True)
-class Rows:
+class PaddedMask:
     """A sentence a row, padded at its end: which keys are seen. ``mask`` (broadcast to B, H, T, S) is true where."""
 
     mask: Tensor | None = None
@@ -48,30 +48,31 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class SequenceOffsets:
     """Where sentences begin that lie end to end: (N + 1) int32, from 0 to M. The last of them may be empty.
 
-    ``longest`` is no less than the length of any.
+    ``max_seqlen`` is no less than the length of any.
     """
 
-    starts: Tensor
-    longest: int
+    cu_seqlens: Tensor
+    max_seqlen: int
 
-    def places(self) -> tuple[Tensor, Tensor]:
-        """For each sentence that is not empty (B), the positions of its pieces (B, longest), and which are its own."""
-        begins_N, ends_N = self.starts[:-1].long(), self.starts[1:].long()
+    def padded_indices(self) -> tuple[Tensor, Tensor]:
+        """For each sentence that is not empty (B), the positions of its pieces (B, max_seqlen), and which are its
+        own."""
+        begins_N, ends_N = self.cu_seqlens[:-1].long(), self.cu_seqlens[1:].long()
         filled_N = ends_N > begins_N
-        places_BT = begins_N[filled_N, None] + torch.arange(self.longest, device=self.starts.device)
-        own_BT = places_BT < ends_N[filled_N, None]
-        return places_BT.where(own_BT, 0), own_BT
+        index_BT = begins_N[filled_N, None] + torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
+        valid_BT = index_BT < ends_N[filled_N, None]
+        return index_BT.where(valid_BT, 0), valid_BT
 
 
 @dataclass(frozen=True)
-class Spans:
+class PackedMask:
     """Sentences end to end: a query sees the keys of its own sentence, if ``causal`` those up to itself."""
 
-    queries: Bounds
-    keys: Bounds
+    queries: SequenceOffsets
+    keys: SequenceOffsets
     causal: bool = False
 
     def attend(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor, p_drop: float) -> Tensor:
@@ -81,45 +82,45 @@ class Spans:
         """
         if q_MHK.device.type == "cuda":
             return _varlen(self, q_MHK, k_MHK, v_MHV).flatten(1)
-        places_BT, own_BT = self.queries.places()
-        (k_BHSK, v_BHSV), seen = self._spread(k_MHK, v_MHV)
-        q_BHTK = q_MHK[places_BT].transpose(1, 2)
+        index_BT, valid_BT = self.queries.padded_indices()
+        (k_BHSK, v_BHSV), seen = self._to_padded(k_MHK, v_MHV)
+        q_BHTK = q_MHK[index_BT].transpose(1, 2)
         if self.causal:
             steps = q_BHTK.shape[2]
             seen = seen & torch.ones(steps, steps, dtype=torch.bool, device=seen.device).tril()
-        x_BTX = Rows(seen).attend(q_BHTK, k_BHSK, v_BHSV, p_drop)
+        x_BTX = PaddedMask(seen).attend(q_BHTK, k_BHSK, v_BHSV, p_drop)
         x_MX = x_BTX.new_zeros(q_MHK.shape[0], x_BTX.shape[-1])
-        return x_MX.index_put((places_BT[own_BT],), x_BTX[own_BT])
+        return x_MX.index_put((index_BT[valid_BT],), x_BTX[valid_BT])
 
     def weights(self, q_MHK: Tensor, k_MHK: Tensor) -> Tensor:
-        """What ``attend`` weighs values with where it is not causal: (M, H, longest), zero past a sentence's end."""
-        places_BT, own_BT = self.queries.places()
-        (k_BHSK,), seen = self._spread(k_MHK)
-        weights_BHTS = Rows(seen).weights(q_MHK[places_BT].transpose(1, 2), k_BHSK)
-        weights_MHS = weights_BHTS.new_zeros(*q_MHK.shape[:2], self.keys.longest)
-        return weights_MHS.index_put((places_BT[own_BT],), weights_BHTS.transpose(1, 2)[own_BT])
+        """What ``attend`` weighs values with where it is not causal: (M, H, max_seqlen), zero past a sentence's end."""
+        index_BT, valid_BT = self.queries.padded_indices()
+        (k_BHSK,), seen = self._to_padded(k_MHK)
+        weights_BHTS = PaddedMask(seen).weights(q_MHK[index_BT].transpose(1, 2), k_BHSK)
+        weights_MHS = weights_BHTS.new_zeros(*q_MHK.shape[:2], self.keys.max_seqlen)
+        return weights_MHS.index_put((index_BT[valid_BT],), weights_BHTS.transpose(1, 2)[valid_BT])
 
-    def _spread(self, *tensors: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _to_padded(self, *tensors: Tensor) -> tuple[list[Tensor], Tensor]:
         """Keys' tensors (M, H, X) as rows (B, H, S, X), and the mask of what is a sentence's own (B, 1, 1, S)."""
-        places_BS, own_BS = self.keys.places()
-        return [x_MHX[places_BS].transpose(1, 2) for x_MHX in tensors], own_BS[:, None, None]
+        index_BS, valid_BS = self.keys.padded_indices()
+        return [x_MHX[index_BS].transpose(1, 2) for x_MHX in tensors], valid_BS[:, None, None]
 
 
-Sight = Rows | Spans
+AttentionMask = PaddedMask | PackedMask
 """What the queries of an attention see, and how both lie in memory."""
 
 
-def _varlen(spans: Spans, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
+def _varlen(mask: PackedMask, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn  # loads what only a GPU needs
 
-    q, k = spans.queries, spans.keys
-    window = (-1, 0 if spans.causal else -1)  # without bound to the left; to the right none is seen, or all
-    out = varlen_attn(q_MHK, k_MHK, v_MHV, q.starts, k.starts, q.longest, k.longest, window_size=window)
+    q, k = mask.queries, mask.keys
+    window = (-1, 0 if mask.causal else -1)  # without bound to the left; to the right none is seen, or all
+    out = varlen_attn(q_MHK, k_MHK, v_MHV, q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen, window_size=window)
     assert isinstance(out, Tensor)
     return out
 
 
-class Past:
+class KVCache:
     """Keys (R, H, P, K) and values (R, H, P, V) of the target positions that a search has seen.
 
     They lie in buffers with room for more, so that a step copies only what it adds. No gradient goes through them.
@@ -138,7 +139,7 @@ class Past:
             self._buffers = list(new)
             return list(new)
         if self.length > self._buffers[0].shape[2]:
-            self._move(torch.arange(new[0].shape[0], device=new[0].device), begin, room=2 * self.length)
+            self._move(torch.arange(new[0].shape[0], device=new[0].device), begin, capacity=2 * self.length)
         for buffer, x in zip(self._buffers, new, strict=True):
             buffer[:, :, begin : self.length] = x
         return [buffer[:, :, : self.length] for buffer in self._buffers]
@@ -147,11 +148,11 @@ class Past:
     def reorder(self, rows_R: Tensor) -> None:
         """Let row i be what row ``rows_R[i]`` was; there may be more rows or fewer."""
         if self._buffers:
-            self._move(rows_R, self.length, room=max(LEAST_ROOM, self._buffers[0].shape[2]))
+            self._move(rows_R, self.length, capacity=max(MIN_CACHE_LENGTH, self._buffers[0].shape[2]))
 
-    def _move(self, rows_R: Tensor, length: int, room: int) -> None:
+    def _move(self, rows_R: Tensor, length: int, capacity: int) -> None:
         """Copy these rows to where the positions before the last move lay, if that fits."""
-        shapes = [(rows_R.shape[0], x.shape[1], room, x.shape[3]) for x in self._buffers]
+        shapes = [(rows_R.shape[0], x.shape[1], capacity, x.shape[3]) for x in self._buffers]
         if [x.shape for x in self._spare] != shapes:
             self._spare = [x.new_empty(shape) for x, shape in zip(self._buffers, shapes, strict=True)]
         for x, moved in zip(self._buffers, self._spare, strict=True):
@@ -172,14 +173,14 @@ class Attention(nn.Module):
         self.widths = [config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v]
         self.out = Linear(config.heads * config.d_v, config.d_model)
 
-    def split(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:
         """(B, T, H * width) to (B, H, T, width); (M, H * width) to (M, H, width)."""
         x = x.view(*x.shape[:-1], self.heads, -1)
         return x.transpose(1, 2) if x.dim() == 4 else x
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Attended, joined and projected: (…, D)."""
-        out: Tensor = self.out(sight.attend(q, k, v, self.p_drop if self.training else 0.0))
+        out: Tensor = self.out(attention_mask.attend(q, k, v, self.p_drop if self.training else 0.0))
         return out
 
 
@@ -190,16 +191,16 @@ class SelfAttention(Attention):
         super().__init__(config)
         self.query_keys_values = Linear(config.d_model, sum(self.widths), bias=False)
 
-    def forward(self, x: Tensor, sight: Sight, past: Past | None = None) -> Tensor:
-        """The attended input (…, D). ``past`` holds the positions before, and these as well from now on."""
-        q, k, v = (self.split(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))
-        if past is None:
-            return self.attend(q, k, v, sight)
-        steps, (k, v) = q.shape[2], past.extend(k, v)
+    def forward(self, x: Tensor, attention_mask: AttentionMask, kv_cache: KVCache | None = None) -> Tensor:
+        """The attended input (…, D). ``kv_cache`` holds the positions before, and these as well from now on."""
+        q, k, v = (self.split_heads(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))
+        if kv_cache is None:
+            return self.attend(q, k, v, attention_mask)
+        steps, (k, v) = q.shape[2], kv_cache.extend(k, v)
         # A single new position sees all; several see the past and each other up to themselves.
         seen = k.shape[2]
         mask_TP = torch.ones(steps, seen, dtype=torch.bool, device=k.device).tril(seen - steps) if steps > 1 else None
-        return self.attend(q, k, v, Rows(mask_TP))
+        return self.attend(q, k, v, PaddedMask(mask_TP))
 
 
 class CrossAttention(Attention):
@@ -210,26 +211,26 @@ class CrossAttention(Attention):
         self.query = Linear(config.d_model, self.widths[0], bias=False)
         self.keys_values = Linear(config.d_model, sum(self.widths[1:]), bias=False)
 
-    def remember(self, memory: Tensor) -> KeysValues:
+    def project_memory(self, memory: Tensor) -> KeysValues:
         """Keys and values: once per source, whatever the number of target steps."""
         k, v = self.keys_values(memory).split(self.widths[1:], dim=-1)
-        return self.split(k), self.split(v)
+        return self.split_heads(k), self.split_heads(v)
 
-    def forward(self, x: Tensor, memory: KeysValues, sight: Sight) -> Tensor:
+    def forward(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
         """R rows over B sources: beams of one source become further queries of that source."""
-        return self.attend(self.queries(x, memory), *memory, sight).view_as(x)
+        return self.attend(self.project_queries(x, memory), *memory, attention_mask).view_as(x)
 
-    def weights(self, x: Tensor, memory: KeysValues, sight: Sight) -> Tensor:
+    def weights(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
         """What ``forward`` weighs the values with: (B, H, R // B * T, S), each row summing to 1; (M, H, S) of spans."""
-        return sight.weights(self.queries(x, memory), memory[0])
+        return attention_mask.weights(self.project_queries(x, memory), memory[0])
 
-    def entropy(self, x: Tensor, memory: KeysValues, sight: Sight) -> Tensor:
+    def entropy(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
         """Entropy (nats) of the weights of each query, meant over heads: (B, T) or (M)."""
-        weights = self.weights(x, memory, sight)
+        weights = self.weights(x, memory, attention_mask)
         # Where a weight is 0 so is its share of the entropy, but the slope of its logarithm is none.
         entropy = -(weights * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum(-1)
         return entropy.mean(1)
 
-    def queries(self, x: Tensor, memory: KeysValues) -> Tensor:
+    def project_queries(self, x: Tensor, memory: KeysValues) -> Tensor:
         q = self.query(x)
-        return self.split(q.reshape(memory[0].shape[0], -1, q.shape[-1]) if q.dim() == 3 else q)
+        return self.split_heads(q.reshape(memory[0].shape[0], -1, q.shape[-1]) if q.dim() == 3 else q)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from .attention import CrossAttention, KeysValues, Rows, SelfAttention, Sight
+from .attention import AttentionMask, CrossAttention, KeysValues, PaddedMask, SelfAttention
 from .transformer import Transformer
 
 
 @dataclass(frozen=True)
-class Maps:
+class AttentionMaps:
     """Weights of the encoder (L, B, H, S, S), the decoder over itself (L, B, H, T, T) and over the source (L, B, H,
     T, S); each row sums to 1, and row T is of the position that writes the piece after the T-th it has read."""
 
@@ -25,41 +25,47 @@ class Maps:
 
 
 @torch.no_grad()
-def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Maps:
+def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> AttentionMaps:
     """The weights with which the model reads a target prefix (bos …); padding at its end is not masked."""
     if model.config.attention != "own":
-        model = as_own(model)
+        model = with_own_layers(model)
     encoder: list[Tensor] = []
     decoder: list[Tensor] = []
     cross: list[Tensor] = []
 
-    def look_at_self(kept: list[Tensor], causal: bool) -> Callable[[nn.Module, tuple[Tensor, Rows]], None]:
-        def look(attention: nn.Module, inputs: tuple[Tensor, Rows]) -> None:
+    def self_attention_hook(kept: list[Tensor], causal: bool) -> Callable[[nn.Module, tuple[Tensor, PaddedMask]], None]:
+        def look(attention: nn.Module, inputs: tuple[Tensor, PaddedMask]) -> None:
             assert isinstance(attention, SelfAttention)
-            x_BTD, sight = inputs[:2]
-            q, k, _ = (attention.split(x) for x in attention.query_keys_values(x_BTD).split(attention.widths, dim=-1))
+            x_BTD, attention_mask = inputs[:2]
+            q, k, _ = (
+                attention.split_heads(x) for x in attention.query_keys_values(x_BTD).split(attention.widths, dim=-1)
+            )
             steps = x_BTD.shape[1]
             seen = torch.ones(steps, steps, dtype=torch.bool, device=x_BTD.device).tril()
-            kept.append((Rows(seen) if causal else sight).weights(q, k))
+            kept.append((PaddedMask(seen) if causal else attention_mask).weights(q, k))
 
         return look
 
-    def look_across(attention: nn.Module, inputs: tuple[Tensor, KeysValues, Sight]) -> None:
+    def cross_attention_hook(attention: nn.Module, inputs: tuple[Tensor, KeysValues, AttentionMask]) -> None:
         assert isinstance(attention, CrossAttention)
         cross.append(attention.weights(*inputs))
 
-    hooks = [layer.attention.register_forward_pre_hook(look_at_self(encoder, causal=False)) for layer in model.encoder]
-    hooks += [layer.attention.register_forward_pre_hook(look_at_self(decoder, causal=True)) for layer in model.decoder]
-    hooks += [layer.cross.register_forward_pre_hook(look_across) for layer in model.decoder]
+    hooks = [
+        layer.attention.register_forward_pre_hook(self_attention_hook(encoder, causal=False)) for layer in model.encoder
+    ]
+    hooks += [
+        layer.attention.register_forward_pre_hook(self_attention_hook(decoder, causal=True)) for layer in model.decoder
+    ]
+    hooks += [layer.cross.register_forward_pre_hook(cross_attention_hook) for layer in model.decoder]
     try:
         model(source_BS, target_BT)
     finally:
         for hook in hooks:
             hook.remove()
-    return Maps(torch.stack(encoder), torch.stack(decoder), torch.stack(cross))
+    return AttentionMaps(torch.stack(encoder), torch.stack(decoder), torch.stack(cross))
 
 
-def as_own(model: Transformer) -> Transformer:
+def with_own_layers(model: Transformer) -> Transformer:
     """The same weights in this project's own layers, where torch's computed."""
     own = Transformer(replace(model.config, attention="own"), model.source_size, model.target_size)
     own.load_state_dict(model.state_dict())

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def _find_product() -> Any:
+def _find_onednn_linear() -> Any:
     """oneDNN's x W^T + b, or None where this torch has none or the processor gains nothing."""
     try:
         found = torch.ops.mkldnn._linear_pointwise.default
@@ -21,17 +21,17 @@ def _find_product() -> Any:
     return found if torch.backends.cpu.get_cpu_capability() == "AVX512" else None
 
 
-PRODUCT = _find_product()
-LEAST_WEIGHTS = 1 << 16
+ONEDNN_LINEAR = _find_onednn_linear()
+MIN_WEIGHTS = 1 << 16
 """Below this many weights what oneDNN prepares for every new shape costs more than it gains."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b. The library depends on machine and shape alone, so that a resumed training rounds as before."""
     exact = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    large = weight.numel() >= LEAST_WEIGHTS
-    if PRODUCT and exact and large and not torch.compiler.is_compiling():
-        out: Tensor = _Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    large = weight.numel() >= MIN_WEIGHTS
+    if ONEDNN_LINEAR and exact and large and not torch.compiler.is_compiling():
+        out: Tensor = _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
     return F.linear(x, weight, bias)
 
@@ -43,15 +43,15 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
 
-class _Product(torch.autograd.Function):
+class _OneDNNLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
         ctx.save_for_backward(x, weight)
-        return PRODUCT(x, weight, bias, "none", [], "")
+        return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         x, weight = ctx.saved_tensors
-        rows, inputs = slope.flatten(0, -2), x.flatten(0, -2)
+        rows, inputs = grad_output.flatten(0, -2), x.flatten(0, -2)
         bias = rows.sum(0) if ctx.needs_input_grad[2] else None
-        return PRODUCT(slope, weight.T, None, "none", [], ""), rows.T @ inputs, bias
+        return ONEDNN_LINEAR(grad_output, weight.T, None, "none", [], ""), rows.T @ inputs, bias

@@ -15,8 +15,8 @@ from torch.func import functional_call
 
 from ..config import Model
 from ..config.special_pieces import PAD
-from .attention import Past
-from .transformer import Cache, DecoderLayer, EncoderLayer, Transformer
+from .attention import KVCache
+from .transformer import DecoderCache, DecoderLayer, EncoderLayer, Transformer
 
 ENCODER_MODULES = {
     "self_attn.out_proj": "attention.out",
@@ -61,16 +61,17 @@ class Reference(Transformer):
         )
         return memory_BSD, ~padding_BS[:, None, None, :]
 
-    def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Cache:
-        """The encoder's output in the place of one layer's keys and values; ``own`` holds the decoder's inputs so."""
-        return Cache(mask_B11S, [(memory_BSD[:, None], memory_BSD[:, None])], [Past()])
+    def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> DecoderCache:
+        """The encoder's output in the place of one layer's keys and values; ``self_kv`` holds the decoder's inputs
+        so."""
+        return DecoderCache(mask_B11S, [(memory_BSD[:, None], memory_BSD[:, None])], [KVCache()])
 
-    def decode(self, target_RT: Tensor, cache: Cache) -> Tensor:
+    def decode(self, target_RT: Tensor, cache: DecoderCache) -> Tensor:
         """Hidden states (R, T, D) of the next T target pieces; those before them are computed again."""
         x_RPD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
-        if cache.own:
-            x_RPD = cache.own[0].extend(x_RPD[:, None])[0][:, 0]
-        memory_BSD, mask_B11S = cache.cross[0][0][:, 0], cache.source_mask_B11S
+        if cache.self_kv:
+            x_RPD = cache.self_kv[0].extend(x_RPD[:, None])[0][:, 0]
+        memory_BSD, mask_B11S = cache.cross_kv[0][0][:, 0], cache.source_mask_B11S
         beams, length = x_RPD.shape[0] // memory_BSD.shape[0], x_RPD.shape[1]
         masks: dict[str, Any] = {
             "tgt_mask": torch.ones(length, length, dtype=torch.bool, device=x_RPD.device).triu(1),

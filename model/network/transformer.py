@@ -1,7 +1,7 @@
 """The Transformer (§3): pieces of a source sentence and of a target prefix in, hidden states or logits out.
 
 It knows nothing of text, batches, loss or search. One ``decode`` serves training (a whole target at once) and
-search (one piece at a time with a ``Cache``).
+search (one piece at a time with a ``DecoderCache``).
 
 Shape suffixes:
     B sentences     R target rows: B, or B times the beam     S source positions     T target positions
@@ -25,37 +25,46 @@ from torch import Tensor, nn
 from ..config import Model
 from ..config.keying import require
 from ..config.special_pieces import PAD
-from .attention import Bounds, CrossAttention, KeysValues, Past, Rows, SelfAttention, Sight, Spans
+from .attention import (
+    AttentionMask,
+    CrossAttention,
+    KeysValues,
+    KVCache,
+    PackedMask,
+    PaddedMask,
+    SelfAttention,
+    SequenceOffsets,
+)
 from .dropout import Dropout
 from .linear import Linear, linear
 
 
 @dataclass
-class Cache:
+class DecoderCache:
     """What a search remembers between steps: cross-attention once per source, self-attention growing.
 
-    ``cross`` and ``own`` are of one layer each: keys and values (B, H, S, K or V) of the sources, and those (R, H, P,
-    K or V) of the targets. R is a multiple of B: row r belongs to source r // (R // B), so beams of a source share its
-    keys and values. Without ``own`` nothing is remembered of targets.
+    ``cross_kv`` and ``self_kv`` are of one layer each: keys and values (B, H, S, K or V) of the sources, and those (R,
+    H, P, K or V) of the targets. R is a multiple of B: row r belongs to source r // (R // B), so beams of a source
+    share its keys and values. Without ``self_kv`` nothing is remembered of targets.
     """
 
     source_mask_B11S: Tensor | None
-    cross: list[KeysValues]
-    own: list[Past]
+    cross_kv: list[KeysValues]
+    self_kv: list[KVCache]
 
     @property
     def length(self) -> int:
         """Target positions seen so far."""
-        return self.own[0].length if self.own else 0
+        return self.self_kv[0].length if self.self_kv else 0
 
     def reorder(self, rows_R: Tensor) -> None:
         """Let row i go on from what row ``rows_R[i]`` has seen (beams change; there may be more rows or fewer)."""
-        for past in self.own:
+        for past in self.self_kv:
             past.reorder(rows_R)
 
     def keep_sources(self, sources_B: Tensor) -> None:
         """Keep only these sources' cross-attention, in this order; ``reorder`` the rows to match."""
-        self.cross = [(k.index_select(0, sources_B), v.index_select(0, sources_B)) for k, v in self.cross]
+        self.cross_kv = [(k.index_select(0, sources_B), v.index_select(0, sources_B)) for k, v in self.cross_kv]
         if self.source_mask_B11S is not None:
             self.source_mask_B11S = self.source_mask_B11S[sources_B]
 
@@ -67,8 +76,8 @@ class Packing:
     Positions restart with every sentence; ``source_positions_S`` and ``target_positions_T`` are each piece's own.
     """
 
-    source: Bounds
-    target: Bounds
+    source: SequenceOffsets
+    target: SequenceOffsets
     source_positions_S: Tensor
     target_positions_T: Tensor
 
@@ -110,8 +119,8 @@ class EncoderLayer(nn.Module):
         self.attention, self.around_attention = SelfAttention(config), Residual(config)
         self.feed_forward, self.around_feed_forward = FeedForward(config), Residual(config)
 
-    def forward(self, x: Tensor, sight: Sight) -> Tensor:
-        x = self.around_attention(x, lambda x: self.attention(x, sight))
+    def forward(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
+        x = self.around_attention(x, lambda x: self.attention(x, attention_mask))
         out: Tensor = self.around_feed_forward(x, self.feed_forward)
         return out
 
@@ -125,10 +134,17 @@ class DecoderLayer(nn.Module):
         self.cross, self.around_cross = CrossAttention(config), Residual(config)
         self.feed_forward, self.around_feed_forward = FeedForward(config), Residual(config)
 
-    def forward(self, x: Tensor, memory: KeysValues, own: Sight, cross: Sight, past: Past | None = None) -> Tensor:
-        """The layer's output (…, D); ``past`` holds what its self-attention saw before."""
-        x = self.around_attention(x, lambda x: self.attention(x, own, past))
-        x = self.around_cross(x, lambda x: self.cross(x, memory, cross))
+    def forward(
+        self,
+        x: Tensor,
+        memory: KeysValues,
+        self_mask: AttentionMask,
+        cross_mask: AttentionMask,
+        kv_cache: KVCache | None = None,
+    ) -> Tensor:
+        """The layer's output (…, D); ``kv_cache`` holds what its self-attention saw before."""
+        x = self.around_attention(x, lambda x: self.attention(x, self_mask, kv_cache))
+        x = self.around_cross(x, lambda x: self.cross(x, memory, cross_mask))
         out: Tensor = self.around_feed_forward(x, self.feed_forward)
         return out
 
@@ -147,14 +163,15 @@ class Positions(nn.Module):
             self.register_buffer("table", sinusoid(config.max_positions, config.d_model), persistent=False)
 
     def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
-        """(B, T, D) from position ``start`` on; (M, D) at the positions ``start`` (M), which ``reach`` must cover."""
+        """(B, T, D) from position ``start`` on; (M, D) at the positions ``start`` (M), which ``ensure_length`` must
+        cover."""
         if isinstance(start, Tensor):
             return x + F.embedding(start, self.table)
         end = start + x.shape[1]
-        self.reach(end)
+        self.ensure_length(end)
         return x + self.table[start:end]
 
-    def reach(self, end: int) -> None:
+    def ensure_length(self, end: int) -> None:
         """Make the table long enough. ValueError where it is learned and ends before."""
         if end > self.table.shape[0]:
             require(not self.learned, "position", end, f"up to model.max_positions, {self.table.shape[0]}")
@@ -189,7 +206,7 @@ class Transformer(nn.Module):
         # Pre-LN leaves the sum of all sublayers unnormed at the top of a stack; post-LN ends in a norm already.
         final = nn.LayerNorm if config.norm == "pre" else nn.Identity
         self.encoder_norm, self.decoder_norm = final(config.d_model), final(config.d_model)
-        self.initialise()
+        self.reset_parameters()
 
     @property
     def input_ND(self) -> Tensor:
@@ -209,22 +226,22 @@ class Transformer(nn.Module):
         if packing is not None:
             return self.packed(source, target, packing)
         cache = self.start_cache(*self.encode(source))
-        cache.own = []
+        cache.self_kv = []
         return self.decode(target, cache)
 
     def packed(self, source_S: Tensor, target_T: Tensor, packing: Packing) -> Tensor:
         """``forward`` of pairs end to end: (T, D)."""
         sources, targets = packing.source, packing.target
-        self.source_positions.reach(sources.longest)
-        self.target_positions.reach(targets.longest)
+        self.source_positions.ensure_length(sources.max_seqlen)
+        self.target_positions.ensure_length(targets.max_seqlen)
         x_SD = self.embed(source_S, self.input_ND, self.source_positions, packing.source_positions_S)
         for encoder_layer in self.encoder:
-            x_SD = encoder_layer(x_SD, Spans(sources, sources))
+            x_SD = encoder_layer(x_SD, PackedMask(sources, sources))
         memory_SD = self.encoder_norm(x_SD)
         x_TD = self.embed(target_T, self.target_embedding, self.target_positions, packing.target_positions_T)
-        own, cross = Spans(targets, targets, causal=True), Spans(targets, sources)
+        self_mask, cross_mask = PackedMask(targets, targets, causal=True), PackedMask(targets, sources)
         for layer in self.decoder:
-            x_TD = layer(x_TD, layer.cross.remember(memory_SD), own, cross)
+            x_TD = layer(x_TD, layer.cross.project_memory(memory_SD), self_mask, cross_mask)
         out: Tensor = self.decoder_norm(x_TD)
         return out
 
@@ -236,25 +253,25 @@ class Transformer(nn.Module):
             mask_B11S = None
         x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
         for layer in self.encoder:
-            x_BSD = layer(x_BSD, Rows(mask_B11S))
+            x_BSD = layer(x_BSD, PaddedMask(mask_B11S))
         return self.encoder_norm(x_BSD), mask_B11S
 
-    def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Cache:
+    def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> DecoderCache:
         """Keys and values of every layer's cross-attention, and no target position seen yet."""
-        memories = [layer.cross.remember(memory_BSD) for layer in self.decoder]
-        return Cache(mask_B11S, memories, [Past() for _ in memories])
+        memories = [layer.cross.project_memory(memory_BSD) for layer in self.decoder]
+        return DecoderCache(mask_B11S, memories, [KVCache() for _ in memories])
 
-    def decode(self, target_RT: Tensor, cache: Cache) -> Tensor:
+    def decode(self, target_RT: Tensor, cache: DecoderCache) -> Tensor:
         """Hidden states (R, T, D) of the next T target pieces, which ``cache`` then has seen.
 
-        R is B, or a multiple of it (see ``Cache``). ValueError where a learned position table ends.
+        R is B, or a multiple of it (see ``DecoderCache``). ValueError where a learned position table ends.
         """
         x_RTD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
         # Padding lies at the end of a target, so the causal mask hides it from every piece that counts.
-        own, cross = Rows(causal=True), Rows(cache.source_mask_B11S)
-        pasts: Sequence[Past | None] = cache.own or [None] * len(cache.cross)
-        for layer, memory, past in zip(self.decoder, cache.cross, pasts, strict=True):
-            x_RTD = layer(x_RTD, memory, own, cross, past)
+        self_mask, cross_mask = PaddedMask(causal=True), PaddedMask(cache.source_mask_B11S)
+        kv_caches: Sequence[KVCache | None] = cache.self_kv or [None] * len(cache.cross_kv)
+        for layer, memory, kv_cache in zip(self.decoder, cache.cross_kv, kv_caches, strict=True):
+            x_RTD = layer(x_RTD, memory, self_mask, cross_mask, kv_cache)
         out: Tensor = self.decoder_norm(x_RTD)
         return out
 
@@ -265,16 +282,16 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
         """Weights of every layer's and head's cross-attention, (L, B, H, T, S): for pictures."""
-        with self.watched() as weights:
+        with self.record_cross_attention() as weights:
             self.forward(source_BS, target_BT)
         return torch.stack(weights)
 
     @contextmanager
-    def watched(self) -> Iterator[list[Tensor]]:
+    def record_cross_attention(self) -> Iterator[list[Tensor]]:
         """The weights of every cross-attention that is computed inside, (B, H, R // B * T, S) each, layer by layer."""
         weights: list[Tensor] = []
 
-        def look(cross: nn.Module, inputs: tuple[Tensor, KeysValues, Sight]) -> None:
+        def look(cross: nn.Module, inputs: tuple[Tensor, KeysValues, AttentionMask]) -> None:
             assert isinstance(cross, CrossAttention)
             weights.append(cross.weights(*inputs))
 
@@ -292,7 +309,7 @@ class Transformer(nn.Module):
         return out
 
     @torch.no_grad()
-    def initialise(self) -> None:
+    def reset_parameters(self) -> None:
         """Embeddings N(0, 1/d_model), so that times sqrt(d_model) they have unit variance, and matrices as configured.
 
         The paper names no initialisation: ``glorot`` is the official code's. Matrices that are fused for speed are
@@ -300,21 +317,21 @@ class Transformer(nn.Module):
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                self.draw(module.weight)
+                self.init_matrix(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         for module in self.modules():
             if isinstance(module, SelfAttention):
                 for part in torch.split(module.query_keys_values.weight, module.widths):
-                    self.draw(part)
+                    self.init_matrix(part)
             if isinstance(module, CrossAttention):
                 for part in torch.split(module.keys_values.weight, module.widths[1:]):
-                    self.draw(part)
+                    self.init_matrix(part)
         for name, parameter in self.named_parameters():
             if name.rsplit(".")[-1] in ("target_embedding", "source_embedding", "projection", "table"):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
 
-    def draw(self, matrix: Tensor) -> None:
+    def init_matrix(self, matrix: Tensor) -> None:
         if self.config.init == "glorot":
             nn.init.xavier_uniform_(matrix)
         else:

@@ -20,31 +20,31 @@ from ..errors import BadData
 from .reference import Reference
 from .transformer import Transformer
 
-WEIGHTS, SHAPE = "model.safetensors", "model.json"
+WEIGHTS, MODEL_CONFIG = "model.safetensors", "model.json"
 
 
 def save_model(folder: Path, model: Transformer) -> None:
     """Write weights and shape; the same weights give the same bytes."""
     save_tensors(folder / WEIGHTS, model.state_dict())
-    save_shape(folder, model)
+    save_model_config(folder, model)
 
 
-def save_shape(folder: Path, model: Transformer) -> None:
+def save_model_config(folder: Path, model: Transformer) -> None:
     """Write ``model.json`` alone."""
     shape = {"model": asdict(model.config), "source_size": model.source_size, "target_size": model.target_size}
-    beside = folder / f"{SHAPE}.partial"
+    beside = folder / f"{MODEL_CONFIG}.partial"
     beside.write_text(json.dumps(shape, indent=1, sort_keys=True) + "\n")
-    beside.replace(folder / SHAPE)
+    beside.replace(folder / MODEL_CONFIG)
 
 
 def load_model(folder: Path, device: torch.device | None = None) -> Transformer:
     """The model of a folder, in evaluation mode. Raises BadData where the files are not whole or do not fit."""
     try:
-        shape = json.loads((folder / SHAPE).read_text())
+        shape = json.loads((folder / MODEL_CONFIG).read_text())
         config = from_json(Model, shape["model"])
         model = build(config, int(shape["source_size"]), int(shape["target_size"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadData(f"{folder / SHAPE} describes no model: {error}") from error
+        raise BadData(f"{folder / MODEL_CONFIG} describes no model: {error}") from error
     load_weights(model, folder)
     return model.to(device or torch.device("cpu")).eval()
 

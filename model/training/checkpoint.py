@@ -40,8 +40,8 @@ class Checkpoints:
     def __init__(self, out: Path, every: int, keep: int, last: int) -> None:
         self.folder, self.every, self.keep, self.last = out / "checkpoints", every, keep, last
         self.folder.mkdir(parents=True, exist_ok=True)
-        for torn in self.folder.glob("*.partial"):
-            shutil.rmtree(torn, ignore_errors=True)
+        for partial in self.folder.glob("*.partial"):
+            shutil.rmtree(partial, ignore_errors=True)
 
     def updates(self) -> list[int]:
         """Of which updates there are checkpoints, oldest first."""
@@ -61,25 +61,25 @@ class Checkpoints:
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, position: Position) -> None:
         """Write a whole checkpoint, then let go of what it replaces. A full disk leaves the older ones as they are."""
         whole = self.path(position.update)
-        torn = whole.with_suffix(".partial")
+        partial = whole.with_suffix(".partial")
         try:
-            torn.mkdir()
-            save_tensors(torn / WEIGHTS, model.state_dict())
-            save_tensors(torn / STATE, moments(model, optimizer))
-            sums = {name: sha256(torn / name) for name in (WEIGHTS, STATE)}
+            partial.mkdir()
+            save_tensors(partial / WEIGHTS, model.state_dict())
+            save_tensors(partial / STATE, moments(model, optimizer))
+            sums = {name: sha256(partial / name) for name in (WEIGHTS, STATE)}
             record = {"position": asdict(position), "sums": sums}
-            (torn / POSITION).write_text(json.dumps(record | {"sum": sum_of(record)}))
+            (partial / POSITION).write_text(json.dumps(record | {"sum": checksum(record)}))
         except BaseException:
-            shutil.rmtree(torn, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
             raise
         if whole.exists():
             shutil.rmtree(whole)
-        torn.rename(whole)
+        partial.rename(whole)
         self.prune()
 
     def prune(self) -> None:
         updates = self.updates()
-        kept = {*self.averaged(), *(best_before(self.path(update)) for update in updates[-2:])}
+        kept = {*self.averaged(), *(best_update_at(self.path(update)) for update in updates[-2:])}
         for update in updates[:-2]:
             if update in kept:
                 (self.path(update) / STATE).unlink(missing_ok=True)
@@ -109,7 +109,7 @@ class Checkpoints:
             if newer > update:
                 shutil.rmtree(self.path(newer))
 
-    def name_best(self, position: Position) -> None:
+    def write_best(self, position: Position) -> None:
         """Write which checkpoint is the best; ``finish`` then leaves it as well."""
         beside = self.folder / f"{BEST}.json.partial"
         best = {"update": position.best_update, "dev_perplexity": position.best_dev_perplexity}
@@ -121,7 +121,7 @@ class Checkpoints:
         averaged = self.averaged()
         apart = self.folder / BEST
         if (self.folder / f"{BEST}.json").exists() and not apart.exists():
-            best = best_of(self.folder)
+            best = read_best_update(self.folder)
             if best not in averaged:
                 self.path(best).rename(apart)
         for name in (STATE, POSITION):
@@ -138,7 +138,7 @@ class Checkpoints:
         folder = self.path(update)
         try:
             record = json.loads((folder / POSITION).read_text())
-            if sum_of({name: record[name] for name in ("position", "sums")}) != record["sum"]:
+            if checksum({name: record[name] for name in ("position", "sums")}) != record["sum"]:
                 raise BadData(f"{folder / POSITION} is not what was written")
             for name, expected in record["sums"].items():
                 if sha256(folder / name) != expected:
@@ -159,7 +159,7 @@ class Checkpoints:
         return position
 
 
-def best_before(folder: Path) -> int:
+def best_update_at(folder: Path) -> int:
     """The best update by what a checkpoint's position says; 0 for none, or where the position cannot be read."""
     try:
         return int(json.loads((folder / POSITION).read_text())["position"]["best_update"])
@@ -167,7 +167,7 @@ def best_before(folder: Path) -> int:
         return 0
 
 
-def best_of(folder: Path) -> int:
+def read_best_update(folder: Path) -> int:
     """The update of the best checkpoint among a training's ``checkpoints``. Raises BadData where none is named."""
     path = folder / f"{BEST}.json"
     try:
@@ -186,7 +186,7 @@ def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, T
     }
 
 
-def sum_of(record: Mapping[str, Any]) -> str:
+def checksum(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 

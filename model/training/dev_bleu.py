@@ -10,13 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-ORDER = 4
+MAX_ORDER = 4
 WORD = re.compile(r"\w+|[^\w\s]")
 
 Ngrams = Counter[tuple[str, ...]]
 
 
-def words(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """Words and single punctuation marks."""
     return WORD.findall(text)
 
@@ -27,9 +27,9 @@ def bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]
     An order without any match counts as 1/2, 1/4, … of one (sacreBLEU's "exp"); without any match at all BLEU is 0,
     as it is where no hypothesis is long enough for an order.
     """
-    matches, totals = [0] * ORDER, [0] * ORDER
+    matches, totals = [0] * MAX_ORDER, [0] * MAX_ORDER
     for hypothesis, reference in zip(hypotheses, references, strict=True):
-        for n in range(1, ORDER + 1):
+        for n in range(1, MAX_ORDER + 1):
             found, expected = ngrams(hypothesis, n), ngrams(reference, n)
             matches[n - 1] += (found & expected).total()
             totals[n - 1] += found.total()
@@ -41,7 +41,7 @@ def bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]
             unseen /= 2
         logs += math.log((match or unseen) / total)
     written, wanted = sum(map(len, hypotheses)), sum(map(len, references))
-    return 100 * math.exp(min(0.0, 1 - wanted / written) + logs / ORDER)
+    return 100 * math.exp(min(0.0, 1 - wanted / written) + logs / MAX_ORDER)
 
 
 def ngrams(tokens: Sequence[str], n: int) -> Ngrams:

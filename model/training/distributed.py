@@ -2,7 +2,7 @@
 
 Any number of ranks makes the same updates: the same pairs, and as gradient the mean over all their target pieces. The
 same number of ranks, resumed or not, gives the same weights to the bit on one kind of CPU or GPU. Another number sums
-in another order and draws other dropouts. Without dropout the first updates agree to float32's rounding; Adam then
+in another order and draws other dropouts. Without dropout the first updates broadcast to float32's rounding; Adam then
 makes a full step of the rounding wherever a gradient vanishes, so that after some dozens of updates single weights may
 differ by as much as an update moves them, while loss and perplexity stay the same training's.
 """
@@ -23,13 +23,13 @@ class Ranks:
     """This process among its peers."""
 
     rank: int = 0
-    size: int = 1
+    world_size: int = 1
     timeout_seconds: float = 0.0
     """How long one waits for another; 0 where there is no other."""
 
     @staticmethod
     @contextmanager
-    def joined(timeout_seconds: float) -> Iterator["Ranks"]:
+    def join(timeout_seconds: float) -> Iterator["Ranks"]:
         """Join the peers that torchrun started (gloo between CPUs, NCCL between GPUs), and leave them at the end.
 
         A rank that waits longer than ``timeout_seconds`` for another one fails, and torchrun ends them all.
@@ -45,13 +45,13 @@ class Ranks:
         dist.destroy_process_group()
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this rank writes what is written once."""
         return self.rank == 0
 
     def any(self, here: bool) -> bool:
         """Whether it holds on any rank. Does not wait for a GPU."""
-        if self.size == 1:
+        if self.world_size == 1:
             return here
         flag = torch.tensor(int(here))
         dist.all_reduce(flag, dist.ReduceOp.MAX)
@@ -59,19 +59,19 @@ class Ranks:
 
     def sum(self, here: Tensor) -> Tensor:
         """Sum over ranks, in place."""
-        if self.size > 1:
+        if self.world_size > 1:
             dist.all_reduce(here)
         return here
 
-    def agree(self, here: int) -> int:
+    def broadcast(self, here: int) -> int:
         """The leading rank's number."""
         number = torch.tensor(here)
-        if self.size > 1:
+        if self.world_size > 1:
             dist.broadcast(number, 0)
         return int(number)
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """The module with gradients that are means over ranks."""
-        if self.size == 1:
+        if self.world_size == 1:
             return module
         return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)

@@ -15,23 +15,23 @@ from typing import Any
 import torch
 
 NVML = "libnvidia-ml.so.1"
-JOULES_OF_KWH = 3.6e6
+JOULES_PER_KWH = 3.6e6
 STATUS = Path("/proc/self/status")
 
 
-class Meters:
+class HardwareMonitor:
     """The meters of one process. ``kwh`` goes on from what earlier tries of the same training have used."""
 
     def __init__(self, device: torch.device, used_kwh: float = 0.0) -> None:
         self.device = device
-        self.gpus = Gpus(*of_this_machine(device), used_kwh)
+        self.gpus = GpuEnergyMeter(*local_gpus(device), used_kwh)
 
     def read(self) -> dict[str, float]:
         """``memory_bytes`` and, where there are GPUs whose driver tells, ``gpu_watts`` and ``gpu_kwh``."""
         return {"memory_bytes": memory_bytes(self.device)} | self.gpus.read()
 
 
-class Gpus:
+class GpuEnergyMeter:
     """Power and energy of some GPUs, named by UUID; where one of them does not tell, the number is left out.
 
     ``library`` is NVML, or whatever has its functions.
@@ -42,9 +42,9 @@ class Gpus:
         self.handles: list[ctypes.c_void_p] = []
         try:
             if uuids:
-                self.ask("nvmlInit_v2")
+                self.call("nvmlInit_v2")
                 self.handles = [self.handle(uuid) for uuid in uuids]
-        except Untold:
+        except NvmlError:
             pass
         self.begun = self.millijoules()
 
@@ -60,7 +60,7 @@ class Gpus:
     def kwh(self) -> float:
         """Energy that all tries of the training have used; that of the earlier ones where the driver does not tell."""
         used = sum(now - begun for now, begun in zip(self.millijoules(), self.begun, strict=False))
-        return self.used_kwh + used / 1e3 / JOULES_OF_KWH
+        return self.used_kwh + used / 1e3 / JOULES_PER_KWH
 
     def millijoules(self) -> list[int]:
         """What each GPU has used since its driver was loaded."""
@@ -71,38 +71,38 @@ class Gpus:
         values = [kind(0) for _ in self.handles]
         try:
             for handle, value in zip(self.handles, values, strict=True):
-                self.ask(name, handle, ctypes.byref(value))
-        except Untold:
+                self.call(name, handle, ctypes.byref(value))
+        except NvmlError:
             return []
         return [value.value for value in values]
 
     def handle(self, uuid: str) -> ctypes.c_void_p:
-        """NVML's handle. Raises Untold for a GPU that is divided (MIG): its meter counts the neighbours as well."""
+        """NVML's handle. Raises NvmlError for a GPU that is divided (MIG): its meter counts the neighbours as well."""
         handle, on, pending = ctypes.c_void_p(), ctypes.c_uint(0), ctypes.c_uint(0)
-        self.ask("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(handle))
+        self.call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(handle))
         try:
-            self.ask("nvmlDeviceGetMigMode", handle, ctypes.byref(on), ctypes.byref(pending))
-        except Untold:  # a GPU that cannot be divided
+            self.call("nvmlDeviceGetMigMode", handle, ctypes.byref(on), ctypes.byref(pending))
+        except NvmlError:  # a GPU that cannot be divided
             return handle
         if on.value:
-            raise Untold(f"{uuid} is divided")
+            raise NvmlError(f"{uuid} is divided")
         return handle
 
-    def ask(self, name: str, *arguments: Any) -> None:
-        """Call the library. Raises Untold where it has no such function or answers with an error."""
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call the library. Raises NvmlError where it has no such function or answers with an error."""
         try:
             status = getattr(self.library, name)(*arguments)
         except AttributeError as error:
-            raise Untold(name) from error
+            raise NvmlError(name) from error
         if status:
-            raise Untold(f"{name} answers {status}")
+            raise NvmlError(f"{name} answers {status}")
 
 
-class Untold(Exception):
+class NvmlError(Exception):
     """The driver does not tell."""
 
 
-def of_this_machine(device: torch.device) -> tuple[Any, list[str]]:
+def local_gpus(device: torch.device) -> tuple[Any, list[str]]:
     """NVML, and the UUIDs of the GPUs that the ranks on this machine compute on; no UUID where there is neither.
 
     Torch's own numbering already obeys CUDA_VISIBLE_DEVICES; NVML's does not, so GPUs are named by UUID.

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 
 from ..config.special_pieces import PAD
 from ..data.batches import Batch
-from ..network.attention import CrossAttention, KeysValues, Sight
+from ..network.attention import AttentionMask, CrossAttention, KeysValues
 from ..network.transformer import Transformer
 
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
 """Logits made at once: about the cache of a CPU, a few GB of a GPU."""
 
 
-Look = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+SoftmaxGradient = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 
 
 class Objective(nn.Module):
@@ -39,12 +39,12 @@ class Objective(nn.Module):
         """``attention_entropy`` is Training's; ``compiled`` lets the compiler make one pass of the softmax's many."""
         super().__init__()
         self.transformer, self.smoothing, self.attention_entropy = transformer, smoothing, attention_entropy
-        self.look = torch.compile(look) if compiled else look
+        self.look = torch.compile(softmax_gradient) if compiled else softmax_gradient
         self.entropies: list[Tensor] = []
         for layer in transformer.decoder if attention_entropy else ():
-            layer.cross.register_forward_pre_hook(self._watch)
+            layer.cross.register_forward_pre_hook(self._record_entropy)
 
-    def _watch(self, cross: nn.Module, inputs: tuple[Tensor, KeysValues, Sight]) -> None:
+    def _record_entropy(self, cross: nn.Module, inputs: tuple[Tensor, KeysValues, AttentionMask]) -> None:
         if self.training:
             assert isinstance(cross, CrossAttention)
             self.entropies.append(cross.entropy(*inputs))
@@ -52,21 +52,23 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Smoothed loss and plain negative log-likelihood, each a sum over the batch's pieces that are no padding."""
         self.entropies.clear()
-        hidden_MD = predicting(self.transformer(batch.source, batch.target, batch.packing), batch)
+        hidden_MD = select_predicted(self.transformer(batch.source, batch.target, batch.packing), batch)
         loss, nll = smoothed_loss(hidden_MD, self.transformer.output_ND, batch.labels, self.smoothing, self.look)
         for entropy in self.entropies:
-            loss = loss + self.attention_entropy / len(self.entropies) * predicting(entropy[..., None], batch).sum()
+            loss = (
+                loss + self.attention_entropy / len(self.entropies) * select_predicted(entropy[..., None], batch).sum()
+            )
         return loss, nll
 
 
-def predicting(values: Tensor, batch: Batch) -> Tensor:
+def select_predicted(values: Tensor, batch: Batch) -> Tensor:
     """Of values at every target position (…, X) those where a piece is to be predicted (M, X), or zeros elsewhere."""
-    if batch.places is None:
+    if batch.label_indices is None:
         return values * (batch.labels != PAD)[:, None]
-    return values.flatten(0, 1)[batch.places]
+    return values.flatten(0, 1)[batch.label_indices]
 
 
-def look(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+def softmax_gradient(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
     """The loss's slope but for the constant part of smoothing (C, N), the log-sum-exp and the label's logit (C, 1)."""
     wide = torch.promote_types(logits_CN.dtype, torch.float32)
     p_CN = logits_CN.softmax(-1, dtype=wide)
@@ -74,14 +76,14 @@ def look(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor
     z_C1 = logits_CN.amax(-1, keepdim=True).to(wide) - p_CN.amax(-1, keepdim=True).log()
     if torch.compiler.is_compiling():
         places_N = torch.arange(logits_CN.shape[1], device=logits_CN.device)
-        slope_CN = torch.where(places_N == labels_C1, p_CN + (smoothing - 1), p_CN).to(logits_CN.dtype)
+        grad_logits_CN = torch.where(places_N == labels_C1, p_CN + (smoothing - 1), p_CN).to(logits_CN.dtype)
     else:
-        slope_CN = p_CN.scatter_add_(1, labels_C1, torch.full_like(z_C1, smoothing - 1)).to(logits_CN.dtype)
-    return slope_CN, z_C1, logits_CN.gather(1, labels_C1)
+        grad_logits_CN = p_CN.scatter_add_(1, labels_C1, torch.full_like(z_C1, smoothing - 1)).to(logits_CN.dtype)
+    return grad_logits_CN, z_C1, logits_CN.gather(1, labels_C1)
 
 
 def smoothed_loss(
-    hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, look: Look = look
+    hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, look: SoftmaxGradient = softmax_gradient
 ) -> tuple[Tensor, Tensor]:
     """Sums of the smoothed loss and of -log p(label); the second takes no part in gradients.
 
@@ -98,7 +100,7 @@ def smoothed_loss(
 class _SmoothedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, look: Look
+        ctx: Any, hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, look: SoftmaxGradient
     ) -> tuple[Tensor, ...]:
         device = hidden_MD.device.type
         exact = not torch.is_autocast_enabled(device)
@@ -114,14 +116,14 @@ class _SmoothedLoss(torch.autograd.Function):
             *(torch.split(x, chunk) for x in (hidden_MD, labels_M, grad_hidden_MD)), strict=True
         ):
             compact_CD, labels_C1 = hidden_CD.to(dtype), labels_C[:, None]
-            slope_CN, z_C1, reference_C1 = look(compact_CD @ matrix_ND.T, labels_C1, smoothing)
+            grad_logits_CN, z_C1, reference_C1 = look(compact_CD @ matrix_ND.T, labels_C1, smoothing)
             counts_C1 = labels_C1 != PAD
             nll = nll + ((z_C1 - reference_C1) * counts_C1).sum()
             # Not ``@``: autocast would round the sum, which grows with the batch, to bfloat16.
             flat = flat + (z_C1 * counts_C1).sum() - torch.dot(hidden_CD.sum(0, dtype=wide), mean_D)
             if any(ctx.needs_input_grad):
-                grad_CD.copy_(slope_CN @ matrix_ND).sub_(smoothing * mean_D)
-                grad_output_ND += slope_CN.T @ compact_CD
+                grad_CD.copy_(grad_logits_CN @ matrix_ND).sub_(smoothing * mean_D)
+                grad_output_ND += grad_logits_CN.T @ compact_CD
         grad_output_ND -= smoothing / size * hidden_MD.sum(0, dtype=wide)
         ctx.save_for_backward(grad_hidden_MD, grad_output_ND)
         ctx.mark_non_differentiable(nll)

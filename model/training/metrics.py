@@ -21,29 +21,29 @@ FACTS = "facts"
 Values = dict[str, float]
 
 
-class Losses:
+class LossSums:
     """Sums over the parts of one update on one rank."""
 
     def __init__(self, device: torch.device) -> None:
         self.sums = torch.zeros(2, device=device)
-        self.pieces = self.cells = self.padding = 0
+        self.pieces = self.num_positions = self.padding = 0
 
     def add(self, loss: Tensor, nll: Tensor, batch: Batch) -> None:
         self.sums += torch.stack([loss.detach(), nll])
         self.pieces += batch.pieces
-        self.cells += batch.cells
+        self.num_positions += batch.num_positions
         self.padding += batch.padding
 
 
-class Progress:
+class MetricsLogger:
     """Writes the rows of a training: the leading rank's, with losses of its part of the batches."""
 
-    def __init__(self, job: Job, total: int, leads: bool, per_piece: Values) -> None:
-        """``per_piece`` holds metrics that grow with the rate of target pieces, at a rate of one a second."""
-        self.per_piece = per_piece
-        self.metrics = Metrics(job.out) if leads else None
+    def __init__(self, job: Job, total: int, is_main: bool, per_token: Values) -> None:
+        """``per_token`` holds metrics that grow with the rate of target pieces, at a rate of one a second."""
+        self.per_token = per_token
+        self.metrics = Metrics(job.out) if is_main else None
         self.every, self.total = job.site.log_seconds, total
-        self.window: list[tuple[int, float, Losses]] = []
+        self.window: list[tuple[int, float, LossSums]] = []
         self.begin(0, 0)
 
     def begin(self, update: int, tokens: int) -> None:
@@ -52,7 +52,7 @@ class Progress:
         self.tokens = tokens
         self.begun = self.written = time.monotonic()
 
-    def note(self, update: int, rate: float, losses: Losses, tokens: int, measure: Callable[[], Values]) -> None:
+    def record(self, update: int, rate: float, losses: LossSums, tokens: int, measure: Callable[[], Values]) -> None:
         """Take in an update after which ``tokens`` target pieces have been seen; write a row when one is due.
 
         Only then is ``measure`` asked for what else belongs in a row. Raises Diverged as ``check`` does.
@@ -73,7 +73,7 @@ class Progress:
             raise self.diverged("gradient", update, rate)
         self.window.clear()
         values["tokens_per_second"] = (tokens - self.tokens) / max(elapsed, 1e-9)
-        values |= {name: value * values["tokens_per_second"] for name, value in self.per_piece.items()}
+        values |= {name: value * values["tokens_per_second"] for name, value in self.per_token.items()}
         values["seconds_left"] = (time.monotonic() - self.begun) / (update - self.first) * (self.total - update)
         self.write(update, values)
         self.written, self.tokens = time.monotonic(), tokens
@@ -90,8 +90,8 @@ class Progress:
         last row."""
         parts = [losses for _, _, losses in self.window]
         loss, nll = (self.sums().sum(0) / max(1, sum(part.pieces for part in parts))).tolist()
-        padding = sum(part.padding for part in parts) / sum(part.cells for part in parts)
-        perplexities = {"perplexity": exp(nll), "smoothed_perplexity": exp(loss)}
+        padding = sum(part.padding for part in parts) / sum(part.num_positions for part in parts)
+        perplexities = {"perplexity": to_perplexity(nll), "smoothed_perplexity": to_perplexity(loss)}
         return {"loss": loss, "nll": nll, "padding": padding} | perplexities
 
     def sums(self) -> Tensor:
@@ -106,24 +106,24 @@ class Progress:
         if self.metrics:
             self.metrics.write(update, self.total, values)
 
-    def damaged(self, update: int, sentence: str) -> None:
+    def log_damaged(self, update: int, sentence: str) -> None:
         """Tell that a checkpoint was passed over."""
         if self.metrics:
             print(sentence, file=sys.stderr, flush=True)
             self.metrics.write(update, self.total, {"damaged": sentence})
 
-    def end(self, facts: Facts) -> None:
+    def write_facts(self, facts: Facts) -> None:
         """The last row, from which a job that finds all its work done takes its facts."""
         if self.metrics:
             self.metrics.write(self.total, self.total, {FACTS: facts})
 
 
-def exp(mean: float) -> float:
+def to_perplexity(mean: float) -> float:
     """A perplexity, kept within what a float holds."""
     return math.exp(min(mean, 700))
 
 
-def facts_of(out: Path) -> Facts:
+def read_facts(out: Path) -> Facts:
     """The facts of a training that has ended in ``out``."""
     for line in reversed((out / "metrics.jsonl").read_text().splitlines()):
         row = json.loads(line)

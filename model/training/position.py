@@ -31,7 +31,7 @@ class Position:
     gpu_kwh: float = 0.0
 
 
-def judged(training: Training, position: Position, perplexity: float) -> Position:
+def after_validation(training: Training, position: Position, perplexity: float) -> Position:
     """The position after a dev check. With ``patience`` it also says which check was best, and how many came since."""
     position = replace(position, dev_perplexity=perplexity)
     if not training.patience:
@@ -41,6 +41,6 @@ def judged(training: Training, position: Position, perplexity: float) -> Positio
     return replace(position, checks_since_best=position.checks_since_best + 1)
 
 
-def is_over(training: Training, position: Position) -> bool:
+def is_finished(training: Training, position: Position) -> bool:
     """Whether the last update is done, or patience is at its end."""
     return position.update >= training.updates or 0 < training.patience <= position.checks_since_best

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from ..config import Model, Training, fits_the_kernel
+from ..config import Model, Training, supports_varlen_attention
 from ..config.keying import require
 
 CPU_FLAGS = Path("/proc/cpuinfo")
@@ -19,7 +19,7 @@ def has_bf16() -> bool:
     return not words.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def settle_precision(model: Model, training: Training, device: torch.device) -> None:
+def configure_precision(model: Model, training: Training, device: torch.device) -> None:
     """Multiply float32 matrices exactly, or in TF32. Raises ValueError naming what this device does not offer."""
     gpu, precision = device.type == "cuda", training.precision
     require(gpu or precision != "tf32", "training.precision", precision, "fp32 or bf16 on a CPU (tf32 needs a GPU)")
@@ -30,5 +30,5 @@ def settle_precision(model: Model, training: Training, device: torch.device) -> 
         entropy = training.attention_entropy
         require(not entropy, "training.attention_entropy", entropy, "0 where training.batching is packed on a GPU")
         allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
-        require(fits_the_kernel(model), "training.batching", training.batching, allowed)
+        require(supports_varlen_attention(model), "training.batching", training.batching, allowed)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

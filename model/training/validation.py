@@ -16,23 +16,23 @@ from torch import Tensor
 
 from ..config import Decoding
 from ..config.special_pieces import BOS, EOS, PAD
-from ..data.batches import Plan, load
-from ..data.bpe import Pieces
+from ..data.batches import BatchSampler, load_padded
+from ..data.bpe import TokenizerPair
 from ..data.shards import Shards
-from ..decoding.translator import Translator, padded
+from ..decoding.translator import Translator, pad_sequences
 from ..network.transformer import Transformer
-from .dev_bleu import bleu, words
+from .dev_bleu import bleu, tokenize
 from .distributed import Ranks
 from .loss import Objective
 
 DEV_TOKENS = 8_192
 """Target pieces of dev text computed at once."""
-PROBED = 64
+PROBE_SENTENCES = 64
 """Most sentences that are looked into; all come from the first batch."""
 GREEDY = Decoding(beam=1)
 
 
-class TooSlow(Exception):
+class DeadlineExceeded(Exception):
     """The other ranks would give up waiting."""
 
 
@@ -48,13 +48,13 @@ class Validation:
         ranks: Ranks,
         device: torch.device,
         precision: Callable[[], torch.autocast],
-        vocabulary: Pieces,
+        vocabulary: TokenizerPair,
         sentences: int = 0,
     ) -> None:
         self.dev, self.ranks, self.device, self.precision = dev, ranks, device, precision
         self.vocabulary, self.decoded = vocabulary, range(min(sentences, len(dev)))
         longest = max(int(lengths.max(initial=0)) for lengths in dev.lengths.values()) + 1
-        self.batches = Plan(dev, max(DEV_TOKENS, longest), seed=0).epoch(0)
+        self.batches = BatchSampler(dev, max(DEV_TOKENS, longest), seed=0).epoch(0)
 
     @torch.no_grad()
     def check(self, objective: Objective) -> dict[str, float]:
@@ -65,14 +65,14 @@ class Validation:
         """
         objective.eval()
         sums = torch.zeros(2, dtype=torch.float64)
-        for rows in self.batches[self.ranks.rank :: self.ranks.size]:
-            batch = load(self.dev, rows)
+        for rows in self.batches[self.ranks.rank :: self.ranks.world_size]:
+            batch = load_padded(self.dev, rows)
             with self.precision():
                 _, nll = objective(batch.to(self.device))
             sums += torch.tensor([float(nll), batch.pieces])
         nll, pieces = self.ranks.sum(sums).tolist()
         values = {"dev_perplexity": math.exp(min(nll / pieces, 700))}
-        if self.ranks.leads and math.isfinite(values["dev_perplexity"]):
+        if self.ranks.is_main and math.isfinite(values["dev_perplexity"]):
             # Compiled layers know nothing of the hooks that look into them, nor of a cache that grows.
             with torch.compiler.set_stance("force_eager"), self.precision():
                 values |= self.probed(objective.transformer) | self.bleu(objective.transformer)
@@ -81,10 +81,10 @@ class Validation:
 
     def probed(self, model: Transformer) -> dict[str, float]:
         """The numbers of ``model.training.validation`` over the first batch."""
-        rows = self.batches[0][:PROBED]
+        rows = self.batches[0][:PROBE_SENTENCES]
         sources = [[*self.dev.pieces("source", row).tolist(), EOS] for row in rows]
         targets = [[BOS, *self.dev.pieces("target", row).tolist()] for row in rows]
-        return probe(model, padded(sources, self.device), padded(targets, self.device))
+        return probe(model, pad_sequences(sources, self.device), pad_sequences(targets, self.device))
 
     def bleu(self, model: Transformer) -> dict[str, float]:
         """``dev_bleu``: BLEU (``model.training.dev_bleu``) of greedy translations against the text of the target
@@ -96,20 +96,22 @@ class Validation:
             return {}
         begun = time.monotonic()
 
-        def hurry(done: int, total: int) -> None:
-            if self.ranks.size > 1 and done < total and time.monotonic() - begun > self.ranks.timeout_seconds / 2:
-                raise TooSlow(f"no dev_bleu: only {done} of {total} sentences decoded in time, lower training.dev_bleu")
+        def check_deadline(done: int, total: int) -> None:
+            if self.ranks.world_size > 1 and done < total and time.monotonic() - begun > self.ranks.timeout_seconds / 2:
+                raise DeadlineExceeded(
+                    f"no dev_bleu: only {done} of {total} sentences decoded in time, lower training.dev_bleu"
+                )
 
         translator = Translator(model, self.vocabulary, self.device)
         sources = [self.dev.pieces("source", row).tolist() for row in self.decoded]
         try:
-            hypotheses = translator.search(sources, GREEDY, hurry)
-        except TooSlow as error:
+            hypotheses = translator.search(sources, GREEDY, check_deadline)
+        except DeadlineExceeded as error:
             print(error, file=sys.stderr, flush=True)
             return {}
         references = [self.vocabulary.decode_target(self.dev.pieces("target", row).tolist()) for row in self.decoded]
         translations = [translator.text(hypothesis) for hypothesis in hypotheses]
-        return {"dev_bleu": bleu([words(text) for text in translations], [words(text) for text in references])}
+        return {"dev_bleu": bleu([tokenize(text) for text in translations], [tokenize(text) for text in references])}
 
 
 @torch.no_grad()

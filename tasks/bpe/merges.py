@@ -16,15 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tasks.bpe.symbols import SHIFT, Cells, Integers, Pairs
+from tasks.bpe.symbols import SHIFT, Integers, PairOccurrences, SymbolArray
 
-FALL = 8
+THRESHOLD_RATIO = 8
 """How many times rarer than the commonest pair left a pair may be to be kept with its places."""
 PROGRESS_MERGES = 500
 
 
 @dataclass(frozen=True)
-class Learnt:
+class LearnedMerges:
     """``vocabulary`` gives each piece its id; ``merges`` are in the order in which they are to be done."""
 
     vocabulary: dict[str, int]
@@ -40,8 +40,8 @@ def learn_merges(
     min_frequency: int,
     first: Sequence[str],
     letters: Mapping[str, int],
-    say: Callable[[int, int], None] = _silent,
-) -> Learnt:
+    on_progress: Callable[[int, int], None] = _silent,
+) -> LearnedMerges:
     """At most ``size`` pieces: ``first`` (specials and the alphabet), then the commonest pair merged, again and again.
 
     ``counts`` are distinct chunks and how often each occurs (``chunk`` and ``count``), in as many frames as you like;
@@ -55,10 +55,10 @@ def learn_merges(
     for piece, byte in letters.items():
         of_byte[byte] = ids[piece]
     frames = (frame.sort("count", descending=True) for frame in counts)
-    cells = Cells.of(((frame["chunk"].to_arrow(), frame["count"].to_numpy()) for frame in frames), of_byte, most)
+    cells = SymbolArray.of(((frame["chunk"].to_arrow(), frame["count"].to_numpy()) for frame in frames), of_byte, most)
     merges: list[tuple[str, str]] = []
-    offers = Offers(cells, len(pieces))
-    while len(ids) < size and (offer := offers.commonest()):
+    queue = MergeQueue(cells, len(pieces))
+    while len(ids) < size and (offer := queue.pop_most_frequent()):
         count, pair, where = offer
         if count < min_frequency:
             break
@@ -68,13 +68,13 @@ def learn_merges(
         new = ids.setdefault(pieces[a] + pieces[b], len(pieces))
         if new == len(pieces):
             pieces.append(pieces[a] + pieces[b])
-        offers.change(*cells.merge(a, b, new, where))
+        queue.update(*cells.merge_pair(a, b, new, where))
         if len(merges) % PROGRESS_MERGES == 0:
-            say(len(ids), size)
-    return Learnt(ids, merges)
+            on_progress(len(ids), size)
+    return LearnedMerges(ids, merges)
 
 
-class Offers:
+class MergeQueue:
     """Pairs that may be merged, commonest first, then by their ids; exactly as if all were kept.
 
     A pair is offered, with its places, once: by the words as they come or by the merge that made the later of its
@@ -82,23 +82,23 @@ class Offers:
     until what is left is no commoner.
     """
 
-    def __init__(self, cells: Cells, alphabet: int) -> None:
+    def __init__(self, cells: SymbolArray, alphabet: int) -> None:
         self._cells = cells
         self._frequency: dict[int, int] = {}
         self._places: dict[int, Integers] = {}
         self._queue: list[tuple[int, int]] = []
         """Occurrences when last looked at, negative, and the pair."""
-        keys, totals = cells.totals(alphabet)
-        self._parked = [(keys, totals)]
+        keys, totals = cells.count_pairs(alphabet)
+        self._deferred = [(keys, totals)]
         """Pairs, and how often each occurred when it was offered."""
-        self._floor = 1 + int(totals.max(initial=0))
+        self._threshold = 1 + int(totals.max(initial=0))
 
-    def commonest(self) -> tuple[int, int, Integers] | None:
+    def pop_most_frequent(self) -> tuple[int, int, Integers] | None:
         """How often it occurs, the pair, and its places; it is offered no more."""
         while True:
             top = -self._queue[0][0] if self._queue else 0
-            if top < self._floor and self._parked:
-                self._lower(top)
+            if top < self._threshold and self._deferred:
+                self._lower_threshold(top)
             elif not self._queue:
                 return None
             else:
@@ -107,31 +107,31 @@ class Offers:
                     return -count, pair, self._places.pop(pair)
                 self._push(pair)
 
-    def change(self, lost: Pairs, gained: Pairs) -> None:
+    def update(self, lost: PairOccurrences, gained: PairOccurrences) -> None:
         """A merge took pairs away and made others."""
         frequency = self._frequency
         for key, total in zip(lost.keys.tolist(), lost.totals.tolist(), strict=True):
             if key in frequency:
                 frequency[key] -= total
-        kept = gained.totals >= self._floor
+        kept = gained.totals >= self._threshold
         if not kept.all():
-            self._parked.append((gained.keys[~kept], gained.totals[~kept]))
+            self._deferred.append((gained.keys[~kept], gained.totals[~kept]))
         for at in np.flatnonzero(kept).tolist():
             self._keep(gained, at)
 
-    def _lower(self, top: int) -> None:
+    def _lower_threshold(self, top: int) -> None:
         """Let the floor fall, and keep what is not below it any more."""
-        keys, totals = (np.concatenate(part) for part in zip(*self._parked, strict=True))
-        self._floor = max(max(top, int(totals.max(initial=0))) // FALL, 1)
-        out = totals >= self._floor
-        self._parked = [(keys[~out], totals[~out])] if not out.all() else []
-        standing = self._cells.find(np.sort(keys[out])) if out.any() else Pairs.none()
+        keys, totals = (np.concatenate(part) for part in zip(*self._deferred, strict=True))
+        self._threshold = max(max(top, int(totals.max(initial=0))) // THRESHOLD_RATIO, 1)
+        out = totals >= self._threshold
+        self._deferred = [(keys[~out], totals[~out])] if not out.all() else []
+        standing = self._cells.find_pairs(np.sort(keys[out])) if out.any() else PairOccurrences.none()
         for at in np.flatnonzero(standing.totals).tolist():
             self._keep(standing, at)
 
-    def _keep(self, pairs: Pairs, at: int) -> None:
+    def _keep(self, pairs: PairOccurrences, at: int) -> None:
         pair = int(pairs.keys[at])
-        self._frequency[pair], self._places[pair] = int(pairs.totals[at]), pairs.places(at)
+        self._frequency[pair], self._places[pair] = int(pairs.totals[at]), pairs.positions_of(at)
         self._push(pair)
 
     def _push(self, pair: int) -> None:

@@ -17,43 +17,45 @@ Integers = NDArray[np.int64]
 
 SHIFT = 32
 """A pair as one number: its first symbol above so many bits, its second below."""
-TOGETHER = 1 << 18
+CELLS_PER_BLOCK = 1 << 18
 """Cells that are looked at in one go."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SIEVE_BITS = 20
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairOccurrences:
     """Distinct pairs, rising, how often each occurs, and where."""
 
     keys: Integers
     totals: Integers
-    begins: Integers
+    offsets: Integers
     """Where in ``where`` the places of a pair begin; one more, where the last ones end."""
-    where: Integers
+    positions: Integers
 
     @classmethod
-    def none(cls) -> "Pairs":
+    def none(cls) -> "PairOccurrences":
         nothing = np.zeros(0, np.int64)
         return cls(nothing, nothing, np.zeros(1, np.int64), nothing)
 
     @classmethod
-    def grouped(cls, keys: Integers, weights: Integers, where: Integers) -> "Pairs":
+    def grouped(cls, keys: Integers, weights: Integers, positions: Integers) -> "PairOccurrences":
         """From a pair, its weight and its place each."""
         if not len(keys):
             return cls.none()
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         begins = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-        return cls(keys[begins], np.add.reduceat(weights[order], begins), np.append(begins, len(keys)), where[order])
+        return cls(
+            keys[begins], np.add.reduceat(weights[order], begins), np.append(begins, len(keys)), positions[order]
+        )
 
-    def places(self, at: int) -> Integers:
+    def positions_of(self, at: int) -> Integers:
         """Places of the pair with this index, in memory of their own."""
-        return self.where[self.begins[at] : self.begins[at + 1]].copy()
+        return self.positions[self.offsets[at] : self.offsets[at + 1]].copy()
 
 
-class Cells:
+class SymbolArray:
     """``cell``: ids, with one that ends words and one that is nothing (the two highest) between them.
 
     ``bounds`` rise and say from which cell on all words have the count of the same index in ``counts``.
@@ -65,7 +67,7 @@ class Cells:
         self._place = np.min_scalar_type(len(cell))
 
     @classmethod
-    def of(cls, counts: Iterable[tuple[pa.Array, Integers]], ids: NDArray[np.int64], most: int) -> "Cells":
+    def of(cls, counts: Iterable[tuple[pa.Array, Integers]], ids: NDArray[np.int64], most: int) -> "SymbolArray":
         """Of distinct words and their counts, commonest first in each batch, with the id of each byte; ids are below
         ``most``."""
         kind = np.min_scalar_type(most + 1)
@@ -87,22 +89,22 @@ class Cells:
         nothing = np.zeros(0, np.int64)
         return cls(np.concatenate(cells), np.concatenate([nothing, *numbers]), np.concatenate([nothing, *bounds]), most)
 
-    def totals(self, alphabet: int) -> tuple[Integers, Integers]:
+    def count_pairs(self, alphabet: int) -> tuple[Integers, Integers]:
         """Distinct pairs, rising, and how often they occur, before anything is merged: ids are below ``alphabet``."""
         totals = np.zeros(alphabet**2)
-        for places, keys in self._standing():
+        for places, keys in self._neighbours():
             dense = (keys >> SHIFT) * alphabet + (keys & ((1 << SHIFT) - 1))
             totals += np.bincount(dense, self._weights(places), alphabet**2)
         found = np.flatnonzero(totals)
         return ((found // alphabet) << SHIFT) | (found % alphabet), totals[found].astype(np.int64)
 
-    def find(self, keys: Integers) -> Pairs:
+    def find_pairs(self, keys: Integers) -> PairOccurrences:
         """These pairs (rising) as they stand; of those that stand nowhere the total is 0."""
         sieve = np.zeros(1 << _SIEVE_BITS, np.bool_)
         sieve[_hashed(keys)] = True
         totals, counts = np.zeros(len(keys)), np.zeros(len(keys), np.int64)
         found = []
-        for places, pairs in self._standing():
+        for places, pairs in self._neighbours():
             likely = sieve[_hashed(pairs)]
             places, pairs = places[likely], pairs[likely]
             at = np.searchsorted(keys, pairs).clip(max=len(keys) - 1)
@@ -119,9 +121,9 @@ class Cells:
             first = np.searchsorted(at, at)
             where[free[at] + np.arange(len(at)) - first] = places
             free += np.bincount(at, minlength=len(keys))
-        return Pairs(keys, totals.astype(np.int64), begins, where)
+        return PairOccurrences(keys, totals.astype(np.int64), begins, where)
 
-    def merge(self, a: int, b: int, new: int, places: Integers) -> tuple[Pairs, Pairs]:
+    def merge_pair(self, a: int, b: int, new: int, places: Integers) -> tuple[PairOccurrences, PairOccurrences]:
         """Make ``new`` of each ``a b`` at these places, if it still stands there, from left to right.
 
         The pairs with neighbours that this takes away (not where they were) and those that it makes.
@@ -131,7 +133,7 @@ class Cells:
         first = first[cell[first] == a]
         first = first[cell[first + length[a]] == b]
         if a == b:
-            first = every_other(first, int(length[a]))
+            first = without_overlaps(first, int(length[a]))
         second = first + length[a]
         right = second + length[b]
         weights = self._weights(first)
@@ -142,40 +144,40 @@ class Cells:
         left = left[joins_left]
         weights = np.concatenate((weights[joins_left], weights[joins_right]))
         gone = self._keys(np.concatenate((left, second[joins_right])))
-        lost = Pairs.grouped(gone, weights, gone)
+        lost = PairOccurrences.grouped(gone, weights, gone)
         length[new] = length[a] + length[b]
         cell[second - 1], cell[second] = self._end + 1, self._end + 1
         cell[first], cell[right - 1] = new, new
         made = np.concatenate((left, first[joins_right]))
-        return lost, Pairs.grouped(self._keys(made), weights, made.astype(self._place))
+        return lost, PairOccurrences.grouped(self._keys(made), weights, made.astype(self._place))
 
-    def _standing(self) -> Iterator[tuple[Integers, Integers]]:
+    def _neighbours(self) -> Iterator[tuple[Integers, Integers]]:
         """Every pair of neighbours, so many cells at once: the place of its first symbol, and the pair."""
         ends = 0
-        for begin in range(0, len(self._cell), TOGETHER):
-            part = self._cell[begin : begin + TOGETHER]
+        for begin in range(0, len(self._cell), CELLS_PER_BLOCK):
+            part = self._cell[begin : begin + CELLS_PER_BLOCK]
             places = np.flatnonzero(part < self._end)
             several = self._length[part[places]] > 1
             # Of the cells of longer symbols every other one is a last one.
             count = np.cumsum(several) + ends
             ends = int(count[-1]) % 2 if len(count) else ends
             places = places[~several | (count % 2 == 1)] + begin
-            places = places[self._cell[self._after(places)] < self._end]
+            places = places[self._cell[self._next_symbol(places)] < self._end]
             yield places, self._keys(places)
 
-    def _after(self, places: Integers) -> Integers:
+    def _next_symbol(self, places: Integers) -> Integers:
         after: Integers = places + self._length[self._cell[places]]
         return after
 
     def _keys(self, places: Integers) -> Integers:
-        return (self._cell[places].astype(np.int64) << SHIFT) | self._cell[self._after(places)]
+        return (self._cell[places].astype(np.int64) << SHIFT) | self._cell[self._next_symbol(places)]
 
     def _weights(self, places: Integers) -> Integers:
         weights: Integers = self._counts[np.searchsorted(self._bounds, places, side="right") - 1]
         return weights
 
 
-def every_other(places: Integers, length: int) -> Integers:
+def without_overlaps(places: Integers, length: int) -> Integers:
     """Of runs such as the three pairs in ``aaaa`` the first, third … (rising ``places`` of ``a a``, so many cells
     each ``a``)."""
     if len(places) < 2:

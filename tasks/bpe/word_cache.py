@@ -1,9 +1,9 @@
 """Lines to piece ids with each distinct word looked at once; the ids are exactly those of whole lines.
 
-Where words stand between single spaces, no chunk of the tokenizer reaches over a space (``learn_bpe.untrained``), so
-that a line's pieces are its words' pieces in a row. Any other line (odd or doubled white space, or a character that
-the normaliser turns into some) is taken whole. The table of words is emptied when it has grown large, so that memory
-stays flat.
+Where words stand between single spaces, no chunk of the tokenizer reaches over a space
+(``learn_bpe.untrained_tokenizer``), so that a line's pieces are its words' pieces in a row. Any other line (odd or
+doubled white space, or a character that the normaliser turns into some) is taken whole. The table of words is emptied
+when it has grown large, so that memory stays flat.
 """
 
 import pickle
@@ -50,17 +50,17 @@ class Ragged:
         ends = np.concatenate(([0], np.cumsum(self.lengths)))[np.cumsum(counts)]
         return Ragged(self.ids, np.diff(ends, prepend=0))
 
-    def then(self, other: "Ragged") -> "Ragged":
+    def concat(self, other: "Ragged") -> "Ragged":
         """The rows of both."""
         return Ragged(np.concatenate((self.ids, other.ids)), np.concatenate((self.lengths, other.lengths)))
 
 
-class Splitter:
+class WordSplitter:
     """Tells apart the words of lines as a tokenizer would."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._odd = "|".join(
-            [ODD_SPACE, *(rf"\x{{{ord(c):x}}}" for c in made_space(pickle.dumps(tokenizer.normalizer)))]
+            [ODD_SPACE, *(rf"\x{{{ord(c):x}}}" for c in characters_made_space(pickle.dumps(tokenizer.normalizer)))]
         )
 
     def split(self, lines: pa.Array) -> tuple[NDArray[np.bool_], pa.Array, Integers]:
@@ -72,7 +72,7 @@ class Splitter:
 
 
 @cache
-def made_space(normaliser: bytes) -> tuple[str, ...]:
+def characters_made_space(normaliser: bytes) -> tuple[str, ...]:
     """Characters that a (pickled) normaliser turns into white space, or into more with some of it (``¨`` by NFKC).
 
     No sequence of characters becomes what none of them does.
@@ -86,11 +86,11 @@ def made_space(normaliser: bytes) -> tuple[str, ...]:
     return tuple(c for c, text in zip(given, made.split("\n"), strict=True) if any(map(str.isspace, text)))
 
 
-class WordTable:
+class WordCache:
     """The pieces of each word met so far."""
 
     def __init__(self, tokenizer: Tokenizer, most_words: int = 1_000_000) -> None:
-        self._tokenizer, self._splitter = tokenizer, Splitter(tokenizer)
+        self._tokenizer, self._splitter = tokenizer, WordSplitter(tokenizer)
         self._most_words = most_words
         self._numbers: dict[str, int] = {}
         self._pieces = Ragged.of([])
@@ -107,7 +107,7 @@ class WordTable:
         place = np.arange(len(lines))
         place[~whole] = np.arange(len(counts))
         place[whole] = len(counts) + np.arange(whole.sum())
-        return encoded.then(self._encode(lines.filter(pa.array(whole)).to_pylist())).take(place)
+        return encoded.concat(self._encode(lines.filter(pa.array(whole)).to_pylist())).take(place)
 
     def _pieces_of(self, words: pa.Array) -> Ragged:
         distinct = words.dictionary_encode()
@@ -117,7 +117,7 @@ class WordTable:
         )
         known = len(self._pieces.lengths)
         if known < len(numbers):
-            self._pieces = self._pieces.then(self._encode(list(islice(numbers, known, None))))
+            self._pieces = self._pieces.concat(self._encode(list(islice(numbers, known, None))))
         return self._pieces.take(found[distinct.indices.to_numpy()])
 
     def _encode(self, lines: list[str]) -> Ragged:

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from infra.processes.workers import Workers
-from model.data.bpe import BYTES
-from tasks.bpe.word_cache import Splitter
-from tasks.cleaning.filters import number_of
+from model.data.bpe import BYTE_DECODER
+from tasks.bpe.word_cache import WordSplitter
+from tasks.cleaning.filters import text_hash
 from tasks.cleaning.partitions import read_batch, write_batches
 from tasks.engine.stage import progress
 
@@ -31,58 +31,60 @@ RANGE_PAIRS = 200_000
 """Fewest pairs of a range of row groups that is counted in one go, if there are as many."""
 PART_PAIRS = 500_000
 """Pairs of the corpus for each part by hash."""
-MOST_ROWS = 2_000_000
+MAX_UNMERGED_ROWS = 2_000_000
 """Rows of counts that are kept before equal words are put together."""
-TOGETHER = 10_000
+WORDS_PER_CALL = 10_000
 """Words that are cut into chunks in one call."""
 SPACE = "Ġ"
 """A space, as byte-level chunks spell it; each word's first chunk begins so."""
-PLAIN = "".join(map(chr, (*range(0x21, 0x7F), *range(0xC0, 0x250), *range(0x400, 0x460))))
+STABLE_CHARACTERS = "".join(map(chr, (*range(0x21, 0x7F), *range(0xC0, 0x250), *range(0x400, 0x460))))
 """Characters (ASCII, Latin, Cyrillic) of which all versions of Unicode say the same."""
-CHUNK = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
+CHUNK_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
 """The chunks of ``pre_tokenizers.ByteLevel`` in a word with a space before it."""
 SCHEMA = {"chunk": pl.String, "count": pl.Int64}
 
 
 def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFrame:
     """The chunks that the tokenizer's BPE works on, of all lines together: ``chunk`` and ``count``."""
-    splitter, whole_lines = Splitter(tokenizer), Counter[str]()
+    splitter, whole_lines = WordSplitter(tokenizer), Counter[str]()
     counted = [pl.DataFrame(schema=SCHEMA)]
     for lines in batches:
         whole, words, _ = splitter.split(lines)
         found = pc.value_counts(words)
         counted.append(pl.DataFrame({"chunk": found.field("values"), "count": found.field("counts")}))
-        if sum(map(len, counted)) > MOST_ROWS:
-            counted = [together(counted)]
+        if sum(map(len, counted)) > MAX_UNMERGED_ROWS:
+            counted = [sum_counts(counted)]
         for line in lines.filter(pa.array(whole)).to_pylist():
             whole_lines.update(_chunks(tokenizer, line))
     spelt = pl.DataFrame(
-        {"chunk": map(text_of, whole_lines), "count": list(whole_lines.values())}, schema=SCHEMA, strict=True
+        {"chunk": map(chunk_text, whole_lines), "count": list(whole_lines.values())}, schema=SCHEMA, strict=True
     )
-    return together([*cut(tokenizer, together(counted)), spelt])
+    return sum_counts([*split_into_chunks(tokenizer, sum_counts(counted)), spelt])
 
 
-def cut(tokenizer: Tokenizer, words: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def split_into_chunks(tokenizer: Tokenizer, words: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """The chunks of words."""
-    unchanged = "".join(rf"\x{{{ord(c):x}}}" for c in PLAIN if tokenizer.normalizer.normalize_str(c) == f" {c}")
+    unchanged = "".join(
+        rf"\x{{{ord(c):x}}}" for c in STABLE_CHARACTERS if tokenizer.normalizer.normalize_str(c) == f" {c}"
+    )
     plain = pl.col("chunk").str.contains(f"^[{unchanged}]+$")
     spaced = pl.concat_str(pl.lit(" "), "chunk")
-    yield words.filter(plain).select(spaced.str.extract_all(CHUNK).alias("chunk"), "count").explode("chunk")
-    for some in words.filter(~plain).iter_slices(TOGETHER):
+    yield words.filter(plain).select(spaced.str.extract_all(CHUNK_PATTERN).alias("chunk"), "count").explode("chunk")
+    for some in words.filter(~plain).iter_slices(WORDS_PER_CALL):
         found = _chunks(tokenizer, " ".join(some["chunk"]))
         # A word has a space before it and none within.
         number = np.cumsum([chunk.startswith(SPACE) for chunk in found]) - 1
-        yield pl.DataFrame({"chunk": map(text_of, found), "count": some["count"].gather(number)}, schema=SCHEMA)
+        yield pl.DataFrame({"chunk": map(chunk_text, found), "count": some["count"].gather(number)}, schema=SCHEMA)
 
 
-def together(counted: list[pl.DataFrame]) -> pl.DataFrame:
+def sum_counts(counted: list[pl.DataFrame]) -> pl.DataFrame:
     """The sums of the same chunks' counts."""
     return pl.concat(counted).group_by("chunk").agg(pl.col("count").sum())
 
 
-def text_of(chunk: str) -> str:
+def chunk_text(chunk: str) -> str:
     """The text that a chunk spells."""
-    return bytes(BYTES[c] for c in chunk).decode()
+    return bytes(BYTE_DECODER[c] for c in chunk).decode()
 
 
 def _chunks(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -90,7 +92,7 @@ def _chunks(tokenizer: Tokenizer, text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Counting:
+class ChunkCounter:
     """The counting of a corpus in parts. A value that other processes are handed."""
 
     pairs: Path
@@ -104,7 +106,7 @@ class Counting:
     def count(self, number: int, groups: tuple[int, ...]) -> int:
         """Range ``number``, of these row groups, to a file of chunks by part; how many pairs there were."""
         found = count_chunks(self.tokenizer, read_lines(self.pairs, self.columns, groups))
-        write_batches(self._range(number), found.select(number_of(pl.col("chunk")).alias("value"), *SCHEMA), self.parts)
+        write_batches(self._range(number), found.select(text_hash(pl.col("chunk")).alias("value"), *SCHEMA), self.parts)
         with pq.ParquetFile(self.pairs) as file:
             return sum(file.metadata.row_group(group).num_rows for group in groups)
 
@@ -112,7 +114,7 @@ class Counting:
         """A part's chunks of all ranges, to a file."""
         found = read_batch([self._range(number) for number in range(ranges)], part)
         path = self.folder / f"{part}.part.arrow"
-        write_batches(path, together([found.select(*SCHEMA)]))
+        write_batches(path, sum_counts([found.select(*SCHEMA)]))
         return path
 
     def _range(self, number: int) -> Path:
@@ -127,12 +129,12 @@ def count_corpus(
     with pq.ParquetFile(pairs) as file:
         total = file.metadata.num_rows
         ranges = list(row_groups(file.metadata, RANGE_PAIRS))
-    counting = Counting(pairs.absolute(), columns, tokenizer, folder.absolute(), 1 + total // PART_PAIRS)
+    counting = ChunkCounter(pairs.absolute(), columns, tokenizer, folder.absolute(), 1 + total // PART_PAIRS)
     done = 0
-    for count in workers.each(counting.count, enumerate(ranges)):
+    for count in workers.map(counting.count, enumerate(ranges)):
         done += count
         progress(done, total, "pairs read")
-    return list(workers.each(counting.sum, ((part, len(ranges)) for part in range(counting.parts))))
+    return list(workers.map(counting.sum, ((part, len(ranges)) for part in range(counting.parts))))
 
 
 def row_groups(metadata: pq.FileMetaData, least: int) -> Iterator[tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """What the rules of a run rejected: how much, and examples with the numbers behind them.
 
-In come the folder that ``clean`` made and its rules; out goes an ``Explained`` for each rule, in their order. Nothing
-is decided or made here.
+In come the folder that ``clean`` made and its rules; out goes an ``RejectionReport`` for each rule, in their order.
+Nothing is decided or made here.
 """
 
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import polars as pl
 
-from tasks.cleaning.filter_evidence import measured
+from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import Filter, Filters
 
 
 @dataclass(frozen=True)
-class Sample:
+class RejectedPair:
     """A rejected pair, its text normalised; what the rule found and what it allows, empty where it measures nothing."""
 
     pair_id: str
@@ -25,17 +25,17 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Explained:
+class RejectionReport:
     """A rule: what it is for, how many pairs it rejected of all that were read, and some of them."""
 
     rule: str
     about: str
     rejected: int
     share: float
-    samples: tuple[Sample, ...]
+    samples: tuple[RejectedPair, ...]
 
 
-def explained(folder: Path, filters: Filters, samples: int, seed: int) -> tuple[Explained, ...]:
+def explain_rejections(folder: Path, filters: Filters, samples: int, seed: int) -> tuple[RejectionReport, ...]:
     """All rules; ``samples`` pairs of each, the same for the same seed. A pair counts for the first rule that rejects
     it."""
     rejected = pl.scan_parquet(folder / "rejected.parquet")
@@ -50,11 +50,11 @@ def explained(folder: Path, filters: Filters, samples: int, seed: int) -> tuple[
         pairs = tuple(_sample(rule, row) for row in drawn.collect().iter_slices(1))
         count = counts.get(rule.name, 0)
         about = " ".join((type(rule).__doc__ or "").split())
-        found.append(Explained(rule.name, about, count, count / max(read, 1), pairs))
+        found.append(RejectionReport(rule.name, about, count, count / max(read, 1), pairs))
     return tuple(found)
 
 
-def _sample(rule: Filter, pair: pl.DataFrame) -> Sample:
-    found, allowed = measured(rule, pair.select("source", "target"))
+def _sample(rule: Filter, pair: pl.DataFrame) -> RejectedPair:
+    found, allowed = filter_evidence(rule, pair.select("source", "target"))
     pair_id, source, target = pair.select("pair_id", "source", "target").row(0)
-    return Sample(pair_id, source, target, found, allowed)
+    return RejectedPair(pair_id, source, target, found, allowed)

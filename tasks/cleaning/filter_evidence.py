@@ -20,7 +20,7 @@ from tasks.cleaning.filters import (
     NoLetters,
     OverlongWord,
     Script,
-    words,
+    word_count,
 )
 from tasks.cleaning.language_id import Identified, language_of
 from tasks.cleaning.web_filters import (
@@ -33,50 +33,50 @@ from tasks.cleaning.web_filters import (
     RepeatedWords,
 )
 
-Measured = tuple[str, str]
+Evidence = tuple[str, str]
 """What was found, and what is allowed."""
 
 
 @singledispatch
-def measured(rule: object, pair: pl.DataFrame) -> Measured:  # noqa: ARG001
+def filter_evidence(rule: object, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
     """What ``rule`` finds in the one row of ``pair`` (``source``, ``target``); both empty where it measures nothing."""
     return "", ""
 
 
-@measured.register
-def _(rule: Empty, pair: pl.DataFrame) -> Measured:  # noqa: ARG001
+@filter_evidence.register
+def _(rule: Empty, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
     return f"{_both(pair, lambda side: side.str.len_chars())} characters", "at least 1 on each side"
 
 
-@measured.register
-def _(rule: InvalidUnicode, pair: pl.DataFrame) -> Measured:
+@filter_evidence.register
+def _(rule: InvalidUnicode, pair: pl.DataFrame) -> Evidence:
     first = [pair.select(pl.col(side).str.extract(f"({rule.PATTERN})")).item() for side in SIDES]
     codes = [" ".join(f"U+{ord(c):04X}" for c in text or "") for text in first]
     found = [f"{code} in the {side}" for side, code in zip(SIDES, codes, strict=True) if code]
     return ", ".join(found), "none" if found else ""
 
 
-@measured.register
-def _(rule: NoLetters, pair: pl.DataFrame) -> Measured:  # noqa: ARG001
+@filter_evidence.register
+def _(rule: NoLetters, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
     letters = _both(pair, lambda side: side.str.count_matches(r"\p{L}"))
     return f"{letters} letters", "at least 1 on each side"
 
 
-@measured.register
-def _(rule: Length, pair: pl.DataFrame) -> Measured:
-    counts = " and ".join(f"{pair.select(words(side)).item():,}" for side in SIDES)
+@filter_evidence.register
+def _(rule: Length, pair: pl.DataFrame) -> Evidence:
+    counts = " and ".join(f"{pair.select(word_count(side)).item():,}" for side in SIDES)
     found = f"{counts} words, {_both(pair, lambda side: side.str.len_chars())} characters"
     return found, f"{rule.min} to {rule.max} words, at most {rule.max_chars:,} characters"
 
 
-@measured.register
-def _(rule: LengthRatio, pair: pl.DataFrame) -> Measured:
-    source, target = (max(pair.select(words(side)).item(), 1) for side in SIDES)
+@filter_evidence.register
+def _(rule: LengthRatio, pair: pl.DataFrame) -> Evidence:
+    source, target = (max(pair.select(word_count(side)).item(), 1) for side in SIDES)
     return f"ratio {max(source, target) / min(source, target):.2f}", f"at most {rule.max:g}"
 
 
-@measured.register
-def _(rule: OverlongWord, pair: pl.DataFrame) -> Measured:
+@filter_evidence.register
+def _(rule: OverlongWord, pair: pl.DataFrame) -> Evidence:
     longest = [
         pl.col(side).str.extract_all(r"\S+").list.eval(pl.element().str.len_chars()).list.max() for side in SIDES
     ]
@@ -84,8 +84,8 @@ def _(rule: OverlongWord, pair: pl.DataFrame) -> Measured:
     return f"longest words {found}", f"at most {rule.max} characters"
 
 
-@measured.register
-def _(rule: Script, pair: pl.DataFrame) -> Measured:
+@filter_evidence.register
+def _(rule: Script, pair: pl.DataFrame) -> Evidence:
     shares = []
     for side in SIDES:
         other = pl.col(side).str.count_matches(rf"[\p{{L}}--\p{{{getattr(rule, side)}}}]")
@@ -93,8 +93,8 @@ def _(rule: Script, pair: pl.DataFrame) -> Measured:
     return f"{shares[0]:.2f} and {shares[1]:.2f} of another script", f"at most {rule.max_other:g}"
 
 
-@measured.register
-def _(rule: Language, pair: pl.DataFrame) -> Measured:
+@filter_evidence.register
+def _(rule: Language, pair: pl.DataFrame) -> Evidence:
     told = []
     for side in SIDES:
         own = getattr(rule, side)
@@ -104,52 +104,52 @@ def _(rule: Language, pair: pl.DataFrame) -> Measured:
     return f"common words {', '.join(told)}", f"one of its own, or under {rule.least} of another"
 
 
-@measured.register
-def _(rule: Moses, pair: pl.DataFrame) -> Measured:
-    counts = [pair.select(words(side)).item() for side in SIDES]
+@filter_evidence.register
+def _(rule: Moses, pair: pl.DataFrame) -> Evidence:
+    counts = [pair.select(word_count(side)).item() for side in SIDES]
     ratio = max(counts) / max(min(counts), 1)
-    longest, _ = measured(OverlongWord(), pair)
+    longest, _ = filter_evidence(OverlongWord(), pair)
     found = f"{counts[0]:,} and {counts[1]:,} words, ratio {ratio:.2f}, {longest}"
     return found, f"{rule.min} to {rule.max} words, ratio at most {rule.ratio:g}, {rule.max_word:,} characters a word"
 
 
-@measured.register
-def _(rule: RepeatedWords, pair: pl.DataFrame) -> Measured:
+@filter_evidence.register
+def _(rule: RepeatedWords, pair: pl.DataFrame) -> Evidence:
     longest = " and ".join(f"{pair.select(rule.longest(side)).item():,}" for side in SIDES)
     return f"{longest} words repeat those {rule.n} before", f"under {rule.n * (rule.times - 1)}"
 
 
-@measured.register
-def _(rule: NumbersDiffer, pair: pl.DataFrame) -> Measured:
+@filter_evidence.register
+def _(rule: NumbersDiffer, pair: pl.DataFrame) -> Evidence:
     found = [pair.select(rule.numbers(side)).item() or "none" for side in SIDES]
     return f"numbers {found[0]} and {found[1]}", "the same on each side"
 
 
-@measured.register
-def _(rule: AddressesDiffer, pair: pl.DataFrame) -> Measured:
+@filter_evidence.register
+def _(rule: AddressesDiffer, pair: pl.DataFrame) -> Evidence:
     return f"{_both(pair, lambda side: side.str.count_matches(rule.PATTERN))} addresses", "as many on each side"
 
 
-@measured.register
-def _(rule: Markup, pair: pl.DataFrame) -> Measured:
+@filter_evidence.register
+def _(rule: Markup, pair: pl.DataFrame) -> Evidence:
     first = [pair.select(pl.col(side).str.extract(f"({rule.PATTERN})")).item() for side in SIDES]
     found = [f"{text} in the {side}" for side, text in zip(SIDES, first, strict=True) if text]
     return ", ".join(found), "none" if found else ""
 
 
-@measured.register
-def _(rule: Alphabet, pair: pl.DataFrame) -> Measured:
+@filter_evidence.register
+def _(rule: Alphabet, pair: pl.DataFrame) -> Evidence:
     shares = [pair.select(rule.letters(side) / pl.max_horizontal(rule.signs(side), 1)).item() for side in SIDES]
     return f"{shares[0]:.2f} and {shares[1]:.2f} letters", f"at least {rule.source:g} and {rule.target:g}"
 
 
-@measured.register
-def _(rule: ManyPartners, pair: pl.DataFrame) -> Measured:  # noqa: ARG001
+@filter_evidence.register
+def _(rule: ManyPartners, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
     return "", f"at most {rule.max} partners"
 
 
-@measured.register
-def _(rule: Identified, pair: pl.DataFrame) -> Measured:
+@filter_evidence.register
+def _(rule: Identified, pair: pl.DataFrame) -> Evidence:
     found = [language_of(pair[side].item()) for side in SIDES]
     told = " and ".join(f"{language} ({probability:.2f})" for language, probability in found)
     return told, f"{rule.source} and {rule.target}, or another under {rule.sure:g}"

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Protocol
 
 import polars as pl
 
-from model.config.keying import late, require
+from model.config.keying import require, unkeyed_default
 
 SIDES = ("source", "target")
 KNOWN = "known"
@@ -32,13 +32,13 @@ class Filter(Protocol):
         ...
 
 
-class _Named:
+class _NamedFilter:
     @property
     def name(self) -> str:
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
 
 
-def words(side: str) -> pl.Expr:
+def word_count(side: str) -> pl.Expr:
     """How many words the side has."""
     text = pl.col(side)
     # Where single spaces are all the white space, counting them is four times faster than counting words.
@@ -48,7 +48,7 @@ def words(side: str) -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class Empty(_Named):
+class Empty(_NamedFilter):
     """Removes pairs with an empty side. For every corpus: the paper's data has 11,835 of them in En-De."""
 
     def keep(self) -> pl.Expr:
@@ -56,7 +56,7 @@ class Empty(_Named):
 
 
 @dataclass(frozen=True)
-class InvalidUnicode(_Named):
+class InvalidUnicode(_NamedFilter):
     """Removes pairs with bytes that were no UTF-8 (U+FFFD), noncharacters, private-use characters, control characters
     that normalising left, and UTF-8 that was read as Latin-1 (``fÃ¼r``, ``â€œ``). For every corpus, web text above all.
     """
@@ -70,7 +70,7 @@ class InvalidUnicode(_Named):
 
 
 @dataclass(frozen=True)
-class NoLetters(_Named):
+class NoLetters(_NamedFilter):
     """Removes pairs with a side without any letter (``.``, ``* * *``, ``2017``). For every corpus that has section
     numbers and rules."""
 
@@ -79,7 +79,7 @@ class NoLetters(_Named):
 
 
 @dataclass(frozen=True)
-class Length(_Named):
+class Length(_NamedFilter):
     """Removes pairs with a side under ``min`` or over ``max`` words, or over ``max_chars`` characters (for languages
     that write no spaces). ``min`` above 1 only where single words are noise."""
 
@@ -93,12 +93,12 @@ class Length(_Named):
         require(self.max_chars >= 1, "length.max_chars", self.max_chars, "a whole number of characters of at least 1")
 
     def keep(self) -> pl.Expr:
-        fits = [words(side).is_between(self.min, self.max) for side in SIDES]
+        fits = [word_count(side).is_between(self.min, self.max) for side in SIDES]
         return pl.all_horizontal(*fits, *(pl.col(side).str.len_chars() <= self.max_chars for side in SIDES))
 
 
 @dataclass(frozen=True)
-class LengthRatio(_Named):
+class LengthRatio(_NamedFilter):
     """Removes pairs whose longer side has more than ``max`` times the words of the shorter: a cheap sign of
     misalignment. For languages that both write words; 2 to 2.5 suits European ones and costs a few short true pairs."""
 
@@ -108,14 +108,15 @@ class LengthRatio(_Named):
         require(self.max >= 1, "length_ratio.max", self.max, "a number of at least 1")
 
     def keep(self) -> pl.Expr:
-        # Nothing larger than ``words`` may stand here twice: polars would count once more for each such expression.
-        source, target = (words(side) for side in SIDES)
+        # Nothing larger than ``word_count`` may stand here twice: polars would count once more for each such
+        # expression.
+        source, target = (word_count(side) for side in SIDES)
         most = pl.lit(float(self.max))
         return (source <= most * pl.max_horizontal(target, 1)) & (target <= most * pl.max_horizontal(source, 1))
 
 
 @dataclass(frozen=True)
-class OverlongWord(_Named):
+class OverlongWord(_NamedFilter):
     """Removes pairs with a word over ``max`` characters: addresses, tables, missing spaces. German compounds reach 40;
     not for languages that write no spaces."""
 
@@ -129,7 +130,7 @@ class OverlongWord(_Named):
 
 
 @dataclass(frozen=True)
-class Identical(_Named):
+class Identical(_NamedFilter):
     """Removes pairs of which both sides are the same: text that nobody translated. It also takes the few lines that
     are right so (names, formulas)."""
 
@@ -138,7 +139,7 @@ class Identical(_Named):
 
 
 @dataclass(frozen=True)
-class Script(_Named):
+class Script(_NamedFilter):
     """Removes pairs with a side of which more than ``max_other`` of the characters are letters of another script. For
     web text. Names as Unicode has them."""
 
@@ -177,7 +178,7 @@ STOP_WORDS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Language(_Named):
+class Language(_NamedFilter):
     """Removes pairs with a side that looks like another language: at least ``least`` words that are common in another
     of the known languages and none that is common in its own. Finds swapped sides and text in a third language;
     cautious, so short lines pass. For web text and mixtures."""
@@ -205,7 +206,7 @@ class Language(_Named):
 
 
 @dataclass(frozen=True)
-class NotIn(_Named):
+class NotIn(_NamedFilter):
     """Removes pairs of which a side equals a line of the same side in a set named in ``Filters.exclude``. For every run
     that reports a score. Reads the column ``known``."""
 
@@ -213,7 +214,7 @@ class NotIn(_Named):
         return ~pl.col(KNOWN)
 
 
-class AcrossPairs(ABC):
+class CrossPairFilter(ABC):
     """A rule that looks at pairs together: those with the same first value, wherever they stand in the corpus."""
 
     @abstractmethod
@@ -230,20 +231,20 @@ class AcrossPairs(ABC):
         return columns.map_batches(lambda values: values.struct.unnest().select(self.stays()).to_series())
 
 
-def number_of(text: pl.Expr) -> pl.Expr:
+def text_hash(text: pl.Expr) -> pl.Expr:
     """A 64-bit number that is the same for the same text (by chance also for others: 5e-7 for 4.5M pairs)."""
     return text.hash(seed=1)
 
 
 @dataclass(frozen=True)
-class Distinct(AcrossPairs):
+class Distinct(CrossPairFilter):
     """Removes pairs that were there before: the same ``pair``, or the same ``source`` or ``target`` side. The first in
     reading order stays. ``source`` also drops further translations of a sentence, which suits small clean corpora
     seldom. With ``near``, sides are the same if their letters and digits are, whatever the case, the punctuation and
     the white space: for crawled text, which repeats itself so."""
 
     on: Literal["pair", "source", "target"] = "pair"
-    near: bool = late(False)
+    near: bool = unkeyed_default(False)
 
     def __post_init__(self) -> None:
         require(self.on in ("pair", *SIDES), "distinct.on", self.on, "pair, source or target")
@@ -254,7 +255,7 @@ class Distinct(AcrossPairs):
 
     def values(self) -> tuple[pl.Expr, ...]:
         sides = [self.compared(side) for side in SIDES if self.on in ("pair", side)]
-        return (number_of(pl.struct(sides) if self.on == "pair" else sides[0]).alias("value"),)
+        return (text_hash(pl.struct(sides) if self.on == "pair" else sides[0]).alias("value"),)
 
     def stays(self) -> pl.Expr:
         return pl.col("value").is_first_distinct()

@@ -12,11 +12,11 @@ import polars as pl
 
 from infra.errors import BadConfiguration
 from model.config.keying import require
-from tasks.cleaning.filters import SIDES, _Named
+from tasks.cleaning.filters import SIDES, _NamedFilter
 
 
 @dataclass(frozen=True)
-class Identified(_Named):
+class Identified(_NamedFilter):
     """Removes pairs with a side that is in another language than it should be, by ``sure`` of the probability or more.
     Sides under ``least`` characters, which nothing can tell, pass. For crawled text and mixtures. Which lines go also
     depends on the model, and so on the version of py3langid. Languages by their codes in ISO 639-1."""

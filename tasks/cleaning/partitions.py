@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.ipc
 from numpy.typing import NDArray
 
-from tasks.cleaning.filters import KNOWN, SIDES, AcrossPairs, Filters, Normalise
+from tasks.cleaning.filters import KNOWN, SIDES, CrossPairFilter, Filters, Normalise
 
 KEPT = ("pair_id", "corpus", *SIDES)
 REJECTED = (*KEPT, "filter")
@@ -31,12 +31,12 @@ REJECTED = (*KEPT, "filter")
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def normalised(frame: pl.DataFrame, normalise: Normalise) -> pl.DataFrame:
+def normalise_sides(frame: pl.DataFrame, normalise: Normalise) -> pl.DataFrame:
     """The frame with both sides rewritten."""
     return frame.lazy().with_columns(normalise.expression(side) for side in SIDES).collect()
 
 
-def verdicts(frame: pl.DataFrame, filters: Filters) -> pl.Series:
+def first_rejecting_rule(frame: pl.DataFrame, filters: Filters) -> pl.Series:
     """For each pair the index of the first rule that rejects it, ``len(rules)`` for none. Rules that look across pairs
     are left out.
 
@@ -46,14 +46,14 @@ def verdicts(frame: pl.DataFrame, filters: Filters) -> pl.Series:
     first = [
         pl.when(rule.keep()).then(pl.lit(last, pl.UInt8)).otherwise(pl.lit(at, pl.UInt8))
         for at, rule in enumerate(filters.rules)
-        if not isinstance(rule, AcrossPairs)
+        if not isinstance(rule, CrossPairFilter)
     ]
     # Lazily, because only then polars counts the words once for all rules that ask.
     lowest = pl.min_horizontal(pl.repeat(last, pl.len(), dtype=pl.UInt8), *first)
     return frame.lazy().select(lowest.alias("verdict")).collect().to_series()
 
 
-def places(part: str, first: int, count: int, seed: int) -> np.ndarray:
+def shuffle_positions(part: str, first: int, count: int, seed: int) -> np.ndarray:
     """Where pairs ``first`` to ``first + count`` of a part stand in the shuffled order: 64-bit numbers.
 
     Arithmetic of our own (splitmix64): no new version of a library shuffles anew. No two pairs of a part share one.
@@ -66,7 +66,7 @@ def places(part: str, first: int, count: int, seed: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Partitions:
     """What is the same for every part. A value that other processes are handed."""
 
     folder: Path
@@ -75,76 +75,78 @@ class Parts:
     """The lines that ``NotIn`` removes, by side, normalised."""
     buckets: int
     """Of the shuffled order."""
-    hashed: int
+    hash_partitions: int
     """Parts by value, for each rule that looks across pairs."""
 
     @property
-    def across(self) -> dict[int, AcrossPairs]:
+    def cross_pair_rules(self) -> dict[int, CrossPairFilter]:
         """The rules that look across pairs, by their index."""
-        return {at: rule for at, rule in enumerate(self.filters.rules) if isinstance(rule, AcrossPairs)}
+        return {at: rule for at, rule in enumerate(self.filters.rules) if isinstance(rule, CrossPairFilter)}
 
     @property
-    def decided(self) -> int:
+    def first_cross_pair_rule(self) -> int:
         """A verdict below this one stands whatever other pairs there are."""
-        return min(self.across, default=len(self.filters.rules))
+        return min(self.cross_pair_rules, default=len(self.filters.rules))
 
     def file(self, number: int, what: str) -> Path:
         return self.folder / f"{number}.{what}.arrow"
 
-    def judge(self, number: int, raw: pl.DataFrame | Path, name: str, first: int, read: int) -> NDArray[np.uint8]:
+    def apply_filters(
+        self, number: int, raw: pl.DataFrame | Path, name: str, first: int, read: int
+    ) -> NDArray[np.uint8]:
         """Verdicts of frame ``number``: the lines from ``first`` on of the corpus' part ``name``, after ``read`` pairs
         of all parts before."""
         lines = raw if isinstance(raw, pl.DataFrame) else read_batch([raw])
         count = lines.height
         known = pl.any_horizontal(pl.col(side).is_in(self.excluded[side].implode()) for side in SIDES)
         frame = (
-            normalised(lines, self.filters.normalise)
+            normalise_sides(lines, self.filters.normalise)
             .with_columns(known.alias(KNOWN))
             .with_columns(
                 pl.format("{}:{}", pl.lit(name), pl.int_range(first, first + count)).alias("pair_id"),
                 pl.lit(name).alias("corpus"),
                 pl.int_range(read, read + count, dtype=pl.UInt32).alias("at"),
-                pl.Series("place", places(name, first, count, self.filters.seed)),
+                pl.Series("place", shuffle_positions(name, first, count, self.filters.seed)),
             )
         )
-        judged = verdicts(frame, self.filters)
+        judged = first_rejecting_rule(frame, self.filters)
         verdict = judged.to_numpy()
-        early = frame.with_columns(self.labels(judged)).filter(judged < self.decided)
+        early = frame.with_columns(self.rule_names(judged)).filter(judged < self.first_cross_pair_rule)
         write_batches(self.file(number, "rejected"), early.select(REJECTED))
-        pairs = frame.select("place", "at", *KEPT).filter(judged >= self.decided)
+        pairs = frame.select("place", "at", *KEPT).filter(judged >= self.first_cross_pair_rule)
         write_batches(self.file(number, "pairs"), pairs, self.buckets)
-        for at, rule in self.across.items():
+        for at, rule in self.cross_pair_rules.items():
             values = frame.filter(judged > at).select(*rule.values(), "at")
-            write_batches(self.file(number, f"rule-{at}"), values, self.hashed)
+            write_batches(self.file(number, f"rule-{at}"), values, self.hash_partitions)
         return verdict
 
-    def decide(self, at: int, frames: int, part: int) -> NDArray[np.uint32]:
+    def apply_cross_pair_rule(self, at: int, frames: int, part: int) -> NDArray[np.uint32]:
         """Where in reading order rule ``at`` rejects pairs of a part that all rules before let pass."""
         values = read_batch([self.file(number, f"rule-{at}") for number in range(frames)], part)
         verdict = np.load(self.folder / "verdict.npy", mmap_mode="r")
         alive = values.filter(pl.Series(verdict[values["at"].to_numpy()] > at))
-        rejected: NDArray[np.uint32] = alive.filter(~self.across[at].stays())["at"].to_numpy()
+        rejected: NDArray[np.uint32] = alive.filter(~self.cross_pair_rules[at].stays())["at"].to_numpy()
         return rejected
 
-    def arrange(self, bucket: int, frames: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def sort_bucket(self, bucket: int, frames: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The pairs of a bucket that stay and those that do not, both in shuffled order."""
         pairs = read_batch([self.file(number, "pairs") for number in range(frames)], bucket)
         verdict = np.load(self.folder / "verdict.npy", mmap_mode="r")[pairs["at"].to_numpy()]
         order = np.argsort(pairs["place"].to_numpy(), kind="stable")
         stays = verdict[order] == len(self.filters.rules)
         gone = order[~stays]
-        labels = self.labels(pl.Series(verdict[gone]))
+        labels = self.rule_names(pl.Series(verdict[gone]))
         return pairs.select(KEPT)[order[stays]], pairs.select(KEPT)[gone].with_columns(labels)
 
-    def arrange_apart(self, bucket: int, frames: int) -> tuple[Path, Path]:
+    def sort_bucket_to_files(self, bucket: int, frames: int) -> tuple[Path, Path]:
         """As ``arrange``, to files."""
-        kept, rejected = self.arrange(bucket, frames)
+        kept, rejected = self.sort_bucket(bucket, frames)
         paths = self.file(bucket, "kept"), self.file(bucket, "left")
         write_batches(paths[0], kept)
         write_batches(paths[1], rejected)
         return paths
 
-    def labels(self, verdict: pl.Series) -> pl.Series:
+    def rule_names(self, verdict: pl.Series) -> pl.Series:
         """The rules' names for their indices."""
         return pl.Series("filter", [*(rule.name for rule in self.filters.rules), ""], dtype=pl.String).gather(verdict)
 

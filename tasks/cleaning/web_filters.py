@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 import polars as pl
 
 from model.config.keying import require
-from tasks.cleaning.filters import SIDES, AcrossPairs, _Named, number_of, words
+from tasks.cleaning.filters import SIDES, CrossPairFilter, _NamedFilter, text_hash, word_count
 
 
 @dataclass(frozen=True)
-class Moses(_Named):
+class Moses(_NamedFilter):
     """Removes pairs as Moses' ``clean-corpus-n.perl`` does: a side under ``min`` or over ``max`` words, a side more
     than ``ratio`` times as long as the other, or a word over ``max_word`` characters; its defaults but for the two
     lengths, which it asks for. For comparisons with systems whose data were prepared so."""
@@ -31,7 +31,7 @@ class Moses(_Named):
         require(1 <= self.max_word <= 1000, "moses.max_word", self.max_word, "1 to 1000 characters")
 
     def keep(self) -> pl.Expr:
-        source, target = (words(side) for side in SIDES)
+        source, target = (word_count(side) for side in SIDES)
         most = pl.lit(float(self.ratio))
         fits = [count.is_between(self.min, self.max) for count in (source, target)]
         short = [~pl.col(side).str.contains(rf"\S{{{self.max_word + 1}}}") for side in SIDES]
@@ -39,7 +39,7 @@ class Moses(_Named):
 
 
 @dataclass(frozen=True)
-class RepeatedWords(_Named):
+class RepeatedWords(_NamedFilter):
     """Removes pairs with a side in which the same ``n`` words follow each other ``times`` times or more (``buy now buy
     now buy now``), whatever their case. For crawled text and for text that a machine wrote."""
 
@@ -64,7 +64,7 @@ class RepeatedWords(_Named):
 
 
 @dataclass(frozen=True)
-class NumbersDiffer(_Named):
+class NumbersDiffer(_NamedFilter):
     """Removes pairs whose sides do not hold the same numbers in digits, as often; in which order does not matter, nor
     do points and commas inside: ``1,500.5`` is ``1.500,5``. For mined pairs, where another number is the commonest sign
     of another sentence; not where one side spells numbers out or parts thousands by spaces."""
@@ -80,7 +80,7 @@ class NumbersDiffer(_Named):
 
 
 @dataclass(frozen=True)
-class AddressesDiffer(_Named):
+class AddressesDiffer(_NamedFilter):
     """Removes pairs whose sides do not hold as many web and mail addresses. For crawled text, where one side lost its
     links or is a list of them."""
 
@@ -92,7 +92,7 @@ class AddressesDiffer(_Named):
 
 
 @dataclass(frozen=True)
-class Markup(_Named):
+class Markup(_NamedFilter):
     """Removes pairs with a side that holds HTML: tags, comments, or entities (``&nbsp;``, ``&#8217;``). For crawled
     text. Not for localisation files, whose tags belong to the text; WMT's official files hold ``&quot;`` here and
     there, in lines that are right otherwise."""
@@ -106,7 +106,7 @@ class Markup(_Named):
 
 
 @dataclass(frozen=True)
-class Alphabet(_Named):
+class Alphabet(_NamedFilter):
     """Removes pairs with a side of which less than its least share of characters, white space not counted, are letters:
     tables, price lists, code. ``source`` and ``target`` are the least shares. For crawled text. Other than ``Script``
     it does not ask of which script the letters are."""
@@ -132,7 +132,7 @@ class Alphabet(_Named):
 
 
 @dataclass(frozen=True)
-class ManyPartners(AcrossPairs):
+class ManyPartners(CrossPairFilter):
     """Removes all pairs whose ``on`` side is seen with more than ``max`` different other sides: headings, menus and
     greetings that were aligned with anything. Of the pairs that earlier rules left. For crawled and mined text; in
     subtitles short lines rightly have many partners."""
@@ -150,7 +150,7 @@ class ManyPartners(AcrossPairs):
 
     def values(self) -> tuple[pl.Expr, ...]:
         (other,) = (side for side in SIDES if side != self.on)
-        return number_of(pl.col(self.on)).alias("value"), number_of(pl.col(other)).alias("partner")
+        return text_hash(pl.col(self.on)).alias("value"), text_hash(pl.col(other)).alias("partner")
 
     def stays(self) -> pl.Expr:
         return pl.col("partner").n_unique().over("value") <= self.max

@@ -13,7 +13,7 @@ import polars as pl
 
 from infra.errors import BadData
 from tasks.corpus import archives, plain, tables, tmx
-from tasks.corpus.catalogue import Text, kind_of
+from tasks.corpus.catalogue import Text, text_suffix
 
 ROWS = 200_000
 """Pairs a frame."""
@@ -27,13 +27,13 @@ def lines(path: Path, member: str = "", column: str = "") -> Iterator[list[str]]
     and ``.sgm`` gives the text of its segments, stripped but with its entities as they are (as sacreBLEU reads it).
     Raises BadData naming the file when it is cut short, damaged, UTF-16, unsafe, a bomb, or lacks what is asked for.
     """
-    told = _told(path, member, column)
-    kind = kind_of(member or path.name)
-    with ExitStack() as stack, archives.told_of(path, told):
+    told = _described(path, member, column)
+    kind = text_suffix(member or path.name)
+    with ExitStack() as stack, archives.read_errors_named(path, told):
         if kind == ".parquet":
             yield from tables.parquet(path, member, column, told)
             return
-        stream = archives.opened(path, member, stack)
+        stream = archives.open_text(path, member, stack)
         if kind == ".tmx":
             yield from tmx.segments(stream, column, told)
             return
@@ -73,7 +73,7 @@ def pairs(
         if len(held[0]) != len(held[1]) and count < rows:
             for side in (0, 1):
                 read[side] += sum(len(block) for block in sides[side])
-            named = _told(source, source_member, columns[0]), _told(target, target_member, columns[1])
+            named = _described(source, source_member, columns[0]), _described(target, target_member, columns[1])
             raise BadData(
                 f"{named[0]} has {read[0]} lines and {named[1]} has {read[1]}: line n of one must translate line n "
                 "of the other"
@@ -92,5 +92,5 @@ def read(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[pl.Data
     return pairs(*paths, source.member, target.member, columns=(source.column, target.column))
 
 
-def _told(path: Path, member: str, column: str) -> str:
+def _described(path: Path, member: str, column: str) -> str:
     return path.name + (f", member {member}" if member else "") + (f", column {column}" if column else "")

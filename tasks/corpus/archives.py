@@ -20,9 +20,9 @@ import pyarrow as pa
 from infra.errors import BadData
 from tasks.corpus.catalogue import ARCHIVES
 
-MOST_TIMES = 100
+MAX_EXPANSION = 100
 """A file gives at most so many times its own size; text gives up to ten."""
-SMALL = 256 << 20
+ALWAYS_ALLOWED_BYTES = 256 << 20
 """Bytes that any file may give, however small it is."""
 
 BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, pa.ArrowException)
@@ -50,12 +50,12 @@ class _Bounded(io.RawIOBase):
         return len(block)
 
 
-def opened(path: Path, member: str, stack: ExitStack) -> io.BufferedReader:
+def open_text(path: Path, member: str, stack: ExitStack) -> io.BufferedReader:
     """The decompressed bytes of a file, or of one member of a tar archive, read once from front to back."""
     if not member and path.name.endswith(ARCHIVES):
         raise BadData(f"{path.name} is an archive: name the member that is the text")
     file = stack.enter_context(path.open("rb"))
-    most = max(SMALL, MOST_TIMES * path.stat().st_size)
+    most = max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size)
     if not member:
         return _decompressed(file, _suffix(path.name), most, path.name, stack)
     archive = _decompressed(file, _compression(file), most, path.name, stack)
@@ -64,7 +64,7 @@ def opened(path: Path, member: str, stack: ExitStack) -> io.BufferedReader:
 
 
 @contextmanager
-def told_of(path: Path, told: str) -> Iterator[None]:
+def read_errors_named(path: Path, told: str) -> Iterator[None]:
     """Whatever is wrong with a file, in one sentence."""
     try:
         yield
@@ -96,7 +96,7 @@ def _zstd(stream: IO[bytes]) -> _Readable:
     return cast(_Readable, pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd"))
 
 
-UNPACKED: dict[str, Callable[[IO[bytes]], _Readable]] = {
+DECOMPRESSORS: dict[str, Callable[[IO[bytes]], _Readable]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
     ".xz": lzma.open,
     ".bz2": bz2.open,
@@ -106,7 +106,7 @@ MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"BZh": ".bz2", b"\x28\xb5\x2f\
 
 
 def _suffix(name: str) -> str:
-    return next((suffix for suffix in UNPACKED if name.endswith(suffix)), "")
+    return next((suffix for suffix in DECOMPRESSORS if name.endswith(suffix)), "")
 
 
 def _compression(file: IO[bytes]) -> str:
@@ -118,5 +118,5 @@ def _compression(file: IO[bytes]) -> str:
 def _decompressed(stream: IO[bytes], suffix: str, most: int, told: str, stack: ExitStack) -> io.BufferedReader:
     if not suffix:
         return io.BufferedReader(cast(io.RawIOBase, stream)) if not isinstance(stream, io.BufferedReader) else stream
-    bounded = _Bounded(UNPACKED[suffix](stream), most, told)
+    bounded = _Bounded(DECOMPRESSORS[suffix](stream), most, told)
     return stack.enter_context(io.BufferedReader(bounded, 1 << 18))

@@ -7,18 +7,18 @@ without changing any key. Mirrors hold files under the same paths (``multi30k/tr
 from dataclasses import dataclass
 from itertools import chain
 
-from model.config.keying import late, require, unkeyed
+from model.config.keying import require, unkeyed, unkeyed_default
 
 EMBEDDED = "embedded:"
 """Addresses that begin so are made by ``demo_corpus``."""
-PACKED = (".gz", ".xz", ".bz2", ".zst")
-ARCHIVES = (".tgz", ".tar", *(f".tar{packed}" for packed in PACKED), ".zip", ".7z", ".rar")
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+ARCHIVES = (".tgz", ".tar", *(f".tar{packed}" for packed in COMPRESSED), ".zip", ".7z", ".rar")
 TABLES = (".csv", ".tsv", ".parquet", ".tmx")
 
 
-def kind_of(name: str) -> str:
+def text_suffix(name: str) -> str:
     """What a name says of the text inside: ``.sgm`` for ``a.sgm.gz``, empty where it has no ending."""
-    for packed in PACKED:
+    for packed in COMPRESSED:
         name = name.removesuffix(packed)
     base, dot, ending = name.rpartition("/")[2].rpartition(".")
     return f"{dot}{ending.lower()}" if base else ""
@@ -67,14 +67,14 @@ class Text:
 
     file: File
     member: str = ""
-    column: str = late("")
+    column: str = unkeyed_default("")
 
     def __post_init__(self) -> None:
         name = self.member or self.file.path
         require(self.member == "" or _is_plain(self.member), "text.member", self.member, "a path inside the archive")
         in_archive = self.member != "" or not name.endswith(ARCHIVES)
         require(in_archive, f"text.member of {name}", self.member, "the member of the archive that is the text")
-        if kind_of(name) in TABLES:
+        if text_suffix(name) in TABLES:
             wanted = "a column by name or number, in .tmx a language"
             require(self.column != "", f"text.column of {name}", self.column, wanted)
         else:

@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from infra.store.local import Artifact
-from model.config.keying import LATE, UNKEYED
+from model.config.keying import UNKEYED, UNKEYED_DEFAULT
 
 KEY_DIGITS = 20
 
@@ -30,7 +30,7 @@ def canonical(value: Any, kinds: tuple[Any, ...] = ()) -> Any:
         declared = _declared(type(value))
         for field in fields(value):
             content = getattr(value, field.name)
-            if field.metadata.get(UNKEYED) or (field.metadata.get(LATE) and content == field.default):
+            if field.metadata.get(UNKEYED) or (field.metadata.get(UNKEYED_DEFAULT) and content == field.default):
                 continue
             form[field.name] = canonical(content, declared.get(field.name, ()))
         return form
@@ -97,7 +97,7 @@ def _is_generic(kind: Any, container: type) -> bool:
     return isinstance(origin, type) and issubclass(origin, container) and bool(get_args(kind))
 
 
-def key_of(stage: str, version: int, arguments: Mapping[str, Any]) -> str:
+def artifact_key(stage: str, version: int, arguments: Mapping[str, Any]) -> str:
     """The key of what ``stage`` makes of ``arguments``."""
     text = json.dumps([stage, version, canonical(arguments)], sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
@@ -126,18 +126,18 @@ def differences(now: Any, before: Any, at: str = "") -> list[str]:
         for name in sorted(now.keys() | before.keys()):
             place = f"{at}.{name}" if at else name
             if name not in before:
-                found.append(f"{place}: new, {_short(now[name])}")
+                found.append(f"{place}: new, {_abbreviated(now[name])}")
             elif name not in now:
-                found.append(f"{place}: gone, was {_short(before[name])}")
+                found.append(f"{place}: gone, was {_abbreviated(before[name])}")
             else:
                 found.extend(differences(now[name], before[name], place))
         return found
     if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
         both = enumerate(zip(now, before, strict=True))
         return [line for i, (a, b) in both for line in differences(a, b, f"{at}[{i}]")]
-    return [f"{at}: {_short(before)} -> {_short(now)}"]
+    return [f"{at}: {_abbreviated(before)} -> {_abbreviated(now)}"]
 
 
-def _short(form: Any) -> str:
+def _abbreviated(form: Any) -> str:
     text = form["class"] if isinstance(form, dict) and "class" in form else json.dumps(form, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""Hit or miss, and why: ``judge`` decides it for one call, ``Planning`` for a whole run without making anything.
+"""Hit or miss, and why: ``look_up`` decides it for one call, ``Planner`` for a whole run without making anything.
 
 The manifest decides. A stage is a hit when its manifest is there, each input has the content it had when the stage
 ran, every file has its checksum, and what the stage did outside its folder still stands.
@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from infra.site import Site
 from infra.store.local import Artifact, Manifest, Store
-from tasks.engine.stage import Call
+from tasks.engine.stage import StageCall
 
-State = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
+StageState = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
 
 
-class Enough(Exception):
+class StopPipeline(Exception):
     """The last stage asked for is done."""
 
 
@@ -31,18 +31,18 @@ class Scope:
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Which attempt the forced stages belong to: a new one, unless one that was cut off is to be gone on with."""
 
-    def attempt_at(self, call: Call) -> str:
+    def attempt_at(self, call: StageCall) -> str:
         """The attempt that must make ``call``; "" where an artifact by anyone will do."""
         return self.attempt if call.stage.name in self.forced else ""
 
-    def check(self, call: Call) -> None:
+    def check(self, call: StageCall) -> None:
         """Raise Enough for a stage behind ``until``."""
         if self.until and self.order.index(call.stage.name) > self.order.index(self.until):
-            raise Enough
+            raise StopPipeline
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CacheLookup:
     """Whether a call is a hit, and in a few words why not."""
 
     hit: bool
@@ -53,13 +53,13 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Row:
+class StageResult:
     """What became of one stage in one run."""
 
     stage: str
     item: str
     key: str
-    state: State
+    state: StageState
     seconds: float = 0.0
     path: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Row:
     """The arguments in canonical form, kept in the run's record so that the next plan can say what changed."""
 
 
-def judge(store: Store, site: Site, call: Call, attempt: str = "") -> Verdict:
+def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> CacheLookup:
     """Is the artifact of ``call`` there, whole, made from what its inputs hold now, and by ``attempt`` if one must?"""
     verdict = _judge(store, site, call)
     if attempt and not (verdict.manifest and verdict.manifest.made.get("attempt") == attempt):
@@ -76,59 +76,59 @@ def judge(store: Store, site: Site, call: Call, attempt: str = "") -> Verdict:
     return verdict
 
 
-def _judge(store: Store, site: Site, call: Call) -> Verdict:
-    store = placed(store, site, call)
+def _judge(store: Store, site: Site, call: StageCall) -> CacheLookup:
+    store = store_for(store, site, call)
     manifest = store.manifest(call.stage.name, call.key)
     if manifest is None:
-        return Verdict(False, "not made yet")
+        return CacheLookup(False, "not made yet")
     for artifact in call.inputs:
         if manifest.inputs.get(f"{artifact.stage}/{artifact.key}") != artifact.content:
-            return Verdict(False, f"{artifact.stage} has other content than when this was made", manifest)
+            return CacheLookup(False, f"{artifact.stage} has other content than when this was made", manifest)
     if damage := store.damage(manifest):
-        return Verdict(False, damage, manifest, damaged=True)
-    if not call.stage.standing(store.artifact(manifest), site):
-        return Verdict(False, "what it registered is gone", manifest)
-    return Verdict(True, "", manifest)
+        return CacheLookup(False, damage, manifest, damaged=True)
+    if not call.stage.still_valid(store.artifact(manifest), site):
+        return CacheLookup(False, "what it registered is gone", manifest)
+    return CacheLookup(True, "", manifest)
 
 
-def placed(store: Store, site: Site, call: Call) -> Store:
+def store_for(store: Store, site: Site, call: StageCall) -> Store:
     """Where the artifact of ``call`` belongs: what it did at an MLflow of this machine is nothing to the others."""
-    return store.local() if call.stage.reaches_out and not site.shares_tracking else store
+    return store.local() if call.stage.has_side_effects and not site.shares_tracking else store
 
 
-class Planning:
+class Planner:
     """Looks, makes nothing: rows say hit, miss, or waits (a hit unless what must be made first comes out otherwise)."""
 
     def __init__(self, store: Store, site: Site, scope: Scope) -> None:
         self.store, self.site, self.scope = store, site, scope
-        self.rows: list[Row] = []
-        self._unmade: dict[str, str] = {}
+        self.rows: list[StageResult] = []
+        self._to_make: dict[str, str] = {}
 
-    def resolve_all(self, calls: Sequence[Call], at_once: int) -> list[Artifact]:  # noqa: ARG002
+    def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:  # noqa: ARG002
         return [self.resolve(call) for call in calls]
 
-    def resolve(self, call: Call) -> Artifact:
+    def resolve(self, call: StageCall) -> Artifact:
         self.scope.check(call)
-        waits_for = [self._unmade[a.key] for a in call.inputs if a.key in self._unmade]
-        verdict = judge(self.store, self.site, call, self.scope.attempt_at(call))
-        state: State = "hit" if verdict.hit else "miss"
-        why = verdict.why
-        if waits_for and verdict.manifest and not verdict.forced:
-            state, why = "waits", f"runs if {_list(waits_for)} comes out otherwise"
-        elif verdict.hit:
-            assert verdict.manifest
-            artifact = placed(self.store, self.site, call).artifact(verdict.manifest)
+        waits_for = [self._to_make[a.key] for a in call.inputs if a.key in self._to_make]
+        lookup = look_up(self.store, self.site, call, self.scope.attempt_at(call))
+        state: StageState = "hit" if lookup.hit else "miss"
+        why = lookup.why
+        if waits_for and lookup.manifest and not lookup.forced:
+            state, why = "waits", f"runs if {_joined(waits_for)} comes out otherwise"
+        elif lookup.hit:
+            assert lookup.manifest
+            artifact = store_for(self.store, self.site, call).artifact(lookup.manifest)
             self.rows.append(row_of(call, "hit", artifact))
             return artifact
-        self._unmade[call.key] = call.label
+        self._to_make[call.key] = call.label
         self.rows.append(row_of(call, state, Artifact(call.stage.name, call.key, Path()), why=why))
         return Artifact(call.stage.name, call.key, self.store.folder(call.stage.name, call.key))
 
 
-def row_of(call: Call, state: State, artifact: Artifact, why: str = "") -> Row:
+def row_of(call: StageCall, state: StageState, artifact: Artifact, why: str = "") -> StageResult:
     path = str(artifact.folder) if state in ("cached", "completed", "hit") else ""
-    return Row(call.stage.name, call.item, call.key, state, 0.0, path, dict(artifact.facts), why, call.form)
+    return StageResult(call.stage.name, call.item, call.key, state, 0.0, path, dict(artifact.facts), why, call.form)
 
 
-def _list(labels: Iterable[str]) -> str:
+def _joined(labels: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(labels))

@@ -30,18 +30,18 @@ from infra.errors import Fault, NetworkFault
 from infra.processes import signals
 from infra.servers import prefect_states
 from infra.store.local import Artifact
-from tasks.engine.stage import Call
+from tasks.engine.stage import StageCall
 
 FIRST_PAUSE_SECONDS = 2.0
 PROGRESS_SECONDS = 5.0
-AWAY_SECONDS = 600.0
+SERVER_TIMEOUT_SECONDS = 600.0
 """How long a stage that is about to begin waits for Prefect's server; one that has begun does not ask for it."""
 HEALTH_SECONDS = 5.0
 POLL_SECONDS = 1.0
-TRIES = 3
+MAX_ATTEMPTS = 3
 
 
-def can_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
+def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
     """Whether trying again can help: the class of the fault says so."""
     try:
         state.result()
@@ -52,30 +52,30 @@ def can_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # 
     return False
 
 
-class PrefectRunner:
+class PrefectTaskWrapper:
     """Calls a stage's body as a task run named like the stage, its progress shown as a Prefect artifact.
 
     What needs one of ``handed`` only waits here for a worker elsewhere; without ``retries`` that is whose flow run this
     is, and whoever waits tries again.
     """
 
-    def __init__(self, records: Path, handed: Collection[str] = (), retries: bool = True) -> None:
+    def __init__(self, records: Path, dispatched_needs: Collection[str] = (), retries: bool = True) -> None:
         self.records = records
-        self.handed = handed
+        self.dispatched_needs = dispatched_needs
         self.retries = retries
         self._completed: set[str] = set()
         self._failed: set[str] = set()
         self._progress: dict[str, UUID] = {}
         self._shown: dict[str, float] = {}
 
-    def __call__(self, call: Call, hit: bool, execute: Callable[[], Artifact]) -> None:
+    def __call__(self, call: StageCall, hit: bool, execute: Callable[[], Artifact]) -> None:
         stage = call.stage
 
         def record_key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:  # noqa: ARG001
             return f"{stage.name}-{call.key}"
 
         self.records.mkdir(parents=True, exist_ok=True)
-        of_the_body: list[BaseException] = []
+        body_errors: list[BaseException] = []
 
         @task(
             name=stage.name,
@@ -83,11 +83,15 @@ class PrefectRunner:
             version=str(stage.version),
             task_run_name=call.label,
             # Each tag may have a limit, which the server is asked for; what does not run needs no place.
-            tags=[] if hit else ["handed-over"] if stage.needs in self.handed else [f"stage:{stage.name}", stage.needs],
+            tags=[]
+            if hit
+            else ["handed-over"]
+            if stage.needs in self.dispatched_needs
+            else [f"stage:{stage.name}", stage.needs],
             retries=stage.retries if self.retries else 0,
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
             retry_jitter_factor=0.2,
-            retry_condition_fn=can_help,
+            retry_condition_fn=is_retryable,
             cache_policy=CacheKeyFnPolicy(cache_key_fn=record_key),
             persist_result=True,
             result_storage=self.records,
@@ -99,18 +103,18 @@ class PrefectRunner:
             try:
                 artifact = execute()
             except BaseException as error:
-                of_the_body.append(error)
+                body_errors.append(error)
                 raise
             get_run_logger().info("%s is %s", call.label, artifact.folder)
             return {"stage": artifact.stage, "key": artifact.key, "content": artifact.content}
 
-        for attempt in range(TRIES):
+        for attempt in range(MAX_ATTEMPTS):
             wait_for_server()
             try:
                 run_stage(item=call.item, key=call.key, arguments=call.form)
             except Exception as error:
                 # The server was lost between the question and the call; what the body made is there all the same.
-                if error in of_the_body or not isinstance(error, SERVER_ERRORS) or attempt == TRIES - 1:
+                if error in body_errors or not isinstance(error, SERVER_ERRORS) or attempt == MAX_ATTEMPTS - 1:
                     self._failed.add(call.label)
                     raise
             else:
@@ -121,11 +125,11 @@ class PrefectRunner:
         """Before the flow run ends: what the server was not told of task runs, as it was away, it is told again."""
         prefect_states.close_task_runs(UUID(flow_run.id), frozenset(self._completed), frozenset(self._failed))
 
-    def progress(self, call: Call, done: float, total: float, text: str) -> None:
+    def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         """Show how far a long stage is; now and then, since each call is a request."""
         if total <= 0 or time.monotonic() - self._shown.get(call.label, 0.0) < PROGRESS_SECONDS:
             return
-        if not _answers():  # Prefect's own client would try again for minutes
+        if not _server_answers():  # Prefect's own client would try again for minutes
             return
         self._shown[call.label] = time.monotonic()
         percent, key = min(100.0, 100.0 * done / total), f"{call.stage.name}-progress".replace("_", "-")
@@ -136,7 +140,7 @@ class PrefectRunner:
                 self._progress[call.label] = made
 
 
-def publish(key: str, markdown: str, description: str) -> None:
+def publish_markdown(key: str, markdown: str, description: str) -> None:
     """A Markdown artifact of the present flow run, if the server takes it."""
     with suppress(Exception):
         create_markdown_artifact(key=key, markdown=markdown, description=description)
@@ -146,31 +150,37 @@ SERVER_ERRORS = (httpx.TransportError, PrefectHTTPStatusError)
 
 
 def wait_for_server() -> None:
-    """Return once Prefect's server answers; raises NetworkFault where it does not for AWAY_SECONDS."""
-    if _answers():
+    """Return once Prefect's server answers; raises NetworkFault where it does not for RETRY_AFTER_SECONDS."""
+    if _server_answers():
         return
-    print(f"repro: {_gone()}; waiting up to {AWAY_SECONDS / 60:.0f} min for it", file=sys.stderr)
-    end = time.monotonic() + AWAY_SECONDS
-    while not _answers():
+    print(
+        f"repro: {_unreachable_message()}; waiting up to {SERVER_TIMEOUT_SECONDS / 60:.0f} min for it", file=sys.stderr
+    )
+    end = time.monotonic() + SERVER_TIMEOUT_SECONDS
+    while not _server_answers():
         if time.monotonic() > end:
-            raise NetworkFault(f"{_gone()}; what was finished is kept, and the same command goes on from there")
+            raise NetworkFault(
+                f"{_unreachable_message()}; what was finished is kept, and the same command goes on from there"
+            )
         signals.wait(POLL_SECONDS)
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def plain_server_errors() -> Iterator[None]:
     """Turn what Prefect's client raises when it gives its server up into a NetworkFault of one sentence."""
     try:
         yield
     except SERVER_ERRORS as error:
-        raise NetworkFault(f"{_gone()}; what was finished is kept, and the same command goes on from there") from error
+        raise NetworkFault(
+            f"{_unreachable_message()}; what was finished is kept, and the same command goes on from there"
+        ) from error
     except RuntimeError as error:
         if "Failed to reach API" not in f"{error}":
             raise
-        raise NetworkFault(_gone()) from error
+        raise NetworkFault(_unreachable_message()) from error
 
 
-def _answers() -> bool:
+def _server_answers() -> bool:
     if not (address := PREFECT_API_URL.value()):
         return True  # Prefect starts one by itself
     try:
@@ -182,5 +192,5 @@ def _answers() -> bool:
         return False
 
 
-def _gone() -> str:
+def _unreachable_message() -> str:
     return f"Prefect's server at {PREFECT_API_URL.value()} does not answer"

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tasks.engine.planner import Row
-from tasks.engine.stage import Call
+from tasks.engine.planner import StageResult
+from tasks.engine.stage import StageCall
 
 
 class Display(Protocol):
     """Where a run shows itself. Every call may be ignored."""
 
-    def begin(self, call: Call, why: str) -> None: ...
-    def progress(self, call: Call, done: float, total: float, text: str) -> None: ...
+    def begin(self, call: StageCall, why: str) -> None: ...
+    def progress(self, call: StageCall, done: float, total: float, text: str) -> None: ...
     def say(self, text: str) -> None: ...
-    def end(self, row: Row) -> None: ...
+    def end(self, row: StageResult) -> None: ...
 
 
-def describe(rows: Sequence[dict[str, Any]]) -> str:
+def describe_metrics(rows: Sequence[dict[str, Any]]) -> str:
     """The newest metrics in words: ``loss 3.21 · dev perplexity 8.4 · 5,210 tokens/s · 3 min left``."""
     newest: dict[str, Any] = {}
     for row in rows:

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol
 
-from infra.launch.job import Job
+from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import Artifact
 from infra.tracking.tracker import Tracker
-from tasks.engine.keys import artifacts_in, canonical, key_of
+from tasks.engine.keys import artifact_key, artifacts_in, canonical
 
 Facts = dict[str, Any]
 Needs = Literal["cpu", "gpu"]
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
-class Call:
+class StageCall:
     """One stage with its arguments, bound: what the engine resolves to an artifact."""
 
     stage: "Stage[Any]"
@@ -37,7 +37,7 @@ class Call:
 
     @cached_property
     def key(self) -> str:
-        return key_of(self.stage.name, self.stage.version, self.arguments)
+        return artifact_key(self.stage.name, self.stage.version, self.arguments)
 
     @cached_property
     def form(self) -> dict[str, Any]:
@@ -58,8 +58,8 @@ class Call:
 class Engine(Protocol):
     """Turns a call into an artifact."""
 
-    def resolve(self, call: Call) -> Artifact: ...
-    def resolve_all(self, calls: Sequence[Call], at_once: int) -> list[Artifact]: ...
+    def resolve(self, call: StageCall) -> Artifact: ...
+    def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]: ...
 
 
 class Stage(Generic[P]):
@@ -71,7 +71,7 @@ class Stage(Generic[P]):
         version: int,
         retries: int,
         resume: bool,
-        standing: Callable[[Artifact, Site], bool],
+        still_valid: Callable[[Artifact, Site], bool],
         needs: Needs,
     ) -> None:
         self.body = body
@@ -79,38 +79,38 @@ class Stage(Generic[P]):
         self.version = version
         self.retries = retries
         self.resume = resume
-        self.standing = standing
+        self.still_valid = still_valid
         self.needs = needs
         self.__doc__ = body.__doc__
 
     @property
-    def reaches_out(self) -> bool:
+    def has_side_effects(self) -> bool:
         """Whether it does something beyond its folder, so that the folder is of use only where that is known."""
-        return self.standing is not _stands
+        return self.still_valid is not _always_valid
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Artifact:
-        return self.named("")(*args, **kwargs)
+        return self.for_item("")(*args, **kwargs)
 
-    def named(self, item: str) -> Callable[P, Artifact]:
+    def for_item(self, item: str) -> Callable[P, Artifact]:
         def call(*args: P.args, **kwargs: P.kwargs) -> Artifact:
             return _engine.get().resolve(self._bound(item, *args, **kwargs))
 
         return call
 
-    def each(self, items: Mapping[str, Any], at_once: int) -> dict[str, Artifact]:
+    def map(self, items: Mapping[str, Any], at_once: int) -> dict[str, Artifact]:
         """The stage for several items, up to ``at_once`` at the same time; each value is the body's only argument."""
         calls = [self._bound(item, argument) for item, argument in items.items()]
         return dict(zip(items, _engine.get().resolve_all(calls, at_once), strict=True))
 
-    def _bound(self, item: str, *args: Any, **kwargs: Any) -> Call:
+    def _bound(self, item: str, *args: Any, **kwargs: Any) -> StageCall:
         bound = signature(self.body).bind(Path(), *args, **kwargs)
         defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
         # What equals its default stays out of the key: an argument added later leaves old artifacts valid.
         arguments = {n: value for n, value in bound.arguments.items() if n != "out" and value != defaults[n]}
-        return Call(self, item, arguments)
+        return StageCall(self, item, arguments)
 
 
-def _stands(artifact: Artifact, site: Site) -> bool:  # noqa: ARG001
+def _always_valid(artifact: Artifact, site: Site) -> bool:  # noqa: ARG001
     return True
 
 
@@ -119,7 +119,7 @@ def stage(
     version: int,
     retries: int = 0,
     resume: bool = False,
-    standing: Callable[[Artifact, Site], bool] = _stands,
+    still_valid: Callable[[Artifact, Site], bool] = _always_valid,
     needs: Needs = "cpu",
 ) -> Callable[[Callable[Concatenate[Path, P], Facts]], Stage[P]]:
     """Make ``body(out, ...) -> facts`` a stage.
@@ -131,25 +131,25 @@ def stage(
     """
 
     def wrap(body: Callable[Concatenate[Path, P], Facts]) -> Stage[P]:
-        return Stage(body, version, retries, resume, standing, needs)
+        return Stage(body, version, retries, resume, still_valid, needs)
 
     return wrap
 
 
 @dataclass
-class Surroundings:
+class StageContext:
     """What a body may reach while it runs."""
 
     site: Site
-    call: Call
-    run_job: Callable[[Job], None]
+    call: StageCall
+    run_job: Callable[[JobSpec], None]
     progress: Callable[[float, float, str], None]
     tracker: Tracker
     run_id: str
 
 
 _engine: ContextVar[Engine] = ContextVar("engine")
-_surroundings: ContextVar[Surroundings] = ContextVar("surroundings")
+_stage_context: ContextVar[StageContext] = ContextVar("surroundings")
 
 
 @contextmanager
@@ -163,35 +163,35 @@ def engine(present: Engine) -> Iterator[None]:
 
 
 @contextmanager
-def surroundings(present: Surroundings) -> Iterator[None]:
-    token = _surroundings.set(present)
+def stage_context(present: StageContext) -> Iterator[None]:
+    token = _stage_context.set(present)
     try:
         yield
     finally:
-        _surroundings.reset(token)
+        _stage_context.reset(token)
 
 
 def progress(done: float, total: float, text: str = "") -> None:
     """Say how far the present stage is; does nothing outside a run."""
-    present = _surroundings.get(None)
+    present = _stage_context.get(None)
     if present:
         present.progress(done, total, text)
 
 
 def site() -> Site:
     """Where the present stage runs; outside a run what the environment says."""
-    present = _surroundings.get(None)
+    present = _stage_context.get(None)
     return present.site if present else Site.named()
 
 
 def tracker() -> Tracker:
     """MLflow, for the stages that write to it themselves."""
-    return _surroundings.get().tracker
+    return _stage_context.get().tracker
 
 
-def stage_run() -> str:
+def stage_run_id() -> str:
     """Id of the present stage's run in MLflow."""
-    return _surroundings.get().run_id
+    return _stage_context.get().run_id
 
 
 def run_job(
@@ -210,7 +210,7 @@ def run_job(
         "resume_seconds": place.resume_seconds,
         "rank_timeout_seconds": place.rank_timeout_seconds,
     }
-    _surroundings.get().run_job(Job(module, config, inputs, out, settings, ranks, distributed, nodes, threads))
+    _stage_context.get().run_job(JobSpec(module, config, inputs, out, settings, ranks, distributed, nodes, threads))
 
 
 def job_facts(out: Path) -> Facts:
@@ -220,15 +220,15 @@ def job_facts(out: Path) -> Facts:
 
 
 @dataclass(frozen=True)
-class Handed:
+class RemoteStage:
     """A stage for a worker elsewhere, below MLflow's run ``record``; a forced one with the ``attempt`` to belong to."""
 
-    call: Call
+    call: StageCall
     attempt: str
     record: str
 
 
-HandOver = Callable[[Handed], None]
+Dispatch = Callable[[RemoteStage], None]
 """Returns when the artifact is in the store, or raises the Fault that it came to there."""
-NOWHERE: Mapping[str, HandOver] = MappingProxyType({})
+NO_DISPATCH: Mapping[str, Dispatch] = MappingProxyType({})
 """By what a stage needs; what is not named is made here."""

@@ -13,11 +13,11 @@ import numpy as np
 import polars as pl
 
 from infra.errors import BadConfiguration
-from tasks.evaluation.metrics import Measure, measures, resample, total
+from tasks.evaluation.metrics import ScoreMetric, resample, score_metrics, total
 
-SHOWN = 10
+SENTENCES_SHOWN = 10
 """Sentences shown of those that one system does better, and of those that the other does."""
-SURE = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 """A p-value below this is told as a difference that is hardly chance."""
 
 
@@ -60,13 +60,13 @@ def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> Compa
     return Comparison(
         name,
         len(references),
-        tuple(difference(measure, *hypotheses, references) for measure in measures(language)),
-        tuple(worse.head(SHOWN).select(columns).iter_rows(named=True)),
-        tuple(better.head(SHOWN).select(columns).iter_rows(named=True)),
+        tuple(difference(measure, *hypotheses, references) for measure in score_metrics(language)),
+        tuple(worse.head(SENTENCES_SHOWN).select(columns).iter_rows(named=True)),
+        tuple(better.head(SENTENCES_SHOWN).select(columns).iter_rows(named=True)),
     )
 
 
-def difference(measure: Measure, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
+def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
     """Both scores, and the p-value of their difference: 1 where they are equal, else sacreBLEU's."""
     counts_a, counts_b = measure.count(a, references), measure.count(b, references)
     score_a, score_b = total(measure.metric, counts_a), total(measure.metric, counts_b)
@@ -88,4 +88,4 @@ def page(a: str, b: str, comparisons: Sequence[Comparison]) -> str:
 
     template = Path(__file__).with_name("compare.html").read_text()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(template).render(a=a, b=b, comparisons=comparisons, sure=SURE)
+    return environment.from_string(template).render(a=a, b=b, comparisons=comparisons, sure=SIGNIFICANCE_LEVEL)

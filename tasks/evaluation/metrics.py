@@ -18,12 +18,12 @@ Counts = NDArray[np.float64]
 
 RESAMPLES = 1_000
 SEED = 12_345
-LEVEL = 0.95
+CONFIDENCE_LEVEL = 0.95
 COMPOUND = re.compile(r"(\S)-(\S)")
 
 
 @dataclass(frozen=True)
-class Measure:
+class ScoreMetric:
     """A metric of sacreBLEU under a name and a protocol; ``prepare`` is done to each line before it is counted."""
 
     name: str
@@ -43,7 +43,7 @@ class Measure:
         return "|".join(filter(None, [self.metric.get_signature().format(), self.prepared_by]))
 
 
-def measures(language: str) -> list[Measure]:
+def score_metrics(language: str) -> list[ScoreMetric]:
     """The card's measures for text in ``language`` (``de``); the first is the headline."""
     from sacrebleu.metrics import (  # a fifth of a second, which a run with nothing to do need not wait for
         BLEU,
@@ -52,17 +52,17 @@ def measures(language: str) -> list[Measure]:
     )
 
     return [
-        Measure("bleu", "13a, cased, detokenised", BLEU()),
-        Measure("bleu_lc", "13a, lower-cased, detokenised", BLEU(lowercase=True, force=True)),
-        Measure("bleu_intl", "international, cased, detokenised", BLEU(tokenize="intl", force=True)),
-        Measure("bleu_intl_lc", "international, lower-cased", BLEU(tokenize="intl", lowercase=True, force=True)),
+        ScoreMetric("bleu", "13a, cased, detokenised", BLEU()),
+        ScoreMetric("bleu_lc", "13a, lower-cased, detokenised", BLEU(lowercase=True, force=True)),
+        ScoreMetric("bleu_intl", "international, cased, detokenised", BLEU(tokenize="intl", force=True)),
+        ScoreMetric("bleu_intl_lc", "international, lower-cased", BLEU(tokenize="intl", lowercase=True, force=True)),
         paper_bleu(language),
-        Measure("chrf", "characters 1 to 6, cased", CHRF()),
-        Measure("ter", "edits and shifts per word, lower-cased; lower is better", TER()),
+        ScoreMetric("chrf", "characters 1 to 6, cased", CHRF()),
+        ScoreMetric("ter", "edits and shifts per word, lower-cased; lower is better", TER()),
     ]
 
 
-def paper_bleu(language: str) -> Measure:
+def paper_bleu(language: str) -> ScoreMetric:
     """BLEU as the paper's authors took it: ``multi-bleu.perl`` over tokens of Moses' ``tokenizer.perl``, with the
     hyphens of compounds split off as ``##AT##-##AT##``, hypotheses and references alike (tensor2tensor's
     get_ende_bleu.sh). It counts more and easier matches than 13a does: never compare the two.
@@ -78,7 +78,7 @@ def paper_bleu(language: str) -> Measure:
 
     protocol = "of the paper: Moses tokens, hyphens of compounds split, cased, unsmoothed"
     made_by = f"moses:sacremoses-{version('sacremoses')}-{language}|hyphens:split"
-    return Measure("bleu_paper", protocol, BLEU(tokenize="none", smooth_method="none", force=True), tokens, made_by)
+    return ScoreMetric("bleu_paper", protocol, BLEU(tokenize="none", smooth_method="none", force=True), tokens, made_by)
 
 
 def split_compounds(line: str) -> str:
@@ -101,5 +101,5 @@ def resample(counts: Counts) -> Counts:
 def interval(metric: Any, counts: Counts) -> tuple[float, float]:
     """Lower and upper bound of the percentile bootstrap interval at LEVEL."""
     scores = [total(metric, row[None]) for row in resample(counts)]
-    low, high = np.quantile(scores, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(scores, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)

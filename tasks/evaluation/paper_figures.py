@@ -15,7 +15,7 @@ GPU_HOURS = {"base": 96.0, "big": 672.0}
 
 
 @dataclass(frozen=True)
-class Published:
+class PaperFigures:
     """A row of the paper: its number of table, languages, set, and the figures that the table prints.
 
     ``figures`` holds ``bleu`` (the paper's protocol) and, where printed, ``perplexity`` (per word piece),
@@ -34,17 +34,17 @@ class Published:
         return SENTENCES[self.set_name]
 
 
-def _table_3(name: str, perplexity: float, bleu: float, millions: int = 0, updates: int = 0) -> Published:
+def _table_3(name: str, perplexity: float, bleu: float, millions: int = 0, updates: int = 0) -> PaperFigures:
     figures = {"perplexity": perplexity, "bleu": bleu}
     figures |= {"parameters": millions * 1e6} if millions else {}
     figures |= {"updates": updates, "gpu_hours": GPU_HOURS[name]} if updates else {}
-    return Published(name, 3, "English-German", DEV, 1, figures)
+    return PaperFigures(name, 3, "English-German", DEV, 1, figures)
 
 
-def _table_2(name: str, kind: str, languages: str, bleu: float) -> Published:
+def _table_2(name: str, kind: str, languages: str, bleu: float) -> PaperFigures:
     updates, averaged = {"base": (100_000, 5), "big": (300_000, 20)}[kind]
     figures = {"bleu": bleu, "updates": updates, "gpu_hours": GPU_HOURS[kind]}
-    return Published(name, 2, languages, TEST, averaged, figures)
+    return PaperFigures(name, 2, languages, TEST, averaged, figures)
 
 
 ROWS = {
@@ -80,7 +80,7 @@ ROWS = {
 
 
 @dataclass(frozen=True)
-class Peer:
+class PublishedScore:
     """One number of somebody else's system on WMT14 English-German."""
 
     system: str
@@ -95,25 +95,27 @@ _TUTORIAL = "a-PyTorch-Tutorial-to-Transformers, base"
 _WORKBENCH = "Transformer-Workbench, base"
 FULL, EITHER = "newstest2014, full", "newstest2014"
 PEERS = (
-    Peer("paper, base", "27.3", "of the paper", EITHER, "mean of 5 checkpoints"),
-    Peer("paper, big", "28.4", "of the paper", EITHER, "mean of 20 checkpoints"),
-    Peer(_T2T, "27.52", "13a", EITHER, "far more than 100,000 updates"),
-    Peer(_T2T, "28.33", "international", EITHER, "the same hypotheses"),
-    Peer(_T2T, "28.85", "international, lower-cased", EITHER, "the same hypotheses"),
-    Peer(_T2T, "29.02", "of the paper, tweaked reference", EITHER, "the same hypotheses"),
-    Peer("fairseq, big", "28.6", "13a", FULL, "large batches"),
-    Peer("fairseq, big", "29.29", "of the paper", EITHER, "large batches"),
-    Peer(_TUTORIAL, "25.1", "13a", FULL, "100,000 updates, one 2080 Ti"),
-    Peer(_TUTORIAL, "25.6", "13a, lower-cased", FULL, "the same hypotheses"),
-    Peer(_TUTORIAL, "25.9", "international", FULL, "the same hypotheses"),
-    Peer(_TUTORIAL, "26.3", "international, lower-cased", FULL, "the same hypotheses"),
-    Peer(_TUTORIAL, "26.49", "of the paper", FULL, "the same model"),
-    Peer("OpenSeq2Seq, base", "26.4", "sacreBLEU, settings unstated", EITHER),
-    Peer("OpenSeq2Seq, big", "27.5", "sacreBLEU, settings unstated", EITHER),
-    Peer("JoeyNMT 2, base", "24.38", "13a", EITHER),
-    Peer(_WORKBENCH, "19.97–23.69", "mean of scores of sentences: comparable with nothing", EITHER, "greedy and beam"),
-    Peer("plain notes, post-LN, no label smoothing", "22.0", "unstated", EITHER, "24 epochs"),
-    Peer(
+    PublishedScore("paper, base", "27.3", "of the paper", EITHER, "mean of 5 checkpoints"),
+    PublishedScore("paper, big", "28.4", "of the paper", EITHER, "mean of 20 checkpoints"),
+    PublishedScore(_T2T, "27.52", "13a", EITHER, "far more than 100,000 updates"),
+    PublishedScore(_T2T, "28.33", "international", EITHER, "the same hypotheses"),
+    PublishedScore(_T2T, "28.85", "international, lower-cased", EITHER, "the same hypotheses"),
+    PublishedScore(_T2T, "29.02", "of the paper, tweaked reference", EITHER, "the same hypotheses"),
+    PublishedScore("fairseq, big", "28.6", "13a", FULL, "large batches"),
+    PublishedScore("fairseq, big", "29.29", "of the paper", EITHER, "large batches"),
+    PublishedScore(_TUTORIAL, "25.1", "13a", FULL, "100,000 updates, one 2080 Ti"),
+    PublishedScore(_TUTORIAL, "25.6", "13a, lower-cased", FULL, "the same hypotheses"),
+    PublishedScore(_TUTORIAL, "25.9", "international", FULL, "the same hypotheses"),
+    PublishedScore(_TUTORIAL, "26.3", "international, lower-cased", FULL, "the same hypotheses"),
+    PublishedScore(_TUTORIAL, "26.49", "of the paper", FULL, "the same model"),
+    PublishedScore("OpenSeq2Seq, base", "26.4", "sacreBLEU, settings unstated", EITHER),
+    PublishedScore("OpenSeq2Seq, big", "27.5", "sacreBLEU, settings unstated", EITHER),
+    PublishedScore("JoeyNMT 2, base", "24.38", "13a", EITHER),
+    PublishedScore(
+        _WORKBENCH, "19.97–23.69", "mean of scores of sentences: comparable with nothing", EITHER, "greedy and beam"
+    ),
+    PublishedScore("plain notes, post-LN, no label smoothing", "22.0", "unstated", EITHER, "24 epochs"),
+    PublishedScore(
         "transformer-aiayn, base", "25.5", "Tensor2Tensor's, lower-cased", DEV, "perplexity 4.95; 100,000 updates, TPU"
     ),
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.evaluation.paper_figures import PEERS
-from tasks.evaluation.paper_row import PROTOCOL, Line
+from tasks.evaluation.paper_row import PROTOCOL, PaperComparison
 
 COLUMNS = (  # the paper's own short words: a terminal is narrow
     "row",
@@ -39,7 +39,7 @@ NOTES = (
 )
 
 
-def cells(line: Line) -> tuple[str, ...]:
+def row_cells(line: PaperComparison) -> tuple[str, ...]:
     """One row of the table; a number that is not there is an empty cell."""
     paper, ours = line.row.published.figures, line.ours
     gap = line.differences
@@ -63,7 +63,7 @@ def cells(line: Line) -> tuple[str, ...]:
     )
 
 
-def upright(line: Line) -> dict[str, Any]:
+def run_table(line: PaperComparison) -> dict[str, Any]:
     """One row for the page of its run: cells of what, the paper's, ours and the difference, and the peers."""
     paper, row, ours = line.row.published, line.row, line.ours
     figures, gap = paper.figures, _number(line.differences, "bleu", "{:+.2f}") or "not comparable"
@@ -95,7 +95,7 @@ def peers() -> list[tuple[str, ...]]:
     return [(p.system, p.bleu, p.protocol, p.set_name, p.notes) for p in PEERS]
 
 
-def markdown(title: str, lines: Sequence[Line]) -> str:
+def markdown(title: str, lines: Sequence[PaperComparison]) -> str:
     """The comparison and the peers as Markdown."""
     failures = [f"- {line.row.row}: {line.failure}" for line in lines if line.failure]
     told = [*conditions(lines), *NOTES]
@@ -103,7 +103,7 @@ def markdown(title: str, lines: Sequence[Line]) -> str:
         [
             f"# Against the paper: {title}",
             "",
-            *_table(COLUMNS, [cells(line) for line in lines]),
+            *_table(COLUMNS, [row_cells(line) for line in lines]),
             "",
             *(["Failed:", "", *failures, ""] if failures else []),
             *(f"- {note}" for note in told),
@@ -116,7 +116,7 @@ def markdown(title: str, lines: Sequence[Line]) -> str:
     )
 
 
-def page(title: str, lines: Sequence[Line]) -> str:
+def page(title: str, lines: Sequence[PaperComparison]) -> str:
     """The comparison as one HTML page that needs nothing else."""
     from jinja2 import Environment, StrictUndefined
 
@@ -125,7 +125,7 @@ def page(title: str, lines: Sequence[Line]) -> str:
     return environment.from_string(template).render(
         title=title,
         columns=COLUMNS,
-        rows=[cells(line) for line in lines],
+        rows=[row_cells(line) for line in lines],
         failures=[(line.row.row, line.failure) for line in lines if line.failure],
         notes=[*conditions(lines), *NOTES],
         peer_columns=PEER_COLUMNS,
@@ -133,7 +133,7 @@ def page(title: str, lines: Sequence[Line]) -> str:
     )
 
 
-def conditions(lines: Sequence[Line]) -> list[str]:
+def conditions(lines: Sequence[PaperComparison]) -> list[str]:
     """In what the rows are other than the paper's, once for all that are so alike."""
     rows: dict[str, list[str]] = {}
     for line in lines:
@@ -142,7 +142,7 @@ def conditions(lines: Sequence[Line]) -> list[str]:
     return [f"{', '.join(names)}. {words}" for words, names in rows.items()]
 
 
-def as_json(line: Line) -> dict[str, Any]:
+def as_json(line: PaperComparison) -> dict[str, Any]:
     """The line with the paper's figures, its differences, and what they rest on."""
     paper = line.row.published
     return {

@@ -10,7 +10,7 @@ from typing import Any
 
 from model.config import Model
 from model.config.parameter_count import parameters
-from tasks.evaluation.paper_figures import ROWS, Published
+from tasks.evaluation.paper_figures import ROWS, PaperFigures
 
 PROTOCOL = "bleu_paper"
 """The paper's among the card's measures."""
@@ -35,7 +35,7 @@ class PaperRow:
     averaged: int
 
     @property
-    def published(self) -> Published:
+    def published(self) -> PaperFigures:
         return ROWS[self.row]
 
     @property
@@ -48,7 +48,7 @@ class PaperRow:
 
 
 @dataclass(frozen=True)
-class Line:
+class PaperComparison:
     """One row: the paper's figures, ours by name as far as there are any, and the failure that ended it."""
 
     row: PaperRow
@@ -65,7 +65,9 @@ class Line:
         return {"bleu": round(own[PROTOCOL] - paper.figures["bleu"], 2)}
 
 
-def compared(row: PaperRow, training: Mapping[str, Any], card: Mapping[str, Any], failure: str = "") -> Line:
+def compare_to_paper(
+    row: PaperRow, training: Mapping[str, Any], card: Mapping[str, Any], failure: str = ""
+) -> PaperComparison:
     """The line of a run from its training's facts and its set's card; either is empty where it was not reached.
 
     ``hours`` are of all ranks together, of GPUs where ``device`` is cuda; ``gpu_kwh`` is there where it was measured.
@@ -82,4 +84,4 @@ def compared(row: PaperRow, training: Mapping[str, Any], card: Mapping[str, Any]
             score = card["scores"][name]
             ours |= {name: score["score"], f"{name}_low": score["low"], f"{name}_high": score["high"]}
             ours |= {f"{name}_protocol": score["protocol"]}
-    return Line(row, ours, failure)
+    return PaperComparison(row, ours, failure)

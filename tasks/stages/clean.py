@@ -29,7 +29,7 @@ from infra.processes.workers import Workers
 from infra.store.local import Artifact
 from tasks import corpus as reading
 from tasks.cleaning.filters import SIDES, Filters, Normalise
-from tasks.cleaning.partitions import KEPT, REJECTED, Parts, normalised, read_batch, write_batches
+from tasks.cleaning.partitions import KEPT, REJECTED, Partitions, normalise_sides, read_batch, write_batches
 from tasks.corpus.catalogue import Corpus, Part
 from tasks.engine.stage import Facts, progress, site, stage
 
@@ -44,7 +44,7 @@ def _excluded(exclude: tuple[Artifact, ...], normalise: Normalise) -> dict[str, 
     frames = [pl.read_parquet(each.path() / "pairs.parquet", columns=list(SIDES)) for each in exclude]
     if not frames:
         return {side: pl.Series(side, [], dtype=pl.String) for side in SIDES}
-    lines = normalised(pl.concat(frames), normalise)
+    lines = normalise_sides(pl.concat(frames), normalise)
     return {side: lines[side].unique() for side in SIDES}
 
 
@@ -53,7 +53,7 @@ def _read(part: Part, archives: Mapping[str, Artifact]) -> Iterator[pl.DataFrame
     return reading.read((part.source, part.target), (source, target))
 
 
-def _check_sendable(filters: Filters, workers: Workers) -> None:
+def _check_picklable(filters: Filters, workers: Workers) -> None:
     """BadConfiguration naming a rule that other processes cannot be handed: a class of a file that is no module."""
     # A Dask cluster is sent the code of such a class as well.
     for rule in filters.rules if isinstance(workers.executor, ProcessPoolExecutor) else ():
@@ -66,7 +66,9 @@ def _check_sendable(filters: Filters, workers: Workers) -> None:
             ) from error
 
 
-def _frames(corpus: Corpus, archives: Mapping[str, Artifact], parts: Parts, apart: bool) -> Iterator[tuple[Any, ...]]:
+def _frames(
+    corpus: Corpus, archives: Mapping[str, Artifact], parts: Partitions, apart: bool
+) -> Iterator[tuple[Any, ...]]:
     """What ``Parts.judge`` wants to know of each frame, in reading order."""
     number = read = 0
     for part in corpus.parts:
@@ -78,31 +80,33 @@ def _frames(corpus: Corpus, archives: Mapping[str, Artifact], parts: Parts, apar
             number, first, read = number + 1, first + frame.height, read + frame.height
 
 
-def _decided(verdict: np.ndarray, frames: int, parts: Parts, workers: Workers) -> np.ndarray:
+def _apply_cross_pair_rules(verdict: np.ndarray, frames: int, parts: Partitions, workers: Workers) -> np.ndarray:
     """The verdicts with those of the rules that look across pairs; ``verdict.npy`` is left with them."""
     np.save(parts.folder / "verdict.npy", verdict)
-    for at in sorted(parts.across):
-        found = list(workers.each(parts.decide, ((at, frames, part) for part in range(parts.hashed))))
+    for at in sorted(parts.cross_pair_rules):
+        found = list(
+            workers.map(parts.apply_cross_pair_rule, ((at, frames, part) for part in range(parts.hash_partitions)))
+        )
         for rejected in found:
             verdict[rejected] = at
         np.save(parts.folder / "verdict.npy", verdict)
     return verdict
 
 
-def _arranged(frames: int, parts: Parts, workers: Workers) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+def _shuffled_buckets(frames: int, parts: Partitions, workers: Workers) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
     """For each bucket the pairs that stay and those that do not."""
     calls = ((bucket, frames) for bucket in range(parts.buckets))
-    if not workers.apart:
-        yield from workers.each(parts.arrange, calls)
+    if not workers.separate_processes:
+        yield from workers.map(parts.sort_bucket, calls)
         return
-    for paths in workers.each(parts.arrange_apart, calls):
+    for paths in workers.map(parts.sort_bucket_to_files, calls):
         kept, rejected = (read_batch([path]) for path in paths)
         yield kept, rejected
         for path in paths:
             path.unlink()
 
 
-class _Parquet:
+class _ParquetWriter:
     """A zstd Parquet file of string columns, written frame by frame; there even if no frame comes."""
 
     def __init__(self, path: Path, columns: tuple[str, ...], stack: ExitStack) -> None:
@@ -115,7 +119,7 @@ class _Parquet:
             self._writer.write_table(frame.select(self._columns).to_arrow().cast(self._schema))
 
 
-def cleaned(
+def clean_corpus(
     out: Path, corpus: Corpus, archives: Mapping[str, Artifact], exclude: tuple[Artifact, ...], filters: Filters
 ) -> Facts:
     """Write ``pairs.parquet`` and ``rejected.parquet``; gives the counts.
@@ -128,15 +132,17 @@ def cleaned(
     folder = (out / "parts").absolute()
     folder.mkdir()
     excluded = _excluded(exclude, filters.normalise)
-    parts = Parts(folder, filters, excluded, 1 + total // BUCKET_BYTES, 1 + total // PART_BYTES)
+    parts = Partitions(folder, filters, excluded, 1 + total // BUCKET_BYTES, 1 + total // PART_BYTES)
     with ExitStack() as stack:
         workers = stack.enter_context(site().executor())
-        _check_sendable(filters, workers)
-        kept = _Parquet(out / "pairs.parquet", KEPT, stack)
-        rejected = _Parquet(out / "rejected.parquet", REJECTED, stack)
+        _check_picklable(filters, workers)
+        kept = _ParquetWriter(out / "pairs.parquet", KEPT, stack)
+        rejected = _ParquetWriter(out / "rejected.parquet", REJECTED, stack)
         judged: list[np.ndarray] = []
         read = 0
-        for number, verdict in enumerate(workers.each(parts.judge, _frames(corpus, archives, parts, workers.apart))):
+        for number, verdict in enumerate(
+            workers.map(parts.apply_filters, _frames(corpus, archives, parts, workers.separate_processes))
+        ):
             judged.append(verdict)
             rejected.write(read_batch([parts.file(number, "rejected")]))
             for done in ("raw", "rejected"):
@@ -145,7 +151,7 @@ def cleaned(
             progress(read, read, f"{read:,} pairs read")
         if not read:
             raise BadData(f"corpus {corpus.name} holds no line")
-        final = _decided(np.concatenate(judged), len(judged), parts, workers)
+        final = _apply_cross_pair_rules(np.concatenate(judged), len(judged), parts, workers)
         counts = dict(zip(names, np.bincount(final, minlength=len(names) + 1)[:-1].tolist(), strict=True))
         left = read - sum(counts.values())
         if not left:
@@ -155,7 +161,7 @@ def cleaned(
                 f"All: {', '.join(f'{name} {count}' for name, count in counts.items())}"
             )
         written = 0
-        for stays, leaves in _arranged(len(judged), parts, workers):
+        for stays, leaves in _shuffled_buckets(len(judged), parts, workers):
             kept.write(stays)
             rejected.write(leaves)
             written += stays.height + leaves.height
@@ -174,4 +180,4 @@ def clean(
       pairs.parquet       pair_id, corpus, source, target; shuffled
       rejected.parquet    the same and filter: the first rule that rejected the pair; text normalised
     """
-    return cleaned(out, corpus, archives, exclude, filters)
+    return clean_corpus(out, corpus, archives, exclude, filters)

@@ -16,29 +16,29 @@ from typing import IO
 
 from infra import fetch as origins
 from infra.errors import BadData, Fault, NetworkFault, NoSpace
-from infra.fetch import Missing, Origin, Unreachable
+from infra.fetch import Download, NotFound, Unreachable
 from infra.processes import signals
 from tasks.corpus.catalogue import EMBEDDED, File
 from tasks.demo import corpus
 from tasks.engine.stage import Facts, progress, site, stage
 
-AT_ONCE = 4
+MAX_CONCURRENT_DOWNLOADS = 4
 """Files fetched at the same time."""
-PAUSES = (1.0, 2.0, 4.0)
+RETRY_PAUSES = (1.0, 2.0, 4.0)
 """Seconds before all origins that did not answer are asked again; from the first again when enough came."""
-ENOUGH = 1 << 20
+RESUME_AT_ONCE_BYTES = 1 << 20
 """Bytes for which an origin that broke off is asked again at once; one that gives a few at a time is not, for ever."""
 HOW_TO_MIRROR = "Put the file under that path below a folder or URL, and name it in REPRO_MIRRORS (separated by spaces)"
 
 log = logging.getLogger(__name__)
 
 
-class _WrongSum(Exception):
+class _ChecksumMismatch(Exception):
     """What came is another file."""
 
 
 @dataclass
-class Failures:
+class DownloadFailures:
     """What went wrong at each origin, by kind; makes the one fault that a person reads."""
 
     missing: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Failures:
         """NetworkFault if trying again can help, else BadData."""
         told = [f"{file.path} could not be had."]
         if self.wrong:
-            told.append(f"Expected {_expected(file)}; wrong: {'; '.join(self.wrong)}.")
+            told.append(f"Expected {_expected_checksum(file)}; wrong: {'; '.join(self.wrong)}.")
         if self.unreachable:
             told.append(f"No answer: {'; '.join(f'{origin} ({why})' for origin, why in self.unreachable.items())}.")
         if self.missing:
@@ -61,7 +61,7 @@ class Failures:
         return (NetworkFault if self.unreachable else BadData)(" ".join(told))
 
 
-class _Copy:
+class _PartialDownload:
     """What has come of a file so far, an earlier try's share included, and its sums."""
 
     def __init__(self, path: Path, file: File) -> None:
@@ -76,11 +76,11 @@ class _Copy:
         self._stream.write(block)
         self._count(block)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         self._stream.truncate(0)
         self._reset()
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         with suppress(OSError):  # what waits to be written to a full disk
             self._stream.close()
         self.path.unlink(missing_ok=True)
@@ -89,18 +89,18 @@ class _Copy:
         self._stream.close()
 
     @property
-    def right(self) -> bool:
+    def is_complete(self) -> bool:
         fits = self.size == self.file.size or not self.file.size
-        return fits and self._sum() == (self.file.sha256 or self.file.md5)
+        return fits and self._checksum() == (self.file.sha256 or self.file.md5)
 
     @property
-    def told(self) -> str:
+    def what_is_wrong(self) -> str:
         """What is wrong with it."""
         if self.file.size and self.size > self.file.size:
             return f"more than the expected {self.file.size} bytes"
-        if self._sum() == (self.file.sha256 or self.file.md5):
+        if self._checksum() == (self.file.sha256 or self.file.md5):
             return f"{self.size} bytes instead of {self.file.size}"
-        return f"{'sha256' if self.file.sha256 else 'md5'} {self._sum()}, {self.size} bytes"
+        return f"{'sha256' if self.file.sha256 else 'md5'} {self._checksum()}, {self.size} bytes"
 
     def facts(self, origin: str) -> Facts:
         return {"bytes": self.size, "sha256": self._sha256.hexdigest(), "origin": origin}
@@ -111,7 +111,7 @@ class _Copy:
         if not self.file.sha256:
             self._md5.update(block)
 
-    def _sum(self) -> str:
+    def _checksum(self) -> str:
         return (self._sha256 if self.file.sha256 else self._md5).hexdigest()
 
     def _reset(self) -> None:
@@ -119,7 +119,7 @@ class _Copy:
         self._sha256, self._md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
 
 
-def places(file: File, mirrors: tuple[str, ...]) -> tuple[str, ...]:
+def candidate_urls(file: File, mirrors: tuple[str, ...]) -> tuple[str, ...]:
     """Where to look, in order: each mirror by the relative path, then upstream; text that is generated, only there."""
     if file.url.startswith(EMBEDDED):
         return (file.url,)
@@ -135,24 +135,24 @@ def fetch(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
     one did not answer and none had it, NoSpace before the disk is full. After a NetworkFault or an interrupt the
     folder keeps what came, otherwise nothing.
     """
-    failures, left = Failures(), list(places(file, mirrors))
-    copy, pauses = _Copy(folder / file.name, file), list(PAUSES)
+    failures, left = DownloadFailures(), list(candidate_urls(file, mirrors))
+    copy, pauses = _PartialDownload(folder / file.name, file), list(RETRY_PAUSES)
     try:
         while True:
             failures.unreachable.clear()
             for origin in tuple(left):
                 try:
-                    while not _filled(copy, origin):
-                        pauses = list(PAUSES)
+                    while not _download_resumed(copy, origin):
+                        pauses = list(RETRY_PAUSES)
                     return copy.facts(origin)
-                except Missing:
+                except NotFound:
                     failures.missing.append(origin)
                     left.remove(origin)
-                except _WrongSum as error:
+                except _ChecksumMismatch as error:
                     failures.wrong.append(f"{origin} has {error}")
                     left.remove(origin)
                     told = "%s from %s has %s, expected is %s; it is not used"
-                    log.warning(told, file.path, origin, error, _expected(file))
+                    log.warning(told, file.path, origin, error, _expected_checksum(file))
                 except Unreachable as error:
                     failures.unreachable[origin] = str(error)
                     log.warning("%s did not come from %s: %s", file.path, origin, error)
@@ -161,42 +161,43 @@ def fetch(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
             signals.wait(pauses.pop(0))
     except Exception as error:
         if not copy.size or not isinstance(error, NetworkFault):
-            copy.drop()
+            copy.discard()
         raise
     finally:
         copy.close()
 
 
-def _expected(file: File) -> str:
+def _expected_checksum(file: File) -> str:
     return f"sha256 {file.sha256}" if file.sha256 else f"md5 {file.md5}"
 
 
-def _filled(copy: _Copy, origin: str) -> bool:
-    """``_fill``; False where the origin broke off, but is worth asking again at once, for what it gave."""
+def _download_resumed(copy: _PartialDownload, origin: str) -> bool:
+    """``_download_missing``; False where the origin broke off, but is worth asking again at once, for what it gave."""
     before = copy.size
     try:
-        _fill(copy, origin)
+        _download_missing(copy, origin)
     except Unreachable:
-        if copy.size >= before + ENOUGH:
+        if copy.size >= before + RESUME_AT_ONCE_BYTES:
             return False
         raise
     return True
 
 
-def _fill(copy: _Copy, origin: str) -> None:
-    """Fetch what is missing until the sum is right; raises _WrongSum with nothing kept, or what origins raise."""
+def _download_missing(copy: _PartialDownload, origin: str) -> None:
+    """Fetch what is missing until the sum is right; raises _ChecksumMismatch with nothing kept, or what origins
+    raise."""
     file = copy.file
-    while not copy.right:
+    while not copy.is_complete:
         begun = copy.size
         try:
-            with _opened(origin, begun) as opened:
+            with _open_source(origin, begun) as opened:
                 if opened.begin != begun:
-                    copy.begin_anew()
+                    copy.restart()
                     begun = 0
                 total = opened.begin + opened.length if opened.announced else file.size
                 if file.size and total > file.size:
-                    raise _WrongSum(f"{total} bytes instead of {file.size}")
-                with SPACE.promised(copy.path.parent, total - copy.size, file.path) as written:
+                    raise _ChecksumMismatch(f"{total} bytes instead of {file.size}")
+                with RESERVATIONS.reserve(copy.path.parent, total - copy.size, file.path) as written:
                     for block in opened.blocks():
                         copy.add(block)
                         written(len(block))
@@ -206,21 +207,21 @@ def _fill(copy: _Copy, origin: str) -> None:
                 if not opened.announced and copy.size < file.size:
                     raise Unreachable(f"broke off after {copy.size:,} of {file.size:,} bytes")
         except Unreachable:
-            if copy.right:  # it announced more than there is
+            if copy.is_complete:  # it announced more than there is
                 return
             raise
-        except _WrongSum:
-            copy.begin_anew()
+        except _ChecksumMismatch:
+            copy.restart()
             raise
-        if copy.right:
+        if copy.is_complete:
             return
-        told = copy.told
-        copy.begin_anew()
+        told = copy.what_is_wrong
+        copy.restart()
         if not begun:  # otherwise what was there before may be to blame
-            raise _WrongSum(told)
+            raise _ChecksumMismatch(told)
 
 
-class _Space:
+class _DiskReservations:
     """What the files that are being fetched will still take."""
 
     def __init__(self) -> None:
@@ -228,7 +229,7 @@ class _Space:
         self._promised: dict[object, int] = {}
 
     @contextmanager
-    def promised(self, folder: Path, size: int, told: str) -> Iterator["_Written"]:
+    def reserve(self, folder: Path, size: int, told: str) -> Iterator["_Reservation"]:
         """Keep ``size`` bytes; raises NoSpace when they are not there beside what others were promised."""
         promise = object()
         with self._lock:
@@ -240,14 +241,14 @@ class _Space:
                 )
             self._promised[promise] = max(size, 0)
         try:
-            yield _Written(self._promised, promise)
+            yield _Reservation(self._promised, promise)
         finally:
             with self._lock:
                 del self._promised[promise]
 
 
 @dataclass(frozen=True)
-class _Written:
+class _Reservation:
     promised: dict[object, int]
     promise: object
 
@@ -255,16 +256,16 @@ class _Written:
         self.promised[self.promise] = max(0, self.promised[self.promise] - size)
 
 
-SPACE = _Space()
+RESERVATIONS = _DiskReservations()
 
 
 @contextmanager
-def _opened(origin: str, begin: int) -> Iterator[Origin]:
+def _open_source(origin: str, begin: int) -> Iterator[Download]:
     if origin.startswith(EMBEDDED):
         stream = io.BytesIO(corpus.content(origin.removeprefix(EMBEDDED)))
-        yield Origin(stream, stream.read)
+        yield Download(stream, stream.read)
         return
-    with origins.opened(origin, begin) as opened:
+    with origins.open_download(origin, begin) as opened:
         yield opened
 
 

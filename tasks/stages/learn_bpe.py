@@ -20,15 +20,15 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from infra.errors import BadConfiguration, BadData
 from infra.store.local import Artifact
 from model.config.keying import require
-from model.config.special_pieces import SPECIALS, UNK
-from model.data.bpe import BYTES, SOURCE_FILE, TARGET_FILE, Pieces
+from model.config.special_pieces import SPECIAL_TOKENS, UNK
+from model.data.bpe import BYTE_DECODER, SOURCE_FILE, TARGET_FILE, TokenizerPair
 from tasks.bpe.merges import learn_merges
 from tasks.bpe.word_counts import count_chunks, count_corpus
 from tasks.cleaning.filters import SIDES
 from tasks.cleaning.partitions import read_batch
 from tasks.engine.stage import Facts, progress, site, stage
 
-SMALLEST = len(SPECIALS) + 256
+SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
 """Specials and bytes: with fewer entries some text could not be written."""
 SAMPLE_PAIRS = 10_000
 """Pairs over which pieces per word are counted; the corpus is shuffled, so the first ones stand for all."""
@@ -48,17 +48,17 @@ class Vocabulary:
     """Fewest occurrences of a pair of pieces that may be merged."""
 
     def __post_init__(self) -> None:
-        allowed = f"a whole number of at least {SMALLEST} (specials and bytes)"
-        require(self.size >= SMALLEST, "vocabulary.size", self.size, allowed)
+        allowed = f"a whole number of at least {SMALLEST_VOCABULARY} (specials and bytes)"
+        require(self.size >= SMALLEST_VOCABULARY, "vocabulary.size", self.size, allowed)
         require(self.min_frequency >= 1, "vocabulary.min_frequency", self.min_frequency, "a whole number of at least 1")
 
 
-def untrained(vocabulary: Vocabulary) -> Tokenizer:
+def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     """The way from text to pieces, still without merges.
 
     Chunks are GPT-2's: a word with the space before it, a number, a run of signs; pieces never cross white space.
     """
-    tokenizer = Tokenizer(models.BPE(unk_token=SPECIALS[UNK]))
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[UNK]))
     steps = [*([normalizers.NFKC()] * vocabulary.nfkc), *([normalizers.Lowercase()] * vocabulary.lowercase)]
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Prepend(" ")])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -66,27 +66,27 @@ def untrained(vocabulary: Vocabulary) -> Tokenizer:
     return tokenizer
 
 
-def learn(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
+def train_tokenizer(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
     """Learn from arrays of lines; BadConfiguration where they hold fewer than ``vocabulary.size`` pieces.
 
     The pieces are those that ``tokenizers.trainers.BpeTrainer`` would find.
     """
-    return learn_from([count_chunks(untrained(vocabulary), batches)], vocabulary)
+    return train_from_counts([count_chunks(untrained_tokenizer(vocabulary), batches)], vocabulary)
 
 
-def learn_from(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
+def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
     """The same from counted chunks."""
-    tokenizer = untrained(vocabulary)
-    first = (*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet()))
+    tokenizer = untrained_tokenizer(vocabulary)
+    first = (*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet()))
     say = partial(progress, text="pieces learnt")
-    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, BYTES, say)
+    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, BYTE_DECODER, say)
     if len(learnt.vocabulary) < vocabulary.size:
         raise BadConfiguration(
             f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {len(learnt.vocabulary)} pieces "
             f"(vocabulary.min_frequency {vocabulary.min_frequency})"
         )
-    tokenizer.model = models.BPE(learnt.vocabulary, learnt.merges, unk_token=SPECIALS[UNK])
-    tokenizer.add_special_tokens(list(SPECIALS))
+    tokenizer.model = models.BPE(learnt.vocabulary, learnt.merges, unk_token=SPECIAL_TOKENS[UNK])
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 
@@ -109,13 +109,13 @@ def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary) -> Facts:
     scratch.mkdir()
     with site().executor() as workers:
         counts = {
-            file: count_corpus(pairs, columns, untrained(vocabulary), scratch / file, workers)
+            file: count_corpus(pairs, columns, untrained_tokenizer(vocabulary), scratch / file, workers)
             for file, columns in sides.items()
         }
     for file, parts in counts.items():
-        learn_from((read_batch([part]) for part in parts), vocabulary).save(str(out / file), pretty=False)
+        train_from_counts((read_batch([part]) for part in parts), vocabulary).save(str(out / file), pretty=False)
     shutil.rmtree(scratch)
-    pieces = Pieces.load(out)
+    pieces = TokenizerPair.load(out)
     return {
         "size": pieces.source_size,
         "target_size": pieces.target_size,

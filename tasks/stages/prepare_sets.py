@@ -11,7 +11,7 @@ from tasks.corpus.catalogue import EvaluationSet
 from tasks.engine.stage import Facts, stage
 
 
-def aligned(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFrame:
+def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFrame:
     """The pairs of a set: ``pair_id`` (``newstest2014:17``), ``source``, ``target``.
 
     Raises BadData when the sides differ in their number of lines or there is none.
@@ -31,6 +31,6 @@ def prepare_sets(out: Path, evaluation: EvaluationSet, source: Artifact, target:
       pairs.parquet    pair_id, source, target
     """
     texts = evaluation.source.file, evaluation.target.file
-    pairs = aligned(evaluation, *(side.path() / file.name for side, file in zip((source, target), texts, strict=True)))
+    pairs = read_set(evaluation, *(side.path() / file.name for side, file in zip((source, target), texts, strict=True)))
     pairs.write_parquet(out / "pairs.parquet", compression="zstd")
     return {"pairs": pairs.height}

@@ -19,25 +19,26 @@ from infra.site import Site
 from infra.store.local import Artifact, Manifest, Store
 from infra.tracking.model_logging import TextModel, log_model
 from infra.tracking.provenance import commit
-from infra.tracking.registry import Version, create_version, set_alias, stands, versions
+from infra.tracking.registry import Version, create_version, set_alias, version_exists, versions
 from infra.tracking.run_description import is_number
 from model.config import Decoding, from_json
-from tasks.engine.stage import Facts, progress, stage, stage_run, tracker
+from tasks.engine.stage import Facts, progress, stage, stage_run_id, tracker
 
-SORTABLE = (".bleu", ".chrf", ".perplexity", "dev_bleu", "test_bleu")
+METRIC_TAGS = (".bleu", ".chrf", ".perplexity", "dev_bleu", "test_bleu")
 """Ends of tags that are a model's metrics too, by which MLflow's own pages sort models."""
 LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sentencex")
 """What the package ``model`` needs where a registered model is loaded."""
-UNNAMED = ("download",)
+STAGES_WITHOUT_TAG = ("download",)
 """Stages whose many keys would bury the others among a version's tags; the keys after them depend on them."""
-DATA = ("prepare_sets", "clean", "learn_bpe", "average")
+STAGES_WITH_DIGEST = ("prepare_sets", "clean", "learn_bpe", "average")
 """Stages whose content is what a version was made from and measured on."""
 
 
 def translator_model(
     weights: Artifact, vocabulary: Artifact, decoding: Decoding, text: Mapping[str, int | str]
 ) -> TextModel:
-    """The model as MLflow is to store it, its code the package ``model`` as it is now; ``text`` is ``trained_on``."""
+    """The model as MLflow is to store it, its code the package ``model`` as it is now; ``text`` is
+    ``training_text``."""
     found = find_spec("model.export.mlflow_model")
     assert found, "the package model has its pyfunc file"
     assert found.origin
@@ -52,7 +53,7 @@ def translator_model(
     )
 
 
-def trained_on(weights: Artifact) -> dict[str, int | str]:
+def training_text(weights: Artifact) -> dict[str, int | str]:
     """What whoever translates must know of the training text, as far as its manifests are there: its languages, and
     ``max_pieces``, the longest side of a pair."""
     store = weights.store
@@ -67,21 +68,21 @@ def trained_on(weights: Artifact) -> dict[str, int | str]:
     return {name: told[name] for name in ("source_language", "target_language", "max_pieces") if name in told}
 
 
-def decoded_by(made: Mapping[str, Manifest], dev: str) -> Decoding:
+def dev_decoding(made: Mapping[str, Manifest], dev: str) -> Decoding:
     """How the dev set was decoded, which is how the version is to be used."""
     found = made[f"translate.{dev}"].arguments["decoding"] if f"translate.{dev}" in made else {}
     return from_json(Decoding, {name: value for name, value in found.items() if name != "class"})
 
 
-def descent(artifacts: Iterable[Artifact]) -> dict[str, Manifest]:
+def lineage(artifacts: Iterable[Artifact]) -> dict[str, Manifest]:
     """Manifests of the artifacts and of all they were made from, by stage and item, as far as they still lie there."""
     found: dict[str, Manifest] = {}
     for artifact in artifacts:
-        _trace(artifact.store, artifact.stage, artifact.key, found)
+        _collect_lineage(artifact.store, artifact.stage, artifact.key, found)
     return found
 
 
-def _trace(store: Store, stage: str, key: str, found: dict[str, Manifest]) -> None:
+def _collect_lineage(store: Store, stage: str, key: str, found: dict[str, Manifest]) -> None:
     manifest = store.manifest(stage, key)
     if manifest is None:
         return
@@ -91,7 +92,7 @@ def _trace(store: Store, stage: str, key: str, found: dict[str, Manifest]) -> No
     found[name] = manifest
     for made_from in manifest.inputs:
         above, _, its_key = made_from.partition("/")
-        _trace(store, above, its_key, found)
+        _collect_lineage(store, above, its_key, found)
 
 
 def version_tags(
@@ -113,17 +114,17 @@ def version_tags(
     if test := next((name for name, card in scores.items() if name != dev and is_number(card.facts.get("bleu"))), ""):
         tags |= {"test_set": test, "test_bleu": f"{scores[test].facts['bleu']}"}
     for name, manifest in made.items():
-        if manifest.stage not in UNNAMED:
+        if manifest.stage not in STAGES_WITHOUT_TAG:
             tags[f"key.{name}"] = manifest.key
-        if manifest.stage in DATA:
+        if manifest.stage in STAGES_WITH_DIGEST:
             tags[f"digest.{name}"] = manifest.content
-    tags |= {f"decoding.{name}": json.dumps(value) for name, value in asdict(decoded_by(made, dev)).items()}
+    tags |= {f"decoding.{name}": json.dumps(value) for name, value in asdict(dev_decoding(made, dev)).items()}
     if "train" in made:
         tags["git_commit.train"] = f"{made['train'].made.get('commit', '')}"
     return tags
 
 
-def decide(tags: Mapping[str, str], champion: Version | None) -> tuple[bool, str]:
+def becomes_champion(tags: Mapping[str, str], champion: Version | None) -> tuple[bool, str]:
     """Whether a version with these tags becomes champion, and why: by BLEU (13a, cased) on the same dev set alone."""
     own = f"dev BLEU {float(tags['dev_bleu']):.2f} on {tags['dev_set']}"
     if champion is None:
@@ -149,19 +150,21 @@ def register_version(
     """Log the model with the run and make it the next version of ``name``; gives what ``version.json`` holds.
 
     The version is made when its model is stored whole, with all its tags at once. Unless ``modified``, the alias
-    candidate moves to it, and champion if ``decide`` says so; each move is a tag that says when and why.
+    candidate moves to it, and champion if ``becomes_champion`` says so; each move is a tag that says when and why.
     """
     before = versions(uri, name)
     champion = next((version for version in before if "champion" in version.aliases), None)
-    better, why = decide(tags, champion)
+    better, why = becomes_champion(tags, champion)
     decision = "a run with overrides moves no alias" if modified else f"{'' if better else 'not '}champion: {why}"
     told = {**tags, "modified": f"{modified}".lower(), "decision": decision}
     version = next((known for known in before if known.run_id == run_id), None)  # of a try that was cut off
     if version is None:
-        metrics = {key: float(value) for key, value in tags.items() if key.endswith(SORTABLE)}
+        metrics = {key: float(value) for key, value in tags.items() if key.endswith(METRIC_TAGS)}
         model_id = log_model(uri, run_id, name, model, metrics)
         page = f"#/experiments/{experiment_id}/runs/{run_id}"
-        version = create_version(uri, name, model_id, run_id, told, describe(name, told, page if experiment_id else ""))
+        version = create_version(
+            uri, name, model_id, run_id, told, version_description(name, told, page if experiment_id else "")
+        )
     aliases = []
     if not modified:
         set_alias(uri, version, "candidate", "the newest run without overrides")
@@ -179,7 +182,7 @@ def register_version(
     }
 
 
-def describe(name: str, tags: Mapping[str, str], page: str = "") -> str:
+def version_description(name: str, tags: Mapping[str, str], page: str = "") -> str:
     """The version's page, in Markdown: scores by set with their protocol, how to use it, why it has its aliases, and
     links to its report and to ``page``, the run that made it."""
     sets = [key.removesuffix(".bleu") for key in tags if key.endswith(".bleu")]
@@ -201,7 +204,7 @@ def _rounded(number: str) -> str:
         return number
 
 
-def _pages(report: Artifact) -> Iterator[Path]:
+def _report_files(report: Artifact) -> Iterator[Path]:
     yield from (path for path in sorted(report.path().iterdir()) if path.suffix in (".html", ".png"))
 
 
@@ -209,12 +212,12 @@ def _still_registered(made: Artifact, site: Site) -> bool:
     """Whether the version is in the site's registry."""
     try:
         said = json.loads((made.path() / "version.json").read_text())
-        return stands(site.registry, said["name"], said["version"], said["run_id"])
+        return version_exists(site.registry, said["name"], said["version"], said["run_id"])
     except (OSError, ValueError, KeyError):
         return False
 
 
-@stage(version=1, retries=3, standing=_still_registered)
+@stage(version=1, retries=3, still_valid=_still_registered)
 def register(
     out: Path,
     run_name: str,
@@ -228,19 +231,19 @@ def register(
 ) -> Facts:
     """Register the model with its scores; move the aliases it has earned."""
     record = tracker()
-    run_id = record.needed(stage_run())
+    run_id = record.resolve_run_id(stage_run_id())
     progress(0, 3, "report")
-    record.log_artifacts(run_id, _pages(report), "report")
-    made = descent([weights, vocabulary, *scores.values(), *sets.values()])
+    record.log_artifacts(run_id, _report_files(report), "report")
+    made = lineage([weights, vocabulary, *scores.values(), *sets.values()])
     for name, pairs in sets.items():
         profile = {"pairs": pairs.facts.get("pairs", 0)}
-        record.log_data(
+        record.log_input(
             run_id, "dev" if name == dev else "test", name, pairs.content, f"prepare_sets/{pairs.key}", profile
         )
     progress(1, 3, "model")
-    text = trained_on(weights)
+    text = training_text(weights)
     tags = version_tags(scores, sets, dev, made) | {name: f"{value}" for name, value in text.items()}
-    model = translator_model(weights, vocabulary, decoded_by(made, dev), text)
+    model = translator_model(weights, vocabulary, dev_decoding(made, dev), text)
     registered = register_version(record.uri, run_id, run_name, model, tags, modified, record.experiment_id)
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
     progress(3, 3, f"{run_name}/{registered['version']}")

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from infra.store.local import Artifact
 from model.data.shards import Shards
 from tasks.engine.stage import Facts, progress, stage
-from tasks.evaluation.paper_page import upright
+from tasks.evaluation.paper_page import run_table
 from tasks.evaluation.paper_row import PaperRow
-from tasks.evaluation.paper_row import compared as against_paper
+from tasks.evaluation.paper_row import compare_to_paper as against_paper
 
 EXAMPLES = 5
 """Translations of each kind."""
@@ -34,7 +34,7 @@ SEED = 1
 LONGEST_TEXT = 400
 """Characters of a rejected line that are shown."""
 
-Row = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Picture:
     dark: str
 
 
-def course(metrics: Path) -> dict[str, NDArray[np.float64]]:
+def training_curves(metrics: Path) -> dict[str, NDArray[np.float64]]:
     """The columns of ``plots.Curves`` from ``metrics.jsonl``; of an update written twice the later row counts."""
-    training: dict[int, Row] = {}
+    training: dict[int, JsonObject] = {}
     validation: dict[int, float] = {}
     for line in metrics.read_text().splitlines():
         row = json.loads(line)
@@ -67,14 +67,14 @@ def course(metrics: Path) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def speed(metrics: Path) -> Row:
+def training_speed(metrics: Path) -> JsonObject:
     """Median target tokens a second and share of padding over the rows of ``metrics.jsonl``."""
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     columns = {name: [row[name] for row in rows if name in row] for name in ("tokens_per_second", "padding")}
     return {name: float(np.median(values)) for name, values in columns.items() if values}
 
 
-def examples(sentences: pl.DataFrame) -> dict[str, list[Row]]:
+def translation_examples(sentences: pl.DataFrame) -> dict[str, list[JsonObject]]:
     """The best and the worst translations by sentence chrF (of equals the longer ones), and some drawn at random."""
     ranked = sentences.with_columns(words=pl.col("reference").str.count_matches(r"\S+")).sort(
         "chrf", "words", "pair_id", descending=[True, True, False]
@@ -85,12 +85,14 @@ def examples(sentences: pl.DataFrame) -> dict[str, list[Row]]:
         "random": sentences.sample(min(EXAMPLES, len(sentences)), seed=SEED, shuffle=True),
     }
     return {
-        kind: [{**row, "words": compared(row["hypothesis"], row["reference"])} for row in table.iter_rows(named=True)]
+        kind: [
+            {**row, "words": mark_matches(row["hypothesis"], row["reference"])} for row in table.iter_rows(named=True)
+        ]
         for kind, table in chosen.items()
     }
 
 
-def compared(hypothesis: str, reference: str) -> list[tuple[str, bool]]:
+def mark_matches(hypothesis: str, reference: str) -> list[tuple[str, bool]]:
     """The hypothesis in runs of words, each with whether the reference has it too, in this order."""
     ours, theirs = hypothesis.split(), reference.split()
     matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
@@ -101,14 +103,14 @@ def compared(hypothesis: str, reference: str) -> list[tuple[str, bool]]:
     return runs
 
 
-def removed_pairs(rejected: Path) -> list[Row]:
+def rejected_examples(rejected: Path) -> list[JsonObject]:
     """The first pair that each filter removed."""
     table = pl.scan_parquet(rejected)
     filters = table.select("filter").unique().collect(engine="streaming")["filter"].sort()
     return [row for name in filters for row in table.filter(pl.col("filter") == name).head(1).collect().to_dicts()]
 
 
-def attended(folder: Path) -> list[tuple[Row, NDArray[np.float64]]]:
+def attention_examples(folder: Path) -> list[tuple[JsonObject, NDArray[np.float64]]]:
     """Example sentences of a translation with their cross-attention (layers, heads, written pieces, source pieces)."""
     described = json.loads((folder / "attention.json").read_text())
     with np.load(folder / "attention.npz") as arrays:
@@ -162,7 +164,7 @@ def visible(text: str) -> str:
     return shown if len(shown) <= LONGEST_TEXT else shown[:LONGEST_TEXT] + " …"
 
 
-def drawings(
+def picture_specs(
     corpus: Artifact, shards: Artifact, run: Artifact, hypotheses: Mapping[str, Artifact]
 ) -> Iterator[tuple[str, str, Callable[[Any], bytes]]]:
     """Name, description and drawing (given a theme) of each picture."""
@@ -170,14 +172,14 @@ def drawings(
         plots,
     )  # matplotlib takes half a second, which a run with nothing to do shall not wait for
 
-    curves = plots.Curves(**course(run.path() / "metrics.jsonl"))
+    curves = plots.Curves(**training_curves(run.path() / "metrics.jsonl"))
     yield "curves", "Loss, perplexity and learning rate against the update", partial(plots.curves, curves)
     removed, read = corpus.facts["rejected_by"], corpus.facts["read"]
     yield "filters", "Pairs removed by each filter", partial(plots.filters, removed, read)
     pieces = Shards(shards.path())
     source, target = (np.bincount(pieces.lengths[side]) for side in ("source", "target"))
     yield "lengths", "Pieces in a training sentence", partial(plots.lengths, source, target)
-    for number, (sentence, weights) in enumerate(attended(list(hypotheses.values())[-1].path())):
+    for number, (sentence, weights) in enumerate(attention_examples(list(hypotheses.values())[-1].path())):
         alt = f"Cross-attention of {sentence['pair_id']}"
         sides = sentence["source_pieces"], sentence["hypothesis_pieces"]
         yield f"attention_{number}", alt, partial(plots.attention, weights, *sides)
@@ -194,7 +196,7 @@ def draw(out: Path, name: str, alt: str, drawing: Callable[[Any], bytes]) -> Pic
     return Picture(name, alt, _data_uri(light), _data_uri(drawing(plots.DARK)))
 
 
-def render(values: Row) -> str:
+def render(values: JsonObject) -> str:
     """The page. Whatever the template asks for and does not find is an error."""
     from jinja2 import Environment, StrictUndefined
 
@@ -224,7 +226,7 @@ def report(
     ``paper`` is empty, or holds the one row of the paper that the run stands beside.
     """
     pictures = {}
-    waiting = list(drawings(corpus, shards, run, hypotheses))
+    waiting = list(picture_specs(corpus, shards, run, hypotheses))
     for done, (name, alt, drawing) in enumerate(waiting):
         progress(done, len(waiting), name)
         pictures[name] = draw(out, name, alt, drawing)
@@ -235,13 +237,15 @@ def report(
     values = {
         "run": run_name,
         "shape": json.loads((run.path() / "model.json").read_text())["model"],
-        "training": {**run.facts, **speed(run.path() / "metrics.jsonl")},
+        "training": {**run.facts, **training_speed(run.path() / "metrics.jsonl")},
         "corpus": corpus.facts,
         "shards": shards.facts,
         "cards": cards,
-        "paper": [upright(against_paper(row, run.facts, cards[row.set_name])) for row in paper],
-        "examples": {name: examples(pl.read_parquet(a.path() / "sentences.parquet")) for name, a in scores.items()},
-        "removed": removed_pairs(corpus.path() / "rejected.parquet"),
+        "paper": [run_table(against_paper(row, run.facts, cards[row.set_name])) for row in paper],
+        "examples": {
+            name: translation_examples(pl.read_parquet(a.path() / "sentences.parquet")) for name, a in scores.items()
+        },
+        "removed": rejected_examples(corpus.path() / "rejected.parquet"),
         "pictures": pictures,
         "attentions": [picture for name, picture in pictures.items() if name.startswith("attention_")],
         "attention_set": list(hypotheses)[-1],

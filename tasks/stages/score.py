@@ -19,7 +19,7 @@ import polars as pl
 from infra.errors import BadData
 from infra.store.local import Artifact
 from tasks.engine.stage import Facts, progress, stage
-from tasks.evaluation.metrics import LEVEL, RESAMPLES, SEED, Counts, interval, measures, total
+from tasks.evaluation.metrics import CONFIDENCE_LEVEL, RESAMPLES, SEED, Counts, interval, score_metrics, total
 
 SOURCE_WORDS = (0, 10, 20, 30, 40)
 """Where buckets of source length begin, in words; the last one is open."""
@@ -38,7 +38,7 @@ def perplexities(log_probability: float, pieces: int, words: int) -> dict[str, f
     }
 
 
-def joined(pairs: pl.DataFrame, hypotheses: pl.DataFrame, name: str) -> pl.DataFrame:
+def join_hypotheses(pairs: pl.DataFrame, hypotheses: pl.DataFrame, name: str) -> pl.DataFrame:
     """The set's pairs with their hypotheses, in the set's order; BadData unless each pair has exactly one."""
     if len(pairs) != len(hypotheses):
         raise BadData(f"set {name} has {len(pairs)} pairs, but there are {len(hypotheses)} hypotheses")
@@ -54,7 +54,7 @@ def joined(pairs: pl.DataFrame, hypotheses: pl.DataFrame, name: str) -> pl.DataF
     return table
 
 
-def digest(references: Sequence[str]) -> str:
+def references_digest(references: Sequence[str]) -> str:
     """sha256 of the references as lines: equal digests, comparable scores."""
     return hashlib.sha256("".join(f"{line}\n" for line in references).encode()).hexdigest()
 
@@ -72,7 +72,7 @@ def by_source_length(metric: Any, counts: Counts, sources: Sequence[str]) -> lis
     return buckets
 
 
-def card_of(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str, Any], pl.DataFrame]:
+def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str, Any], pl.DataFrame]:
     """The score card, and the table with a column for the sentence scores of BLEU and chrF."""
     from sacrebleu.metrics import BLEU
 
@@ -80,7 +80,7 @@ def card_of(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str, An
     scores: dict[str, Any] = {}
     columns: dict[str, list[float]] = {}
     buckets: list[dict[str, Any]] = []
-    kinds = measures(language)
+    kinds = score_metrics(language)
     for done, kind in enumerate(kinds):
         progress(done, len(kinds), kind.name)
         counts = kind.count(hypotheses, references)
@@ -104,8 +104,8 @@ def card_of(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str, An
     card = {
         "set": name,
         "sentences": len(table),
-        "references_sha256": digest(references),
-        "interval": f"{LEVEL:.0%}, percentile bootstrap over sentences, {RESAMPLES} resamples, seed {SEED}",
+        "references_sha256": references_digest(references),
+        "interval": f"{CONFIDENCE_LEVEL:.0%}, percentile bootstrap over sentences, {RESAMPLES} resamples, seed {SEED}",
         "scores": scores,
         "bleu_by_source_length": buckets,
         **{n: round(v, 4) for n, v in perplexities(log_probability, pieces, words).items()},
@@ -123,7 +123,9 @@ def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, langu
         hypotheses.path() / "hypotheses.parquet",
         columns=["pair_id", "hypothesis", "reference_log_probability", "reference_pieces"],
     )
-    card, table = card_of(joined(references.rename({"target": "reference"}), written, set_name), set_name, language)
+    card, table = score_card(
+        join_hypotheses(references.rename({"target": "reference"}), written, set_name), set_name, language
+    )
     (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")
     table.select("pair_id", "source", "reference", "hypothesis", "bleu", "chrf").write_parquet(
         out / "sentences.parquet", compression="zstd"

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from infra.errors import BadData
 from infra.store.local import Artifact
 from model.config.keying import require
-from model.data.bpe import Pieces
-from tasks.bpe.word_cache import Ragged, WordTable
+from model.data.bpe import TokenizerPair
+from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import RANGE_PAIRS, row_groups
 from tasks.engine.stage import Facts, progress, site, stage
 
@@ -56,7 +56,7 @@ class Sharding:
         return keeps & (longer <= self.max_ratio * shorter) if self.max_ratio else keeps
 
 
-EVERYTHING = Sharding(min_pieces=0, max_pieces=2**31 - 1)
+NO_LIMITS = Sharding(min_pieces=0, max_pieces=2**31 - 1)
 """For evaluation sets, of which no line may be lost."""
 
 
@@ -64,10 +64,10 @@ class Encoder:
     """Batches of text to batches of pieces."""
 
     def __init__(self, vocabulary: Path, sharding: Sharding) -> None:
-        pieces = Pieces.load(vocabulary)
+        pieces = TokenizerPair.load(vocabulary)
         self._sharding = sharding
-        self._source = WordTable(pieces.source)
-        self._target = self._source if pieces.joint else WordTable(pieces.target)
+        self._source = WordCache(pieces.source)
+        self._target = self._source if pieces.joint else WordCache(pieces.target)
         ids = pa.uint16() if max(pieces.source_size, pieces.target_size) <= 2**16 else pa.uint32()
         self.schema = pa.schema([("pair_id", pa.string()), ("source", pa.list_(ids)), ("target", pa.list_(ids))])
 
@@ -88,7 +88,7 @@ class ShardWriter:
     """Writes batches into files of at most ``pairs_per_shard`` rows. Use as a context."""
 
     def __init__(self, out: Path, schema: pa.Schema, pairs_per_shard: int) -> None:
-        self._out, self._schema, self._room = out, schema, pairs_per_shard
+        self._out, self._schema, self._capacity = out, schema, pairs_per_shard
         self._file: pa.ipc.RecordBatchFileWriter
         self.shards = 0
         self._left = 0
@@ -105,7 +105,7 @@ class ShardWriter:
                 self._close()
                 self._file = pa.ipc.new_file(str(self._out / f"{self.shards:05}.arrow"), self._schema)
                 self.shards += 1
-                self._left = self._room
+                self._left = self._capacity
             part, batch = batch.slice(0, self._left), batch.slice(self._left)
             self._file.write_batch(part)
             self._left -= part.num_rows
@@ -116,7 +116,7 @@ class ShardWriter:
 
 
 @dataclass(frozen=True)
-class Range:
+class RowRange:
     """Rows of ``pairs.parquet`` that are encoded in one go."""
 
     groups: tuple[int, ...]
@@ -126,7 +126,7 @@ class Range:
     rows: int
 
 
-def ranges(pairs: Path) -> list[Range]:
+def row_ranges(pairs: Path) -> list[RowRange]:
     """All rows, in order. Each range but the last is a multiple of BATCH_PAIRS, so that batches are what they would be
     if the file were read in one go."""
     with pq.ParquetFile(pairs) as file:
@@ -138,12 +138,12 @@ def ranges(pairs: Path) -> list[Range]:
         if end > begin:
             first, last = np.searchsorted(ends, begin, side="right"), np.searchsorted(ends, end)
             before = int(ends[first - 1]) if first else 0
-            found.append(Range(tuple(range(first, last + 1)), begin - before, end - begin))
+            found.append(RowRange(tuple(range(first, last + 1)), begin - before, end - begin))
             begin = end
     return found
 
 
-def read_batches(pairs: Path, rows: Range, at_once: int) -> Iterator[pa.RecordBatch]:
+def read_batches(pairs: Path, rows: RowRange, at_once: int) -> Iterator[pa.RecordBatch]:
     """``pair_id``, ``source`` and ``target`` of these rows, so many pairs at once."""
     skip, left, held = rows.skip, rows.rows, []
     with pq.ParquetFile(pairs) as file:
@@ -159,7 +159,7 @@ def read_batches(pairs: Path, rows: Range, at_once: int) -> Iterator[pa.RecordBa
 
 
 @dataclass(frozen=True)
-class Encoding:
+class RangeEncoder:
     """The encoding of ranges of rows. A value that other processes are handed."""
 
     pairs: Path
@@ -170,7 +170,7 @@ class Encoding:
     at_once: int
     """Pairs of a record batch."""
 
-    def encode(self, number: int, rows: Range) -> Path:
+    def encode(self, number: int, rows: RowRange) -> Path:
         """A range's pairs that stay, as pieces, to a file that is there whole or not at all."""
         encoder, path = Encoder(self.vocabulary, self.sharding), self.folder / f"{number}.arrow"
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
@@ -191,12 +191,12 @@ def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) 
     text = (pairs.path() / "pairs.parquet").absolute()
     folder = (out / "encoded").absolute()
     folder.mkdir()
-    todo = ranges(text)
+    todo = row_ranges(text)
     total, read, kept, source_pieces, target_pieces = sum(each.rows for each in todo), 0, 0, 0, 0
-    encoding = Encoding(text, vocabulary.path().absolute(), sharding, folder, BATCH_PAIRS)
+    encoding = RangeEncoder(text, vocabulary.path().absolute(), sharding, folder, BATCH_PAIRS)
     schema = Encoder(vocabulary.path(), sharding).schema
     with site().executor() as workers, ShardWriter(out, schema, sharding.pairs_per_shard) as writer:
-        for rows, path in zip(todo, workers.each(encoding.encode, enumerate(todo)), strict=True):
+        for rows, path in zip(todo, workers.map(encoding.encode, enumerate(todo)), strict=True):
             with pa.memory_map(str(path)) as mapped:
                 file = pa.ipc.open_file(mapped)
                 for encoded in map(file.get_batch, range(file.num_record_batches)):

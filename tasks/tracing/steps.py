@@ -32,7 +32,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RuleVerdict:
     """What one rule said; a rule behind the one that rejected the pair was not asked."""
 
     rule: str
@@ -51,7 +51,7 @@ class Cleaned:
     source: str
     target: str
     rejected_by: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[RuleVerdict, ...]
     stage: str = "clean"
 
 
@@ -128,7 +128,7 @@ class Beam:
 
 
 @dataclass(frozen=True)
-class Look:
+class AttendedPiece:
     """The source piece that a written piece looks at most, and with which weight."""
 
     written: str
@@ -151,12 +151,12 @@ class Decoded:
     stage: str = "average"
 
     @property
-    def looks(self) -> tuple[Look, ...]:
+    def looks(self) -> tuple[AttendedPiece, ...]:
         """By the mean over the heads of the upper half of the layers, as the report's picture has it."""
         mean = self.weights[len(self.weights) // 2 :].mean(axis=(0, 1))
         most = mean.argmax(axis=1)
         return tuple(
-            Look(piece, self.source_pieces[at], round(float(row[at]), 4))
+            AttendedPiece(piece, self.source_pieces[at], round(float(row[at]), 4))
             for piece, at, row in zip(self.written_pieces, most, mean, strict=True)
         )
 
@@ -177,7 +177,7 @@ Step = Missing | Published | Cleaned | Encoded | Sharded | Dropped | Trained | T
 
 
 @dataclass(frozen=True)
-class Walk:
+class PairTrace:
     """All that a run knows of one pair. ``set_name`` is empty for a pair of the corpus."""
 
     run: str

@@ -1,6 +1,6 @@
 """The red thread: what the artifacts of a run say of one pair, from its raw line to its score.
 
-In come a run's artifacts, made or not, and a ``pair_id``; out goes a ``Walk``. Nothing is made here, and nothing
+In come a run's artifacts, made or not, and a ``pair_id``; out goes a ``PairTrace``. Nothing is made here, and nothing
 computed but pieces that no shard holds. What needs torch, the batches and the decoding of this one sentence, is handed
 in.
 """
@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from infra.errors import BadConfiguration
 from infra.store.local import Artifact
-from model.data.bpe import Pieces
+from model.data.bpe import TokenizerPair
 from tasks import corpus as reading
-from tasks.cleaning.filter_evidence import measured
+from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import SIDES, Distinct, Filters, NotIn
-from tasks.cleaning.partitions import normalised
+from tasks.cleaning.partitions import normalise_sides
 from tasks.corpus.catalogue import Corpus, EvaluationSet, Part, Text
 from tasks.stages.shard import Sharding
 from tasks.tracing.steps import (
@@ -30,19 +30,19 @@ from tasks.tracing.steps import (
     Dropped,
     Encoded,
     Missing,
+    PairTrace,
     Published,
+    RuleVerdict,
     Scored,
     Sharded,
     Step,
     Trained,
     Translated,
-    Verdict,
-    Walk,
 )
 
 
 @dataclass(frozen=True)
-class Ground:
+class TraceContext:
     """What a walk goes over: the parts of a run that pairs meet, and its artifacts by (stage, item)."""
 
     run: str
@@ -69,22 +69,22 @@ class Network(Protocol):
         ...
 
 
-def trace(ground: Ground, pair_id: str, network: Network) -> Walk:
+def trace(context: TraceContext, pair_id: str, network: Network) -> PairTrace:
     """The walk of a pair. Raises BadConfiguration with examples of what there is where the run has no such pair."""
     name, _, number = pair_id.rpartition(":")
-    sets = {each.name: each for each in ground.sets}
-    parts = {part.name: part for part in ground.corpus.parts}
+    sets = {each.name: each for each in context.sets}
+    parts = {part.name: part for part in context.corpus.parts}
     plain = number.isdecimal() and number.isascii() and str(int(number)) == number
     if not plain or not (name in parts or name in sets):
-        raise unknown(ground, pair_id)
-    tracing = _Tracing(ground, pair_id, int(number), network)
+        raise unknown_pair(context, pair_id)
+    tracing = _PairTracer(context, pair_id, int(number), network)
     steps = tracing.of_corpus(parts[name]) if name in parts else tracing.of_set(sets[name])
-    return Walk(ground.run, pair_id, "" if name in parts else name, tuple(steps), tuple(tracing.notes))
+    return PairTrace(context.run, pair_id, "" if name in parts else name, tuple(steps), tuple(tracing.notes))
 
 
-def unknown(ground: Ground, pair_id: str) -> BadConfiguration:
+def unknown_pair(context: TraceContext, pair_id: str) -> BadConfiguration:
     """The fault that names the nearest ids and what the run has."""
-    counts = {**_counts_of_parts(ground), **_counts_of_sets(ground)}
+    counts = {**_counts_of_parts(context), **_counts_of_sets(context)}
     told = [
         f"{name} ({count:,} pairs, {name}:0 to {name}:{count - 1})" if count else f"{name} (not read yet)"
         for name, count in counts.items()
@@ -95,38 +95,38 @@ def unknown(ground: Ground, pair_id: str) -> BadConfiguration:
     if near := difflib.get_close_matches(name or pair_id, read, n=1, cutoff=0.5):
         line = int(number) if number.isdecimal() else 0
         nearest = f"; the nearest is {near[0]}:{min(line, counts[near[0]] - 1)}"
-    return BadConfiguration(f"unknown pair_id {pair_id!r}: the run {ground.run} has {', '.join(told)}{nearest}")
+    return BadConfiguration(f"unknown pair_id {pair_id!r}: the run {context.run} has {', '.join(told)}{nearest}")
 
 
-def _counts_of_parts(ground: Ground) -> dict[str, int]:
-    counts = {part.name: 0 for part in ground.corpus.parts}
-    if clean := ground.made.get(("clean", "")):
+def _counts_of_parts(context: TraceContext) -> dict[str, int]:
+    counts = {part.name: 0 for part in context.corpus.parts}
+    if clean := context.made.get(("clean", "")):
         files = [clean.path() / name for name in ("pairs.parquet", "rejected.parquet")]
         frame = pl.concat(pl.scan_parquet(file).select("corpus") for file in files)
         counts |= dict(frame.group_by("corpus").len().collect().iter_rows())
     return counts
 
 
-def _counts_of_sets(ground: Ground) -> dict[str, int]:
-    made = {each.name: ground.made.get(("prepare_sets", each.name)) for each in ground.sets}
+def _counts_of_sets(context: TraceContext) -> dict[str, int]:
+    made = {each.name: context.made.get(("prepare_sets", each.name)) for each in context.sets}
     return {name: int(artifact.facts["pairs"]) if artifact else 0 for name, artifact in made.items()}
 
 
-class _Tracing:
+class _PairTracer:
     """The walk of one pair, on its way."""
 
-    def __init__(self, ground: Ground, pair_id: str, line: int, network: Network) -> None:
-        self.ground, self.pair_id, self.line, self.network = ground, pair_id, line, network
+    def __init__(self, context: TraceContext, pair_id: str, line: int, network: Network) -> None:
+        self.context, self.pair_id, self.line, self.network = context, pair_id, line, network
         self.notes: list[str] = []
 
     def find(self, stage: str, item: str = "") -> Artifact | Missing:
         """The artifact, or why there is none."""
         place, label = (stage, item), f"{stage} {item}".strip()
-        if place not in self.ground.made:
-            return Missing(label, self.ground.missing.get(place, "not made yet"))
-        if place in self.ground.doubts:
-            self.notes.append(f"{label}: {self.ground.doubts[place]}")
-        return self.ground.made[place]
+        if place not in self.context.made:
+            return Missing(label, self.context.missing.get(place, "not made yet"))
+        if place in self.context.doubts:
+            self.notes.append(f"{label}: {self.context.doubts[place]}")
+        return self.context.made[place]
 
     def of_corpus(self, part: Part) -> Iterator[Step]:
         """A training pair: read, judged, and if it was kept encoded and trained on."""
@@ -154,7 +154,7 @@ class _Tracing:
             return
         row = _row(prepared.path() / "pairs.parquet", self.pair_id)
         if row is None:
-            raise unknown(self.ground, self.pair_id)
+            raise unknown_pair(self.context, self.pair_id)
         files = _name(evaluation.source), _name(evaluation.target)
         source, target = row["source"], row["target"]
         yield Published("prepare_sets", str(prepared.path()), files, self.line, source, target)
@@ -166,8 +166,8 @@ class _Tracing:
         if isinstance(vocabulary, Missing):
             yield vocabulary
             return
-        pieces, shards = Pieces.load(vocabulary.path()), self.find("shard", item)
-        place = _place(shards.path(), self.pair_id) if isinstance(shards, Artifact) else None
+        pieces, shards = TokenizerPair.load(vocabulary.path()), self.find("shard", item)
+        place = _find_in_shards(shards.path(), self.pair_id) if isinstance(shards, Artifact) else None
         if place:
             ids = place.source, place.target
         else:
@@ -177,7 +177,7 @@ class _Tracing:
         if isinstance(shards, Missing):
             yield shards
         elif place is None:
-            yield Dropped(str(shards.path()), _limit(self.ground.sharding, len(ids[0]), len(ids[1])))
+            yield Dropped(str(shards.path()), _limit(self.context.sharding, len(ids[0]), len(ids[1])))
             return
         else:
             yield Sharded(str(shards.path()), place.file, place.row)
@@ -215,7 +215,7 @@ class _Tracing:
                 files = _name(texts[0]), _name(texts[1])
                 return Published("download", str(archives[0].path()), files, self.line, source, target)
             first += frame.height
-        raise unknown(self.ground, self.pair_id)
+        raise unknown_pair(self.context, self.pair_id)
 
     def cleaned(self, clean: Artifact) -> Cleaned:
         """What ``clean`` recorded, and each rule's word."""
@@ -225,30 +225,30 @@ class _Tracing:
                 by = row.get("filter", "")
                 said = tuple(self.verdicts(clean, row["source"], row["target"], by))
                 return Cleaned(str(clean.path()), file, row["row"], row["source"], row["target"], by, said)
-        raise unknown(self.ground, self.pair_id)
+        raise unknown_pair(self.context, self.pair_id)
 
-    def verdicts(self, clean: Artifact, source: str, target: str, rejected_by: str) -> Iterator[Verdict]:
+    def verdicts(self, clean: Artifact, source: str, target: str, rejected_by: str) -> Iterator[RuleVerdict]:
         """Each rule's verdict: those before the one that clean recorded let the pair pass, those behind saw it not."""
         pair = pl.DataFrame({"source": [source], "target": [target]}, schema=dict.fromkeys(SIDES, pl.String))
         asked = True
-        for rule in self.ground.filters.rules:
+        for rule in self.context.filters.rules:
             if not asked:
-                yield Verdict(rule.name, "not asked")
+                yield RuleVerdict(rule.name, "not asked")
                 continue
-            found, allowed = measured(rule, pair)
+            found, allowed = filter_evidence(rule, pair)
             asked = rule.name != rejected_by
             if asked:
-                yield Verdict(rule.name, "kept", found, allowed)
+                yield RuleVerdict(rule.name, "kept", found, allowed)
             elif isinstance(rule, Distinct):
-                yield Verdict(rule.name, "rejected", self.repeats(clean, rule, source, target))
+                yield RuleVerdict(rule.name, "rejected", self.first_occurrence(clean, rule, source, target))
             elif isinstance(rule, NotIn):
-                yield Verdict(rule.name, "rejected", self.is_in(source, target))
+                yield RuleVerdict(rule.name, "rejected", self.matching_set_line(source, target))
             else:
-                yield Verdict(rule.name, "rejected", found, allowed)
+                yield RuleVerdict(rule.name, "rejected", found, allowed)
 
-    def repeats(self, clean: Artifact, rule: Distinct, source: str, target: str) -> str:
+    def first_occurrence(self, clean: Artifact, rule: Distinct, source: str, target: str) -> str:
         """Which pair the rule saw first: the first in reading order of those that the rules before it let pass."""
-        names = [each.name for each in self.ground.filters.rules]
+        names = [each.name for each in self.context.filters.rules]
         behind = names[names.index(rule.name) + 1 :]
         sides = [side for side in SIDES if rule.on in ("pair", side)]
         text = pl.DataFrame({"source": source, "target": target}).select(map(rule.compared, sides))
@@ -256,17 +256,17 @@ class _Tracing:
         kept = pl.scan_parquet(clean.path() / "pairs.parquet").filter(same)
         later = pl.scan_parquet(clean.path() / "rejected.parquet").filter(same & pl.col("filter").is_in(behind))
         ids = pl.concat(frame.select("pair_id") for frame in (kept, later)).collect()["pair_id"].to_list()
-        parts = [part.name for part in self.ground.corpus.parts]
+        parts = [part.name for part in self.context.corpus.parts]
         first = sorted(ids, key=lambda each: (parts.index(each.rpartition(":")[0]), int(each.rpartition(":")[2])))
         return f"repeats {first[0]}" if first else ""
 
-    def is_in(self, source: str, target: str) -> str:
+    def matching_set_line(self, source: str, target: str) -> str:
         """Which line of an excluded set a side equals."""
-        for name in self.ground.filters.exclude:
+        for name in self.context.filters.exclude:
             prepared = self.find("prepare_sets", name)
             if isinstance(prepared, Missing):
                 continue
-            lines = normalised(pl.read_parquet(prepared.path() / "pairs.parquet"), self.ground.filters.normalise)
+            lines = normalise_sides(pl.read_parquet(prepared.path() / "pairs.parquet"), self.context.filters.normalise)
             for side, text in zip(SIDES, (source, target), strict=True):
                 found = lines.filter(pl.col(side) == text)
                 if found.height:
@@ -275,7 +275,7 @@ class _Tracing:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ShardRow:
     """A row of a file of shards; ``before`` are the rows of the files before it."""
 
     file: str
@@ -285,7 +285,7 @@ class _Place:
     target: tuple[int, ...]
 
 
-def _place(shards: Path, pair_id: str) -> _Place | None:
+def _find_in_shards(shards: Path, pair_id: str) -> _ShardRow | None:
     """Where a pair lies; a scan of ids alone, however large the shards."""
     before = 0
     for path in sorted(shards.glob("*.arrow")):
@@ -296,7 +296,7 @@ def _place(shards: Path, pair_id: str) -> _Place | None:
                 at = pc.index(batch.column("pair_id"), pair_id).as_py()
                 if at >= 0:
                     source, target = (tuple(batch.column(side)[at].as_py()) for side in SIDES)
-                    return _Place(path.name, first + at, before, source, target)
+                    return _ShardRow(path.name, first + at, before, source, target)
                 first += batch.num_rows
         before += first
     return None

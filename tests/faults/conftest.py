@@ -1,4 +1,4 @@
-"""One world for all tests of this folder, and what an undisturbed run leaves there."""
+"""One services for all tests of this folder, and what an undisturbed run leaves there."""
 
 import shutil
 import subprocess
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from world import World, contents, finished, kill_tree, processes, wait_for
+from services import Services, artifact_digests, kill_tree, processes, wait_for, wait_for_outcome
 
 EARLY = ("download", "prepare_sets", "clean", "learn_bpe", "shard")
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("world"))
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    made = Services(tmp_path_factory.mktemp("services"))
     try:
         made.start()
         yield made
@@ -22,10 +22,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root in which LONG was run without a fault, as far as its average."""
     root = tmp_path_factory.mktemp("undisturbed") / "root"
-    finished(world.run(root, "LONG", "--until", "average"))
+    wait_for_outcome(services.run(root, "LONG", "--until", "average"))
     return root
 
 
@@ -38,33 +38,33 @@ def root(undisturbed: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def two_ranks(world: World, undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_ranks(services: Services, undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same by two ranks, whose sums come out otherwise in the last bits."""
     root = tmp_path_factory.mktemp("two-ranks") / "root"
     for stage in EARLY:
         shutil.copytree(undisturbed / stage, root / stage)
-    finished(world.run(root, "LONG", "--until", "average", REPRO_RANKS="2"))
+    wait_for_outcome(services.run(root, "LONG", "--until", "average", REPRO_RANKS="2"))
     return root
 
 
 @pytest.fixture
-def nothing_left(request: pytest.FixtureRequest, world: World, root: Path) -> Iterator[None]:
+def nothing_left(request: pytest.FixtureRequest, services: Services, root: Path) -> Iterator[None]:
     """After the test: the same artifacts, no process, nothing that a server holds to be unfinished."""
     undisturbed: Path = request.getfixturevalue("two_ranks" if "two_ranks" in request.fixturenames else "undisturbed")
     yield
-    made, expected = contents(root), contents(undisturbed)
+    made, expected = artifact_digests(root), artifact_digests(undisturbed)
     assert made == {key: expected[key] for key in made}
     assert {key.partition("/")[0] for key in made} >= {"train", "average"}
     wait_for(lambda: not processes(root), 60)
-    for server in (world.prefect, world.mlflow):
+    for server in (services.prefect, services.mlflow):
         assert server.answers()
-    assert world.running() == {}
+    assert services.running() == {}
 
 
 @pytest.fixture
-def worker(world: World) -> Iterator[subprocess.Popen[bytes]]:
+def worker(services: Services) -> Iterator[subprocess.Popen[bytes]]:
     """A worker of the pool ``cpu``; a test may kill it."""
-    process = world.worker()
+    process = services.worker()
     yield process
     kill_tree(process.pid)
     process.wait()

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from s3_server import Server
-from world import World, contents, finished, processes, wait_for
+from services import Services, artifact_digests, processes, wait_for, wait_for_outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_a_store_that_is_busy_and_breaks(world: World, undisturbed: Path, s3: Server, tmp_path: Path) -> None:
+def test_a_store_that_is_busy_and_breaks(services: Services, undisturbed: Path, s3: Server, tmp_path: Path) -> None:
     place = {"REPRO_ROOT": f"s3://{s3.bucket}/house", "REPRO_CACHE": f"{tmp_path}"}
-    run = world.run(tmp_path / "root", "LONG", "--until", "average", **place)
+    run = services.run(tmp_path / "root", "LONG", "--until", "average", **place)
     faults, bursts = [(503, "SlowDown"), (500, "InternalError"), (502, "BadGateway")], 0
 
     def ended_after_another_burst() -> bool:
@@ -26,9 +26,9 @@ def test_a_store_that_is_busy_and_breaks(world: World, undisturbed: Path, s3: Se
         return run.returncode is not None
 
     wait_for(ended_after_another_burst)
-    assert finished(run)
+    assert wait_for_outcome(run)
     assert bursts > 5
     (cache,) = tmp_path.iterdir()
-    assert contents(cache) == contents(undisturbed)
+    assert artifact_digests(cache) == artifact_digests(undisturbed)
     wait_for(lambda: not processes(place["REPRO_ROOT"]), 60)
-    assert world.running() == {}
+    assert services.running() == {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from world import PATIENCE, World, checkpoint_there, finished, states, wait_for
+from services import TIMEOUT_SECONDS, Services, has_checkpoint, stage_states, wait_for, wait_for_outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
 UNTIL = ("--until", "average")
@@ -32,18 +32,18 @@ def trained(root: Path) -> bool:
     return bool(list(root.glob("train/*.partial-*/model.json")))
 
 
-@pytest.mark.parametrize("moment", [checkpoint_there, trained])
-def test_a_run_goes_on_when_there_is_room_again(world: World, root: Path, moment: Callable[[Path], bool]) -> None:
-    run = world.run(root, "LONG", *UNTIL)
+@pytest.mark.parametrize("moment", [has_checkpoint, trained])
+def test_a_run_goes_on_when_there_is_room_again(services: Services, root: Path, moment: Callable[[Path], bool]) -> None:
+    run = services.run(root, "LONG", *UNTIL)
     wait_for(lambda: moment(root))
     with (root / "filler").open("wb") as filler:
         free = os.statvfs(root)
         os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize)
-    _, said = run.communicate(timeout=PATIENCE)
+    _, said = run.communicate(timeout=TIMEOUT_SECONDS)
     assert run.returncode == 1, said
     assert f"no space left under {root}: free some, or set REPRO_ROOT to another disk" in said.splitlines()[-1]
     assert "Traceback" not in said
     (root / "filler").unlink()
-    outcome = states(finished(world.run(root, "LONG", *UNTIL)))
+    outcome = stage_states(wait_for_outcome(services.run(root, "LONG", *UNTIL)))
     assert outcome["shard"] == {"cached"}
     assert outcome["average"] == {"completed"}

@@ -4,34 +4,42 @@ import shlex
 from pathlib import Path
 
 import pytest
-from world import World, checkpoint_there, finished, processes, rows_arrived_once, states, wait_for
+from services import (
+    Services,
+    assert_metrics_logged_once,
+    has_checkpoint,
+    processes,
+    stage_states,
+    wait_for,
+    wait_for_outcome,
+)
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
 UNTIL = ("--until", "average")
 
 
-def test_a_run_is_killed_and_gone_on_with(world: World, root: Path) -> None:
-    first = world.run(root, "LONG", *UNTIL)
-    wait_for(lambda: checkpoint_there(root))
+def test_a_run_is_killed_and_gone_on_with(services: Services, root: Path) -> None:
+    first = services.run(root, "LONG", *UNTIL)
+    wait_for(lambda: has_checkpoint(root))
     first.kill()
     first.wait()
     wait_for(lambda: not processes(root), 60)
-    (told,) = world.unfinished(root)
+    (told,) = services.unfinished(root)
     words = shlex.split(told["command"])
-    assert words[:3] == ["repro", "run", f"{world.runs}:LONG"]
-    outcome = finished(world.repro(root, *words[1:], "--json"))
-    assert states(outcome)["shard"] == {"cached"}
-    assert states(outcome)["train"] == {"completed"}
-    assert world.unfinished(root) == []
-    rows_arrived_once(world, root)
+    assert words[:3] == ["repro", "run", f"{services.runs}:LONG"]
+    outcome = wait_for_outcome(services.repro(root, *words[1:], "--json"))
+    assert stage_states(outcome)["shard"] == {"cached"}
+    assert stage_states(outcome)["train"] == {"completed"}
+    assert services.unfinished(root) == []
+    assert_metrics_logged_once(services, root)
 
 
-def test_mlflow_is_killed_in_mid_training_and_comes_back(world: World, root: Path) -> None:
-    run = world.run(root, "LONG", *UNTIL)
-    wait_for(lambda: checkpoint_there(root))
-    world.mlflow.kill()
-    wait_for(lambda: checkpoint_there(root, 240) or run.poll() is not None)
-    world.mlflow.start()
-    said = finished(run)["said"]
+def test_mlflow_is_killed_in_mid_training_and_comes_back(services: Services, root: Path) -> None:
+    run = services.run(root, "LONG", *UNTIL)
+    wait_for(lambda: has_checkpoint(root))
+    services.mlflow.kill()
+    wait_for(lambda: has_checkpoint(root, 240) or run.poll() is not None)
+    services.mlflow.start()
+    said = wait_for_outcome(run)["said"]
     assert said.count("the run goes on without") == 1
-    rows_arrived_once(world, root)
+    assert_metrics_logged_once(services, root)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from world import PATIENCE, World, wait_for
+from services import TIMEOUT_SECONDS, Services, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PAUSE = 0.5
@@ -18,7 +18,7 @@ from pathlib import Path
 from prefect import flow
 from infra import errors as faults
 from tasks.engine import prefect_runner as orchestration
-from tasks.engine.stage import Call, stage
+from tasks.engine.stage import StageCall, stage
 
 orchestration.FIRST_PAUSE_SECONDS = {PAUSE}
 tries = {{name: [] for name in sys.argv[2:]}}
@@ -36,7 +36,7 @@ def tried():
             moments.append(time.monotonic())
             raise kind("on purpose")
         try:
-            runner(Call(failing, name, {{"what": name}}), False, execute)
+            runner(StageCall(failing, name, {{"what": name}}), False, execute)
         except kind:
             continue
         raise AssertionError(f"{{name}} was swallowed")
@@ -47,9 +47,9 @@ print(json.dumps(tries))
 """
 
 
-def test_only_faults_that_pass_are_tried_again_after_growing_pauses(world: World, tmp_path: Path) -> None:
+def test_only_faults_that_pass_are_tried_again_after_growing_pauses(services: Services, tmp_path: Path) -> None:
     command = [sys.executable, "-c", TRIED, f"{tmp_path}", *HELPS, *DOES_NOT]
-    done = subprocess.run(command, env=world.environment(), capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(command, env=services.environment(), capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     assert done.returncode == 0, done.stderr
     tries = json.loads(done.stdout.splitlines()[-1])
     assert {name: len(moments) for name, moments in tries.items()} == dict.fromkeys(HELPS, 4) | dict.fromkeys(
@@ -58,8 +58,8 @@ def test_only_faults_that_pass_are_tried_again_after_growing_pauses(world: World
     for name in HELPS:
         pauses = [after - before for before, after in zip(tries[name], tries[name][1:], strict=False)]
         assert all(pause > 0.75 * PAUSE * 2**n for n, pause in enumerate(pauses)), (name, pauses)
-    (flow_run,) = [each for each in world.flow_runs() if each["name"] == "tried"]
-    wait_for(lambda: not world.task_runs(flow_run["id"], "RUNNING", "PENDING", "SCHEDULED"))
-    told = {each["name"]: (each["state_name"], each["run_count"]) for each in world.task_runs(flow_run["id"])}
+    (flow_run,) = [each for each in services.flow_runs() if each["name"] == "tried"]
+    wait_for(lambda: not services.task_runs(flow_run["id"], "RUNNING", "PENDING", "SCHEDULED"))
+    told = {each["name"]: (each["state_name"], each["run_count"]) for each in services.task_runs(flow_run["id"])}
     expected = {f"failing {name}": ("Failed", 4) for name in HELPS} | {f"failing {n}": ("Failed", 1) for n in DOES_NOT}
     assert told == expected

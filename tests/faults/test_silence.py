@@ -4,30 +4,31 @@ import subprocess
 import sys
 
 import pytest
-from world import PATIENCE, World, ask, wait_for
+from services import TIMEOUT_SECONDS, Services, request_json, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 BEAT = """
 from infra.servers import prefect_states
-prefect_states.SILENT_SECONDS = 10
-assert prefect_states.notice_silence() == prefect_states.notice_silence(), "one automation, however often it is made"
+prefect_states.HEARTBEAT_TIMEOUT_SECONDS = 10
+made = [prefect_states.ensure_heartbeat_automation() for _ in range(2)]
+assert made[0] == made[1], "one automation, however often it is made"
 from prefect.events import emit_event
 emit_event("prefect.flow-run.heartbeat", resource={{"prefect.resource.id": "prefect.flow-run.{flow_run}"}})
 """
 
 
-def test_a_flow_run_that_gave_signs_of_life_and_stops_is_crashed(world: World) -> None:
-    flow = ask(f"{world.api}/flows/", {"name": "reproduce"})["id"]
+def test_a_flow_run_that_gave_signs_of_life_and_stops_is_crashed(services: Services) -> None:
+    flow = request_json(f"{services.api}/flows/", {"name": "reproduce"})["id"]
     running = {"flow_id": flow, "state": {"type": "RUNNING"}}
-    silent, never_heard_of = (ask(f"{world.api}/flow_runs/", running)["id"] for _ in range(2))
+    silent, never_heard_of = (request_json(f"{services.api}/flow_runs/", running)["id"] for _ in range(2))
     try:
         beat = [sys.executable, "-c", BEAT.format(flow_run=silent)]
-        subprocess.run(beat, env=world.environment(), check=True, timeout=PATIENCE)
-        told = wait_for(lambda: (run := world.flow_run(silent))["state_type"] == "CRASHED" and run)
+        subprocess.run(beat, env=services.environment(), check=True, timeout=TIMEOUT_SECONDS)
+        told = wait_for(lambda: (run := services.flow_run(silent))["state_type"] == "CRASHED" and run)
         assert told["state"]["message"] == "gave no sign of life any more"
-        assert world.flow_run(never_heard_of)["state_type"] == "RUNNING"
+        assert services.flow_run(never_heard_of)["state_type"] == "RUNNING"
     finally:
-        for automation in ask(f"{world.api}/automations/filter", {}):
-            ask(f"{world.api}/automations/{automation['id']}", method="DELETE")
+        for automation in request_json(f"{services.api}/automations/filter", {}):
+            request_json(f"{services.api}/automations/{automation['id']}", method="DELETE")
         for flow_run in (silent, never_heard_of):
-            ask(f"{world.api}/flow_runs/{flow_run}", method="DELETE")
+            request_json(f"{services.api}/flow_runs/{flow_run}", method="DELETE")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from small_pipeline import ForkLauncher, all_gone, run_small, small_run
 
-from flows.runner.run import Request, StageFailed, plan
+from flows.runner.run import RunRequest, StageFailed, plan
 from flows.runs import RUNS, Run
 from infra.errors import BadConfiguration
 from infra.store.local import Store
@@ -34,8 +34,8 @@ from infra.processes import signals as interrupts
 from infra.launch.local import LocalLauncher
 RUNS["small"] = small_run(pathlib.Path(sys.argv[1]))
 print("ready", flush=True)
-interrupts.watch()
-print([(row.stage, row.item, row.state) for row in interrupts.shielded(run_small).rows])
+interrupts.install_handlers()
+print([(row.stage, row.item, row.state) for row in interrupts.run_shielded(run_small).rows])
 """
 
 
@@ -75,7 +75,7 @@ def test_a_wrong_file_names_both_sums_and_is_not_kept(mirror: Path, tmp_path: Pa
     assert RUNS["small"].corpus.parts[0].target.file.sha256 in told
     assert nothing_half_published(tmp_path / "repro")
     path.write_bytes(whole)
-    assert run_small(Request("small", until="download")).rows[0].state == "cached"
+    assert run_small(RunRequest("small", until="download")).rows[0].state == "cached"
 
 
 def test_unequal_line_counts_are_both_named(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_settings_that_cannot_go_together_are_refused_at_once(
 ) -> None:
     words = tuple(f"{name}={value}" for name, value in changes.items())
     with pytest.raises(BadConfiguration, match=sentence):
-        plan(Request("small", overrides=words))
+        plan(RunRequest("small", overrides=words))
 
 
 def test_no_space_left(mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_no_space_left(mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_truncated_shard_and_checkpoint_are_made_again(small: Path) -> None:
-    for row in plan(Request("small")).rows:
+    for row in plan(RunRequest("small")).rows:
         if row.stage in ("shard", "train"):
             file = max(Path(row.path).rglob("*.arrow" if row.stage == "shard" else "model.safetensors"))
             os.truncate(file, file.stat().st_size // 2)
@@ -231,4 +231,4 @@ def test_interrupted_anywhere_the_next_run_completes_with_the_same_weights(
 def test_a_run_leaves_a_record(small: Path) -> None:
     record = json.loads(max((small / "runs" / "small").glob("*.json")).read_text())
     assert record["outcome"] == "FINISHED"
-    assert len(record["stages"]) == len(plan(Request("small")).rows)
+    assert len(record["stages"]) == len(plan(RunRequest("small")).rows)

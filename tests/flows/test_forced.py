@@ -8,9 +8,9 @@ from pathlib import Path
 
 from small_pipeline import all_gone, run_small
 
-from flows.orchestration.dispatch import carry_out
+from flows.orchestration.dispatch import dispatch
 from flows.runner.interrupted import unfinished
-from flows.runner.run import Outcome, Request, plan
+from flows.runner.run import Outcome, RunRequest, plan
 from infra.site import Site
 from infra.store.local import Store
 
@@ -18,15 +18,15 @@ HERE = Path(__file__).parents[1] / "support"
 PIPELINE = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
 import pathlib, torch
-from flows.runner.run import Request
+from flows.runner.run import RunRequest
 from flows.runs import RUNS
 from small_pipeline import ForkLauncher, run_small, small_run
 from tasks.engine import runner as execution
 execution.LAUNCHERS["local"] = ForkLauncher
 RUNS["small"] = small_run(pathlib.Path(sys.argv[1]))
-run_small(Request("small", from_stage="shard", until="train"))
+run_small(RunRequest("small", from_stage="shard", until="train"))
 """
-FORCED = Request("small", from_stage="shard", until="train")
+FORCED = RunRequest("small", from_stage="shard", until="train")
 FIRST_CHECKPOINT = "checkpoints/00000040/model.safetensors"
 
 
@@ -55,7 +55,7 @@ def checkpoint_time(outcome: Outcome) -> int:
 
 
 def test_a_forced_run_that_was_killed_goes_on_and_the_next_begins_anew(small: Path) -> None:
-    (before,) = (row for row in plan(Request("small")).rows if row.stage == "train")
+    (before,) = (row for row in plan(RunRequest("small")).rows if row.stage == "train")
     undisturbed = Store(small).manifest("train", before.key)
     written = killed_in_training(small)
     (left,) = unfinished(Site.named())
@@ -76,11 +76,11 @@ def test_a_forced_run_that_was_killed_goes_on_and_the_next_begins_anew(small: Pa
 
 
 def test_one_that_was_killed_after_its_last_stage_is_over_when_it_is_repeated(small: Path) -> None:
-    request = Request("small", force=("report",), until="report")
+    request = RunRequest("small", force=("report",), until="report")
     run_small(request)
     newest = max((small / "runs" / "small").glob("*.json"))
     newest.write_text(newest.read_text().replace('"outcome": "FINISHED"', '"outcome": "KILLED"'))
     assert len(unfinished(Site.named())) == 1
-    assert {row.state for row in carry_out(request, served=False).rows} == {"cached"}
+    assert {row.state for row in dispatch(request, has_server=False).rows} == {"cached"}
     assert unfinished(Site.named()) == []
     assert [row.why for row in plan(request).rows if row.state == "miss"] == ["forced"]

@@ -9,10 +9,10 @@ from official_layout import LINES, MORE_LINES, NEWSTEST, archives, pinned
 from s3_server import Server
 from small_pipeline import run_small
 
-from flows.runner.run import Outcome, Request, nothing_to_do, plan
+from flows.runner.run import Outcome, RunRequest, cached_outcome, plan
 from flows.runs import RUNS
 from infra.processes import signals
-from tasks.stages.download import AT_ONCE
+from tasks.stages.download import MAX_CONCURRENT_DOWNLOADS
 
 PARTS = ("europarl-v7", "commoncrawl", "nc-v9")
 SETS = ("dev.tgz", "test-filtered.tgz", "test-full.tgz")
@@ -53,8 +53,8 @@ def test_all_official_archives_reach_the_shards(
         for n, path in enumerate(files):
             mirror.moods[path] = [Mood(cut=10_000 + n), Mood(status=503), Mood(cut=5_000, ranges=bool(n % 2))]
         monkeypatch.setenv("REPRO_MIRRORS", mirror.address)
-        outcome = run_small(Request(name, until="shard"))
-    assert mirror.together <= AT_ONCE
+        outcome = run_small(RunRequest(name, until="shard"))
+    assert mirror.together <= MAX_CONCURRENT_DOWNLOADS
     assert {row.state for row in outcome.rows} == {"completed"}
     french = name == "wmt14-enfr-base"
     assert {row.item for row in outcome.rows if row.stage == "download"} == {
@@ -72,4 +72,4 @@ def test_all_official_archives_reach_the_shards(
     assert facts(outcome, "learn_bpe")[""]["size"] == (32_000 if french else 37_000)
     assert facts(outcome, "shard")["train"]["pairs"] == cleaned["pairs"]
     assert not list(root.rglob("*.partial*"))
-    assert nothing_to_do(plan(Request(name, until="shard")))
+    assert cached_outcome(plan(RunRequest(name, until="shard")))

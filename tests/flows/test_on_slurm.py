@@ -7,7 +7,7 @@ import pytest
 from slurm_cluster import Cluster
 from small_pipeline import run_small
 
-from flows.runner.run import Request
+from flows.runner.run import RunRequest
 from infra.errors import BadConfiguration
 from infra.store.local import Store
 
@@ -33,7 +33,7 @@ def test_the_small_run_by_slurm_is_the_small_run(
     before = contents(small, stages)
     monkeypatch.setenv("SLURM_CONF", f"{cluster.conf}")
     monkeypatch.setenv("REPRO_LAUNCHER", "slurm")
-    there = run_small(Request("small", force=stages, until="translate"))
+    there = run_small(RunRequest("small", force=stages, until="translate"))
     assert {row.stage for row in there.rows if row.state == "completed"} == set(stages)
     assert contents(small, stages) == before
     assert cluster.queued() == []
@@ -46,4 +46,4 @@ def test_a_launcher_whose_program_is_missing_is_one_sentence(small: Path, monkey
     monkeypatch.setenv("REPRO_LAUNCHER", "slurm")
     monkeypatch.setenv("PATH", f"{small}")
     with pytest.raises(BadConfiguration, match=r"^the launcher is 'slurm', but this machine has no program 'sbatch'"):
-        run_small(Request("small", force=("train",)))
+        run_small(RunRequest("small", force=("train",)))

@@ -8,9 +8,9 @@ import pyarrow.ipc
 import pytest
 from small_pipeline import run_small
 
-from flows.runner.run import Outcome, Request, find_run
+from flows.runner.run import Outcome, RunRequest, find_run
 from infra.store.local import Store
-from model.data.bpe import Pieces
+from model.data.bpe import TokenizerPair
 
 
 def facts(outcome: Outcome, stage: str, item: str = "") -> dict[str, object]:
@@ -23,7 +23,7 @@ def folder(outcome: Outcome, stage: str, item: str = "") -> Path:
 
 @pytest.fixture
 def multi30k(real_text: Path) -> Outcome:
-    return run_small(Request("multi30k-ende", until="shard"))
+    return run_small(RunRequest("multi30k-ende", until="shard"))
 
 
 def test_multi30k_reaches_the_shards_unharmed(multi30k: Outcome) -> None:
@@ -40,7 +40,7 @@ def test_multi30k_reaches_the_shards_unharmed(multi30k: Outcome) -> None:
     assert not known & set(pairs["target"])
     assert pairs["pair_id"].to_list() != sorted(pairs["pair_id"].to_list()), "shuffled"
 
-    pieces = Pieces.load(folder(multi30k, "learn_bpe"))
+    pieces = TokenizerPair.load(folder(multi30k, "learn_bpe"))
     assert pieces.source_size == find_run("multi30k-ende").vocabulary.size
     text = {row["pair_id"]: row for row in pairs.iter_rows(named=True)}
     (file,) = folder(multi30k, "shard", "train").glob("*.arrow")
@@ -53,13 +53,13 @@ def test_multi30k_reaches_the_shards_unharmed(multi30k: Outcome) -> None:
 
 
 def test_the_wmt_sample_is_read_line_by_line(real_text: Path) -> None:
-    outcome = run_small(Request("wmt14-sample-ende", until="clean"))
+    outcome = run_small(RunRequest("wmt14-sample-ende", until="clean"))
     assert facts(outcome, "clean")["read"] == 52_072
     assert facts(outcome, "prepare_sets", "newstest2013")["pairs"] == 3_000
 
 
 def test_french_shares_the_english_files(multi30k: Outcome, tmp_path: Path) -> None:
-    outcome = run_small(Request("multi30k-enfr", until="prepare_sets"))
+    outcome = run_small(RunRequest("multi30k-enfr", until="prepare_sets"))
     states = {row.item: row.state for row in outcome.rows}
     assert states["multi30k/train.en.gz"] == "cached"
     assert states["multi30k/train.fr.gz"] == "completed"

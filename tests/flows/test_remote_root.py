@@ -15,13 +15,13 @@ import pytest
 from s3_server import Server
 from small_pipeline import ForkLauncher, Untracked, run_small, small_run
 
-from flows.inspection.compare import system_of
-from flows.runner.run import Request, local_folder, nothing_to_do, plan
+from flows.inspection.compare import find_system
+from flows.runner.run import RunRequest, cached_outcome, plan, stage_folder
 from flows.runs import RUNS
-from infra.launch.job import Job
-from infra.site import Site, store_at
+from infra.launch.job import JobSpec
+from infra.site import Site, open_store
 from infra.store import checkpoint_sync
-from infra.store.s3 import Mirrored
+from infra.store.s3 import S3Store
 from tasks.engine import runner
 from tasks.stages.train import newest_checkpoint
 
@@ -54,13 +54,13 @@ def copies() -> set[str]:
 
 def test_the_whole_way_and_a_second_machine(machine: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{machine.base / 'mlflow.db'}")
-    few = Request("small", overrides=("training.checkpoint_every=10", "training.updates=20"))
+    few = RunRequest("small", overrides=("training.checkpoint_every=10", "training.updates=20"))
     first = run_small(few)
     assert first.model_version == "small/1"
-    assert nothing_to_do(plan(few))
+    assert cached_outcome(plan(few))
     machine.go_to("second")
     there = plan(few)
-    assert nothing_to_do(there), "every stage is a hit"
+    assert cached_outcome(there), "every stage is a hit"
     assert [row.key for row in there.rows] == [row.key for row in first.rows]
     assert copies() <= {"register"}, "to look, nothing is fetched but which version was registered"
     assert {row.state for row in run_small(few).rows} == {"cached"}
@@ -68,19 +68,19 @@ def test_the_whole_way_and_a_second_machine(machine: Machines, monkeypatch: pyte
     again = run_small(replace(few, overrides=(*few.overrides, "decoding.beam=1"), until="score"))
     assert {row.stage for row in again.rows if row.state == "completed"} == {"translate", "score"}
     assert "download" not in copies(), "archives stay where they are"
-    card = local_folder(next(row for row in there.rows if row.stage == "score"), Site.named()) / "card.json"
+    card = stage_folder(next(row for row in there.rows if row.stage == "score"), Site.named()) / "card.json"
     assert card.is_file()
-    assert system_of("small", Site.named()).scores
+    assert find_system("small", Site.named()).scores
 
 
 def test_an_altered_shard_is_named_and_made_again(
     machine: Machines, s3: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.runner.run.Tracker", Untracked)
-    request = Request("small", until="shard")
+    request = RunRequest("small", until="shard")
     first = run_small(request)
-    store = store_at(Site.named())
-    assert isinstance(store, Mirrored)
+    store = open_store(Site.named())
+    assert isinstance(store, S3Store)
     shard = next(row for row in first.rows if (row.stage, row.item) == ("shard", "train"))
     name = next(name for name in store.bucket.list(f"shard/{shard.key}") if name.endswith("00000.arrow"))
     machine.go_to("second")
@@ -89,15 +89,15 @@ def test_an_altered_shard_is_named_and_made_again(
     second = run_small(request)
     assert [row.key for row in second.rows if row.state == "completed"] == [shard.key]
     assert "00000.arrow has 4 bytes" in capsys.readouterr().err
-    assert nothing_to_do(plan(request))
+    assert cached_outcome(plan(request))
 
 
 class LosingLauncher(ForkLauncher):
     """Trains until a checkpoint has reached the bucket; then the machine is gone."""
 
-    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
-        store = store_at(Site.named())
-        assert isinstance(store, Mirrored)
+    def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
+        store = open_store(Site.named())
+        assert isinstance(store, S3Store)
 
         def poll() -> None:
             on_poll()
@@ -120,13 +120,13 @@ class WatchedLauncher(ForkLauncher):
 
     found: ClassVar[list[int]] = []
 
-    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+    def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         if job.module == "model.train":
             self.found.append(newest_checkpoint(job.out))
         super().run(job, on_poll)
 
 
-def indices(store: Mirrored) -> str:
+def indices(store: S3Store) -> str:
     names = [name for name in store.bucket.list("train") if name.endswith("index.json")]
     return "".join(store.bucket.read(f"train/{name}").decode() for name in names)
 
@@ -135,8 +135,8 @@ def test_a_training_whose_machine_is_lost_goes_on_at_another(
     machine: Machines, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{machine.base / 'mlflow.db'}")
-    monkeypatch.setattr(checkpoint_sync, "REST_SECONDS", 0.0)
-    request = Request("small", overrides=("training.checkpoint_every=10",), until="train")
+    monkeypatch.setattr(checkpoint_sync, "MIN_INTERVAL_SECONDS", 0.0)
+    request = RunRequest("small", overrides=("training.checkpoint_every=10",), until="train")
     with monkeypatch.context() as patch:
         patch.setitem(runner.LAUNCHERS, "local", LosingLauncher)
         with pytest.raises(SystemExit):
@@ -145,8 +145,8 @@ def test_a_training_whose_machine_is_lost_goes_on_at_another(
     machine.go_to("second")
     trained = run_small(request).rows[-1]
     assert "goes on from what another machine had sent" in capsys.readouterr().err
-    store = store_at(Site.named())
-    assert isinstance(store, Mirrored)
+    store = open_store(Site.named())
+    assert isinstance(store, S3Store)
     assert not indices(store), "done, and nothing of it stays"
     resumed = store.manifest("train", trained.key)
     assert resumed

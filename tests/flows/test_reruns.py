@@ -10,7 +10,7 @@ import pytest
 from small_pipeline import run_small
 
 from flows.reproduce import STAGES
-from flows.runner.run import Outcome, Request, StageFailed, nothing_to_do, plan
+from flows.runner.run import Outcome, RunRequest, StageFailed, cached_outcome, plan
 from infra.errors import BadData
 from infra.store.local import Store
 
@@ -68,7 +68,7 @@ def test_after_a_failure_only_that_stage_and_its_dependents_run(
 @pytest.mark.parametrize("how", ["deleted", "altered"])
 @pytest.mark.parametrize("name", STAGES)
 def test_exactly_the_damaged_artifact_is_made_again(small: Path, name: str, how: str) -> None:
-    row = [row for row in plan(Request("small")).rows if row.stage == name][-1]
+    row = [row for row in plan(RunRequest("small")).rows if row.stage == name][-1]
     folder = Store(small).folder(name, row.key)
     if how == "deleted":
         shutil.rmtree(folder)
@@ -84,17 +84,17 @@ def test_exactly_the_damaged_artifact_is_made_again(small: Path, name: str, how:
 
 
 def test_nothing_to_do_needs_no_engine(small: Path) -> None:
-    outcome = nothing_to_do(plan(Request("small")))
+    outcome = cached_outcome(plan(RunRequest("small")))
     assert outcome
     assert {row.state for row in outcome.rows} == {"cached"}
     assert set(outcome.scores) == {"dev", "test"}
     assert outcome.model_version == "small/1"
-    assert nothing_to_do(plan(Request("small", force=("score",)))) is None
-    assert nothing_to_do(plan(Request("small", overrides=("training.seed=2",)))) is None
+    assert cached_outcome(plan(RunRequest("small", force=("score",)))) is None
+    assert cached_outcome(plan(RunRequest("small", overrides=("training.seed=2",)))) is None
 
 
 def test_a_new_setting_runs_what_depends_on_it(small: Path) -> None:
-    request = Request("small", overrides=("decoding.beam=1",))
+    request = RunRequest("small", overrides=("decoding.beam=1",))
     planned = {(row.stage, row.item): row for row in plan(request).rows}
     assert planned["average", ""].state == "hit"
     assert planned["translate", "dev"].state == "miss"
@@ -106,15 +106,15 @@ def test_a_new_setting_runs_what_depends_on_it(small: Path) -> None:
 
 
 def test_from_and_until(small: Path) -> None:
-    outcome = states(run_small(Request("small", from_stage="average", until="translate")))
+    outcome = states(run_small(RunRequest("small", from_stage="average", until="translate")))
     assert outcome["train"] == {"cached"}
     assert outcome["average"] == outcome["translate"] == {"completed"}
     assert "score" not in outcome
 
 
 def test_the_trained_weights_do_not_depend_on_the_run(small: Path) -> None:
-    before = {row.key: row for row in plan(Request("small")).rows}
-    outcome = run_small(Request("small", force=("train",)))
+    before = {row.key: row for row in plan(RunRequest("small")).rows}
+    outcome = run_small(RunRequest("small", force=("train",)))
     assert states(outcome)["train"] == {"completed"}
     assert states(outcome)["average"] == {"cached"}, "the same seed gives the same weights"
     assert {row.key for row in outcome.rows} == set(before)

@@ -13,13 +13,13 @@ from flows.inspection.trace import trace_pair
 from flows.reproduce import STAGES, reproduce
 from flows.runs import DEMO
 from flows.views.terminal import TerminalDisplay
-from flows.views.trace_view import draw, visible
+from flows.views.trace_view import print_trace, visible
 from infra.site import Site
 from infra.store.local import Store
-from tasks.engine.planner import Enough, Scope
-from tasks.engine.runner import Running
+from tasks.engine.planner import Scope, StopPipeline
+from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
-from tasks.tracing.steps import Cleaned, Missing, Published, Verdict, Walk
+from tasks.tracing.steps import Cleaned, Missing, PairTrace, Published, RuleVerdict
 
 HOUSE = Path(__file__).parents[2]
 
@@ -33,9 +33,9 @@ def walk_script() -> object:
     return module
 
 
-def drawn(walk: Walk, width: int) -> str:
+def drawn(walk: PairTrace, width: int) -> str:
     shown = io.StringIO()
-    draw(walk, Console(file=shown, width=width, highlight=False))
+    print_trace(walk, Console(file=shown, width=width, highlight=False))
     return shown.getvalue()
 
 
@@ -58,8 +58,8 @@ def demo_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with the demo up to its shards: a few seconds."""
     root = tmp_path_factory.mktemp("demo")
     display, scope = TerminalDisplay(lambda *_: None), Scope(STAGES, "shard")
-    making = Running(Store(root), Site(root=root), scope, display, NoTracker())  # type: ignore[arg-type]
-    with engine(making), contextlib.suppress(Enough):
+    making = Runner(Store(root), Site(root=root), scope, display, NoTracker())  # type: ignore[arg-type]
+    with engine(making), contextlib.suppress(StopPipeline):
         reproduce(DEMO, False, None)
     return root
 
@@ -91,8 +91,8 @@ def test_only_outputs_are_written_anew() -> None:
 def test_brackets_are_no_markup_and_odd_signs_are_seen() -> None:
     files = ("a", "b")
     published = Published("download", "", files, 3, " [bold]a\u2028b", "c\x1b[31m")
-    cleaned = Cleaned("", "pairs.parquet", 1, "[bold]ab", "c", "", (Verdict("mine", "kept", "[red]", ""),))
-    shown = drawn(Walk("[i]", "x:3", "", (published, cleaned, Missing("train", "[why]")), ("[note]",)), 200)
+    cleaned = Cleaned("", "pairs.parquet", 1, "[bold]ab", "c", "", (RuleVerdict("mine", "kept", "[red]", ""),))
+    shown = drawn(PairTrace("[i]", "x:3", "", (published, cleaned, Missing("train", "[why]")), ("[note]",)), 200)
     for text in (r"\x20[bold]a\u2028b", r"c\x1b[31m", "[bold]ab", "[red]", "[why]", "[note]", "[i]"):
         assert text in shown
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import BadConfiguration
-from infra.servers.environment import server_configured, settle
+from infra.servers.environment import configure_libraries, server_configured
 from infra.site import Site
 
 
@@ -87,7 +87,7 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("DO_NOT_TRACK", "true")
     with monkeypatch.context() as patch:
         patch.setattr(os, "environ", dict(os.environ))
-        settle(tmp_path)
+        configure_libraries(tmp_path)
         assert os.environ["PREFECT_HOME"] == str(tmp_path / "mine")
         assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from infra.launch.job import Job
+from infra.launch.job import JobSpec
 from infra.launch.kubernetes import KubernetesSettings, manifests
 from infra.launch.local import LocalLauncher
 from infra.launch.slurm import SlurmSettings, script
 from infra.processes.workers import executor
 from infra.servers.temporary_prefect import temporary_server
-from infra.service.programs import HOUSE, environment
+from infra.service.programs import PROJECT_ROOT, environment
 from infra.service.settings import Service
 
 NAMES = ("flows", "infra", "model", "random", "socket", "tasks", "torch", "uvicorn")
@@ -53,7 +53,7 @@ def test_a_job_finds_the_projects_modules(path: Path, tmp_path: Path, distribute
     (path / "some_job.py").write_text(JOB)
     out = tmp_path / "out"
     out.mkdir()
-    LocalLauncher().run(Job("some_job", {}, {}, out, {}, distributed=distributed), bool)
+    LocalLauncher().run(JobSpec("some_job", {}, {}, out, {}, distributed=distributed), bool)
 
 
 @pytest.mark.usefixtures("path")
@@ -69,7 +69,7 @@ def test_so_does_prefects_temporary_server(path: Path, tmp_path: Path, monkeypat
     with temporary_server(tmp_path / "home"):
         seen = (tmp_path / "seen").read_text()
     # uvicorn searches this folder before all others; without the option it is the working folder.
-    assert f'"--app-dir", "{HOUSE}"' in seen
+    assert f'"--app-dir", "{PROJECT_ROOT}"' in seen
     assert str(Path.cwd()) not in seen
 
 
@@ -78,7 +78,7 @@ def test_so_do_the_programs_of_a_service(tmp_path: Path) -> None:
 
 
 def test_so_do_jobs_of_slurm_and_kubernetes(tmp_path: Path) -> None:
-    job = Job("model.train", {}, {}, tmp_path / "out", {}, ranks=2, distributed=True)
+    job = JobSpec("model.train", {}, {}, tmp_path / "out", {}, ranks=2, distributed=True)
     assert "\nexport PYTHONSAFEPATH=1\n" in script(job, SlurmSettings())
     (batch,) = manifests(job, KubernetesSettings("image", "claim", tmp_path))
     (container,) = batch["spec"]["template"]["spec"]["containers"]

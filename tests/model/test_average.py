@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from model.average import last_checkpoints, mean, work
+from model.average import average_checkpoints, last_checkpoints, work
 from model.errors import BadData
 from model.job import Job
 
@@ -46,13 +46,13 @@ def test_the_last_checkpoints_are_averaged_in_double_precision(tmp_path: Path, c
 def test_one_checkpoint_alone_keeps_every_byte(tmp_path: Path) -> None:
     run = run_with(tmp_path, {1: tensors(1), 2: tensors(2)})
     [path] = last_checkpoints(run, 1)
-    for name, tensor in mean([path]).items():
+    for name, tensor in average_checkpoints([path]).items():
         assert tensor.numpy().tobytes() == tensors(2)[name].numpy().tobytes()
 
 
 def test_the_mean_is_the_same_tensor_when_all_are_the_same(tmp_path: Path) -> None:
     run = run_with(tmp_path, {update: tensors(7) for update in (1, 2, 3, 4, 5)})
-    found = mean(last_checkpoints(run, 5))
+    found = average_checkpoints(last_checkpoints(run, 5))
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors(7).items())
 
 
@@ -68,10 +68,10 @@ def test_a_cut_checkpoint_is_named(tmp_path: Path) -> None:
     path = run / "checkpoints" / "00000002" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(BadData, match=r"00000002.model\.safetensors cannot be read"):
-        mean(last_checkpoints(run, 3))
+        average_checkpoints(last_checkpoints(run, 3))
     path.unlink()
     with pytest.raises(BadData, match=r"00000002.model\.safetensors"):
-        mean(last_checkpoints(run, 3))
+        average_checkpoints(last_checkpoints(run, 3))
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_a_checkpoint_that_does_not_fit_the_others_is_named(
 ) -> None:
     run = run_with(tmp_path, {1: tensors(1), 2: odd})
     with pytest.raises(BadData, match=sentence):
-        mean(last_checkpoints(run, 2))
+        average_checkpoints(last_checkpoints(run, 2))

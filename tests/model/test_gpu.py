@@ -14,8 +14,8 @@ from small_training import MODEL, SIZE, TRAINING, pairs, rows, write_job, write_
 from torch import Tensor
 
 from model.config import Model
-from model.data.batches import Batch, load, load_packed
-from model.data.packing import Room
+from model.data.batches import Batch, load_packed, load_padded
+from model.data.packing import BatchShape
 from model.data.shards import Shards
 from model.job import Job, StopSignal
 from model.network.transformer import Transformer
@@ -51,8 +51,8 @@ def train(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(("packed", "bf16"), [(False, False), (False, True), (True, True)])
 def test_a_gpu_computes_what_a_cpu_does(tmp_path: Path, packed: bool, bf16: bool) -> None:
     shards, some = Shards(write_shards(tmp_path / "shards", pairs(40))), np.arange(30)
-    batch = load_packed(shards, some, Room(384, 384, 64, 10, 10)) if packed else load(shards, some)
-    exact, expected = slopes(load(shards, some), "cpu", bf16=False)
+    batch = load_packed(shards, some, BatchShape(384, 384, 64, 10, 10)) if packed else load_padded(shards, some)
+    exact, expected = slopes(load_padded(shards, some), "cpu", bf16=False)
     loss, found = slopes(batch, "cuda", bf16=bf16)
     assert loss == pytest.approx(exact, rel=2e-2 if bf16 else 1e-5)
     assert torch.cosine_similarity(found, expected, dim=0) > (0.99 if bf16 else 0.99999)

@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.job import BadConfiguration, BadData, Diverged, Job, Metrics, Preempted, StopSignal, leave, main, why
+from model.job import (
+    BadConfiguration,
+    BadData,
+    Diverged,
+    Job,
+    Metrics,
+    Preempted,
+    StopSignal,
+    classify_error,
+    main,
+    write_exit,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +53,7 @@ def test_every_failure_has_a_reason_and_one_sentence(
         main(fail)
     assert end.value.code == 1
     left = json.loads((tmp_path / "out" / "exit.json").read_text())
-    assert left["reason"] == reason == why(error)[0]
+    assert left["reason"] == reason == classify_error(error)[0]
     assert words in left["message"]
     assert "\n" not in left["message"]
 
@@ -60,12 +71,12 @@ def test_done_has_facts_and_only_the_first_rank_says_it(tmp_path: Path, monkeypa
 
 
 def test_a_rank_that_was_taken_along_does_not_hide_the_cause(tmp_path: Path) -> None:
-    leave(tmp_path, "out_of_memory", "a batch did not fit", {})
-    leave(tmp_path, "failed", "RuntimeError: connection closed by peer", {})
+    write_exit(tmp_path, "out_of_memory", "a batch did not fit", {})
+    write_exit(tmp_path, "failed", "RuntimeError: connection closed by peer", {})
     assert json.loads((tmp_path / "exit.json").read_text())["reason"] == "out_of_memory"
     (tmp_path / "exit.json").unlink()
-    leave(tmp_path, "failed", "RuntimeError: connection closed by peer", {})
-    leave(tmp_path, "out_of_memory", "a batch did not fit", {})
+    write_exit(tmp_path, "failed", "RuntimeError: connection closed by peer", {})
+    write_exit(tmp_path, "out_of_memory", "a batch did not fit", {})
     assert json.loads((tmp_path / "exit.json").read_text())["reason"] == "out_of_memory"
 
 
@@ -89,10 +100,10 @@ def test_signals_are_noted_however_often_they_come() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         stop = StopSignal()
-        assert not stop.came
+        assert not stop.received
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
             os.kill(os.getpid(), number)
-        assert stop.came
+        assert stop.received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

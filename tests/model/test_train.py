@@ -138,7 +138,7 @@ def test_a_start_is_where_update_one_begins_and_no_resumed_training(tmp_path: Pa
 
 def end_after(update: int) -> None:
     """Have SIGTERM come twice in the middle of an update, as torchrun sends it."""
-    advance = Trainer.advance
+    advance = Trainer.advance_position
 
     def interrupted(self: Trainer, *args: object) -> None:
         advance(self, *args)  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def end_after(update: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    Trainer.advance = interrupted  # type: ignore[method-assign, assignment]
+    Trainer.advance_position = interrupted  # type: ignore[method-assign, assignment]
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_gradients_are_clipped_and_their_norm_told_as_it_was(tmp_path: Path) -> 
     )
     trainers = [Trainer(Job.read(job), Ranks()) for job in (free, clipped)]
     for trainer in trainers:
-        trainer.learn(next(trainer.updates()))
+        trainer.train_step(next(trainer.updates()))
     norms = [float(trainer.gradient_norm()) for trainer in trainers]
     assert norms[0] == norms[1] > 0.2
     lengths = [

@@ -17,8 +17,8 @@ from slurm_cluster import Cluster, until
 from small_training import TRAINING, rows, run, weights, write_job
 
 from infra.errors import BadConfiguration, Fault, JobFailed, Preempted
-from infra.launch.batch_queue import Look, QueueLauncher
-from infra.launch.job import Job
+from infra.launch.batch_queue import QueueLauncher, QueueStatus
+from infra.launch.job import JobSpec
 from infra.launch.slurm import Slurm, SlurmSettings
 from tasks.stages.train import newest_checkpoint
 
@@ -45,20 +45,20 @@ def launcher(say: Callable[[str], None] = lambda _: None, **settings: object) ->
     return QueueLauncher(Slurm(replace(SlurmSettings(), **settings)), poll_seconds=0.5, lag_seconds=1, say=say)  # type: ignore[arg-type]
 
 
-def small_job(root: Path, name: str, *, ranks: int = 1, long: bool = False) -> Job:
+def small_job(root: Path, name: str, *, ranks: int = 1, long: bool = False) -> JobSpec:
     path = write_job(root, name=name, training=LONG if long else TRAINING)
     told = json.loads(path.read_text())
     path.unlink()
     inputs = {name: Path(folder) for name, folder in told["inputs"].items()}
-    return Job("model.train", told["config"], inputs, path.parent, told["site"], ranks, distributed=True)
+    return JobSpec("model.train", told["config"], inputs, path.parent, told["site"], ranks, distributed=True)
 
 
-def has_begun(job: Job) -> bool:
+def has_begun(job: JobSpec) -> bool:
     metrics = job.out / "metrics.jsonl"
     return metrics.exists() and len(rows(job.path)) > 20
 
 
-def working_on(job: Job) -> list[psutil.Process]:
+def working_on(job: JobSpec) -> list[psutil.Process]:
     """Processes that have the job's file among their words."""
     found = []
     for process in psutil.process_iter():
@@ -70,17 +70,17 @@ def working_on(job: Job) -> list[psutil.Process]:
     return found
 
 
-def interrupt_once(job: Job) -> None:
+def interrupt_once(job: JobSpec) -> None:
     if has_begun(job):
         raise KeyboardInterrupt
 
 
-def code_job(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> Job:
+def code_job(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> JobSpec:
     (folder / "some_job.py").write_text(f"import json, os, pathlib, sys\n{code}\n")
     monkeypatch.setenv("PYTHONPATH", f"{folder}")
     out = folder / "a folder of 100%"
     out.mkdir(exist_ok=True)
-    return Job("some_job", {}, {}, out, {})
+    return JobSpec("some_job", {}, {}, out, {})
 
 
 def test_two_ranks_train_to_the_end(cluster: Cluster, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_job_that_is_put_back_goes_on_to_the_same_weights(cluster: Cluster, tm
     run(whole)
     job, said, saved = small_job(tmp_path, "requeued", long=True), list[str](), list[int]()
 
-    def put_back() -> None:
+    def restore() -> None:
         number = said[0].rpartition(" ")[2]
         if not saved and has_begun(job):
             cluster.ask("scontrol", "requeue", number)
@@ -133,7 +133,7 @@ def test_a_job_that_is_put_back_goes_on_to_the_same_weights(cluster: Cluster, tm
             saved.append(newest_checkpoint(job.out))
             cluster.restart_now(number)
 
-    launcher(said.append).run(job, put_back)
+    launcher(said.append).run(job, restore)
     assert 0 < saved[0] < LONG.updates
     updates = [row["done"] for row in rows(job.path) if "loss" in row]
     assert updates.count(1) == 1, "began anew"
@@ -215,7 +215,7 @@ def test_another_job_in_the_same_folder_is_ended_first(
     queue = launcher().queue
     sleeping.write()
     name = queue.submit(sleeping)
-    until(lambda: queue.look(name).phase == "runs")
+    until(lambda: queue.poll(name).phase == "runs")
     done = "pathlib.Path(json.load(open(sys.argv[1]))['out'], 'exit.json').write_text('{\"reason\": \"done\"}')"
     other = replace(code_job(tmp_path, done, monkeypatch), config={"other": 1})
     said: list[str] = []
@@ -231,15 +231,15 @@ def test_a_controller_that_is_away_is_waited_for(
     elsewhere = re.sub(r"SlurmctldPort=\d+", "SlurmctldPort=1", cluster.conf.read_text())
     away.write_text(f"{elsewhere}MessageTimeout=2\n")
     asked: list[bool] = []
-    ask = Slurm.look
+    ask = Slurm.poll
 
-    def look(queue: Slurm, name: str) -> Look:
+    def look(queue: Slurm, name: str) -> QueueStatus:
         lost = len(asked) < 2
         monkeypatch.setenv("SLURM_CONF", f"{away if lost else cluster.conf}")
         asked.append(lost)
         return ask(queue, name)
 
-    monkeypatch.setattr(Slurm, "look", look)
+    monkeypatch.setattr(Slurm, "poll", look)
     job = small_job(tmp_path, "patient")
     launcher().run(job, bool)
     assert newest_checkpoint(job.out) == TRAINING.updates

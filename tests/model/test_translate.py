@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from model.config import Decoding, Model
-from model.data.bpe import Pieces
+from model.data.bpe import TokenizerPair
 from model.decoding.beam_search import Hypothesis
 from model.decoding.translator import Translator
 from model.errors import BadData, Preempted
 from model.job import Job, Metrics
 from model.network.transformer import Transformer
 from model.network.weights import save_model
-from model.translate import EXAMPLES, Progressing, examples, work
-from tasks.stages.learn_bpe import Vocabulary, learn
+from model.translate import EXAMPLES, ProgressReporter, examples, work
+from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 TEXT = ["Two dogs run over the green meadow.", "It's 2014 again, isn't it?", "The men don't run."] * 3
 SHAPE = Model(layers=2, d_model=32, d_ff=64, heads=2, d_k=16, d_v=16, init="normal")
@@ -46,12 +46,14 @@ def pairs(seed: int = 1) -> list[tuple[str, list[int], list[int]]]:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    monkeypatch.setattr("model.translate.StopSignal", lambda: SimpleNamespace(came=False))
+    monkeypatch.setattr("model.translate.StopSignal", lambda: SimpleNamespace(received=False))
     torch.manual_seed(5)
     for name in ("weights", "vocabulary", "out"):
         (tmp_path / name).mkdir()
     save_model(tmp_path / "weights", Transformer(SHAPE, 290, 290))
-    learn([pa.array(TEXT)], Vocabulary(size=290, min_frequency=1)).save(str(tmp_path / "vocabulary" / "tokenizer.json"))
+    train_tokenizer([pa.array(TEXT)], Vocabulary(size=290, min_frequency=1)).save(
+        str(tmp_path / "vocabulary" / "tokenizer.json")
+    )
     folders = {name: tmp_path / name for name in ("weights", "vocabulary")}
     inputs = {**folders, "pairs": write_shards(tmp_path / "pairs", pairs())}
     return Job({"decoding": {"beam": 2, "alpha": 0.6, "max_extra": 3}}, inputs, tmp_path / "out")
@@ -81,7 +83,7 @@ def test_attention_fits_its_pieces(job: Job) -> None:
     work(job)
     described = json.loads((job.out / "attention.json").read_text())
     known = {pair_id: source for pair_id, source, _ in pairs()}
-    vocabulary = Pieces.load(job.inputs["vocabulary"])
+    vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
     assert len({example["pair_id"] for example in described}) == EXAMPLES
     with np.load(job.out / "attention.npz") as arrays:
         assert sorted(arrays.files) == sorted([*(f"cross_{i}" for i in range(EXAMPLES)), "encoder_0", "decoder_0"])
@@ -149,10 +151,10 @@ def test_what_cannot_be_translated_is_bad_data_with_its_name(job: Job, tmp_path:
 
 
 def test_asked_to_end_it_does_at_the_next_batch(tmp_path: Path) -> None:
-    stop = SimpleNamespace(came=False)
-    progress = Progressing(Metrics(tmp_path), stop, total=20, seconds=1000.0).phase(10)
+    stop = SimpleNamespace(received=False)
+    progress = ProgressReporter(Metrics(tmp_path), stop, total=20, seconds=1000.0).phase(10)
     progress(3, 10)
-    stop.came = True
+    stop.received = True
     with pytest.raises(Preempted, match="after 16 of 20"):
         progress(6, 10)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from small_training import TRAINING, weights, write_job
 
-from infra.launch.command import HOUSE, command, variables
-from infra.launch.job import Job
+from infra.launch.command import PROJECT_ROOT, command, variables
+from infra.launch.job import JobSpec
 
 PROGRAMS = ("ip", "unshare", "mount", "hostname")
 NAMES = ("first-node", "second-node")
@@ -75,7 +75,7 @@ def test_two_hosts_train_to_the_weights_of_two_ranks_on_one(two_hosts: list[Host
     near, far = (
         job_of(write_job(tmp_path, name=name, training=training), nodes) for name, nodes in (("near", 1), ("far", 2))
     )
-    environment = {**os.environ, **variables(near), "PYTHONPATH": f"{HOUSE}"}
+    environment = {**os.environ, **variables(near), "PYTHONPATH": f"{PROJECT_ROOT}"}
     subprocess.run(command(near, sys.executable), check=True, env=environment, timeout=250)
     meeting = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={NAMES[0]}:29400", "--rdzv-id=far")
     agents = [
@@ -94,7 +94,7 @@ def test_two_hosts_train_to_the_weights_of_two_ranks_on_one(two_hosts: list[Host
     assert weights(far.path) == weights(near.path)
 
 
-def job_of(path: Path, nodes: int) -> Job:
+def job_of(path: Path, nodes: int) -> JobSpec:
     told = json.loads(path.read_text())
     inputs = {name: Path(folder) for name, folder in told["inputs"].items()}
-    return Job("model.train", told["config"], inputs, path.parent, told["site"], 2, distributed=True, nodes=nodes)
+    return JobSpec("model.train", told["config"], inputs, path.parent, told["site"], 2, distributed=True, nodes=nodes)

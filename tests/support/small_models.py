@@ -10,11 +10,11 @@ import torch
 
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD, UNK
-from model.data.bpe import Pieces
+from model.data.bpe import TokenizerPair
 from model.decoding.translator import Translator
 from model.network.transformer import Transformer
 from model.network.weights import build, save_model
-from tasks.stages.learn_bpe import Vocabulary, learn
+from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 LINES = [
     "Two dogs run.",
@@ -49,13 +49,13 @@ def write_model(folder: Path, config: Model, target_size: int = SIZES[1], gain: 
     names = ("tokenizer.json", "tokenizer.target.json")[: 1 if config.tied else 2]
     for name, size in zip(names, sizes, strict=False):
         lines = pa.array([*LINES * 3, *["green meadow and men"] * size])
-        learn([lines], Vocabulary(size=size, min_frequency=1)).save(str(vocabulary / name))
-    save_model(weights, restless(build(config, *sizes).eval(), Pieces.load(vocabulary), gain))
+        train_tokenizer([lines], Vocabulary(size=size, min_frequency=1)).save(str(vocabulary / name))
+    save_model(weights, restless(build(config, *sizes).eval(), TokenizerPair.load(vocabulary), gain))
     return weights, vocabulary
 
 
 @torch.no_grad()
-def restless(model: Transformer, vocabulary: Pieces, gain: float) -> Transformer:
+def restless(model: Transformer, vocabulary: TokenizerPair, gain: float) -> Transformer:
     """Fill a model so that what it writes depends much on what it reads, and a third of its outputs end in time.
 
     A great ``gain`` of the matrices makes outputs various, and rounding count.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from flows.runner.run import Outcome, Request, run
+from flows.runner.run import Outcome, RunRequest, run
 from flows.runs import DEMO, Run
 from flows.views.terminal import TerminalDisplay
-from infra.launch.job import Job, raise_for_exit
+from infra.launch.job import JobSpec, raise_for_exit
 from model.config import Averaging, Decoding, Model, Training
 from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text
 from tasks.demo import corpus as demo_corpus
@@ -25,7 +25,7 @@ from tasks.stages.shard import Sharding
 class ForkLauncher:
     """Runs a job in a fork of this process, where torch is already loaded; what it prints goes to its log."""
 
-    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+    def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         path = job.write()
         child = os.fork()
         if child == 0:
@@ -76,7 +76,7 @@ def small_run(mirror: Path) -> Run:
     )
 
 
-def run_small(request: Request = Request("small")) -> Outcome:  # noqa: B008
+def run_small(request: RunRequest = RunRequest("small")) -> Outcome:  # noqa: B008
     """Carry out a request without Prefect."""
     return run(request, TerminalDisplay(lambda *_: None))
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 
 from model.config import Model, Training
-from model.config.special_pieces import SPECIALS
+from model.config.special_pieces import SPECIAL_TOKENS
 from model.job import main
 from model.train import work
 
@@ -55,7 +55,7 @@ def write_shards(folder: Path, rows: Sequence[tuple[list[int], list[int]]], *, f
 
 def write_vocabulary(folder: Path, size: int = SIZE) -> Path:
     folder.mkdir(parents=True)
-    pieces = [*SPECIALS, *(f"p{i}" for i in range(len(SPECIALS), size))]
+    pieces = [*SPECIAL_TOKENS, *(f"p{i}" for i in range(len(SPECIAL_TOKENS), size))]
     Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, [])).save(str(folder / "tokenizer.json"))
     return folder
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra.service import lifecycle
-from infra.service.process_marks import marked
+from infra.service.process_marks import tagged_pids
 from infra.service.settings import Service, free_ports
 
 SERVER = """
@@ -59,4 +59,4 @@ def ended(place: Path) -> Iterator[None]:
         yield
     finally:
         lifecycle.down(folder, print)
-        assert not marked(folder)
+        assert not tagged_pids(folder)

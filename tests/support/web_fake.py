@@ -11,8 +11,8 @@ import numpy as np
 
 from infra.web.app import Application, application
 from infra.web.limits import Limits
-from infra.web.protocol import Hypothesis, Kind, Map, Search, Sentence
-from infra.web.server import Server, address, bound, server
+from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence
+from infra.web.server import Server, address, bind_socket, server
 
 
 @dataclass
@@ -22,12 +22,12 @@ class Fake:
     name: str = "fake/1"
     aliases: tuple[str, ...] = ("champion",)
     languages: tuple[str, str] = ("en", "de")
-    search: Search = field(default_factory=lambda: Search(4, 0.6))
+    search: SearchSettings = field(default_factory=lambda: SearchSettings(4, 0.6))
     engine: str = "fake"
     longest: int = 30
     answer: Callable[[str], str] = str.upper
     gate: threading.Event = field(default_factory=threading.Event)
-    batches: list[tuple[list[str], Search, int]] = field(default_factory=list)
+    batches: list[tuple[list[str], SearchSettings, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gate.set()
@@ -38,7 +38,7 @@ class Fake:
     def lengths(self, sentences: Sequence[str]) -> Sequence[int]:
         return [len(sentence.split()) for sentence in sentences]
 
-    def translate(self, sentences: Sequence[str], search: Search, n_best: int) -> Sequence[Sentence]:
+    def translate(self, sentences: Sequence[str], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
         self.batches.append((list(sentences), search, n_best))
         self.gate.wait()
         if any("poison" in sentence for sentence in sentences):
@@ -53,16 +53,16 @@ class Fake:
         words = tuple(text.split())
         return Hypothesis(text, -1.0 - rank, -2.0 - rank, tuple(range(4, 4 + len(words))), words, True)
 
-    def maps(self, source: str, target: str | Sequence[int]) -> Mapping[Kind, Map]:
+    def maps(self, source: str, target: str | Sequence[int]) -> Mapping[AttentionKind, AttentionMap]:
         if not isinstance(target, str) and any(each < 4 for each in target):
             raise ValueError("ids has one below 4")
         read, written = source.split(), target.split() if isinstance(target, str) else [f"{each}" for each in target]
         rows, columns = (*written, "</s>"), (*read, "</s>")
         weights = np.full((2, 3, len(rows), len(columns)), 1 / len(columns), np.float32)
         square = np.full((2, 3, len(columns), len(columns)), 1 / len(columns), np.float32)
-        return {"cross": Map(rows, columns, weights), "encoder": Map(columns, columns, square)}
+        return {"cross": AttentionMap(rows, columns, weights), "encoder": AttentionMap(columns, columns, square)}
 
-    def picture(self, kind: Kind, shown: Map, layer: int, head: int, dark: bool) -> bytes:
+    def picture(self, kind: AttentionKind, shown: AttentionMap, layer: int, head: int, dark: bool) -> bytes:
         return b"\x89PNG" + f"{kind} {layer} {head} {dark}".encode()
 
 
@@ -79,7 +79,7 @@ class Site:
 @contextmanager
 def served(fakes: Sequence[Fake], limits: Limits = Limits()) -> Iterator[Site]:  # noqa: B008
     """Serve while the context lasts."""
-    taken = bound("127.0.0.1", 0)
+    taken = bind_socket("127.0.0.1", 0)
     ready = threading.Event()
     guarded = application(fakes, limits)
     made = server(guarded, limits, ready.set)

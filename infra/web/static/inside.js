@@ -10,7 +10,7 @@ const NAMES = {
 };
 const MOST_NAMED = 3;
 
-export class Inside {
+export class AttentionView {
   constructor(trouble, changed) {
     Object.assign(this, { trouble, changed, view: { kind: "cross", layer: 0, head: 0, hypothesis: 0 }, row: 0 });
     for (const id of ["kind", "layer", "head"]) {

@@ -1,7 +1,7 @@
 // The page: what is set, asked and shown, and the link that brings the same view back.
 
-import { Inside } from "./inside.js";
-import { compare, Shown } from "./shown.js";
+import { AttentionView } from "./inside.js";
+import { compare, TranslationPane } from "./shown.js";
 import { models, translate } from "./talk.js";
 
 const at = (id) => document.getElementById(id);
@@ -10,8 +10,8 @@ const BEAMS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
 let known = [];
 let asking;
 let chosen = { side: 0, key: "" };
-const sides = [0, 1].map((side) => new Shown(at(`out-${side}`), at(`name-${side}`), (_, key) => choose(side, key)));
-const inside = new Inside(trouble, keep);
+const sides = [0, 1].map((side) => new TranslationPane(at(`out-${side}`), at(`name-${side}`), (_, key) => choose(side, key)));
+const inside = new AttentionView(trouble, saveView);
 
 function trouble(text) {
   at("trouble").textContent = text;
@@ -31,24 +31,24 @@ function language(code) {
   }
 }
 
-function offer(select, options, value) {
+function setOptions(select, options, value) {
   select.replaceChildren(...options.map(([key, text]) => new Option(text, key)));
   select.value = value;
   if (select.selectedIndex < 0) select.selectedIndex = 0;
 }
 
 // What depends on the version: its languages, its own search, its limits.
-function settle() {
+function updateOptions() {
   const card = cardOf(at("model").value);
   const pair = [card.source_language, card.target_language].map(language).filter(Boolean);
   at("languages").textContent = pair.join(" to ");
   at("text").lang = card.source_language;
   const beams = [...new Set([...BEAMS.filter((beam) => beam <= card.limits.beam), card.beam])].sort((a, b) => a - b);
   const own = `as scored: ${card.beam === 1 ? "greedy" : `beam ${card.beam}`}`;
-  offer(at("beam"), [["", own], ...beams.map((beam) => [beam, beam === 1 ? "greedy" : `beam ${beam}`])], at("beam").value);
+  setOptions(at("beam"), [["", own], ...beams.map((beam) => [beam, beam === 1 ? "greedy" : `beam ${beam}`])], at("beam").value);
   at("alpha").placeholder = `${card.alpha}`;
   const others = known.filter((other) => other !== card);
-  offer(at("beside"), [["", "nothing"], ...others.map((other) => [other.name, titled(other)])], at("beside").value);
+  setOptions(at("beside"), [["", "nothing"], ...others.map((other) => [other.name, titled(other)])], at("beside").value);
   count();
 }
 
@@ -82,7 +82,7 @@ async function run(again = false) {
   sides.forEach((side) => side.clear());
   if (!at("text").value.trim()) {
     at("status").textContent = "";
-    keep();
+    saveView();
     return;
   }
   const begun = performance.now();
@@ -116,7 +116,7 @@ async function run(again = false) {
     at("status").textContent = "";
     trouble(error.message);
   }
-  keep();
+  saveView();
 }
 
 function choose(side, key) {
@@ -129,11 +129,11 @@ function choose(side, key) {
   chosen = { side, key };
   sides.forEach((each, number) => each.mark(number === side ? key : ""));
   inside.open(sides[side].model, place.translated);
-  keep();
+  saveView();
 }
 
 // The view as the address's fragment, which no server ever sees.
-function keep() {
+function saveView() {
   const { kind, layer, head, hypothesis } = inside.view;
   const words = {
     text: at("text").value, model: at("model").value, beside: at("beside").value, beam: at("beam").value,
@@ -144,14 +144,14 @@ function keep() {
   if (fragment !== location.hash) history.replaceState(null, "", fragment);
 }
 
-function restore() {
+function restoreView() {
   const words = new URLSearchParams(location.hash.slice(1));
   const number = (name) => Math.max(0, Math.trunc(Number(words.get(name))) || 0);
   at("text").value = words.get("text") || "";
   const card = cardOf(words.get("model") || "") || known[0];
   if (words.get("model") && !cardOf(words.get("model"))) trouble("The version that this link names is not served here.");
   at("model").value = card.name;
-  settle();
+  updateOptions();
   at("beside").value = cardOf(words.get("beside") || "")?.name || "";
   for (const name of ["beam", "alpha"]) at(name).value = words.get(name) || "";
   if (at("beam").selectedIndex < 0) at("beam").value = "";
@@ -160,7 +160,7 @@ function restore() {
   const kind = ["cross", "encoder", "decoder"].find((each) => each === words.get("kind")) || "cross";
   Object.assign(inside.view, { kind, layer: number("layer"), head: number("head"), hypothesis: number("hypothesis") });
   chosen = { side: number("side") === 1 ? 1 : 0, key: words.get("sentence") || "" };
-  settle();
+  updateOptions();
   if (at("text").value) run(true);
 }
 
@@ -171,8 +171,8 @@ async function start() {
     trouble(error.message);
     return;
   }
-  offer(at("model"), known.map((card) => [card.name, titled(card)]), "");
-  restore();
+  setOptions(at("model"), known.map((card) => [card.name, titled(card)]), "");
+  restoreView();
   at("ask").addEventListener("submit", (event) => {
     event.preventDefault();
     run();
@@ -183,12 +183,12 @@ async function start() {
   });
   for (const id of ["model", "beside", "beam", "alpha", "nbest"]) {
     at(id).addEventListener("change", () => {
-      settle();
+      updateOptions();
       run();
     });
   }
   at("link").addEventListener("click", async () => {
-    keep();
+    saveView();
     try {
       await navigator.clipboard.writeText(location.href);
       at("status").textContent = "The link to this view is copied.";
@@ -196,7 +196,7 @@ async function start() {
       at("status").textContent = "The address bar holds the link to this view.";
     }
   });
-  window.addEventListener("hashchange", restore);
+  window.addEventListener("hashchange", restoreView);
 }
 
 start();

@@ -2,7 +2,7 @@
 
 import { differences } from "./words.js";
 
-export class Shown {
+export class TranslationPane {
   constructor(out, name, choose) {
     Object.assign(this, { out, name, choose, model: "", places: new Map() });
   }
@@ -30,13 +30,13 @@ export class Shown {
     return span;
   }
 
-  fill(told) {
-    const key = `${told.paragraph}.${told.sentence}`;
+  fill(message) {
+    const key = `${message.paragraph}.${message.sentence}`;
     const place = this.places.get(key);
     const { span } = place;
-    place.translated = told.translated;
+    place.translated = message.translated;
     span.classList.remove("waits");
-    span.textContent = told.translated.hypotheses[0].text || "∅";
+    span.textContent = message.translated.hypotheses[0].text || "∅";
     span.setAttribute("role", "button");
     span.setAttribute("aria-pressed", "false");
     span.tabIndex = 0;

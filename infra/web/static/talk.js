@@ -47,10 +47,10 @@ export async function* translate(body, signal) {
     const lines = (rest + value).split("\n");
     rest = lines.pop();
     for (const line of lines) {
-      const told = JSON.parse(line);
-      if (told.error) throw new Error(told.error);
-      whole = whole || told.done === true;
-      yield told;
+      const message = JSON.parse(line);
+      if (message.error) throw new Error(message.error);
+      whole = whole || message.done === true;
+      yield message;
     }
   }
   if (!whole) throw new Error("The server broke off.");

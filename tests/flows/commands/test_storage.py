@@ -13,13 +13,13 @@ from small_pipeline import Untracked, run_small, small_run
 
 from flows.commands.gc import gc
 from flows.commands.verify import verify
-from flows.runner.run import Request, nothing_to_do, plan
+from flows.runner.run import RunRequest, cached_outcome, plan
 from flows.runs import RUNS
 from infra.errors import BadConfiguration, BadData, Fault
-from infra.site import Site, store_at
-from infra.store.s3 import Mirrored
+from infra.site import Site, open_store
+from infra.store.s3 import S3Store
 
-SHARDS = Request("small", until="shard")
+SHARDS = RunRequest("small", until="shard")
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -44,8 +44,8 @@ def told(capsys: pytest.CaptureFixture[str]) -> Any:
 
 def harm(stage: str, key: str, file: str) -> None:
     """Change a byte where no look, only reading, shows it."""
-    store = store_at(Site.named())
-    if not isinstance(store, Mirrored):
+    store = open_store(Site.named())
+    if not isinstance(store, S3Store):
         path = store.folder(stage, key) / file
         status = path.stat()
         with path.open("r+b") as opened:
@@ -69,7 +69,7 @@ def test_a_changed_byte_is_named_and_made_again(root: str, capsys: pytest.Captur
     assert whole["artifacts"] >= len(plan(SHARDS).rows)
     shard = plan(SHARDS).rows[-1]
     harm(shard.stage, shard.key, "00000.arrow")
-    assert nothing_to_do(plan(SHARDS)), "nobody would have noticed"
+    assert cached_outcome(plan(SHARDS)), "nobody would have noticed"
     with pytest.raises(Fault, match="1 of .* artifacts are damaged"):
         verify("small", as_json=True)
     (damaged,) = told(capsys)["damaged"]
@@ -79,9 +79,9 @@ def test_a_changed_byte_is_named_and_made_again(root: str, capsys: pytest.Captur
 
 
 def test_what_no_kept_run_needs_goes_and_only_when_told(root: str, capsys: pytest.CaptureFixture[str]) -> None:
-    more = Request("small", until="shard", overrides=("vocabulary.size=380",))
+    more = RunRequest("small", until="shard", overrides=("vocabulary.size=380",))
     run_small(more)
-    store = store_at(Site.named())
+    store = open_store(Site.named())
     before = store.names()
     gc(as_json=True)
     found = told(capsys)
@@ -89,7 +89,7 @@ def test_what_no_kept_run_needs_goes_and_only_when_told(root: str, capsys: pytes
     for path in (store.root / "runs" / "small").iterdir():
         if json.loads(path.read_text())["overrides"]:
             path.unlink()
-            if isinstance(store, Mirrored):
+            if isinstance(store, S3Store):
                 store.bucket.delete([f"runs/small/{path.name}"])
     gc(as_json=True)
     found = told(capsys)
@@ -104,14 +104,14 @@ def test_what_no_kept_run_needs_goes_and_only_when_told(root: str, capsys: pytes
         gc(delete=True)
     assert {key for _, key in before} - {key for _, key in store.names()} == own - {held["key"]}
     gc(delete=True)
-    assert nothing_to_do(plan(SHARDS)), "what is kept is whole"
+    assert cached_outcome(plan(SHARDS)), "what is kept is whole"
     assert {row.state for row in plan(more).rows if row.key in own} <= {"miss", "waits"}
-    if isinstance(store, Mirrored):
+    if isinstance(store, S3Store):
         assert not [name for name in store.bucket.list("") if any(key in name for key in own)]
 
 
 def test_old_leftovers_go_and_young_ones_stay(root: str, capsys: pytest.CaptureFixture[str]) -> None:
-    store = store_at(Site.named())
+    store = open_store(Site.named())
     old, young = store.root / "train" / "k1.partial-a", store.root / "train" / "k2.partial-b"
     for folder in (old, young):
         folder.mkdir(parents=True)
@@ -127,8 +127,8 @@ def test_old_leftovers_go_and_young_ones_stay(root: str, capsys: pytest.CaptureF
 def test_the_week_of_half_an_upload(s3: Server, tmp_path: Path) -> None:
     from infra.store.maintenance import leftovers
 
-    store = store_at(Site(root=tmp_path, remote=f"s3://{s3.bucket}/house"))
-    assert isinstance(store, Mirrored)
+    store = open_store(Site(root=tmp_path, remote=f"s3://{s3.bucket}/house"))
+    assert isinstance(store, S3Store)
     store.bucket.put("clean/k1/0123/a.txt", b"half")
     assert not list(leftovers(store, time.time() - 3600))
     (left,) = leftovers(store, time.time() + 3600)
@@ -140,7 +140,7 @@ def test_the_week_of_half_an_upload(s3: Server, tmp_path: Path) -> None:
 def test_what_gc_cannot_know_it_does_not_touch(root: str) -> None:
     with pytest.raises(BadConfiguration, match="--keep is 'other', .* those with one: small"):
         gc(keep=("other",))
-    record = next((store_at(Site.named()).root / "runs" / "small").iterdir())
+    record = next((open_store(Site.named()).root / "runs" / "small").iterdir())
     record.write_text("{")
     with pytest.raises(BadData, match="cannot be read"):
         gc(delete=True)

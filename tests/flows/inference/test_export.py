@@ -9,8 +9,8 @@ import pytest
 from small_pipeline import run_small
 
 from flows.commands.export import export as command
-from flows.inference.export import export, trained_of
-from flows.runner.run import Request
+from flows.inference.export import export, find_trained_model
+from flows.runner.run import RunRequest
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.store.local import Store
@@ -22,15 +22,15 @@ LINES = ["The old woman sees a dog.", "", "A man runs."]
 
 def test_a_version_and_a_run_are_what_was_scored(small: Path) -> None:
     site = Site.named()
-    version, run = trained_of("small@candidate", site), trained_of("small", site)
+    version, run = find_trained_model("small@candidate", site), find_trained_model("small", site)
     assert (version.name, run.name) == ("small/1", "small")
     assert version.decoding == run.decoding == Decoding(beam=2, max_extra=3)
     for name in ("weights/model.safetensors", "vocabulary/tokenizer.json"):
         folder, file = name.split("/")
         assert (getattr(version, folder) / file).read_bytes() == (getattr(run, folder) / file).read_bytes()
-    run_small(Request("small", overrides=("decoding.beam=1",)))
-    assert trained_of("small", site).decoding.beam == 1
-    assert trained_of("small/1", site).decoding.beam == 2
+    run_small(RunRequest("small", overrides=("decoding.beam=1",)))
+    assert find_trained_model("small", site).decoding.beam == 1
+    assert find_trained_model("small/1", site).decoding.beam == 2
 
 
 def test_the_command_writes_folders_that_translate(
@@ -48,7 +48,7 @@ def test_the_command_writes_folders_that_translate(
     assert capsys.readouterr().out.split() == places
     assert all((tmp_path / place / "README.md").is_file() for place in places)
     assert not list(tmp_path.glob("*/*.partial*"))
-    trained = trained_of("small", Site.named())
+    trained = find_trained_model("small", Site.named())
     own = Translator.load(trained.weights, trained.vocabulary, "cpu").translate(LINES, trained.decoding)
     folder = Folder(Path(places[0]), threads=1)
     assert folder.translate(LINES, folder.search) == [translation.text for translation in own]
@@ -66,30 +66,30 @@ def test_the_command_writes_folders_that_translate(
 )
 def test_what_is_not_there_is_named(small: Path, words: str, sentence: str) -> None:
     with pytest.raises(BadConfiguration, match=sentence):
-        trained_of(words, Site.named())
+        find_trained_model(words, Site.named())
 
 
 def test_artifacts_that_are_gone_are_named(small: Path) -> None:
     site = Site.named()
-    trained = trained_of("small", site)
+    trained = find_trained_model("small", site)
     shutil.move(trained.weights, trained.weights.with_name("elsewhere"))
     try:
         with pytest.raises(BadConfiguration, match=f"'small' was made from .*{trained.weights.name}, but that"):
-            trained_of("small", site)
+            find_trained_model("small", site)
     finally:
         shutil.move(trained.weights.with_name("elsewhere"), trained.weights)
-    version = trained_of("small/1", site)
+    version = find_trained_model("small/1", site)
     shutil.rmtree(Store(site.root).root / "translate")
     with pytest.raises(BadConfiguration, match="how 'small' was searched was told by its translations"):
-        trained_of("small", site)
-    assert trained_of("small/1", site) == version, "a version says it itself"
+        find_trained_model("small", site)
+    assert find_trained_model("small/1", site) == version, "a version says it itself"
 
 
 def test_a_failure_leaves_nothing_and_is_one_sentence(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ctranslate2")
-    trained = trained_of("small", Site.named())
+    trained = find_trained_model("small", Site.named())
     out = tmp_path / "exports" / "it"
     with pytest.raises(
         BadConfiguration, match="--quantization is 'int8', allowed is float32 where --to is huggingface"
@@ -111,7 +111,7 @@ def test_a_failure_leaves_nothing_and_is_one_sentence(
 
 def test_a_search_that_ctranslate2_lacks_is_named(small: Path, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
-    trained = trained_of("small", Site.named())
+    trained = find_trained_model("small", Site.named())
     watching = replace(trained, decoding=replace(trained.decoding, beta=0.2))
     with pytest.raises(BadConfiguration, match=r"small cannot be exported to ctranslate2: decoding.beta is 0.2"):
         export(watching, "ctranslate2", "float32", tmp_path / "out")

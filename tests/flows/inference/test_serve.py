@@ -14,12 +14,12 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from flows.inference.served_model import OWN, ServedVersion, chosen, loaded
+from flows.inference.served_model import OWN, ServedVersion, load_version, select_versions
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
-from infra.tracking.client import client
+from infra.tracking.client import mlflow_client
 from infra.tracking.registry import local_folder
-from infra.web.protocol import Search
+from infra.web.protocol import SearchSettings
 from tests.flows.test_cli import REPRO, repro
 
 LINES = ["The dog sees a cat.", "A man runs to the old house.", "The children read a book."]
@@ -29,18 +29,18 @@ HOUSE = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def version(small: Path) -> ServedVersion:
     site = Site.named()
-    return loaded(chosen(["small@champion"], site)[0], site, "own", small / "exports")
+    return load_version(select_versions(["small@champion"], site)[0], site, "own", small / "exports")
 
 
 def test_a_version_says_what_it_is(version: ServedVersion) -> None:
     assert version.name == "small/1"
     assert set(version.aliases) == {"champion", "candidate"}
     assert (version.languages, version.engine) == (("en", "de"), OWN)
-    assert version.search == Search(2, version.decoding.alpha)
+    assert version.search == SearchSettings(2, version.decoding.alpha)
 
 
 def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedVersion) -> None:
-    found = version.translate(LINES, Search(3, 0.6), 3)
+    found = version.translate(LINES, SearchSettings(3, 0.6), 3)
     assert [each.source for each in found] == LINES
     for sentence in found:
         assert len(sentence.pieces) == version.lengths([sentence.source])[0]
@@ -50,7 +50,7 @@ def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedVer
         for each in sentence.hypotheses:
             assert len(each.ids) == len(each.pieces)
             assert each.text == version.translator.vocabulary.decode_target(each.ids)
-    [alone] = version.translate(LINES[1:2], Search(3, 0.6), 1)
+    [alone] = version.translate(LINES[1:2], SearchSettings(3, 0.6), 1)
     assert alone.hypotheses[0].ids == found[1].hypotheses[0].ids
 
 
@@ -92,37 +92,39 @@ def test_an_exported_version_is_searched_by_ctranslate2(small: Path, version: Se
     out = small / "exports" / "small-1-ctranslate2"
     assert repro("export", "small@champion", "--to", "ctranslate2", "--out", str(out)).returncode == 0
     site = Site.named()
-    [registered] = chosen(["small"], site)
-    exported = loaded(registered, site, "auto", small / "exports")
+    [registered] = select_versions(["small"], site)
+    exported = load_version(registered, site, "auto", small / "exports")
     assert exported.engine == "CTranslate2"
     for ours, theirs in zip(
-        version.translate(LINES, Search(4, 0.6), 2), exported.translate(LINES, Search(4, 0.6), 2), strict=True
+        version.translate(LINES, SearchSettings(4, 0.6), 2),
+        exported.translate(LINES, SearchSettings(4, 0.6), 2),
+        strict=True,
     ):
         assert theirs.hypotheses[0].ids == ours.hypotheses[0].ids
         assert theirs.hypotheses[0].score == pytest.approx(ours.hypotheses[0].score, abs=0.05)
         assert len(theirs.hypotheses) == 2
     with pytest.raises(BadConfiguration, match=r"small-1-ctranslate2 is not there: repro export small/1"):
-        loaded(registered, site, "ctranslate2", small / "nowhere")
+        load_version(registered, site, "ctranslate2", small / "nowhere")
 
 
 def test_versions_are_chosen_once_and_broken_ones_named(small: Path, tmp_path: Path) -> None:
     site = Site.named()
-    assert [f"{each.name}/{each.version}" for each in chosen([], site)] == ["small/1"]
-    assert len(chosen(["small", "small/1", "small@champion"], site)) == 1
+    assert [f"{each.name}/{each.version}" for each in select_versions([], site)] == ["small/1"]
+    assert len(select_versions(["small", "small/1", "small@champion"], site)) == 1
     with pytest.raises(BadConfiguration, match="no model 'smal' is registered"):
-        chosen(["smal"], site)
-    [version] = chosen(["small"], site)
+        select_versions(["smal"], site)
+    [version] = select_versions(["small"], site)
     file = local_folder(site.tracking, version) / "weights" / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:1000])
     try:
         with pytest.raises(BadData, match="small/1 cannot be loaded"):
-            loaded(version, site, "own", small)
+            load_version(version, site, "own", small)
     finally:
         file.write_bytes(whole)
     for each in ("champion", "candidate"):
-        client(site.tracking).delete_registered_model_alias("small", each)
-    assert [f"{each.name}/{each.version}" for each in chosen([], site)] == ["small/1"]
+        mlflow_client(site.tracking).delete_registered_model_alias("small", each)
+    assert [f"{each.name}/{each.version}" for each in select_versions([], site)] == ["small/1"]
 
 
 @pytest.fixture
@@ -186,9 +188,9 @@ def test_all_heads_are_drawn(small: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mlflows_own_server_answers_too(small: Path) -> None:
-    from infra.web.server import bound
+    from infra.web.server import bind_socket
 
-    with bound("127.0.0.1", 0) as free:
+    with bind_socket("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     environment = os.environ | {"MLFLOW_TRACKING_URI": Site.named().tracking, "MLFLOW_DISABLE_TELEMETRY": "true"}
     words = ["models", "serve", "-m", "models:/small@champion", "--env-manager", "local", "-p", f"{port}"]

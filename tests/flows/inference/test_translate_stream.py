@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.inference.line_blocks import STANDARD, blocks, opened, written
-from flows.inference.translate_stream import Pace, Stream
+from flows.inference.line_blocks import STDIO, line_blocks, open_input, open_output
+from flows.inference.translate_stream import RateDisplay, TranslationStream
 from infra.errors import BadConfiguration
 from model.decoding.lines import TranslatedLine
-from model.decoding.sentence_splitting import whole
+from model.decoding.sentence_splitting import unsplit
 from model.decoding.translator import Translation
 
 PARTS = [
@@ -43,8 +43,8 @@ def upper(sources: list[str]) -> list[TranslatedLine]:
     return [line_of(" ".join(source.upper().splitlines())) for source in sources]
 
 
-def stream(translate=upper, as_json: bool = False, seen: int = 10) -> Stream:  # type: ignore[no-untyped-def]
-    return Stream(translate, lambda line, number: f"line {number} is too long", seen, whole, as_json)
+def stream(translate=upper, as_json: bool = False, seen: int = 10) -> TranslationStream:  # type: ignore[no-untyped-def]
+    return TranslationStream(translate, lambda line, number: f"line {number} is too long", seen, unsplit, as_json)
 
 
 def blocks_of(data: bytes, most: int) -> Iterator[list[bytes]]:
@@ -59,7 +59,7 @@ def blocks_of(data: bytes, most: int) -> Iterator[list[bytes]]:
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        yield from blocks(reading, most)
+        yield from line_blocks(reading, most)
     finally:
         writer.join()
         os.close(reading)
@@ -69,17 +69,17 @@ def blocks_of(data: bytes, most: int) -> Iterator[list[bytes]]:
 @given(data=BYTES, most=st.integers(1, 4), as_json=st.booleans())
 def test_lines_out_are_lines_in_for_any_bytes_and_block(data: bytes, most: int, as_json: bool) -> None:
     expected = data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
-    out = b"".join(stream(as_json=as_json).answers(blocks_of(data, most)))
+    out = b"".join(stream(as_json=as_json).translate_blocks(blocks_of(data, most)))
     assert out.count(b"\n") == expected
     assert len(out.decode().splitlines()) == expected
-    assert out == b"".join(stream(as_json=as_json).answers(blocks_of(data, 1000)))
+    assert out == b"".join(stream(as_json=as_json).translate_blocks(blocks_of(data, 1000)))
     if as_json:
         told = [json.loads(line) for line in out.splitlines()]
         assert [each["line"] for each in told] == list(range(1, expected + 1))
 
 
 def test_carriage_returns_and_a_byte_order_mark_are_no_text() -> None:
-    out = b"".join(stream().answers(iter([[b"\xef\xbb\xbfa\r", b"b\r\r"], [b"\xef\xbb\xbfc"]])))
+    out = b"".join(stream().translate_blocks(iter([[b"\xef\xbb\xbfa\r", b"b\r\r"], [b"\xef\xbb\xbfc"]])))
     assert out.decode() == "A\nB\n\ufeffC\n"
 
 
@@ -94,7 +94,7 @@ def test_blocks_hold_every_line_whole_and_at_most_so_many(lengths: list[int], mo
 
 def test_an_answer_comes_while_the_input_pauses() -> None:
     reading, writing = os.pipe()
-    answers = iter(stream().answers(blocks(reading, 1000)))
+    answers = iter(stream().translate_blocks(line_blocks(reading, 1000)))
     for sent, expected in ((b"a\nb\nhal", b"A\nB\n"), (b"f\n", b"HALF\n")):
         os.write(writing, sent)
         assert next(answers) == expected  # type: ignore[call-overload]
@@ -107,7 +107,7 @@ def test_an_answer_comes_while_the_input_pauses() -> None:
 def test_a_slow_drip_does_not_wait_for_a_full_block() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"a\n" * 3)
-    assert next(blocks(reading, 1000, pause=60, wait=-1)) == [b"a"] * 3
+    assert next(line_blocks(reading, 1000, pause=60, wait=-1)) == [b"a"] * 3
     os.close(writing)
     os.close(reading)
 
@@ -124,9 +124,12 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
 
     for lines in (2_000, 100_000):
         file.write_bytes(b"The old woman sees a dog.\n" * lines)
-        with opened(file) as descriptor:
+        with open_input(file) as descriptor:
             tracemalloc.start()
-            assert sum(out.count(b"\n") for out in stream(translate).answers(blocks(descriptor, 256))) == lines
+            assert (
+                sum(out.count(b"\n") for out in stream(translate).translate_blocks(line_blocks(descriptor, 256)))
+                == lines
+            )
             greatest.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
     assert held == 256
@@ -138,19 +141,19 @@ def test_what_must_be_said_names_its_first_line(capsys: pytest.CaptureFixture[st
         return [TranslatedLine((), 1, 99) if "long" in s else line_of(s, 11 if "odd" in s else 1) for s in sources]
 
     said = stream(translate)
-    out = b"".join(said.answers([[b"a", b"long"], [b"odd", b"\xff", b"\xef\xbf\xbd", b"odd", b"long"]]))
+    out = b"".join(said.translate_blocks([[b"a", b"long"], [b"odd", b"\xff", b"\xef\xbf\xbd", b"odd", b"long"]]))
     assert out.decode() == "a\n\nodd\n\ufffd\n\ufffd\nodd\n\n"
     assert f"{said.too_long}" == "too long for this model, left empty: 2 lines, the first is line 2"
-    assert [remark.rpartition(": ")[2] for remark in said.remarks] == ["line 4", "2 lines, the first is line 3"]
+    assert [remark.rpartition(": ")[2] for remark in said.warnings] == ["line 4", "2 lines, the first is line 3"]
     assert capsys.readouterr().err == "repro: line 2 is too long\nrepro: line 7 is too long\n"
-    row = json.loads(next(iter(stream(translate, as_json=True).answers([[b"long"]]))))
+    row = json.loads(next(iter(stream(translate, as_json=True).translate_blocks([[b"long"]]))))
     assert (row["hypotheses"], row["error"]) == ([], "line 1 is too long")
 
 
 def test_a_file_appears_whole_or_lies_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     out.write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), written(out) as file:
+    with pytest.raises(KeyboardInterrupt), open_output(out) as file:
         file.write(b"half")
         raise KeyboardInterrupt
     [beside] = [path for path in tmp_path.iterdir() if path != out]
@@ -159,32 +162,32 @@ def test_a_file_appears_whole_or_lies_beside(tmp_path: Path, capsys: pytest.Capt
     beside.unlink()
     link = tmp_path / "link"
     link.symlink_to(out)
-    with written(link) as file:
+    with open_output(link) as file:
         file.write(b"new")
         assert out.read_bytes() == b"old"
     assert out.read_bytes() == b"new"
-    with pytest.raises(KeyboardInterrupt), written(out) as file:
+    with pytest.raises(KeyboardInterrupt), open_output(out) as file:
         raise KeyboardInterrupt
     assert sorted(tmp_path.iterdir()) == [link, out]
-    with written(Path("/dev/null")) as file:
+    with open_output(Path("/dev/null")) as file:
         file.write(b"nothing")
     assert not Path("/dev/null").is_file()
 
 
 def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
     for name, why in (("missing", "No such file"), (".", "it is a folder")):
-        with pytest.raises(BadConfiguration, match=f"the input .* cannot be read: {why}"), opened(tmp_path / name):
+        with pytest.raises(BadConfiguration, match=f"the input .* cannot be read: {why}"), open_input(tmp_path / name):
             pass
     for name in ("no/where", "."):
-        with pytest.raises(BadConfiguration, match="the output .* cannot be written"), written(tmp_path / name):
+        with pytest.raises(BadConfiguration, match="the output .* cannot be written"), open_output(tmp_path / name):
             pass
-    assert Path("-") == STANDARD
+    assert Path("-") == STDIO
 
 
 def test_only_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = 100.0
     monkeypatch.setattr("flows.inference.translate_stream.time.monotonic", lambda: now)
-    pace = Pace()
+    pace = RateDisplay()
     for seconds in range(1, 31):
         now = 100.0 + seconds
         pace.show(20 * seconds, 0.5 if seconds > 20 else 0.0)

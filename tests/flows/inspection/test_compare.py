@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 from small_pipeline import run_small
 
-from flows.inspection.compare import compare_systems, system_of
-from flows.runner.run import Request
+from flows.inspection.compare import compare_systems, find_system
+from flows.runner.run import RunRequest
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import Store
 
-OTHER = Request("small", overrides=("decoding.beam=1",))
+OTHER = RunRequest("small", overrides=("decoding.beam=1",))
 
 
 def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
     site = Site.named()
-    first = system_of("small/1", site)
+    first = find_system("small/1", site)
     run_small(OTHER)
-    second, newest = system_of("small/2", site), system_of("small", site)
+    second, newest = find_system("small/2", site), find_system("small", site)
     assert newest.scores == second.scores != first.scores
     comparisons = compare_systems(first, second, site)
     assert [comparison.name for comparison in comparisons] == ["dev", "test"]
@@ -40,16 +40,16 @@ def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
 )
 def test_what_cannot_be_compared_is_named(small: Path, words: str, sentence: str) -> None:
     with pytest.raises(BadConfiguration, match=sentence):
-        system_of(words, Site.named())
+        find_system(words, Site.named())
 
 
 def test_scores_that_are_gone_are_named(small: Path) -> None:
     site = Site.named()
-    key = system_of("small/1", site).scores["dev"].key
+    key = find_system("small/1", site).scores["dev"].key
     folder = Store(site.root).folder("score", key)
     shutil.move(folder, folder.with_name("elsewhere"))
     try:
         with pytest.raises(BadConfiguration, match=f"scored in .*{key}, but that artifact is not there"):
-            system_of("small/1", site)
+            find_system("small/1", site)
     finally:
         shutil.move(folder.with_name("elsewhere"), folder)

@@ -9,31 +9,31 @@ import pytest
 from small_pipeline import run_small
 
 from flows.commands.trace import trace as command
-from flows.inspection.trace import TorchNetwork, ground_of, trace_pair
-from flows.runner.run import Request
+from flows.inspection.trace import TorchNetwork, trace_context, trace_pair
+from flows.runner.run import RunRequest
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
 from infra.site import Site
-from model.data.batches import Plan
+from model.data.batches import BatchSampler
 from model.data.shards import Shards
 from tasks.tracing.steps import (
     Cleaned,
     Decoded,
     Encoded,
     Missing,
+    PairTrace,
     Published,
     Scored,
     Sharded,
     Trained,
     Translated,
-    Walk,
 )
 from tasks.tracing.trace import trace
 
-REQUEST = Request("small", until="score")
+REQUEST = RunRequest("small", until="score")
 
 
-def kinds(walk: Walk) -> list[str]:
+def kinds(walk: PairTrace) -> list[str]:
     return [type(step).__name__ for step in walk.steps]
 
 
@@ -43,7 +43,7 @@ def made_in(root: Path) -> list[Path]:
 
 
 def test_every_pair_of_the_corpus_has_a_walk_that_agrees_with_the_artifacts(small: Path) -> None:
-    ground = ground_of(REQUEST)
+    ground = trace_context(REQUEST)
     network = TorchNetwork(RUNS["small"], Site.named())
     folder = ground.made["clean", ""].path()
     rejected = dict(pl.read_parquet(folder / "rejected.parquet").select("pair_id", "filter").iter_rows())
@@ -56,7 +56,7 @@ def test_every_pair_of_the_corpus_has_a_walk_that_agrees_with_the_artifacts(smal
     shards = Shards(ground.made["shard", "train"].path())
     rows = {shards.pair_id(row): row for row in range(len(shards))}
     training = RUNS["small"].training
-    batches = Plan(shards, training.batch_tokens, training.seed, training.batching).epoch(0)
+    batches = BatchSampler(shards, training.batch_tokens, training.seed, training.batching).epoch(0)
     for pair_id, source, target in text.iter_rows():
         by = rejected.get(pair_id, "")
         walk = trace(ground, pair_id, network)
@@ -79,7 +79,7 @@ def test_every_pair_of_the_corpus_has_a_walk_that_agrees_with_the_artifacts(smal
 
 
 def test_the_best_beam_of_every_pair_of_the_sets_is_its_hypothesis(small: Path) -> None:
-    ground = ground_of(REQUEST)
+    ground = trace_context(REQUEST)
     network = TorchNetwork(RUNS["small"], Site.named())
     for name in ("dev", "test"):
         table = pl.read_parquet(ground.made["translate", name].path() / "hypotheses.parquet")
@@ -146,7 +146,7 @@ def test_a_lost_archive_leaves_the_rest_of_the_walk(small: Path) -> None:
 
 
 def test_a_training_that_begins_with_a_version_is_walked_with_its_vocabulary(small: Path) -> None:
-    request = Request("small", overrides=("training.start=small/1", "vocabulary.size=500"), until="shard")
+    request = RunRequest("small", overrides=("training.start=small/1", "vocabulary.size=500"), until="shard")
     run_small(request)
     walk = trace_pair("small", "small:0", request.overrides)
     plain = trace_pair("small", "small:0")

@@ -13,7 +13,7 @@ import yaml
 from flows.orchestration import prefect_flows
 from flows.orchestration.prefect_flows import SiteName
 from flows.runner.paper import PaperRequest
-from flows.runner.run import Request
+from flows.runner.run import RunRequest
 from flows.runs import RUNS, VARIATIONS
 from infra.site import SITES
 
@@ -34,7 +34,7 @@ def test_every_run_has_a_deployment() -> None:
             assert {f"wmt14-ende-{row}" for row in requests} > set(VARIATIONS)
             request = requests["base"]
         else:
-            request = Request(**each["parameters"])
+            request = RunRequest(**each["parameters"])
         run, site, _ = request.resolve()
         assert run.name == each["name"] or each["name"] == "paper"
         assert site.device == ("cuda" if "paper" in each["tags"] else "auto")
@@ -83,8 +83,8 @@ def test_no_module_of_the_working_folder_is_taken_for_the_projects(tmp_path: Pat
 def test_what_needs_a_gpu_goes_to_workers_that_have_one(
     site: str, gpu_pool: str, own: str, handed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefect_flows, "own_pool", lambda: own)
-    assert prefect_flows._handed_to(replace(SITES[site], gpu_pool=gpu_pool)) == handed
+    monkeypatch.setattr(prefect_flows, "current_work_pool", lambda: own)
+    assert prefect_flows._dispatch_pool(replace(SITES[site], gpu_pool=gpu_pool)) == handed
 
 
 def test_the_form_offers_every_site() -> None:

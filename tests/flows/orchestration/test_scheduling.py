@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from mlflow import MlflowClient
-from prefect_house import PrefectHouse
+from prefect_environment import PrefectEnvironment
 from s3_server import Server
 
 from flows.reproduce import STAGES
@@ -27,9 +27,9 @@ SMALL = small_run(Path({mirror!r}))
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectHouse]:
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectEnvironment]:
     """A server with everything deployed, without workers."""
-    made = PrefectHouse(tmp_path_factory.mktemp("house"))
+    made = PrefectEnvironment(tmp_path_factory.mktemp("house"))
     try:
         made.repro("deploy")
         yield made
@@ -37,7 +37,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectHouse]:
         made.end()
 
 
-def deployed(house: PrefectHouse) -> dict[str, Any]:
+def deployed(house: PrefectEnvironment) -> dict[str, Any]:
     """What a person sees of pools and deployments, ids included, without the times at which they were looked after."""
     with house.client() as client:
         names = {"id", "name", "flow_id", "parameters", "tags", "description", "work_pool_name", "entrypoint"}
@@ -50,7 +50,7 @@ def deployed(house: PrefectHouse) -> dict[str, Any]:
         return {"deployments": found, "pools": pools, "automations": [str(a.id) for a in client.read_automations()]}
 
 
-def test_deploying_twice_changes_nothing_and_leaves_schedules_as_they_were_switched(house: PrefectHouse) -> None:
+def test_deploying_twice_changes_nothing_and_leaves_schedules_as_they_were_switched(house: PrefectEnvironment) -> None:
     before = deployed(house)
     assert set(before["pools"]) == {"cpu", "gpu"}
     told = house.repro("deploy", "demo", "--activate")
@@ -73,7 +73,7 @@ def test_deploying_twice_changes_nothing_and_leaves_schedules_as_they_were_switc
 
 
 @pytest.fixture
-def workers(house: PrefectHouse, s3: Server, tmp_path: Path) -> Iterator[str]:
+def workers(house: PrefectEnvironment, s3: Server, tmp_path: Path) -> Iterator[str]:
     """Two workers that share a bucket and MLflow, each with a cache of its own; gives the name of the small run."""
     runs = tmp_path / "my_runs.py"
     runs.write_text(RUNS.format(mirror=str(tmp_path / "mirror")))
@@ -90,7 +90,7 @@ def workers(house: PrefectHouse, s3: Server, tmp_path: Path) -> Iterator[str]:
 
 
 def test_what_needs_a_gpu_is_made_by_a_worker_of_its_pool_once_for_all_that_wait(
-    house: PrefectHouse, workers: str, tmp_path: Path
+    house: PrefectEnvironment, workers: str, tmp_path: Path
 ) -> None:
     before = [len(house.children(stage)) for stage in ("train", "translate")]
     both = [house.begin("reproduce/demo", run=workers), house.begin("reproduce/demo", run=workers, until="train")]
@@ -114,7 +114,7 @@ def test_what_needs_a_gpu_is_made_by_a_worker_of_its_pool_once_for_all_that_wait
 
 
 def test_a_fault_over_there_is_the_runs_own_and_both_ends_are_told(
-    house: PrefectHouse, workers: str, listener: "Listener"
+    house: PrefectEnvironment, workers: str, listener: "Listener"
 ) -> None:
     told = house.repro("deploy", "demo", REPRO_NOTIFY_URL=f"{listener.address}/hidden-word")
     assert "hidden-word" not in told
@@ -144,7 +144,7 @@ def test_a_fault_over_there_is_the_runs_own_and_both_ends_are_told(
 
 
 def test_the_same_run_is_skipped_while_it_goes_and_a_cancelled_one_ends_what_it_handed_over(
-    house: PrefectHouse, workers: str, tmp_path: Path
+    house: PrefectEnvironment, workers: str, tmp_path: Path
 ) -> None:
     asked = {"run": workers, "overrides": ["training.updates=100000", "training.checkpoint_every=20"]}
     before = len(house.children("train"))
@@ -165,7 +165,7 @@ def test_the_same_run_is_skipped_while_it_goes_and_a_cancelled_one_ends_what_it_
 
 
 def test_a_worker_that_is_lost_with_all_it_had_is_replaced_by_another_that_goes_on(
-    house: PrefectHouse, workers: str, s3: Server, tmp_path: Path
+    house: PrefectEnvironment, workers: str, s3: Server, tmp_path: Path
 ) -> None:
     def is_kept() -> bool:
         listed = s3.client.list_objects_v2(Bucket=s3.bucket, Prefix="house/train/").get("Contents", ())

@@ -9,13 +9,13 @@ from prefect.states import Cancelled, Completed, Crashed, Failed
 from small_pipeline import Untracked
 
 from flows.orchestration import single_stage
-from flows.orchestration.remote_stage import FAULTS, raise_for
-from flows.orchestration.single_stage import StageRequest, make_one
-from flows.runner.run import Request, plan
+from flows.orchestration.remote_stage import FAULTS, raise_for_state
+from flows.orchestration.single_stage import StageRequest, run_single_stage
+from flows.runner.run import RunRequest, plan
 from flows.views.terminal import TerminalDisplay
 from infra.errors import BadConfiguration, Diverged, Fault, JobFailed, NetworkFault
 from infra.store.local import Store
-from tasks.engine.planner import Row
+from tasks.engine.planner import StageResult
 
 
 class Silent(Untracked):
@@ -28,17 +28,17 @@ class Silent(Untracked):
 def handed(small: Path, monkeypatch: pytest.MonkeyPatch) -> StageRequest:
     """The decoding of dev, of a run that is done but for it."""
     monkeypatch.setattr(single_stage, "Tracker", Silent)
-    row = next(row for row in plan(Request("small")).rows if (row.stage, row.item) == ("translate", "dev"))
+    row = next(row for row in plan(RunRequest("small")).rows if (row.stage, row.item) == ("translate", "dev"))
     shutil.rmtree(small / "translate" / row.key)
     return StageRequest("small", "translate", row.key, "dev")
 
 
-def made(asked: StageRequest) -> Row:
-    return make_one(asked, TerminalDisplay(lambda *_: None))
+def made(asked: StageRequest) -> StageResult:
+    return run_single_stage(asked, TerminalDisplay(lambda *_: None))
 
 
 def states() -> dict[tuple[str, str], str]:
-    return {(row.stage, row.item): row.state for row in plan(Request("small")).rows}
+    return {(row.stage, row.item): row.state for row in plan(RunRequest("small")).rows}
 
 
 def test_one_stage_is_made_and_nothing_behind_it(handed: StageRequest, small: Path) -> None:
@@ -75,18 +75,18 @@ def test_an_item_that_the_run_does_not_have_is_named(small: Path, monkeypatch: p
 @pytest.mark.parametrize("kind", sorted(FAULTS))
 def test_a_fault_comes_back_as_what_it_is(kind: str) -> None:
     with pytest.raises(Fault, match="^the reason$") as raised:
-        raise_for(Failed(name=kind, message="the reason"), "train")
+        raise_for_state(Failed(name=kind, message="the reason"), "train")
     assert type(raised.value).__name__ == kind
 
 
 def test_only_what_can_help_is_tried_again() -> None:
-    raise_for(Completed(message="well"), "train")
+    raise_for_state(Completed(message="well"), "train")
     with pytest.raises(JobFailed) as lost:
-        raise_for(Crashed(message="the worker is gone"), "train")
+        raise_for_state(Crashed(message="the worker is gone"), "train")
     assert lost.value.retry
     for state in (Cancelled(), Failed(message="KeyError: 'x'"), Failed(name="os", message="an unknown name")):
         with pytest.raises(Fault) as stopped:
-            raise_for(state, "train")
+            raise_for_state(state, "train")
         assert not stopped.value.retry
     assert FAULTS["NetworkFault"] is NetworkFault
     assert FAULTS["Diverged"] is Diverged

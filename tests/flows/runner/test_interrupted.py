@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from flows.runner import records
-from flows.runner.interrupted import sweep, to_go_on_with, unfinished
-from flows.runner.run import Request
-from infra.processes.identity import identity
+from flows.runner.interrupted import attempt_to_resume, sweep, unfinished
+from flows.runner.run import RunRequest
+from infra.processes.identity import process_identity
 from infra.site import Site
-from infra.tracking.client import client
+from infra.tracking.client import mlflow_client
 from infra.tracking.tracker import Tracker
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -22,32 +22,32 @@ NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 def dead() -> str:
     """The identity of a process that is gone."""
     process = subprocess.Popen(["sleep", "60"])
-    word = identity(process.pid)
+    word = process_identity(process.pid)
     process.kill()
     process.wait()
     return word
 
 
-def record(who: str, request: Request, outcome: str, hour: int, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(records, "identity", lambda: who)
+def record(who: str, request: RunRequest, outcome: str, hour: int, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(records, "process_identity", lambda: who)
     return records.write(Site.named().root, request.run, vars(request), [], outcome, NOON + timedelta(hours=hour))
 
 
 def test_cut_off_is_what_was_killed_and_what_says_running_though_its_process_is_gone(
     dead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alive = identity()
-    record(dead, Request("demo"), "RUNNING", 0, monkeypatch)
-    record(dead, Request("tiny", overrides=("a.b=1 2",), until="train", site="gpu"), "KILLED", 1, monkeypatch)
-    record(alive, Request("lives"), "RUNNING", 2, monkeypatch)
-    record(dead.replace("/", "x/", 1), Request("elsewhere"), "RUNNING", 3, monkeypatch)
-    record(dead, Request("failed"), "FAILED", 4, monkeypatch)
+    alive = process_identity()
+    record(dead, RunRequest("demo"), "RUNNING", 0, monkeypatch)
+    record(dead, RunRequest("tiny", overrides=("a.b=1 2",), until="train", site="gpu"), "KILLED", 1, monkeypatch)
+    record(alive, RunRequest("lives"), "RUNNING", 2, monkeypatch)
+    record(dead.replace("/", "x/", 1), RunRequest("elsewhere"), "RUNNING", 3, monkeypatch)
+    record(dead, RunRequest("failed"), "FAILED", 4, monkeypatch)
     commands = [found.command for found in unfinished(Site.named())]
     assert commands == ["repro run tiny --set 'a.b=1 2' --until train --site gpu", "repro run demo"]
 
 
 def test_what_was_forced_is_in_the_command(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(dead, Request("demo", "train", "score", ("clean", "shard"), ("a.b=1",), "gpu"), "RUNNING", 0, monkeypatch)
+    record(dead, RunRequest("demo", "train", "score", ("clean", "shard"), ("a.b=1",), "gpu"), "RUNNING", 0, monkeypatch)
     (left,) = unfinished(Site.named())
     words = "--set a.b=1 --from train --force clean --force shard --until score --site gpu"
     assert left.command == f"repro run demo {words}"
@@ -56,9 +56,9 @@ def test_what_was_forced_is_in_the_command(dead: str, monkeypatch: pytest.Monkey
 def test_who_forces_goes_on_with_the_run_without_it_but_not_the_other_way_round(
     dead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record(dead, Request("demo"), "KILLED", 0, monkeypatch)
-    record(dead, Request("demo", force=("train",)), "KILLED", 1, monkeypatch)
-    record(dead, Request("demo"), "FINISHED", 2, monkeypatch)
+    record(dead, RunRequest("demo"), "KILLED", 0, monkeypatch)
+    record(dead, RunRequest("demo", force=("train",)), "KILLED", 1, monkeypatch)
+    record(dead, RunRequest("demo"), "FINISHED", 2, monkeypatch)
     assert [found.command for found in unfinished(Site.named())] == ["repro run demo --force train"]
 
 
@@ -69,12 +69,12 @@ def test_who_forces_goes_on_with_the_run_without_it_but_not_the_other_way_round(
 def test_only_the_very_same_request_goes_on_and_only_if_it_was_cut_off(
     ended: str, goes_on: str, dead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forced = Request("demo", force=("train",), overrides=("a.b=1",))
+    forced = RunRequest("demo", force=("train",), overrides=("a.b=1",))
     record(dead, forced, "KILLED", 0, monkeypatch)
     record(dead, forced, ended, 1, monkeypatch)
 
-    def found(request: Request, *, again: bool) -> bool:
-        return to_go_on_with(Site.named(), "demo", vars(request), again=again) is not None
+    def found(request: RunRequest, *, again: bool) -> bool:
+        return attempt_to_resume(Site.named(), "demo", vars(request), again=again) is not None
 
     assert found(forced, again=False) == (goes_on == "always")
     assert found(forced, again=True) == (goes_on != "never")
@@ -92,42 +92,42 @@ def test_only_the_very_same_request_goes_on_and_only_if_it_was_cut_off(
 def test_whoever_went_on_with_a_run_takes_it_off_the_list(
     outcome: str, dead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alive = identity()
-    record(dead, Request("demo"), "RUNNING", 0, monkeypatch)
-    record(dead, Request("demo", overrides=("training.seed=2",)), "RUNNING", 1, monkeypatch)
-    record(alive, Request("demo"), outcome, 2, monkeypatch)
+    alive = process_identity()
+    record(dead, RunRequest("demo"), "RUNNING", 0, monkeypatch)
+    record(dead, RunRequest("demo", overrides=("training.seed=2",)), "RUNNING", 1, monkeypatch)
+    record(alive, RunRequest("demo"), outcome, 2, monkeypatch)
     (left,) = unfinished(Site.named())
     assert left.overrides == ("training.seed=2",)
 
 
 def test_a_broken_record_is_passed_over(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = record(dead, Request("demo"), "RUNNING", 0, monkeypatch)
+    whole = record(dead, RunRequest("demo"), "RUNNING", 0, monkeypatch)
     for name, text in (("a.json", ""), ("b.json", "{"), ("c.json", '{\n "outcome": 7'), ("d-seeds.json", "{}")):
         (whole.parent / name).write_text(text)
     assert [found.record for found in unfinished(Site.named())] == [whole]
 
 
 def test_a_sweep_ends_records_and_what_mlflow_holds_to_be_running(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    site, alive = Site.named(), identity()
+    site, alive = Site.named(), process_identity()
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     tracker.start("demo", "demo", {}, {})
     stage = tracker.start_stage("train", "", "k1", {})
     assert sweep(site) == 0, "nothing is recorded"
-    mine = record(alive, Request("other"), "RUNNING", 0, monkeypatch)
-    theirs = record(dead, Request("demo"), "RUNNING", 1, monkeypatch)
+    mine = record(alive, RunRequest("other"), "RUNNING", 0, monkeypatch)
+    theirs = record(dead, RunRequest("demo"), "RUNNING", 1, monkeypatch)
     for run_id in (tracker.run_id, stage):
         tracker.client.set_tag(run_id, "process", dead)
     assert sweep(site) == 1
     assert sweep(site) == 0
-    assert (records.head(theirs)["outcome"], records.head(mine)["outcome"]) == ("KILLED", "RUNNING")
-    found = client(site.tracking)
+    assert (records.read_header(theirs)["outcome"], records.read_header(mine)["outcome"]) == ("KILLED", "RUNNING")
+    found = mlflow_client(site.tracking)
     assert [found.get_run(run_id).info.status for run_id in (tracker.run_id, stage)] == ["KILLED"] * 2
     assert [each.run for each in unfinished(site)] == ["demo"], "it still can be gone on with"
 
 
 def test_a_sweep_waits_for_mlflow(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = record(dead, Request("demo"), "RUNNING", 0, monkeypatch)
+    theirs = record(dead, RunRequest("demo"), "RUNNING", 0, monkeypatch)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     assert sweep(Site.named()) == 0
-    assert records.head(theirs)["outcome"] == "RUNNING", "else its runs would stay RUNNING when MLflow is back"
+    assert records.read_header(theirs)["outcome"] == "RUNNING", "else its runs would stay RUNNING when MLflow is back"

@@ -10,19 +10,28 @@ from pathlib import Path
 import pytest
 from small_pipeline import ForkLauncher, run_small
 
-from flows.runner.paper import Paper, PaperRequest, all_there, carry_out_rows, keep
-from flows.runner.run import Outcome, Request, StageFailed, find_run, plan
+from flows.runner.paper import PaperRequest, PaperResults, cached_paper, run_rows, write_pages
+from flows.runner.run import Outcome, RunRequest, StageFailed, find_run, plan
 from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
 from flows.runs.overrides import override
-from flows.runs.paper_rows import OWN, PAPER, corpora, name_of, row_of, rows_of, run_of, scaled
+from flows.runs.paper_rows import (
+    PAPER,
+    PAPER_RUNS,
+    corpora,
+    paper_row_of,
+    parse_rows,
+    row_run,
+    row_run_name,
+    scale_model,
+)
 from infra.errors import BadConfiguration, BadData
-from infra.launch.job import Job
+from infra.launch.job import JobSpec
 from infra.processes import signals
 from model.config import Averaging
 from model.config.parameter_count import parameters
 from model.config.presets import TABLE_3
 from tasks.engine import runner
-from tasks.engine.planner import Row
+from tasks.engine.planner import StageResult
 from tests.flows.test_cli import repro
 
 SHARED = ("download", "prepare_sets", "clean", "learn_bpe", "shard")
@@ -33,18 +42,18 @@ SMALL = PaperRequest("C2,D0", "small", 64, overrides=FEW)
 class Unlucky(ForkLauncher):
     """No training without dropout comes to an end."""
 
-    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+    def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         if job.module == "model.train" and job.config["model"]["p_drop"] == 0:
             raise BadData("lightning")
         super().run(job, on_poll)
 
 
 def every_run() -> list[tuple[str, str, int, Run]]:
-    cells = [(row, corpus, scale) for corpus in corpora() for scale in (1, 8, 64) for row in rows_of("all", corpus)]
-    return [(*cell, run_of(*cell)) for cell in cells]
+    cells = [(row, corpus, scale) for corpus in corpora() for scale in (1, 8, 64) for row in parse_rows("all", corpus)]
+    return [(*cell, row_run(*cell)) for cell in cells]
 
 
-def keys(request: Request, stages: tuple[str, ...]) -> set[str]:
+def keys(request: RunRequest, stages: tuple[str, ...]) -> set[str]:
     return {row.key for row in plan(request).rows if row.stage in stages}
 
 
@@ -53,23 +62,23 @@ def test_a_row_is_found_by_its_name_alone() -> None:
     names = [run.name for *_, run in runs]
     assert len(set(names)) == len(names)
     for row, corpus, scale, run in runs:
-        assert run.name == name_of(row, corpus, scale)
+        assert run.name == row_run_name(row, corpus, scale)
         assert find_run(run.name) == run
-        (described,) = row_of(run)
+        (described,) = paper_row_of(run)
         assert (described.row, described.corpus, described.scale) == (row, corpus, scale)
         assert described.exact is (corpus == PAPER and scale == 1)
         assert described.set_name in [each.name for each in run.sets]
-    assert {row for row, corpus, *_ in runs if corpus == PAPER} == set(OWN)
+    assert {row for row, corpus, *_ in runs if corpus == PAPER} == set(PAPER_RUNS)
 
 
 def test_table_3_has_the_last_checkpoint_and_table_2_the_mean() -> None:
     for row, corpus, _, run in every_run():
-        ground = OWN[row] if corpus == PAPER else RUNS[corpus]
+        ground = PAPER_RUNS[row] if corpus == PAPER else RUNS[corpus]
         assert run.averaging == (ground.averaging if row.startswith("table2") else Averaging(1))
 
 
 def test_a_row_on_another_corpus_is_the_paper_s_model_on_that_corpus_s_text() -> None:
-    run = run_of("A32", "wmt14-sample-ende", 8)
+    run = row_run("A32", "wmt14-sample-ende", 8)
     assert (run.corpus, run.sets, run.vocabulary) == (
         WMT14_SAMPLE_ENDE.corpus,
         WMT14_SAMPLE_ENDE.sets,
@@ -77,23 +86,23 @@ def test_a_row_on_another_corpus_is_the_paper_s_model_on_that_corpus_s_text() ->
     )
     shape = run.model
     assert (shape.layers, shape.d_model, shape.d_ff, shape.heads, shape.d_k, shape.d_v) == (6, 64, 256, 32, 2, 2)
-    assert run_of("Dls2", "demo", 8).training.label_smoothing == 0.2
-    assert run_of("D0", "demo", 8).model.p_drop == 0
-    assert run_of("base", "demo", 8).training.updates < DEMO.training.updates
+    assert row_run("Dls2", "demo", 8).training.label_smoothing == 0.2
+    assert row_run("D0", "demo", 8).model.p_drop == 0
+    assert row_run("base", "demo", 8).training.updates < DEMO.training.updates
 
 
 @pytest.mark.parametrize("row", TABLE_3)
 def test_widths_never_vanish(row: str) -> None:
     model = TABLE_3[row][0]
-    assert scaled(model, 1) == model
-    tiny = scaled(model, 1_000_000)
+    assert scale_model(model, 1) == model
+    tiny = scale_model(model, 1_000_000)
     assert (tiny.d_model, tiny.d_ff, tiny.d_k, tiny.d_v) == (2, 1, 1, 1)
     assert (tiny.layers, tiny.heads) == (model.layers, model.heads)
 
 
 def test_a_run_that_is_no_row_has_none_and_a_changed_row_is_not_the_paper_s() -> None:
-    assert row_of(DEMO) == row_of(WMT14_SAMPLE_ENDE) == ()
-    (own,), (changed,) = row_of(PAPER_BASE), row_of(override(PAPER_BASE, ("training.updates=90000",)))
+    assert paper_row_of(DEMO) == paper_row_of(WMT14_SAMPLE_ENDE) == ()
+    (own,), (changed,) = paper_row_of(PAPER_BASE), paper_row_of(override(PAPER_BASE, ("training.updates=90000",)))
     assert (own.row, own.exact, own.conditions) == ("table2-base", True, "")
     assert (changed.row, changed.exact) == ("table2-base", False)
     assert "Not the paper's setting" in changed.conditions
@@ -119,22 +128,22 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
     said: list[str] = []
     with monkeypatch.context() as patch:
         patch.setitem(runner.LAUNCHERS, "local", Unlucky)
-        failed = carry_out_rows(SMALL, run_small, said.append)
+        failed = run_rows(SMALL, run_small, said.append)
     assert failed.failed == {"D0": "train failed: lightning"}
     assert "row D0: train failed: lightning" in said
-    whole, broken = failed.lines()
+    whole, broken = failed.comparisons()
     assert {"bleu_paper", "bleu", "perplexity", "target_tokens", "hours"} <= whole.ours.keys()
     assert (broken.failure, "bleu" in broken.ours) == ("train failed: lightning", False)
-    page = (keep(failed, small) / "paper.md").read_text()
+    page = (write_pages(failed, small) / "paper.md").read_text()
     assert "- D0: train failed: lightning" in page
-    assert all_there(SMALL) is None
+    assert cached_paper(SMALL) is None
 
-    again = carry_out_rows(SMALL, run_small, said.append)
+    again = run_rows(SMALL, run_small, said.append)
     states = {row: {(r.stage, r.state) for r in outcome.rows} for row, outcome in again.outcomes.items()}
     assert {state for _, state in states["C2"]} == {"cached"}
     assert {stage for stage, state in states["D0"] if state == "cached"} == set(SHARED)
     assert not again.failed
-    for line, outcome in zip(again.lines(), again.outcomes.values(), strict=True):
+    for line, outcome in zip(again.comparisons(), again.outcomes.values(), strict=True):
         (facts,) = (row.facts for row in outcome.rows if row.stage == "train")
         size = line.row.vocabulary
         assert facts["parameters"] == parameters(line.row.model, size, size) == line.ours["parameters"]
@@ -144,7 +153,7 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
         assert "corpus small, widths divided by 64" in report.read_text()
         assert line.differences == {}
 
-    there = all_there(SMALL)
+    there = cached_paper(SMALL)
     assert there
     assert there.as_json()["table"] == [
         {**row, "stages": [{**stage, "state": "cached"} for stage in row["stages"]]} for row in again.as_json()["table"]
@@ -159,8 +168,8 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
     assert json.loads(record.read_text())["table"][1]["failure"] == "train failed: lightning"
 
 
-def work(request: Request) -> Outcome:
-    return Outcome(request.run, [Row("train", "", "k", "completed")])
+def work(request: RunRequest) -> Outcome:
+    return Outcome(request.run, [StageResult("train", "", "k", "completed")])
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
@@ -168,7 +177,7 @@ def test_at_most_so_many_rows_are_at_work(most: int) -> None:
     lock, now, seen = threading.Lock(), [0], set[int]()
     together = threading.Barrier(most)
 
-    def carry_out(request: Request) -> Outcome:
+    def carry_out(request: RunRequest) -> Outcome:
         with lock:
             now[0] += 1
             seen.add(now[0])
@@ -178,14 +187,14 @@ def test_at_most_so_many_rows_are_at_work(most: int) -> None:
         return work(request)
 
     asked = PaperRequest("base,A1,A4,A16,A32,B16", "demo", at_once=most)
-    found = carry_out_rows(asked, carry_out, lambda _: None)
+    found = run_rows(asked, carry_out, lambda _: None)
     assert list(found.outcomes) == asked.rows.split(",")
     assert max(seen) == most
     assert not found.failed
 
 
 def test_a_failure_of_any_kind_stays_with_its_row() -> None:
-    def carry_out(request: Request) -> Outcome:
+    def carry_out(request: RunRequest) -> Outcome:
         if "A1" in request.run:
             raise OSError("the disk is gone")
         if "C2" in request.run:
@@ -194,16 +203,16 @@ def test_a_failure_of_any_kind_stays_with_its_row() -> None:
 
     for at_once in (1, 2):
         asked = PaperRequest("base,A1,C2", "demo", at_once=at_once)
-        found = carry_out_rows(asked, carry_out, lambda _: None)
+        found = run_rows(asked, carry_out, lambda _: None)
         assert found.failed == {"A1": "OSError: the disk is gone", "C2": "score failed: no words"}
 
 
 def test_an_interrupt_ends_the_rows_at_work_and_begins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "_came", [])
+    monkeypatch.setattr(signals, "_received", [])
     begun, ended = [], []
     both = threading.Barrier(2)
 
-    def carry_out(request: Request) -> Outcome:
+    def carry_out(request: RunRequest) -> Outcome:
         begun.append(request.run)
         both.wait(20)
         if request.run == "demo-paper-base-scale8":
@@ -219,7 +228,7 @@ def test_an_interrupt_ends_the_rows_at_work_and_begins_no_other(monkeypatch: pyt
         return work(request)
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):  # the row's own, or what all others were told
-        carry_out_rows(PaperRequest("base,A1,C2,D0", "demo", at_once=2), carry_out, lambda _: None)
+        run_rows(PaperRequest("base,A1,C2,D0", "demo", at_once=2), carry_out, lambda _: None)
     assert sorted(begun) == ["demo-paper-A1-scale8", "demo-paper-base-scale8"]
     assert ended == ["demo-paper-A1-scale8"]
 
@@ -288,6 +297,6 @@ def test_four_rows_on_the_demo_corpus_and_again_from_the_cache(monkeypatch: pyte
 
 
 def test_paper_of_nothing_asked_names_all_rows_of_its_corpus() -> None:
-    assert set(PaperRequest().requests()) == set(OWN)
+    assert set(PaperRequest().requests()) == set(PAPER_RUNS)
     assert not any("enfr" in row for row in PaperRequest(corpus="demo").requests())
-    assert Paper(PaperRequest(), {}).lines() == []
+    assert PaperResults(PaperRequest(), {}).comparisons() == []

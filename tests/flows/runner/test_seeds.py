@@ -8,18 +8,18 @@ import pytest
 from small_pipeline import run_small
 
 from flows.runner import records
-from flows.runner.run import Outcome, Request, StageFailed, plan
-from flows.runner.seeds import Seeds, Spread, requests_of, run_seeds, seeds_of
+from flows.runner.run import Outcome, RunRequest, StageFailed, plan
+from flows.runner.seeds import SeedResults, SeedSpread, parse_seeds, requests_by_seed, run_seeds
 from flows.views.terminal import console, seed_table
 from infra.errors import BadConfiguration
-from tasks.engine.planner import Row
+from tasks.engine.planner import StageResult
 
 FEW = ("training.checkpoint_every=4", "training.updates=8", "training.dev_every=8")
 
 
 def test_each_seed_is_a_run_and_what_comes_before_training_is_shared(small: Path) -> None:
     said: list[str] = []
-    request = Request("small", until="score")
+    request = RunRequest("small", until="score")
     found = run_seeds(request, (1, 2), run_small, said.append)
     ran = {seed: {row.stage for row in o.rows if row.state == "completed"} for seed, o in found.outcomes.items()}
     assert ran == {1: set(), 2: {"train", "average", "translate", "score"}}, "seed 1 is the run itself"
@@ -34,13 +34,13 @@ def test_each_seed_is_a_run_and_what_comes_before_training_is_shared(small: Path
 
 
 def test_a_seed_that_fails_does_not_stop_the_others(small: Path) -> None:
-    def unlucky(request: Request) -> Outcome:
+    def unlucky(request: RunRequest) -> Outcome:
         if "training.seed=2" in request.overrides:
             raise StageFailed(Outcome("small", failure="train failed: lightning"))
         return run_small(request)
 
     said: list[str] = []
-    found = run_seeds(Request("small", until="train", overrides=FEW), (2, 3), unlucky, said.append)
+    found = run_seeds(RunRequest("small", until="train", overrides=FEW), (2, 3), unlucky, said.append)
     assert found.failed == [2]
     assert said == ["seed 2", "seed 2: train failed: lightning", "seed 3"]
     (spread,) = found.spreads()
@@ -52,16 +52,18 @@ def test_a_seed_that_fails_does_not_stop_the_others(small: Path) -> None:
     assert path.parent == small / "runs" / "small"
     assert path.name.endswith("-seeds.json")
     assert json.loads(path.read_text())["measures"] == told["measures"]
-    assert plan(Request("small", overrides=("training.seed=3",))).rows[-1].why, "plans pass over records of seeds"
+    assert plan(RunRequest("small", overrides=("training.seed=3",))).rows[-1].why, "plans pass over records of seeds"
 
 
 def test_deviations_are_those_of_a_sample() -> None:
-    assert Spread("test", "bleu", {1: 1.0, 2: 2.0, 3: 6.0}).summary == pytest.approx({"mean": 3.0, "deviation": 7**0.5})
+    assert SeedSpread("test", "bleu", {1: 1.0, 2: 2.0, 3: 6.0}).summary == pytest.approx(
+        {"mean": 3.0, "deviation": 7**0.5}
+    )
 
 
 def test_the_table_has_a_column_for_each_seed() -> None:
-    row = Row("train", "", "k", "completed", facts={"dev_perplexity": 30.0})
-    seeds = Seeds("small", "dev", {1: Outcome("small", [row]), 7: Outcome("small", failure="train failed")})
+    row = StageResult("train", "", "k", "completed", facts={"dev_perplexity": 30.0})
+    seeds = SeedResults("small", "dev", {1: Outcome("small", [row]), 7: Outcome("small", failure="train failed")})
     out = console()
     with out.capture() as shown:
         out.print(seed_table(seeds))
@@ -71,21 +73,21 @@ def test_the_table_has_a_column_for_each_seed() -> None:
 
 
 def test_stages_before_training_are_forced_once() -> None:
-    request = Request("demo", from_stage="clean", force=("download", "score"))
-    first, second = (own for _, own in requests_of(request, (1, 2)))
+    request = RunRequest("demo", from_stage="clean", force=("download", "score"))
+    first, second = (own for _, own in requests_by_seed(request, (1, 2)))
     assert (first.from_stage, first.force, first.overrides) == ("clean", ("download", "score"), ())
     assert (second.from_stage, second.force, second.overrides) == ("train", ("score",), ("training.seed=2",))
-    later = [own.from_stage for _, own in requests_of(Request("demo", from_stage="score"), (1, 2))]
+    later = [own.from_stage for _, own in requests_by_seed(RunRequest("demo", from_stage="score"), (1, 2))]
     assert later == ["score", "score"]
 
 
 @pytest.mark.parametrize("words", ["1", "1,1", "1,two", "1,,2", "-1,2", ","])
 def test_seeds_are_two_or_more_whole_numbers(words: str) -> None:
     with pytest.raises(BadConfiguration, match=f"--seeds is '{words}', allowed are two or more different"):
-        seeds_of(words)
+        parse_seeds(words)
 
 
 def test_seeds_need_a_training() -> None:
-    assert seeds_of("3, 1") == (3, 1)
+    assert parse_seeds("3, 1") == (3, 1)
     with pytest.raises(BadConfiguration, match="--until clean: only train and what follows has a seed"):
-        list(requests_of(Request("demo", until="clean"), (1, 2)))
+        list(requests_by_seed(RunRequest("demo", until="clean"), (1, 2)))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from small_pipeline import run_small
 
-from flows.runner.run import Outcome, Request, plan
+from flows.runner.run import Outcome, RunRequest, plan
 from infra.errors import BadConfiguration
-from tasks.engine.keys import key_of
+from tasks.engine.keys import artifact_key
 from tasks.stages.train import train
 
 FROM_FIRST = "training.start=small/1"
@@ -22,11 +22,11 @@ def train_row(outcome: Outcome) -> tuple[str, str, str]:
 
 
 def planned(*overrides: str) -> tuple[str, str, str]:
-    return train_row(plan(Request("small", overrides=overrides)))
+    return train_row(plan(RunRequest("small", overrides=overrides)))
 
 
 def test_training_goes_on_from_the_version_with_its_vocabulary(small: Path) -> None:
-    request = Request("small", overrides=(FROM_FIRST, *CAUTIOUS, "vocabulary.size=300"), until="train")
+    request = RunRequest("small", overrides=(FROM_FIRST, *CAUTIOUS, "vocabulary.size=300"), until="train")
     outcome = run_small(request)
     assert "learn_bpe" not in {row.stage for row in outcome.rows}
     assert {row.state for row in outcome.rows if row.stage == "shard"} == {"cached"}, "the pieces are the version's"
@@ -34,22 +34,22 @@ def test_training_goes_on_from_the_version_with_its_vocabulary(small: Path) -> N
     assert (row.stage, row.state) == ("train", "completed")
     lines = [json.loads(line) for line in (Path(row.path) / "metrics.jsonl").read_text().splitlines()]
     first = next(line["dev_perplexity"] for line in lines if "dev_perplexity" in line)
-    done = plan(Request("small")).scores["dev"]["perplexity"]
+    done = plan(RunRequest("small")).scores["dev"]["perplexity"]
     assert first == pytest.approx(done, rel=0.01)
-    anew = run_small(Request("small", overrides=CAUTIOUS, until="train")).rows[-1]
+    anew = run_small(RunRequest("small", overrides=CAUTIOUS, until="train")).rows[-1]
     assert anew.facts["dev_perplexity"] > 1.2 * done
 
 
 def test_the_weights_enter_the_key_and_their_name_does_not(small: Path) -> None:
     key, state, _ = planned()
-    form = next(row.form for row in plan(Request("small")).rows if row.stage == "train")
+    form = next(row.form for row in plan(RunRequest("small")).rows if row.stage == "train")
     assert (state, "start" in form) == ("hit", False)
-    assert key == key_of("train", train.version, form)
+    assert key == artifact_key("train", train.version, form)
     from_first, state, why = planned(FROM_FIRST)
     assert state == "miss"
     assert "begins with small/1" in why
     assert planned("training.start=small@champion")[0] == planned("training.start=small")[0] == from_first
-    run_small(Request("small", overrides=("training.seed=2",)))
+    run_small(RunRequest("small", overrides=("training.seed=2",)))
     assert len({key, from_first, planned("training.start=small/2")[0]}) == 3
 
 
@@ -68,7 +68,7 @@ def test_a_start_that_cannot_be_is_refused_before_any_work(
 ) -> None:
     for carry_out in (plan, run_small):
         with pytest.raises(BadConfiguration, match=sentence):
-            carry_out(Request("small", overrides=overrides, force=("download",)))
+            carry_out(RunRequest("small", overrides=overrides, force=("download",)))
 
 
 def test_dropout_may_be_another_than_the_start_had(small: Path) -> None:

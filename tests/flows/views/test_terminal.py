@@ -4,28 +4,28 @@ import io
 
 from rich.console import Console
 
-from flows.views.terminal import TerminalDisplay, measures, stage_table
-from tasks.engine.planner import Row
+from flows.views.terminal import TerminalDisplay, metric_names, stage_table
+from tasks.engine.planner import StageResult
 
 
 def test_brackets_are_no_markup() -> None:
     why = "[Errno 28] in [/some/where]: rules[0].max: 2 -> [bold]3"
     shown = io.StringIO()
-    Console(file=shown, width=200).print(stage_table([Row("clean", "", "k", "failed", why=why)]))
+    Console(file=shown, width=200).print(stage_table([StageResult("clean", "", "k", "failed", why=why)]))
     assert why in shown.getvalue()
 
 
 def test_measures_are_the_numbers_of_all_cards_once() -> None:
     cards = {"dev": {"bleu": 1.0, "signature": "13a"}, "test": {"bleu": 2.0, "sentences": 3}}
-    assert measures(cards) == ["bleu", "sentences"]
+    assert metric_names(cards) == ["bleu", "sentences"]
 
 
 def test_runs_at_work_at_once_are_told_apart() -> None:
     display = TerminalDisplay(lambda *_: None, "demo-paper-A1-scale8")
     with display.console.capture() as shown:
         display.say("waiting")
-        display.end(Row("clean", "", "k", "completed", seconds=3))
-        display.end(Row("train", "", "k", "failed"))
+        display.end(StageResult("clean", "", "k", "completed", seconds=3))
+        display.end(StageResult("train", "", "k", "failed"))
     lines = shown.get().splitlines()
     assert len(lines) == 3
     assert all(line.startswith("  demo-paper-A1-scale8: ") for line in lines)

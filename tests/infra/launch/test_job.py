@@ -12,18 +12,18 @@ import psutil
 import pytest
 
 from infra.errors import BadData, JobFailed, OutOfMemory
-from infra.launch.job import Job, raise_for_exit
+from infra.launch.job import JobSpec, raise_for_exit
 from infra.launch.local import LocalLauncher
 
 GOOD = "import json, sys, pathlib; job = json.load(open(sys.argv[1])); out = pathlib.Path(job['out'])\n"
 
 
-def job(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> Job:
+def job(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> JobSpec:
     (folder / "some_job.py").write_text(GOOD + code)
     monkeypatch.setenv("PYTHONPATH", str(folder))
     out = folder / "out"
     out.mkdir(exist_ok=True)
-    return Job("some_job", {"size": 3}, {"text": folder}, out, {})
+    return JobSpec("some_job", {"size": 3}, {"text": folder}, out, {})
 
 
 def exit_line(reason: str, message: str = "") -> str:
@@ -64,7 +64,7 @@ def test_a_job_that_could_not_say_why_for_want_of_space(tmp_path: Path, monkeypa
     def refuse(path: Path, content: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    job = Job("model.train", {}, {}, tmp_path, {})
+    job = JobSpec("model.train", {}, {}, tmp_path, {})
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
         patch.setattr(Path, "write_bytes", refuse)
         raise_for_exit(job, 1, "")
@@ -94,8 +94,8 @@ def test_a_killed_launcher_takes_its_job_along(tmp_path: Path, monkeypatch: pyte
     code = "import os, time; (out / 'pid').write_text(str(os.getpid()) + ' '); time.sleep(60)"
     job(tmp_path, code, monkeypatch)
     starter = (
-        "import pathlib; from infra.launch.job import Job; from infra.launch.local import LocalLauncher\n"
-        f"LocalLauncher().run(Job('some_job', {{}}, {{}}, pathlib.Path({str(tmp_path / 'out')!r}), {{}}), bool)"
+        "import pathlib; from infra.launch.job import JobSpec; from infra.launch.local import LocalLauncher\n"
+        f"LocalLauncher().run(JobSpec('some_job', {{}}, {{}}, pathlib.Path({str(tmp_path / 'out')!r}), {{}}), bool)"
     )
     process = subprocess.Popen([sys.executable, "-c", starter], env={**os.environ})
     told = tmp_path / "out" / "pid"

@@ -16,22 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.errors import BadConfiguration, Fault, NetworkFault, OutOfMemory
-from infra.launch.batch_queue import name_of
-from infra.launch.job import Job
+from infra.launch.batch_queue import job_name
+from infra.launch.job import JobSpec
 from infra.launch.kubernetes import Kubernetes, KubernetesSettings, kubernetes_launcher, manifests
 
 SCHEMAS = ("1.31", "1.37")
 """The first whose Jobs have a stable podFailurePolicy, and the newest published here."""
 ROOT = Path("/shared/repro")
 SETTINGS = KubernetesSettings("registry.example/repro:gpu", "store", ROOT, "lab", "64Gi", "python3")
-JOB = Job("model.train", {}, {"shards": ROOT / "shard/a"}, ROOT / "train/b", {"device": "cuda"}, 8, True, 2, 3)
+JOB = JobSpec("model.train", {}, {"shards": ROOT / "shard/a"}, ROOT / "train/b", {"device": "cuda"}, 8, True, 2, 3)
 
 
 def of_kind(kind: str, items: list[dict[str, Any]]) -> dict[str, Any]:
     return next(item for item in items if item["kind"] == kind)
 
 
-def pod_of(job: Job, settings_: KubernetesSettings = SETTINGS) -> dict[str, Any]:
+def pod_of(job: JobSpec, settings_: KubernetesSettings = SETTINGS) -> dict[str, Any]:
     pod: dict[str, Any] = of_kind("Job", manifests(job, settings_))["spec"]["template"]["spec"]
     return pod
 
@@ -73,7 +73,7 @@ def test_only_a_pod_that_was_taken_away_is_started_again() -> None:
 def test_pods_meet_at_the_first_by_the_service() -> None:
     items = manifests(JOB, SETTINGS)
     service, job, pod = of_kind("Service", items), of_kind("Job", items), pod_of(JOB)
-    name = name_of(JOB)
+    name = job_name(JOB)
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"]
     assert service["spec"]["selector"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
@@ -105,7 +105,7 @@ def test_the_first_pod_writes_the_jobs_log_and_forgets_the_end_before(tmp_path: 
     out = tmp_path / "it's out"
     out.mkdir()
     (out / "exit.json").write_text("{}")
-    job = Job("some_job", {}, {}, out, {})
+    job = JobSpec("some_job", {}, {}, out, {})
     words = pod_of(job, replace(SETTINGS, mount=tmp_path))["containers"][0]["command"]
     environment = {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
@@ -176,9 +176,9 @@ def test_what_is_applied_is_asked_after_and_deleted(kubectl: Programs, tmp_path:
     job.out.mkdir()
     queue = Kubernetes(replace(SETTINGS, mount=tmp_path))
     kubectl.answer("get jobs,pods", listed(job_item(ready=2), pod_item({"running": {}}, "Running")))
-    assert not queue.written(job)
+    assert not queue.is_same_spec(job)
     name = queue.submit(job)
-    assert queue.written(job)
+    assert queue.is_same_spec(job)
     assert kubectl.text() == {"apiVersion": "v1", "kind": "List", "items": manifests(job, queue.settings)}
     assert queue.find(job) == name
     queue.cancel(name)
@@ -215,7 +215,7 @@ def test_answers_become_looks(
     kubectl: Programs, items: list[dict[str, Any]], phase: str, fault: type, said: str
 ) -> None:
     kubectl.answer("get jobs,pods", listed(*items))
-    look = Kubernetes(SETTINGS).look("repro-train-1")
+    look = Kubernetes(SETTINGS).poll("repro-train-1")
     assert (look.phase, type(look.fault)) == (phase, fault)
     assert said in look.words
     assert not (look.fault and look.fault.retry)
@@ -259,7 +259,7 @@ def test_a_job_runs_to_its_end(kubectl: Programs, tmp_path: Path, monkeypatch: p
     launcher.run(
         job, lambda: None if (job.out / "exit.json").exists() else (job.out / "exit.json").write_text(done) and None
     )
-    assert said[0] == f"model.train was submitted as {name_of(job)}"
+    assert said[0] == f"model.train was submitted as {job_name(job)}"
     assert kubectl.calls()[-1][2:4] == ["delete", "service"]
 
 

@@ -9,8 +9,8 @@ import pytest
 from fake_programs import Programs
 
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault, OutOfMemory, Preempted
-from infra.launch.batch_queue import name_of
-from infra.launch.job import Job
+from infra.launch.batch_queue import job_name
+from infra.launch.job import JobSpec
 from infra.launch.slurm import PROGRAMS, Slurm, SlurmSettings, script, slurm_launcher
 
 SETTINGS = SlurmSettings("gpu-long", "lab 7", "12:00:00", ("--mem=64G", "--comment=two words"))
@@ -22,28 +22,28 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path) -> JobSpec:
     out = tmp_path / "an out's folder, 5%"
     out.mkdir()
-    return Job("model.train", {}, {}, out, {"device": "cuda"}, 8, distributed=True, nodes=2, threads=3)
+    return JobSpec("model.train", {}, {}, out, {"device": "cuda"}, 8, distributed=True, nodes=2, threads=3)
 
 
 def options(text: str) -> list[str]:
     return [line.removeprefix("#SBATCH ").strip("'") for line in text.splitlines() if line.startswith("#SBATCH")]
 
 
-def test_the_script_asks_for_what_the_job_needs(job: Job) -> None:
+def test_the_script_asks_for_what_the_job_needs(job: JobSpec) -> None:
     said = options(script(job, SETTINGS))
     assert {"--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=12", "--gres=gpu:4", "--requeue"} <= set(said)
     assert {"--signal=TERM@120", "--partition=gpu-long", "--account=lab 7", "--time=12:00:00"} <= set(said)
     assert said[-2:] == ["--mem=64G", "--comment=two words"], "what the user says comes last, and has the word"
-    assert f"--job-name={name_of(job)}" in said
+    assert f"--job-name={job_name(job)}" in said
     assert "%%/job.log" in next(line for line in script(job, SETTINGS).splitlines() if "--output" in line)
     bare = options(script(replace(job, site={"device": "cpu"}), SlurmSettings()))
     assert not [word for word in bare if word.startswith(("--gres", "--partition", "--account", "--time"))]
 
 
-def test_the_script_starts_one_torchrun_on_each_node(job: Job, slurm: Programs) -> None:
+def test_the_script_starts_one_torchrun_on_each_node(job: JobSpec, slurm: Programs) -> None:
     """Run by the shell, with an srun that notes its words."""
     job.write()
     (job.out / "exit.json").write_text("of a start before")
@@ -61,34 +61,34 @@ def test_the_script_starts_one_torchrun_on_each_node(job: Job, slurm: Programs) 
     assert not (job.out / "exit.json").exists()
 
 
-def test_a_node_that_does_not_see_the_folder_says_so(job: Job, slurm: Programs) -> None:
+def test_a_node_that_does_not_see_the_folder_says_so(job: JobSpec, slurm: Programs) -> None:
     done = subprocess.run(["bash", "-c", script(job, SETTINGS)], capture_output=True, text=True, check=False)
     assert done.returncode == 66
     assert "must lie on a disk that the nodes share" in done.stderr
     assert slurm.calls("srun") == []
 
 
-def test_a_job_of_one_process_goes_the_same_way_without_torchrun(job: Job) -> None:
+def test_a_job_of_one_process_goes_the_same_way_without_torchrun(job: JobSpec) -> None:
     text = script(replace(job, module="model.average", distributed=False, ranks=1, nodes=1), SETTINGS)
     assert "torch.distributed.run" not in text
     assert "--gres=gpu:1" in options(text)
     assert "--nodes=1 --ntasks-per-node=1" in text
 
 
-def test_what_is_submitted_is_found_and_cancelled(job: Job, slurm: Programs) -> None:
+def test_what_is_submitted_is_found_and_cancelled(job: JobSpec, slurm: Programs) -> None:
     slurm.answer("sbatch", "4711;cluster\n")
     slurm.answer("squeue --me", "4711\n")
     queue = Slurm(SETTINGS)
-    assert not queue.written(job)
+    assert not queue.is_same_spec(job)
     name = queue.submit(job)
     assert name == "SLURM job 4711"
-    assert queue.written(job)
-    assert not Slurm(SlurmSettings()).written(job)
+    assert queue.is_same_spec(job)
+    assert not Slurm(SlurmSettings()).is_same_spec(job)
     assert queue.find(job) == name
     queue.cancel(name)
     assert slurm.calls() == [
         ["sbatch", "--parsable", f"{job.out}/job.sh"],
-        ["squeue", "--me", "--noheader", "--format=%i", f"--name={name_of(job)}"],
+        ["squeue", "--me", "--noheader", "--format=%i", f"--name={job_name(job)}"],
         ["scancel", "4711"],
     ]
 
@@ -109,7 +109,7 @@ def test_what_is_submitted_is_found_and_cancelled(job: Job, slurm: Programs) -> 
 def test_states_become_faults(slurm: Programs, state: str, kind: type) -> None:
     slurm.answer("squeue", "")
     slurm.answer("sacct", f"{state}|3:0\n")
-    look = Slurm(SETTINGS).look("SLURM job 9")
+    look = Slurm(SETTINGS).poll("SLURM job 9")
     assert (look.phase, type(look.fault), look.status) == ("ended", kind, 3)
 
 
@@ -117,11 +117,11 @@ def test_without_accounting_the_controller_is_asked(slurm: Programs) -> None:
     slurm.answer("squeue", complaint="slurm_load_jobs error: Invalid job id specified", status=1)
     slurm.answer("sacct", complaint="sacct: error: Connection refused", status=1)
     slurm.answer("scontrol show job", "JobId=9 JobName=x JobState=FAILED Reason=NonZeroExitCode ExitCode=0:9 X=1\n")
-    look = Slurm(SETTINGS).look("SLURM job 9")
+    look = Slurm(SETTINGS).poll("SLURM job 9")
     assert (look.words, look.status) == ("failed", -9)
     slurm.answers.clear()
     slurm.answer("", complaint="Invalid job id specified", status=1)
-    forgotten = Slurm(SETTINGS).look("SLURM job 9")
+    forgotten = Slurm(SETTINGS).poll("SLURM job 9")
     assert (forgotten.phase, forgotten.fault) == ("ended", None), "its exit.json has the word"
 
 
@@ -131,7 +131,7 @@ def test_without_accounting_the_controller_is_asked(slurm: Programs) -> None:
 )
 def test_a_job_that_has_not_ended_costs_one_question(slurm: Programs, line: str, phase: str) -> None:
     slurm.answer("squeue", f"{line}\n")
-    assert Slurm(SETTINGS).look("SLURM job 9").phase == phase
+    assert Slurm(SETTINGS).poll("SLURM job 9").phase == phase
     assert len(slurm.calls()) == 1
 
 
@@ -139,17 +139,17 @@ def test_a_late_account_does_not_contradict_the_queue(slurm: Programs) -> None:
     slurm.answer("squeue", "COMPLETED|None\n")
     slurm.answer("sacct", "RUNNING|0:0\n")
     slurm.answer("scontrol", "JobId=9 JobState=COMPLETED ExitCode=0:0\n")
-    assert Slurm(SETTINGS).look("SLURM job 9").words == "completed"
+    assert Slurm(SETTINGS).poll("SLURM job 9").words == "completed"
 
 
-def test_a_controller_that_is_away_is_no_answer(job: Job, slurm: Programs) -> None:
+def test_a_controller_that_is_away_is_no_answer(job: JobSpec, slurm: Programs) -> None:
     slurm.answer("s", complaint="Unable to contact slurm controller (connect failure)", status=1)
-    for ask in (lambda: Slurm(SETTINGS).look("SLURM job 9"), lambda: Slurm(SETTINGS).submit(job)):
+    for ask in (lambda: Slurm(SETTINGS).poll("SLURM job 9"), lambda: Slurm(SETTINGS).submit(job)):
         with pytest.raises(NetworkFault, match="Unable to contact"):
             ask()
 
 
-def test_a_refusal_is_said_in_slurms_words(job: Job, slurm: Programs) -> None:
+def test_a_refusal_is_said_in_slurms_words(job: JobSpec, slurm: Programs) -> None:
     slurm.answer("sbatch", complaint="sbatch: error: invalid partition specified: gpu-long", status=1)
     with pytest.raises(BadConfiguration, match="invalid partition specified: gpu-long"):
         Slurm(SETTINGS).submit(job)
@@ -171,6 +171,6 @@ def test_the_environment_describes_the_cluster(slurm: Programs, monkeypatch: pyt
         slurm_launcher()
 
 
-def test_no_secret_of_the_environment_lies_in_the_script(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_of_the_environment_lies_in_the_script(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "planted-secret")
     assert "planted-secret" not in script(job, SETTINGS) + json.dumps(job.text())

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from infra.processes import gpu_locks
-from infra.processes.gpu_locks import taken, visible
+from infra.processes.gpu_locks import lock_gpus, visible_gpus
 
 HOLDER = """
 import subprocess, sys, time
-from infra.processes.gpu_locks import taken
-with taken([sys.argv[1]], 1, lambda: None) as own:
+from infra.processes.gpu_locks import lock_gpus
+with lock_gpus([sys.argv[1]], 1, lambda: None) as own:
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=0, pass_fds=own.locks)
     print(child.pid, flush=True)
     child.wait()
@@ -25,7 +25,7 @@ with taken([sys.argv[1]], 1, lambda: None) as own:
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Three GPUs that this test alone knows."""
-    monkeypatch.setattr(gpu_locks, "SHARED", tmp_path)
+    monkeypatch.setattr(gpu_locks, "LOCK_FOLDER", tmp_path)
     return [f"{uuid.uuid4()}" for _ in range(3)]
 
 
@@ -37,7 +37,7 @@ def test_jobs_of_any_size_never_share_a_gpu_and_all_come_to_one(names: list[str]
     guard, shared, sizes = threading.Lock(), [], []
 
     def job(size: int) -> None:
-        with taken(names, size, nothing) as own:
+        with lock_gpus(names, size, nothing) as own:
             with guard:
                 shared.extend(busy & set(own.names))
                 busy.update(own.names)
@@ -56,8 +56,8 @@ def test_jobs_of_any_size_never_share_a_gpu_and_all_come_to_one(names: list[str]
 
 
 def test_without_gpus_nobody_waits() -> None:
-    with taken((), 1, nothing) as first, taken((), 1, nothing) as second:
-        assert first == second == gpu_locks.Taken()
+    with lock_gpus((), 1, nothing) as first, lock_gpus((), 1, nothing) as second:
+        assert first == second == gpu_locks.GpuLocks()
 
 
 def test_a_killed_holder_frees_it_when_its_job_has_ended(
@@ -72,7 +72,7 @@ def test_a_killed_holder_frees_it_when_its_job_has_ended(
     waited, came = threading.Event(), threading.Event()
 
     def job() -> None:
-        with taken(names[:1], 1, waited.set):
+        with lock_gpus(names[:1], 1, waited.set):
             came.set()
 
     thread = threading.Thread(target=job)
@@ -86,7 +86,7 @@ def test_a_killed_holder_frees_it_when_its_job_has_ended(
 
 
 def test_the_environment_says_which_there_are() -> None:
-    assert visible({"REPRO_GPUS": "2, 3", "CUDA_VISIBLE_DEVICES": "0"}) == ("2", "3")
-    assert visible({"CUDA_VISIBLE_DEVICES": "MIG-a"}) == ("MIG-a",)
-    assert visible({"CUDA_VISIBLE_DEVICES": "-1"}) == visible({"CUDA_VISIBLE_DEVICES": ""}) == ()
-    assert len(visible({})) == len(list(Path("/dev").glob("nvidia[0-9]*")))
+    assert visible_gpus({"REPRO_GPUS": "2, 3", "CUDA_VISIBLE_DEVICES": "0"}) == ("2", "3")
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-a"}) == ("MIG-a",)
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == ()
+    assert len(visible_gpus({})) == len(list(Path("/dev").glob("nvidia[0-9]*")))

@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from infra.processes.locks import held
+from infra.processes.locks import file_lock
 
 HOLD = """
 import sys, pathlib
-from infra.processes.locks import held
-with held(pathlib.Path(sys.argv[1]), print):
+from infra.processes.locks import file_lock
+with file_lock(pathlib.Path(sys.argv[1]), print):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -26,7 +26,7 @@ def test_the_waiter_names_the_holder_and_follows_its_death(tmp_path: Path) -> No
         waited.append(who)
         holder.kill()
 
-    with held(lock, waiting):
+    with file_lock(lock, waiting):
         assert len(waited) == 1
         assert f"process {holder.pid} " in waited[0]
     holder.wait()
@@ -35,5 +35,5 @@ def test_the_waiter_names_the_holder_and_follows_its_death(tmp_path: Path) -> No
 
 def test_free_is_taken_at_once(tmp_path: Path) -> None:
     for _ in range(2):
-        with held(tmp_path / "a.lock", lambda who: (_ for _ in ()).throw(AssertionError(who))):
+        with file_lock(tmp_path / "a.lock", lambda who: (_ for _ in ()).throw(AssertionError(who))):
             pass

@@ -28,9 +28,9 @@ def swallowing():
     except BaseException:
         return "as if nothing had been"
 
-interrupts.watch()
+interrupts.install_handlers()
 try:
-    interrupts.shielded({"polite": polite, "deaf": deaf, "swallowing": swallowing}[sys.argv[1]], float(sys.argv[2]))
+    interrupts.run_shielded({"polite": polite, "deaf": deaf, "swallowing": swallowing}[sys.argv[1]], float(sys.argv[2]))
 except KeyboardInterrupt:
     print("unwound")
     sys.exit(130)

@@ -33,9 +33,9 @@ def threads() -> tuple[str, int]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_the_order_of_the_calls(workers: int) -> None:
     with executor(workers) as found:
-        assert list(found.each(power, ((2, n) for n in range(20)))) == [2**n for n in range(20)]
+        assert list(found.map(power, ((2, n) for n in range(20)))) == [2**n for n in range(20)]
         with pytest.raises(BadData, match="line 3"):
-            list(found.each(refuses, [("line 3",)]))
+            list(found.map(refuses, [("line 3",)]))
 
 
 def test_calls_are_made_no_further_ahead_than_the_workers_need() -> None:
@@ -47,7 +47,7 @@ def test_calls_are_made_no_further_ahead_than_the_workers_need() -> None:
             yield n, 2
 
     with executor(1) as found:
-        results = found.each(power, calls())
+        results = found.map(power, calls())
         assert next(results) == 0
         assert len(asked) == 2
 
@@ -55,7 +55,7 @@ def test_calls_are_made_no_further_ahead_than_the_workers_need() -> None:
 def test_processes_are_told_their_threads_and_this_one_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLARS_MAX_THREADS", "7")
     with executor(2, threads=3) as found:
-        told, process = next(found.each(threads, [()]))
+        told, process = next(found.map(threads, [()]))
     assert told == "3"
     assert process != os.getpid()
     assert os.environ["POLARS_MAX_THREADS"] == "7"
@@ -63,7 +63,7 @@ def test_processes_are_told_their_threads_and_this_one_is_left_alone(monkeypatch
 
 def test_a_process_that_dies_is_a_fault_that_a_retry_may_mend(tmp_path: Path) -> None:
     with executor(2) as found, pytest.raises(JobFailed, match="REPRO_WORKERS") as fault:
-        list(found.each(dies, [(tmp_path / "begun",)]))
+        list(found.map(dies, [(tmp_path / "begun",)]))
     assert (tmp_path / "begun").exists()
     assert fault.value.retry
 
@@ -74,7 +74,7 @@ def test_the_site_says_who_works(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site.named()
     assert (site.workers, site.dask) == (2, "tcp://scheduler:8786")
     with replace(site, dask="").executor() as found:
-        assert (found.count, found.apart) == (2, True)
+        assert (found.count, found.separate_processes) == (2, True)
     with pytest.raises(BadConfiguration, match=r"site\.workers is 0"):
         Site(workers=0)
 

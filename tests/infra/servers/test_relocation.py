@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from infra.processes.identity import identity
+from infra.processes.identity import process_identity
 from infra.servers import addresses
-from infra.servers.addresses import Addresses, in_force
+from infra.servers.addresses import Addresses, running_addresses
 from infra.servers.environment import prefect_database
 from infra.servers.relocation import COLUMNS, relocate
 from infra.servers.sqlite_addresses import needs_quoting, sqlite_file, sqlite_uri
 from infra.service import settings
 from infra.service.settings import Service
-from infra.tracking.client import client, patient
+from infra.tracking.client import mlflow_client, with_sqlite_timeout
 from infra.tracking.registry import create_version, local_folder, resolve
 from infra.tracking.tracker import Tracker
 
@@ -144,8 +144,8 @@ def test_an_address_is_that_of_its_file_to_mlflow_and_prefect(tmp_path: Path) ->
     root = tmp_path / ODD
     root.mkdir()
     uri = sqlite_uri(root / "mlflow.db")
-    assert sqlite_file(uri) == sqlite_file(patient(uri)) == root / "mlflow.db"
-    with create_engine(patient(uri)).connect() as connection:
+    assert sqlite_file(uri) == sqlite_file(with_sqlite_timeout(uri)) == root / "mlflow.db"
+    with create_engine(with_sqlite_timeout(uri)).connect() as connection:
         connection.exec_driver_sql("CREATE TABLE here (id)")
     assert [path.name for path in root.iterdir()] == ["mlflow.db"]
     (address,) = prefect_database(root).values()
@@ -163,7 +163,7 @@ def service(tmp_path: Path) -> Path:
     file = f"{root}/mlflow.db"
     addresses.write(root, Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2", file=file), 0)
     form = json.loads((root / "service" / "addresses.json").read_text())
-    (root / "service" / "addresses.json").write_text(json.dumps({**form, "supervisor": identity()}))
+    (root / "service" / "addresses.json").write_text(json.dumps({**form, "supervisor": process_identity()}))
     return root
 
 
@@ -175,9 +175,9 @@ def test_a_copy_does_not_use_the_service_of_its_original(service: Path, tmp_path
             for root in (service, copied):
                 file = root / "service" / "addresses.json"
                 file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "place"}))
-        assert in_force(service)
-        assert in_force(tmp_path / "link")
-        assert not in_force(copied)
+        assert running_addresses(service)
+        assert running_addresses(tmp_path / "link")
+        assert not running_addresses(copied)
     assert settings.read(tmp_path / "link" / "service").place == service
     with pytest.raises(FileNotFoundError, match="is a copy"):
         settings.read(copied / "service")
@@ -185,11 +185,12 @@ def test_a_copy_does_not_use_the_service_of_its_original(service: Path, tmp_path
 
 def test_a_command_finds_out_that_its_root_moved(copy: Path) -> None:
     """Without the seconds of MLflow's import."""
-    code = (
-        "import sys; from infra.servers.environment import settle; from pathlib import Path; settle(Path(sys.argv[1]))"
-    )
+    code = "import sys; from infra.servers.environment import configure_libraries"
+    code += "; from pathlib import Path; configure_libraries(Path(sys.argv[1]))"
     check = f"{code}; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check, f"{copy}"], check=False).returncode == 0
     assert f"{copy.as_uri()}/mlflow-artifacts/models" in stored(copy)
     model = resolve(sqlite_uri(copy / "mlflow.db"), "ende")
-    assert client(sqlite_uri(copy / "mlflow.db")).get_run(model.run_id).info.artifact_uri.startswith(copy.as_uri())
+    assert (
+        mlflow_client(sqlite_uri(copy / "mlflow.db")).get_run(model.run_id).info.artifact_uri.startswith(copy.as_uri())
+    )

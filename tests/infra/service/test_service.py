@@ -15,11 +15,11 @@ from stand_ins import ended, free_service, stand_in
 
 from infra.errors import BadConfiguration, JobFailed
 from infra.servers import addresses
-from infra.servers.environment import settle
+from infra.servers.environment import configure_libraries
 from infra.service import lifecycle, supervision
-from infra.service.process_marks import marked
+from infra.service.process_marks import tagged_pids
 from infra.service.settings import LONGEST_SOCKET, Service
-from infra.service.status import State, states
+from infra.service.status import ProgramState, states
 from infra.site import Site
 
 PATIENCE = 90.0
@@ -42,7 +42,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
-def by_name(service: Service) -> dict[str, State]:
+def by_name(service: Service) -> dict[str, ProgramState]:
     return {state.name: state for state in states(service)}
 
 
@@ -70,10 +70,10 @@ def test_a_service_is_up_until_it_is_down(place: Path, monkeypatch: pytest.Monke
         for name in ("PREFECT_API_URL", "PREFECT_HOME"):
             monkeypatch.setenv(name, "before")  # what settle sets goes with the test
             monkeypatch.delenv(name)
-        settle(place)
+        configure_libraries(place)
         assert os.environ["PREFECT_API_URL"] == at.prefect
         monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere")
-        settle(place)
+        configure_libraries(place)
         assert os.environ["PREFECT_API_URL"] == "http://elsewhere"
 
         # A second start finds it, even one that asks for other ports.
@@ -89,9 +89,9 @@ def test_a_service_is_up_until_it_is_down(place: Path, monkeypatch: pytest.Monke
         began = time.monotonic()
         assert lifecycle.down(service.folder, said.append)
         assert time.monotonic() - began < PATIENCE
-        assert not marked(service.folder)
+        assert not tagged_pids(service.folder)
         assert states(found.service) == []
-        assert addresses.in_force(place) is None
+        assert addresses.running_addresses(place) is None
         assert not lifecycle.down(service.folder, said.append)
 
 
@@ -103,7 +103,7 @@ def test_what_is_killed_starts_again_and_leaves_nothing_behind(place: Path) -> N
     with ended(place):
         service = lifecycle.up(free_service(place), os.environ, print).service
         before = by_name(service)
-        real = marked(service.folder, "mlflow") - {before["mlflow"].pid}
+        real = tagged_pids(service.folder, "mlflow") - {before["mlflow"].pid}
         assert len(real) == 2, "the server, and what it has started"
         for pid in real:  # the server alone; what it has started would live on
             if b"http.server" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"mlflow" in _words(pid):
@@ -116,8 +116,8 @@ def test_what_is_killed_starts_again_and_leaves_nothing_behind(place: Path) -> N
         )
         until(lambda: well(service))
         assert by_name(service)["prefect"] == before["prefect"]
-        assert not real & marked(service.folder)
-        assert len(marked(service.folder, "cpu-1")) == 2
+        assert not real & tagged_pids(service.folder)
+        assert len(tagged_pids(service.folder, "cpu-1")) == 2
 
 
 def _words(pid: int) -> bytes:
@@ -128,9 +128,9 @@ def test_nothing_outlives_a_killed_supervisor_for_long(place: Path) -> None:
     with ended(place):
         service = lifecycle.up(free_service(place), os.environ, print).service
         os.kill(supervision.supervisor_of(service), signal.SIGKILL)
-        until(lambda: addresses.in_force(place) is None)  # stale from then on
+        until(lambda: addresses.running_addresses(place) is None)  # stale from then on
         assert Site.named().tracking.startswith("sqlite:")
-        until(lambda: not marked(service.folder))
+        until(lambda: not tagged_pids(service.folder))
 
 
 def test_a_supervisor_that_is_stuck_is_said_to_be_and_can_be_ended(
@@ -144,14 +144,14 @@ def test_a_supervisor_that_is_stuck_is_said_to_be_and_can_be_ended(
             with pytest.raises(JobFailed, match="does not answer within 1 s; `repro down` ends it"):
                 asked()
         assert lifecycle.down(service.folder, print)
-        assert not marked(service.folder)
+        assert not tagged_pids(service.folder)
 
 
 @pytest.mark.slow
 def test_a_start_ends_what_a_killed_service_left(place: Path) -> None:
     with ended(place):
         service = lifecycle.up(free_service(place), os.environ, print).service
-        stopped = marked(service.folder)
+        stopped = tagged_pids(service.folder)
         for pid in stopped:  # as deaf as a process gets: only SIGKILL reaches it
             os.kill(pid, signal.SIGSTOP)
         supervisor = next(pid for pid in stopped if b"supervisord" in _words(pid))
@@ -159,7 +159,7 @@ def test_a_start_ends_what_a_killed_service_left(place: Path) -> None:
         said: list[str] = []
         now = lifecycle.up(service, os.environ, said.append).service
         assert any("processes that a service which was killed had left" in line for line in said)
-        assert not stopped & marked(now.folder)
+        assert not stopped & tagged_pids(now.folder)
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_a_program_that_fails_is_named_with_its_last_words(place: Path) -> None:
     with ended(place):
         with pytest.raises(JobFailed, match=r"mlflow did not come up .*mlflow.log: there is no such thing"):
             lifecycle.up(free_service(place), os.environ, print)
-        assert not marked(place / "service"), "half a service is none"
+        assert not tagged_pids(place / "service"), "half a service is none"
         failing.unlink()
         assert lifecycle.up(free_service(place), os.environ, print).states
 
@@ -218,7 +218,7 @@ def test_in_the_foreground_it_ends_with_the_command(place: Path, number: signal.
     with ended(place):
         words = [*REPRO, "up", "--foreground", "--gpu", "0", *ports]
         process = subprocess.Popen(words, cwd=HOUSE, stderr=subprocess.DEVNULL)
-        until(lambda: addresses.in_force(place))
+        until(lambda: addresses.running_addresses(place))
         process.send_signal(number)
         assert process.wait(PATIENCE) == (0 if number == signal.SIGTERM else -number)
-        until(lambda: not marked(place / "service"))
+        until(lambda: not tagged_pids(place / "service"))

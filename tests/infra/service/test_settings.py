@@ -16,10 +16,10 @@ from infra.errors import BadConfiguration, Fault, NetworkFault
 from infra.servers import addresses, credentials
 from infra.servers.addresses import Addresses
 from infra.servers.credentials import Credentials
-from infra.servers.environment import settle
+from infra.servers.environment import configure_libraries
 from infra.service import lifecycle, supervision
 from infra.service.databases import Databases
-from infra.service.programs import HOUSE, environment, environment_of, programs, words_of
+from infra.service.programs import PROJECT_ROOT, command_of, environment, environment_of, programs
 from infra.service.settings import Service, free_ports, read
 
 PASSWORD = "planted-SECRET-42"
@@ -35,7 +35,7 @@ OUTER = {
 def service_at(place: Path, host: str = "127.0.0.1") -> Service:
     made = Service(place, "", host, 4200, 5000, 1, 2)
     made.folder.mkdir(parents=True, exist_ok=True)
-    return made.placed(lambda: place)
+    return made.with_free_ports(lambda: place)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_secrets_are_in_the_environment_of_those_who_need_them_alone(tmp_path: P
     service.write()
     outer = environment(service, OUTER)
     for program in programs(service):
-        assert not any(PASSWORD in word for word in words_of(service, program, outer))
+        assert not any(PASSWORD in word for word in command_of(service, program, outer))
         names = {name for name, value in environment_of(service, program, outer).items() if PASSWORD in value}
         database = {"prefect": {"PREFECT_SERVER_DATABASE_CONNECTION_URL"}, "mlflow": {"MLFLOW_BACKEND_STORE_URI"}}
         clients = {"PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_PASSWORD"}
@@ -75,15 +75,15 @@ def test_secrets_are_in_the_environment_of_those_who_need_them_alone(tmp_path: P
     assert PASSWORD not in supervision.configuration(service)
     assert PASSWORD not in (service.folder / "service.json").read_text()
     assert PASSWORD not in repr(Credentials("reader", PASSWORD)) + repr(Databases(OUTER["REPRO_DATABASE_URL"]))
-    assert not any("--app-name" in words_of(service, program, {}) for program in programs(service))
-    assert sum("--app-name" in words_of(service, program, outer) for program in programs(service)) == 1
+    assert not any("--app-name" in command_of(service, program, {}) for program in programs(service))
+    assert sum("--app-name" in command_of(service, program, outer) for program in programs(service)) == 1
 
 
 def test_workers_find_the_deployment_and_the_servers_of_this_service(tmp_path: Path) -> None:
     service = service_at(tmp_path)
     outer = environment(service, OUTER)
-    assert (HOUSE / "flows" / "deployment.py").is_file()
-    assert outer["PYTHONPATH"].split(os.pathsep)[0] == str(HOUSE)
+    assert (PROJECT_ROOT / "flows" / "deployment.py").is_file()
+    assert outer["PYTHONPATH"].split(os.pathsep)[0] == str(PROJECT_ROOT)
     assert outer["REPRO_ROOT"] == str(tmp_path)
     assert outer["REPRO_MIRRORS"] == f"http://mirror {Path.cwd()}"
     bucket = replace(service, remote="s3://bucket/root")
@@ -123,7 +123,7 @@ def test_addresses_hold_for_as_long_as_their_supervisor(tmp_path: Path) -> None:
     (tmp_path / "service").mkdir()
     there = Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2")
     addresses.write(tmp_path, there, os.getpid())
-    assert addresses.in_force(tmp_path) == there
+    assert addresses.running_addresses(tmp_path) == there
     file = tmp_path / "service" / addresses.FILE
     form = json.loads(file.read_text())
     *machine, pid, started = form["supervisor"].split("/")
@@ -131,27 +131,27 @@ def test_addresses_hold_for_as_long_as_their_supervisor(tmp_path: Path) -> None:
     # Another process by that number, a process that is gone, half a word, none.
     for other in (f"{here}/{pid}/1", f"{here}/4194305/{started}", here, "", 7):
         file.write_text(json.dumps({**form, "supervisor": other}))
-        assert addresses.in_force(tmp_path) is None
+        assert addresses.running_addresses(tmp_path) is None
     file.write_text(json.dumps(form)[:40])
-    assert addresses.in_force(tmp_path) is None
+    assert addresses.running_addresses(tmp_path) is None
     file.unlink()
-    assert addresses.in_force(tmp_path) is None
+    assert addresses.running_addresses(tmp_path) is None
 
 
 def test_credentials_come_from_the_environment_or_a_closed_file(tmp_path: Path) -> None:
-    assert credentials.configured({}) is None
-    assert credentials.configured({"REPRO_AUTH": ""}) is None
-    found = credentials.configured({"REPRO_AUTH": "a:b:c-long-enough"})
+    assert credentials.read_credentials({}) is None
+    assert credentials.read_credentials({"REPRO_AUTH": ""}) is None
+    found = credentials.read_credentials({"REPRO_AUTH": "a:b:c-long-enough"})
     assert found == Credentials("a", "b:c-long-enough")
     file = tmp_path / "auth"
     file.write_text(f"reader:{PASSWORD}\n")
     file.chmod(0o600)
-    assert credentials.configured({"REPRO_AUTH_FILE": str(file)}) == Credentials("reader", PASSWORD)
+    assert credentials.read_credentials({"REPRO_AUTH_FILE": str(file)}) == Credentials("reader", PASSWORD)
     file.chmod(0o640)
     with pytest.raises(BadConfiguration, match="0640"):
-        credentials.configured({"REPRO_AUTH_FILE": str(file)})
+        credentials.read_credentials({"REPRO_AUTH_FILE": str(file)})
     with pytest.raises(BadConfiguration, match="cannot be read"):
-        credentials.configured({"REPRO_AUTH_FILE": str(tmp_path / "none")})
+        credentials.read_credentials({"REPRO_AUTH_FILE": str(tmp_path / "none")})
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_credentials_come_from_the_environment_or_a_closed_file(tmp_path: Path) 
 )
 def test_credentials_that_cannot_be_are_refused_without_being_repeated(text: str) -> None:
     with pytest.raises(BadConfiguration) as said:
-        credentials.configured({"REPRO_AUTH": text})
+        credentials.read_credentials({"REPRO_AUTH": text})
     assert "SECRET" not in str(said.value)
 
 
@@ -207,12 +207,12 @@ def test_who_has_no_credentials_is_told_before_anything_is_asked(
     addresses.write(tmp_path, Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2", closed=True), os.getpid())
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(BadConfiguration, match="REPRO_AUTH"):
-        settle(tmp_path)
+        configure_libraries(tmp_path)
     monkeypatch.setenv("REPRO_AUTH", f"reader:{PASSWORD}")
     for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
         monkeypatch.setenv(name, "before")  # what settle sets goes with the test
         monkeypatch.delenv(name)
-    settle(tmp_path)
+    configure_libraries(tmp_path)
     assert os.environ["PREFECT_API_AUTH_STRING"] == f"reader:{PASSWORD}"
     assert os.environ["MLFLOW_TRACKING_PASSWORD"] == PASSWORD
 
@@ -229,5 +229,7 @@ except Fault as said:
     print("nothing runs" in str(said), {"torch", "prefect", "mlflow", "psycopg2"} & {*sys.modules})
 """
     environment = os.environ | {"REPRO_ROOT": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", check], env=environment, capture_output=True, text=True, cwd=HOUSE)
+    done = subprocess.run(
+        [sys.executable, "-c", check], env=environment, capture_output=True, text=True, cwd=PROJECT_ROOT
+    )
     assert done.stdout.strip() == "True set()", done.stderr

@@ -14,7 +14,7 @@ from sealing import DESCRIPTION
 
 from infra.store import checkpoint_sync
 from infra.store.maintenance import leftovers
-from infra.store.s3 import Mirrored
+from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
 
 INPUTS = {"shard/k0": "abc"}
@@ -26,7 +26,7 @@ class Machine:
     """One with a folder of its own, training ``train/k1``."""
 
     def __init__(self, s3: Server, root: Path) -> None:
-        self.store = Mirrored(root, Bucket(f"s3://{s3.bucket}/house"), 10**9)
+        self.store = S3Store(root, Bucket(f"s3://{s3.bucket}/house"), 10**9)
         self.said: list[str] = []
         self.store.say = self.said.append
         self.folder = root
@@ -51,7 +51,7 @@ class Machine:
         while not happens():
             if time.monotonic() > deadline:
                 return False
-            self.store.keep(self.folder)
+            self.store.sync_checkpoint(self.folder)
             time.sleep(0.01)
         return True
 
@@ -72,8 +72,8 @@ class Machine:
 
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_sync, "REST_SECONDS", 0.0)
-    monkeypatch.setattr(checkpoint_sync, "REST_SHARE", 0)
+    monkeypatch.setattr(checkpoint_sync, "MIN_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint_sync, "INTERVAL_FACTOR", 0)
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_a_machine_lost_in_the_middle_of_sending_leaves_the_one_before(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(Bucket, "write", lose)
+        patch.setattr(Bucket, "put_if_match", lose)
         here.write(SECOND)
         assert here.keep(lambda: bool(lost))
     assert there.begin() == FIRST

@@ -13,35 +13,35 @@ from sealing import DESCRIPTION, FILES, sealed
 
 from infra.errors import BadConfiguration, BadData, NetworkFault
 from infra.store.local import MANIFEST, Store
-from infra.store.s3 import Mirrored
+from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
 
 
-def machine(s3: Server, folder: Path, limit_bytes: int = 10**9) -> Mirrored:
-    return Mirrored(folder, Bucket(f"s3://{s3.bucket}/house"), limit_bytes)
+def machine(s3: Server, folder: Path, limit_bytes: int = 10**9) -> S3Store:
+    return S3Store(folder, Bucket(f"s3://{s3.bucket}/house"), limit_bytes)
 
 
 @pytest.fixture
-def store(s3: Server, tmp_path: Path) -> Mirrored:
+def store(s3: Server, tmp_path: Path) -> S3Store:
     return machine(s3, tmp_path / "here")
 
 
 @pytest.fixture
-def other(s3: Server, tmp_path: Path) -> Mirrored:
+def other(s3: Server, tmp_path: Path) -> S3Store:
     """The same bucket from another machine."""
     return machine(s3, tmp_path / "there")
 
 
-def objects(store: Mirrored) -> dict[str, str]:
+def objects(store: S3Store) -> dict[str, str]:
     """Names in the bucket, by the last part for files of an artifact."""
     return {name.rpartition("/")[2]: name for name in store.bucket.list("")}
 
 
-def change(s3: Server, store: Mirrored, name: str, content: bytes) -> None:
+def change(s3: Server, store: S3Store, name: str, content: bytes) -> None:
     s3.client.put_object(Bucket=s3.bucket, Key=f"house/{objects(store)[name]}", Body=content)
 
 
-def test_sealed_is_whole_and_another_machine_has_the_same(store: Mirrored, other: Mirrored) -> None:
+def test_sealed_is_whole_and_another_machine_has_the_same(store: S3Store, other: S3Store) -> None:
     artifact = sealed(store)
     for present in (store, other):
         manifest = present.manifest("clean", "k1")
@@ -55,7 +55,7 @@ def test_sealed_is_whole_and_another_machine_has_the_same(store: Mirrored, other
         assert Store(present.root).manifest("clean", "k1") == manifest, "from now on an artifact of this disk"
 
 
-def test_a_plan_asks_for_one_listing_and_fetches_nothing(s3: Server, store: Mirrored, other: Mirrored) -> None:
+def test_a_plan_asks_for_one_listing_and_fetches_nothing(s3: Server, store: S3Store, other: S3Store) -> None:
     sealed(store)
     other.manifest("clean", "k1")
     s3.misbehave()
@@ -67,7 +67,7 @@ def test_a_plan_asks_for_one_listing_and_fetches_nothing(s3: Server, store: Mirr
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_altered_object_is_seen_even_in_logs(s3: Server, store: Mirrored, name: str) -> None:
+def test_each_altered_object_is_seen_even_in_logs(s3: Server, store: S3Store, name: str) -> None:
     sealed(store)
     last = name.rpartition("/")[2]
     content = bytearray(FILES[name])
@@ -86,7 +86,7 @@ def test_each_altered_object_is_seen_even_in_logs(s3: Server, store: Mirrored, n
     assert store.damage(manifest) == f"{name} is not in the store"
 
 
-def test_an_altered_manifest_is_none(s3: Server, store: Mirrored) -> None:
+def test_an_altered_manifest_is_none(s3: Server, store: S3Store) -> None:
     sealed(store)
     whole = store.bucket.read(f"clean/k1/{MANIFEST}").decode()
     for text in (whole.replace('"pairs": 3', '"pairs": 4'), "{", json.dumps({"stage": "clean"})):
@@ -96,7 +96,7 @@ def test_an_altered_manifest_is_none(s3: Server, store: Mirrored) -> None:
     assert store.manifest("clean", "k1")
 
 
-def test_the_same_bytes_under_another_etag_are_no_damage(s3: Server, store: Mirrored) -> None:
+def test_the_same_bytes_under_another_etag_are_no_damage(s3: Server, store: S3Store) -> None:
     sealed(store)
     upload = s3.client.create_multipart_upload(Bucket=s3.bucket, Key=f"house/{objects(store)['a.txt']}")
     words = {"Bucket": s3.bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
@@ -112,7 +112,7 @@ def test_the_same_bytes_under_another_etag_are_no_damage(s3: Server, store: Mirr
 
 
 def test_bytes_that_arrive_altered_are_named_and_the_artifact_is_no_more(
-    s3: Server, store: Mirrored, other: Mirrored
+    s3: Server, store: S3Store, other: S3Store
 ) -> None:
     sealed(store)
     manifest = other.manifest("clean", "k1")
@@ -123,13 +123,13 @@ def test_bytes_that_arrive_altered_are_named_and_the_artifact_is_no_more(
         artifact.path()
     assert other.manifest("clean", "k1") is None
     assert not list((other.root / "clean").iterdir()), "nothing of it stays"
-    assert store.put_back("clean", "k1"), "the machine that has it whole heals it"
+    assert store.restore("clean", "k1"), "the machine that has it whole heals it"
     manifest = other.manifest("clean", "k1")
     assert manifest
     assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"alpha"
 
 
-def test_a_copy_that_was_harmed_is_fetched_anew(store: Mirrored) -> None:
+def test_a_copy_that_was_harmed_is_fetched_anew(store: S3Store) -> None:
     artifact = sealed(store)
     said: list[str] = []
     store.say = said.append
@@ -138,7 +138,7 @@ def test_a_copy_that_was_harmed_is_fetched_anew(store: Mirrored) -> None:
     assert "a.txt has 3 bytes, not 5" in said[0]
 
 
-def test_sealing_again_replaces_for_all_and_leaves_nothing_over(store: Mirrored, other: Mirrored) -> None:
+def test_sealing_again_replaces_for_all_and_leaves_nothing_over(store: S3Store, other: S3Store) -> None:
     old = sealed(store)
     manifest = other.manifest("clean", "k1")
     assert manifest
@@ -152,7 +152,7 @@ def test_sealing_again_replaces_for_all_and_leaves_nothing_over(store: Mirrored,
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_two_that_made_one_key_end_with_one_artifact(store: Mirrored, other: Mirrored, same: bool) -> None:
+def test_two_that_made_one_key_end_with_one_artifact(store: S3Store, other: S3Store, same: bool) -> None:
     mine, theirs = (each.partial("clean", "k1", {}) for each in (store, other))
     (mine / "a.txt").write_bytes(b"mine")
     (theirs / "a.txt").write_bytes(b"mine" if same else b"theirs")
@@ -166,7 +166,7 @@ def test_two_that_made_one_key_end_with_one_artifact(store: Mirrored, other: Mir
     assert sorted(store.bucket.list("clean/k1")) == sorted(won_names(store))
 
 
-def won_names(store: Mirrored) -> list[str]:
+def won_names(store: S3Store) -> list[str]:
     told = json.loads(store.bucket.read(f"clean/k1/{MANIFEST}"))
     return [MANIFEST, *(f"{told['id']}/{name}" for name in told["manifest"]["files"])]
 
@@ -175,9 +175,9 @@ RACER = """
 import sys
 from pathlib import Path
 from infra.store.s3_client import Bucket
-from infra.store.s3 import Mirrored
+from infra.store.s3 import S3Store
 from sealing import sealed
-store = Mirrored(Path(sys.argv[1]), Bucket(sys.argv[2]), 10**9)
+store = S3Store(Path(sys.argv[1]), Bucket(sys.argv[2]), 10**9)
 store.bucket.list("")
 print("ready", flush=True)
 sys.stdin.readline()
@@ -186,7 +186,7 @@ print((artifact.path() / "a.txt").read_text(), flush=True)
 """
 
 
-def racer(store: Mirrored, folder: Path) -> "subprocess.Popen[str]":
+def racer(store: S3Store, folder: Path) -> "subprocess.Popen[str]":
     support = Path(__file__).parents[2] / "support"
     path = os.pathsep.join([str(support.parents[1]), str(support)])
     return subprocess.Popen(
@@ -198,7 +198,7 @@ def racer(store: Mirrored, folder: Path) -> "subprocess.Popen[str]":
     )
 
 
-def test_processes_that_race_end_with_one_artifact(store: Mirrored, tmp_path: Path) -> None:
+def test_processes_that_race_end_with_one_artifact(store: S3Store, tmp_path: Path) -> None:
     racers = [racer(store, tmp_path / f"machine{n}") for n in range(2)]
     for each in racers:
         assert each.stdout
@@ -216,7 +216,7 @@ def _begun(racers: list["subprocess.Popen[str]"]) -> list["subprocess.Popen[str]
     return racers
 
 
-def test_what_was_killed_half_way_is_not_there(s3: Server, store: Mirrored, tmp_path: Path) -> None:
+def test_what_was_killed_half_way_is_not_there(s3: Server, store: S3Store, tmp_path: Path) -> None:
     s3.misbehave(hold="b.bin")
     killed = racer(store, tmp_path / "machine")
     assert killed.stdin
@@ -235,20 +235,20 @@ def test_what_was_killed_half_way_is_not_there(s3: Server, store: Mirrored, tmp_
     assert (sealed(store).path() / "a.txt").read_bytes() == b"alpha"
 
 
-def test_what_never_arrived_is_sent_by_the_next_try(s3: Server, store: Mirrored, other: Mirrored) -> None:
+def test_what_never_arrived_is_sent_by_the_next_try(s3: Server, store: S3Store, other: S3Store) -> None:
     s3.misbehave(status=403, code="AccessDenied", times=99, match="manifest.json")
     with pytest.raises(BadConfiguration, match="refused"):
         sealed(store)
     s3.misbehave()
     assert store.manifest("clean", "k1") is None
-    assert not other.put_back("clean", "k1")
-    assert store.put_back("clean", "k1")
-    assert not store.put_back("clean", "k1"), "it is there"
+    assert not other.restore("clean", "k1")
+    assert store.restore("clean", "k1")
+    assert not store.restore("clean", "k1"), "it is there"
     assert other.manifest("clean", "k1")
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (502, "BadGateway")])
-def test_a_busy_server_is_asked_again(s3: Server, store: Mirrored, other: Mirrored, status: int, code: str) -> None:
+def test_a_busy_server_is_asked_again(s3: Server, store: S3Store, other: S3Store, status: int, code: str) -> None:
     s3.misbehave(status=status, code=code, times=2)
     sealed(store)
     manifest = other.manifest("clean", "k1")
@@ -258,9 +258,9 @@ def test_a_busy_server_is_asked_again(s3: Server, store: Mirrored, other: Mirror
 
 
 def test_what_cannot_work_is_one_sentence_without_secrets(
-    s3: Server, store: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: Server, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    absent = Mirrored(tmp_path, Bucket("s3://nobodys-bucket/x"), 1)
+    absent = S3Store(tmp_path, Bucket("s3://nobodys-bucket/x"), 1)
     with pytest.raises(BadConfiguration, match=f"no bucket 'nobodys-bucket' at {s3.address}"):
         absent.manifest("clean", "k1")
     s3.misbehave(status=403, code="AccessDenied", times=1)
@@ -269,7 +269,7 @@ def test_what_cannot_work_is_one_sentence_without_secrets(
     assert "hidden" not in f"{refused.value}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://someone:hidden@127.0.0.1:9")
     away = machine(s3, tmp_path)
-    monkeypatch.setattr("infra.store.s3_client.TRIES", 1)
+    monkeypatch.setattr("infra.store.s3_client.MAX_ATTEMPTS", 1)
     with pytest.raises(NetworkFault, match="at http://127.0.0.1:9 does not answer") as gone:
         away.manifest("clean", "k1")
     assert "hidden" not in f"{gone.value}"
@@ -282,7 +282,7 @@ def test_what_cannot_work_is_one_sentence_without_secrets(
         machine(s3, tmp_path).manifest("clean", "k1")
 
 
-def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: Mirrored, tmp_path: Path) -> None:
+def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: S3Store, tmp_path: Path) -> None:
     for n in range(4):
         sealed(store, f"k{n}", {"a.bin": bytes([n]) * 1000})
     small = machine(s3, tmp_path / "small", limit_bytes=2500)
@@ -312,7 +312,7 @@ def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: Mirrore
     assert copies() == {"mine"}, "what is nowhere else stays"
 
 
-def test_small_files_that_one_sent_reach_the_others(store: Mirrored, other: Mirrored) -> None:
+def test_small_files_that_one_sent_reach_the_others(store: S3Store, other: S3Store) -> None:
     for n in range(3):
         path = store.root / "runs" / "demo" / f"{n}.json"
         path.parent.mkdir(parents=True, exist_ok=True)

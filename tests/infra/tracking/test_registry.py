@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from infra.errors import BadConfiguration
 from infra.servers import credentials
 from infra.tracking import registry
-from infra.tracking.client import client
+from infra.tracking.client import mlflow_client
 from infra.tracking.registry import (
     Version,
     create_version,
@@ -34,7 +34,7 @@ from infra.tracking.registry import (
     resolve,
     set_alias,
     source_run,
-    stands,
+    version_exists,
     versions,
 )
 from infra.tracking.tracker import Tracker
@@ -82,8 +82,8 @@ def test_the_list_says_scores_protocol_and_aliases(registered: Registered) -> No
 def test_a_file_is_read_to_the_same_list_without_mlflow(
     registered: Registered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = [registry._sorted(registry._asked_for(registered.uri, name)) for name in ("", "ende")]
-    monkeypatch.setattr(registry, "client", lambda _: pytest.fail("MLflow was opened"))
+    asked = [registry._sorted(registry._versions_from_server(registered.uri, name)) for name in ("", "ende")]
+    monkeypatch.setattr(registry, "mlflow_client", lambda _: pytest.fail("MLflow was opened"))
     assert [versions(registered.uri), versions(registered.uri, "ende")] == asked
 
 
@@ -93,10 +93,10 @@ def test_the_list_costs_two_requests_however_long(registered: Registered, monkey
     class Counting:
         def __getattr__(self, name: str) -> Any:
             asked.append(name)
-            return getattr(client(registered.uri), name)
+            return getattr(mlflow_client(registered.uri), name)
 
-    monkeypatch.setattr(registry, "client", lambda _: Counting())
-    assert len(list(registry._asked_for(registered.uri, ""))) == 4
+    monkeypatch.setattr(registry, "mlflow_client", lambda _: Counting())
+    assert len(list(registry._versions_from_server(registered.uri, ""))) == 4
     assert sorted(asked) == ["search_model_versions", "search_registered_models"]
 
 
@@ -161,9 +161,9 @@ def test_the_source_run_is_found_with_its_parameters(registered: Registered) -> 
     assert told["run"] == f"/#/experiments/{tracker.experiment_id}/runs/{run_id}"
     assert told["parent"] == tracker.run_id
     assert told["params.training.updates"] == "7"
-    assert client(registered.uri).get_logged_model(model.model_id).source_run_id == run_id
+    assert mlflow_client(registered.uri).get_logged_model(model.model_id).source_run_id == run_id
     assert source_run(registered.uri, replace(version, run_id="none")) == {}
-    client(registered.uri).delete_registered_model("source")
+    mlflow_client(registered.uri).delete_registered_model("source")
 
 
 def scored(number: int, **bleu: float) -> Version:
@@ -180,7 +180,7 @@ def test_versions_are_ordered_by_score_or_age() -> None:
 
 def test_a_thousand_versions_are_listed_about_as_fast_as_one(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    store = client(uri)
+    store = mlflow_client(uri)
     tags = {**SCORES, **{f"key.stage{number}": "k" * 20 for number in range(60)}}
     for name in ("one", "many"):
         store.create_registered_model(name)
@@ -206,17 +206,17 @@ def test_a_thousand_versions_are_listed_about_as_fast_as_one(tmp_path: Path) -> 
 
 
 def test_stands_only_the_same_version_of_the_same_run(registered: Registered, tmp_path: Path) -> None:
-    assert stands(registered.uri, "ende", 2, registered.run_id)
-    assert not stands(registered.uri, "ende", 2, "another run")
-    assert not stands(registered.uri, "ende", 9, registered.run_id)
-    assert not stands(f"sqlite:///{tmp_path}/none.db", "ende", 2, registered.run_id)
+    assert version_exists(registered.uri, "ende", 2, registered.run_id)
+    assert not version_exists(registered.uri, "ende", 2, "another run")
+    assert not version_exists(registered.uri, "ende", 9, registered.run_id)
+    assert not version_exists(f"sqlite:///{tmp_path}/none.db", "ende", 2, registered.run_id)
     (tmp_path / "broken.db").write_text("no database")
-    assert not stands(f"sqlite:///{tmp_path}/broken.db", "ende", 2, registered.run_id)
+    assert not version_exists(f"sqlite:///{tmp_path}/broken.db", "ende", 2, registered.run_id)
 
 
 def test_a_deleted_version_no_longer_stands(tmp_path_factory: pytest.TempPathFactory, registered: Registered) -> None:
-    client(registered.uri).delete_model_version("demo", "1")
-    assert not stands(registered.uri, "demo", 1, registered.run_id)
+    mlflow_client(registered.uri).delete_model_version("demo", "1")
+    assert not version_exists(registered.uri, "demo", 1, registered.run_id)
     tracker = Tracker(registered.uri, tmp_path_factory.mktemp("again"))
     tracker.start("models", "run", {}, {})
     registered.make(tracker, "demo")
@@ -225,15 +225,15 @@ def test_a_deleted_version_no_longer_stands(tmp_path_factory: pytest.TempPathFac
 def test_asking_whether_it_stands_needs_no_mlflow(registered: Registered) -> None:
     code = f"""
 import sys
-from infra.tracking.registry import stands
-assert stands({registered.uri!r}, "ende", 2, {registered.run_id!r})
+from infra.tracking.registry import version_exists
+assert version_exists({registered.uri!r}, "ende", 2, {registered.run_id!r})
 sys.exit("mlflow" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_server_that_is_away_cannot_say_a_version_is_gone() -> None:
-    assert stands("http://127.0.0.1:9", "ende", 2, "run")
+    assert version_exists("http://127.0.0.1:9", "ende", 2, "run")
 
 
 class Protected(BaseHTTPRequestHandler):
@@ -267,10 +267,10 @@ def test_a_protected_server_is_asked_with_credentials(protected: str, monkeypatc
         monkeypatch.delenv(variable)
     monkeypatch.setenv("REPRO_AUTH", "anna:twelve letters")
     with monkeypatch.context() as without:
-        without.setattr(registry, "client", lambda _: pytest.fail("MLflow was opened"))
-        assert stands(protected, "ende", 2, "run")
-        assert not stands(protected, "ende", 2, "another run")
-        assert not stands(protected, "ende", 3, "run"), "it was deleted"
+        without.setattr(registry, "mlflow_client", lambda _: pytest.fail("MLflow was opened"))
+        assert version_exists(protected, "ende", 2, "run")
+        assert not version_exists(protected, "ende", 2, "another run")
+        assert not version_exists(protected, "ende", 3, "run"), "it was deleted"
 
 
 def test_credentials_that_only_the_client_finds_count(protected: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,12 +278,12 @@ def test_credentials_that_only_the_client_finds_count(protected: str, monkeypatc
     monkeypatch.setattr(credentials, "mlflow_header", dict)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "anna")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "twelve letters")
-    assert stands(protected, "ende", 2, "run")
-    assert not stands(protected, "ende", 3, "run"), "it was deleted"
+    assert version_exists(protected, "ende", 2, "run")
+    assert not version_exists(protected, "ende", 3, "run"), "it was deleted"
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
-    assert stands(protected, "ende", 3, "run"), "who is refused cannot say that it is gone"
+    assert version_exists(protected, "ende", 3, "run"), "who is refused cannot say that it is gone"
     monkeypatch.setattr(credentials, "mlflow_header", header)
-    assert stands(protected, "ende", 3, "run")
+    assert version_exists(protected, "ende", 3, "run")
 
 
 def test_no_store_no_versions(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.errors import NetworkFault
-from infra.processes.identity import identity
+from infra.processes.identity import process_identity
 from infra.servers.sqlite_addresses import sqlite_file
-from infra.tracking.client import client, end_abandoned
+from infra.tracking.client import end_abandoned, mlflow_client
 from infra.tracking.metrics_tail import MetricsTail
-from infra.tracking.run_description import flat, note, numbers_of
+from infra.tracking.run_description import flatten, numeric_facts, run_description
 from infra.tracking.tracker import NOTE, PARENT, Tracker
-from infra.tracking.write_queue import AWAY_SECONDS
+from infra.tracking.write_queue import RETRY_AFTER_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_artifacts_and_data_are_kept(root: Path, tmp_path: Path) -> None:
     run_id = tracker.start_stage("report", "", "k7", {})
     (tmp_path / "report.html").write_text("<p>")
     tracker.log_artifacts(run_id, [tmp_path / "report.html"], "report")
-    tracker.log_data(run_id, "dev", "val", "d" * 64, "multi30k", {"pairs": 7})
+    tracker.log_input(run_id, "dev", "val", "d" * 64, "multi30k", {"pairs": 7})
     assert [file.path for file in tracker.client.list_artifacts(run_id, "report")] == ["report/report.html"]
     used = tracker.client.get_run(run_id).inputs.dataset_inputs[0].dataset
     assert (used.name, used.digest, json.loads(used.profile)) == ("val", "d" * 36, {"pairs": 7})
@@ -166,7 +166,7 @@ def test_an_absent_store_warns_once_and_stops_nothing(
     tracker._client = _Absent()
     run_id = tracker.start_stage("train", "", "k8", {})
     with pytest.raises(NetworkFault, match="does not answer"):
-        tracker.needed(run_id)
+        tracker.resolve_run_id(run_id)
     (tmp_path / "page").write_text("")
     tracker.log_rows(run_id, [row(1, loss=1.0)])
     tracker.log_rows(run_id, [row(2, loss=0.5), row(2, loss=0.5)])
@@ -177,11 +177,11 @@ def test_an_absent_store_warns_once_and_stops_nothing(
 
     tracker._client = there
     now = time.monotonic()
-    monkeypatch.setattr("infra.tracking.tracker.time.monotonic", lambda: now + AWAY_SECONDS + 1)
+    monkeypatch.setattr("infra.tracking.tracker.time.monotonic", lambda: now + RETRY_AFTER_SECONDS + 1)
     tracker.finish("FINISHED")
     parent = there.get_run(tracker.run_id)
     assert (parent.info.status, parent.data.metrics) == ("FINISHED", {"val.bleu": 3.0})
-    stage = there.get_run(tracker.needed(run_id))
+    stage = there.get_run(tracker.resolve_run_id(run_id))
     assert (stage.info.status, stage.data.tags[PARENT]) == ("FINISHED", tracker.run_id), "a stage begun meanwhile"
     assert [(step, value) for step, value, _ in history(tracker, stage.info.run_id, "loss")] == [(1, 1.0), (2, 0.5)]
     assert stage.data.metrics["updates"] == 2
@@ -196,12 +196,12 @@ def test_an_answer_that_got_lost_makes_no_second_run(root: Path) -> None:
     tracker._client = _Deaf(there, "create_run")
     assert tracker.start("deaf", "run", {}, {}) == ""
     tracker._client = there
-    tracker._writes.ask_again()
+    tracker._writes.retry_now()
     run_id = tracker.start_stage("train", "", "k20", {})
     tracker._client = _Deaf(there, "log_batch")
     tracker.log_rows(run_id, [row(1, loss=1.0)])
     tracker._client = there
-    tracker._writes.ask_again()
+    tracker._writes.retry_now()
     tracker.log_rows(run_id, [row(2, loss=0.5)])
     tracker.finish_stage(run_id, "FINISHED", {})
     tracker.finish("FINISHED")
@@ -214,7 +214,7 @@ def test_a_run_whose_process_is_gone_is_ended_and_one_that_lives_is_not(root: Pa
     process = subprocess.Popen(["sleep", "60"])
     tracker, other = begun(root, "abandoned"), begun(root, "abandoned")
     stage = other.start_stage("clean", "", "k21", {})
-    word = identity(process.pid)
+    word = process_identity(process.pid)
     process.kill()
     process.wait()
     for run_id in (other.run_id, stage):
@@ -259,7 +259,7 @@ def test_a_short_absence_loses_no_rows(root: Path, monkeypatch: pytest.MonkeyPat
     tracker.log_rows(run_id, [row(2, loss=0.5)])
     assert history(tracker, run_id, "loss") == [], "asked again at once"
     now = time.monotonic()
-    monkeypatch.setattr("infra.tracking.tracker.time.monotonic", lambda: now + AWAY_SECONDS + 1)
+    monkeypatch.setattr("infra.tracking.tracker.time.monotonic", lambda: now + RETRY_AFTER_SECONDS + 1)
     tracker.log_rows(run_id, [row(3, loss=0.25)])
     assert [step for step, _, _ in history(tracker, run_id, "loss")] == [1, 2, 3]
 
@@ -303,7 +303,7 @@ tracker.finish("FINISHED")
 """
     started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate()[1] for process in started] == ["", ""]
-    opened = client(f"sqlite:///{tmp_path}/mlflow.db")
+    opened = mlflow_client(f"sqlite:///{tmp_path}/mlflow.db")
     runs = opened.search_runs([opened.get_experiment_by_name("same").experiment_id])
     assert [run.info.status for run in runs] == ["FINISHED"] * 2
 
@@ -346,20 +346,20 @@ def test_flat_keeps_every_leaf_and_its_path(values: dict[str, object]) -> None:
     def leaves(value: object) -> list[object]:
         return [leaf for part in value.values() for leaf in leaves(part)] if isinstance(value, dict) else [value]
 
-    assert list(flat(values).values()) == leaves(values)
-    for path in flat(values):
+    assert list(flatten(values).values()) == leaves(values)
+    for path in flatten(values):
         at: object = values
         for name in path.split("."):
             assert isinstance(at, dict)
             at = at[name]
         assert not isinstance(at, dict)
-    assert all(not isinstance(number, bool) for number in numbers_of(values).values())
+    assert all(not isinstance(number, bool) for number in numeric_facts(values).values())
 
 
 @given(st.text(), st.text())
 def test_no_text_breaks_the_note_s_table(item: str, fact: str) -> None:
-    from infra.tracking.run_description import Line
+    from infra.tracking.run_description import StageRow
 
-    lines = note([Line("clean", item, "k", "completed", facts={"a": fact})], "score").splitlines()
+    lines = run_description([StageRow("clean", item, "k", "completed", facts={"a": fact})], "score").splitlines()
     assert len(lines) == 3
     assert all(line.count("|") == 6 for line in lines)

@@ -9,7 +9,7 @@ from web_fake import Fake
 
 from infra.web.batching import Batcher
 from infra.web.limits import Limits
-from infra.web.protocol import Search, Sentence
+from infra.web.protocol import SearchSettings, Sentence
 
 REQUESTS = st.lists(
     st.tuples(st.integers(0, 12), st.sampled_from([1, 2]), st.integers(1, 3), st.sampled_from([1, 4]), st.booleans()),
@@ -20,13 +20,13 @@ REQUESTS = st.lists(
 async def answered(batcher: Batcher, fake: Fake, requests: Sequence[tuple[int, int, int, int, bool]]) -> None:
     async def one(number: int, count: int, beam: int, n_best: int, share: int, leaves: bool) -> None:
         sentences = [f"r{number} s{place}" for place in range(count)]
-        request = batcher.submit(fake, Search(beam, 0.6), n_best, sentences, share)
+        request = batcher.submit(fake, SearchSettings(beam, 0.6), n_best, sentences, share)
         found: dict[int, Sentence] = {}
         async for place, sentence in request.answers():
             assert place not in found
             found[place] = sentence
             if leaves:
-                request.leave()
+                request.cancel()
                 return
         assert [found[place].source for place in range(count)] == sentences
         assert {len(each.hypotheses) for each in found.values()} <= {n_best}
@@ -69,12 +69,12 @@ def test_a_short_text_does_not_wait_for_a_long_one() -> None:
 def test_a_call_alone_has_its_turn_and_its_fault() -> None:
     async def work() -> None:
         async with Batcher(Limits()) as batcher:
-            assert await batcher.alone(lambda: 7) == 7
+            assert await batcher.run_exclusively(lambda: 7) == 7
             try:
-                await batcher.alone(lambda: 1 / 0)
+                await batcher.run_exclusively(lambda: 1 / 0)
                 raise AssertionError("it raised nothing")
             except ZeroDivisionError:
                 pass
-            assert await batcher.alone(lambda: 8) == 8
+            assert await batcher.run_exclusively(lambda: 8) == 8
 
     asyncio.run(work())

@@ -24,12 +24,12 @@ from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from flows.orchestration.deploy import have_pool
-from infra.processes.children import die_with_parent, end
+from flows.orchestration.deploy import ensure_pool
+from infra.processes.children import die_with_parent, terminate_group
 from infra.servers.temporary_prefect import temporary_server
 from infra.service.health import healthy
 from infra.service.pools import TEMPLATE
-from infra.service.programs import HOUSE, environment, environment_of, programs, words_of
+from infra.service.programs import PROJECT_ROOT, command_of, environment, environment_of, programs
 from infra.service.settings import Service, free_ports
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -109,7 +109,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     outer = environment(service, os.environ)
     with (place / "log").open("wb") as log:
         process = subprocess.Popen(
-            words_of(service, program, outer),
+            command_of(service, program, outer),
             env=environment_of(service, program, outer) | QUICK,
             start_new_session=True,
             stdout=log,
@@ -126,7 +126,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         made.deployment = made.ask("/deployments/", asked)[1]["id"]
         yield made
     finally:
-        end(process)
+        terminate_group(process)
 
 
 def test_only_programs_and_own_pages_begin_flow_runs(server: Server) -> None:
@@ -166,14 +166,14 @@ def test_pools_of_an_earlier_version_are_locked_by_up_and_by_deploy(server: Serv
     file = server.copy(tmp_path)
     database = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{file}", "PREFECT_HOME": f"{tmp_path}"}
     script = "import asyncio; from infra.service.pools import have_pools; asyncio.run(have_pools(['cpu', 'gpu']))"
-    subprocess.run([sys.executable, "-c", script], env=os.environ | database, check=True, cwd=HOUSE)
+    subprocess.run([sys.executable, "-c", script], env=os.environ | database, check=True, cwd=PROJECT_ROOT)
     with closing(sqlite3.connect(file)) as other:
         found = dict(other.execute("select name, base_job_template from work_pool"))
     assert {name: json.loads(template) for name, template in found.items()} == {"cpu": TEMPLATE, "gpu": TEMPLATE}
     said: list[str] = []
     with SyncPrefectClient(f"{server.url}/api") as client:
         for _ in range(2):
-            have_pool(client, "cpu", said.append)
+            ensure_pool(client, "cpu", said.append)
     assert server.ask("/work_pools/cpu")[1]["base_job_template"] == TEMPLATE
     assert said == ["work pool cpu: flow runs can no longer override how its worker starts them"]
 

@@ -14,7 +14,7 @@ from web_fake import Fake, served, until
 
 from infra.errors import BadConfiguration
 from infra.web.limits import Limits
-from infra.web.server import address, bound
+from infra.web.server import address, bind_socket
 
 HOUSE = Path(__file__).resolve().parents[3]
 PROGRAM = """
@@ -23,7 +23,7 @@ sys.path.insert(0, "tests")
 from web_fake import Fake
 from infra.web.app import application
 from infra.web.limits import Limits
-from infra.web.server import address, bound, end_at_once, serve
+from infra.web.server import address, bind_socket, end_at_once, serve
 seconds, bound_seconds = float(sys.argv[1]), int(sys.argv[2])
 class Slow(Fake):
     def translate(self, *given):
@@ -31,7 +31,7 @@ class Slow(Fake):
         time.sleep(seconds)
         return super().translate(*given)
 limits = Limits(batch=1, stop_seconds=bound_seconds)
-taken = bound("127.0.0.1", 0)
+taken = bind_socket("127.0.0.1", 0)
 guarded = application([Slow()], limits)
 serve(guarded, taken, limits, lambda: print(address("127.0.0.1", taken), flush=True))
 if guarded.batcher.worker.busy:
@@ -146,14 +146,14 @@ def test_an_answer_that_nobody_reads_is_not_kept_for_ever() -> None:
 
 
 def test_an_address_that_is_taken_is_said_in_a_sentence() -> None:
-    with bound("127.0.0.1", 0) as taken:
+    with bind_socket("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         assert address("127.0.0.1", taken) == f"http://127.0.0.1:{port}"
         with pytest.raises(BadConfiguration, match=rf"cannot serve at 127\.0\.0\.1, port {port}: "):
-            bound("127.0.0.1", port)
+            bind_socket("127.0.0.1", port)
     with pytest.raises(BadConfiguration, match="cannot serve at no such host"):
-        bound("no such host", 0)
+        bind_socket("no such host", 0)
 
 
 def test_limits_that_cannot_be_are_named() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from model.config import check_together, fits_the_kernel
+from model.config import check_compatible, supports_varlen_attention
 from model.config.presets import BASE, BASE_TRAINING, TABLE_3
 
 ROWS = [row for row in TABLE_3 if row not in ("base", "big")]
@@ -47,8 +47,8 @@ def test_the_heads_share_d_model_but_for_the_keys_of_b(row: str) -> None:
 @pytest.mark.parametrize("row", TABLE_3)
 def test_a_row_is_packed_where_the_gpu_can(row: str) -> None:
     model, training = TABLE_3[row]
-    check_together(model, training)
-    assert (training.batching == "packed") is fits_the_kernel(model)
+    check_compatible(model, training)
+    assert (training.batching == "packed") is supports_varlen_attention(model)
 
 
 def test_no_row_is_another() -> None:

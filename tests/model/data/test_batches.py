@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_training import pairs, write_shards
 
 from model.config.special_pieces import BOS, EOS, PAD
-from model.data.batches import Place, Plan, load
+from model.data.batches import BatchSampler, Cursor, load_padded
 from model.data.shards import Shards
 from model.errors import BadData
 
@@ -30,8 +30,8 @@ class Lengths:
         return f"made-up:{row}"
 
 
-def plan(source: list[int], target: list[int], budget: int, seed: int = 1) -> Plan:
-    return Plan(Lengths(source, target), budget, seed)  # type: ignore[arg-type]
+def plan(source: list[int], target: list[int], budget: int, seed: int = 1) -> BatchSampler:
+    return BatchSampler(Lengths(source, target), budget, seed)  # type: ignore[arg-type]
 
 
 lengths = st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), min_size=1, max_size=60)
@@ -49,9 +49,9 @@ def test_an_epoch_has_every_pair_once_and_keeps_the_budget(
     for batch in batches:
         assert made.source[batch].sum() <= budget
         assert made.target[batch].sum() <= budget
-        shares = [made.share(batch, rank, ranks) for rank in range(ranks)]
+        shares = [made.rank_rows(batch, rank, ranks) for rank in range(ranks)]
         assert sorted(row for share in shares for row in share) == sorted(batch)
-        parts = made.parts(batch, 25)
+        parts = made.split_rows(batch, 25)
         assert np.concatenate(parts).tolist() == batch.tolist()
         assert all(made.target[part].sum() <= 25 for part in parts)
 
@@ -62,7 +62,7 @@ def test_a_batch_is_a_function_of_seed_and_update_alone() -> None:
 
     def first(seed: int) -> list[list[int]]:
         made = plan(source, target, 100, seed)
-        return [batch.tolist() for batch, _ in islice(made.after(Place()), 300)]
+        return [batch.tolist() for batch, _ in islice(made.batches_from(Cursor()), 300)]
 
     assert first(1) == first(1)
     assert first(1) != first(2)
@@ -71,9 +71,9 @@ def test_a_batch_is_a_function_of_seed_and_update_alone() -> None:
 
 def test_going_on_from_any_place_gives_what_would_have_come() -> None:
     made = plan(list(range(1, 19)), list(range(1, 19)), 30)
-    whole = list(islice(made.after(Place()), 40))
+    whole = list(islice(made.batches_from(Cursor()), 40))
     for done in (1, len(made.epoch(0)), 25):
-        rest = list(islice(made.after(whole[done - 1][1]), 40 - done))
+        rest = list(islice(made.batches_from(whole[done - 1][1]), 40 - done))
         assert [(a.tolist(), p) for a, p in rest] == [(a.tolist(), p) for a, p in whole[done:]]
 
 
@@ -99,21 +99,21 @@ def test_a_pair_beyond_the_budget_is_named() -> None:
 def test_a_batch_holds_what_the_shards_hold(tmp_path: Path) -> None:
     rows = pairs(12)
     shards = Shards(write_shards(tmp_path / "shards", rows, files=1))
-    batch = load(shards, np.array([3, 7, 5]))
+    batch = load_padded(shards, np.array([3, 7, 5]))
     for i, row in enumerate((3, 7, 5)):
         source, target = rows[row]
         assert [x for x in batch.source[i].tolist() if x != PAD] == [*source, EOS]
         assert [x for x in batch.target[i].tolist() if x != PAD] == [BOS, *target]
     assert batch.labels.tolist() == [piece for row in (3, 7, 5) for piece in [*rows[row][1], EOS]]
     # Where a label is predicted, the decoder has just read the label before it.
-    read = batch.target.flatten()[batch.places].tolist()
+    read = batch.target.flatten()[batch.label_indices].tolist()
     assert read == [piece for row in (3, 7, 5) for piece in [BOS, *rows[row][1]]]
-    real = (batch.source != PAD).sum() + len(batch.places)
-    assert batch.padding == batch.cells - real
+    real = (batch.source != PAD).sum() + len(batch.label_indices)
+    assert batch.padding == batch.num_positions - real
 
 
 def test_a_share_without_pairs_predicts_nothing(tmp_path: Path) -> None:
     shards = Shards(write_shards(tmp_path / "shards", pairs(3)))
-    batch = load(shards, np.zeros(0, np.int64))
+    batch = load_padded(shards, np.zeros(0, np.int64))
     assert batch.source.tolist() == [[EOS]]
-    assert len(batch.labels) == len(batch.places) == 0
+    assert len(batch.labels) == len(batch.label_indices) == 0

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config.special_pieces import BOS, EOS, PAD, SPECIALS, UNK
-from model.data.bpe import Pieces, readable
+from model.config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
+from model.data.bpe import TokenizerPair, printable_piece
 from model.errors import BadData
-from tasks.stages.learn_bpe import Vocabulary, learn
+from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 SOURCE = ["A dog runs over the green meadow.", "Two dogs run; the men don't.", "It's 2014 again, isn't it?"] * 3
 TARGET = ["Ein Hund läuft über die grüne Wiese.", "Zwei Hunde laufen, die Männer nicht.", "Es ist wieder 2014."] * 3
@@ -20,26 +20,26 @@ TEXT = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(" .<>/s\t
 def folder_with(folder: Path, *, joint: bool) -> Path:
     vocabulary = Vocabulary(size=290, joint=joint, min_frequency=1)
     if joint:
-        learn([pa.array(SOURCE), pa.array(TARGET)], vocabulary).save(str(folder / "tokenizer.json"))
+        train_tokenizer([pa.array(SOURCE), pa.array(TARGET)], vocabulary).save(str(folder / "tokenizer.json"))
     else:
-        learn([pa.array(SOURCE)], vocabulary).save(str(folder / "tokenizer.json"))
-        learn([pa.array(TARGET)], vocabulary).save(str(folder / "tokenizer.target.json"))
+        train_tokenizer([pa.array(SOURCE)], vocabulary).save(str(folder / "tokenizer.json"))
+        train_tokenizer([pa.array(TARGET)], vocabulary).save(str(folder / "tokenizer.target.json"))
     return folder
 
 
 @pytest.fixture(scope="module")
-def joint(tmp_path_factory: pytest.TempPathFactory) -> Pieces:
-    return Pieces.load(folder_with(tmp_path_factory.mktemp("joint"), joint=True))
+def joint(tmp_path_factory: pytest.TempPathFactory) -> TokenizerPair:
+    return TokenizerPair.load(folder_with(tmp_path_factory.mktemp("joint"), joint=True))
 
 
 @pytest.fixture(scope="module")
-def separate(tmp_path_factory: pytest.TempPathFactory) -> Pieces:
-    return Pieces.load(folder_with(tmp_path_factory.mktemp("separate"), joint=False))
+def separate(tmp_path_factory: pytest.TempPathFactory) -> TokenizerPair:
+    return TokenizerPair.load(folder_with(tmp_path_factory.mktemp("separate"), joint=False))
 
 
 @settings(deadline=None)
 @given(line=TEXT)
-def test_any_text_survives(joint: Pieces, separate: Pieces, line: str) -> None:
+def test_any_text_survives(joint: TokenizerPair, separate: TokenizerPair, line: str) -> None:
     for pieces in (joint, separate):
         (ids,) = pieces.encode_target([line])
         assert pieces.decode_target(ids) == line
@@ -47,20 +47,20 @@ def test_any_text_survives(joint: Pieces, separate: Pieces, line: str) -> None:
 
 
 @settings(deadline=None)
-@given(line=st.lists(st.sampled_from([*SPECIALS, " ", "a", "<", "s>", "\n"])).map("".join))
-def test_markup_in_the_text_never_becomes_a_special(joint: Pieces, line: str) -> None:
+@given(line=st.lists(st.sampled_from([*SPECIAL_TOKENS, " ", "a", "<", "s>", "\n"])).map("".join))
+def test_markup_in_the_text_never_becomes_a_special(joint: TokenizerPair, line: str) -> None:
     (ids,) = joint.encode_source([line])
     assert not {PAD, BOS, EOS, UNK} & set(ids)
     assert joint.decode_target(ids) == line
 
 
-def test_a_word_has_the_same_pieces_wherever_it_stands(joint: Pieces) -> None:
+def test_a_word_has_the_same_pieces_wherever_it_stands(joint: TokenizerPair) -> None:
     alone, after, twice = joint.encode_source(["Hund", "dog Hund", "Hund Hund"])
     assert twice == alone + alone
     assert after[-len(alone) :] == alone
 
 
-def test_sides_and_sizes(joint: Pieces, separate: Pieces) -> None:
+def test_sides_and_sizes(joint: TokenizerPair, separate: TokenizerPair) -> None:
     assert joint.joint
     assert joint.source is joint.target
     assert (joint.source_size, joint.target_size) == (290, 290)
@@ -70,7 +70,7 @@ def test_sides_and_sizes(joint: Pieces, separate: Pieces) -> None:
 
 @settings(deadline=None)
 @given(line=st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"])))
-def test_pieces_read_as_text(joint: Pieces, line: str) -> None:
+def test_pieces_read_as_text(joint: TokenizerPair, line: str) -> None:
     (ids,) = joint.encode_source([line])
     shown = joint.source_pieces(ids)
     assert len(shown) == len(ids)
@@ -80,18 +80,18 @@ def test_pieces_read_as_text(joint: Pieces, line: str) -> None:
 
 
 def test_readable_pieces() -> None:
-    assert [readable(p) for p in ("ĠMÃ¤nner", "Ã", "Ċ", "</s>", ",")] == ["▁Männer", "\\xc3", "\\n", "</s>", ","]
+    assert [printable_piece(p) for p in ("ĠMÃ¤nner", "Ã", "Ċ", "</s>", ",")] == ["▁Männer", "\\xc3", "\\n", "</s>", ","]
 
 
 def test_a_broken_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadData, match=r"has no tokenizer\.json"):
-        Pieces.load(tmp_path)
+        TokenizerPair.load(tmp_path)
     folder_with(tmp_path, joint=False)
     target = tmp_path / "tokenizer.target.json"
     whole = target.read_bytes()
     target.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadData, match=r"tokenizer\.target\.json is not a readable tokenizer"):
-        Pieces.load(tmp_path)
+        TokenizerPair.load(tmp_path)
     target.write_bytes(whole.replace(b"</s>", b"<end>"))
     with pytest.raises(BadData, match=r"allowed is \(0, 1, 2, 3\)"):
-        Pieces.load(tmp_path)
+        TokenizerPair.load(tmp_path)

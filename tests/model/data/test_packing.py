@@ -14,16 +14,16 @@ from torch.nn.attention import varlen
 
 from model.config import Model
 from model.config.special_pieces import BOS, EOS, PAD
-from model.data.batches import Batch, Plan, load, load_packed
-from model.data.packing import Room, padding_of
+from model.data.batches import Batch, BatchSampler, load_packed, load_padded
+from model.data.packing import BatchShape, padding_of
 from model.data.shards import Shards
 from model.network import attention
-from model.network.attention import Bounds, Spans
+from model.network.attention import PackedMask, SequenceOffsets
 from model.network.transformer import Transformer
 from model.training.loss import Objective
 from tests.model.network.test_transformer import SHAPES
 
-ROOM = Room(source=64, target=64, sentences=64, longest_source=10, longest_target=10)
+ROOM = BatchShape(source=64, target=64, sentences=64, longest_source=10, longest_target=10)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def test_a_packed_batch_holds_what_the_shards_hold(shards: Shards, rows: list[in
     batch = load_packed(shards, np.array(rows, np.int64), ROOM)
     assert batch.packing
     assert batch.source.numel() % 64 == batch.target.numel() % 64 == 0
-    assert len(batch.packing.source.starts) == len(batch.packing.target.starts) == 65
-    starts_S, starts_T = (b.starts.tolist() for b in (batch.packing.source, batch.packing.target))
+    assert len(batch.packing.source.cu_seqlens) == len(batch.packing.target.cu_seqlens) == 65
+    starts_S, starts_T = (b.cu_seqlens.tolist() for b in (batch.packing.source, batch.packing.target))
     for i, row in enumerate(rows):
         source, target = (shards.pieces(side, row).tolist() for side in ("source", "target"))
         here_S, here_T = slice(starts_S[i], starts_S[i + 1]), slice(starts_T[i], starts_T[i + 1])
@@ -53,17 +53,17 @@ def test_a_packed_batch_holds_what_the_shards_hold(shards: Shards, rows: list[in
         assert batch.packing.source_positions_S[here_S].tolist() == list(range(len(source) + 1))
         assert batch.packing.target_positions_T[here_T].tolist() == list(range(len(target) + 1))
     real = starts_S[len(rows)] + starts_T[len(rows)]
-    assert batch.padding == batch.cells - real
+    assert batch.padding == batch.num_positions - real
     assert batch.pieces == starts_T[len(rows)] == int((batch.labels != PAD).sum())
     assert not batch.source[starts_S[len(rows)] :].any()
     assert not batch.target[starts_T[len(rows)] :].any()
     assert starts_S[-1] == batch.source.numel()
     assert starts_T[-1] == batch.target.numel()
     for bounds in (batch.packing.source, batch.packing.target):
-        lengths = bounds.starts.diff()
+        lengths = bounds.cu_seqlens.diff()
         assert lengths.min() >= 0
-        assert lengths.max() <= bounds.longest == 10
-    assert torch.equal(batch.packing.source.starts.diff() > 0, batch.packing.target.starts.diff() > 0)
+        assert lengths.max() <= bounds.max_seqlen == 10
+    assert torch.equal(batch.packing.source.cu_seqlens.diff() > 0, batch.packing.target.cu_seqlens.diff() > 0)
 
 
 @pytest.mark.parametrize("config", SHAPES)
@@ -78,16 +78,18 @@ def test_packed_is_padded_in_loss_and_gradients(shards: Shards, config: Model, a
         slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in objective.parameters()]
         return [loss.detach(), nll, *slopes]
 
-    for mine, theirs in zip(computed(load_packed(shards, rows, ROOM)), computed(load(shards, rows)), strict=True):
+    for mine, theirs in zip(
+        computed(load_packed(shards, rows, ROOM)), computed(load_padded(shards, rows)), strict=True
+    ):
         torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=1e-4)
 
 
 def test_the_entropy_of_attention_is_the_plain_formula(shards: Shards) -> None:
-    batch = load(shards, np.array([3, 17, 5]))
+    batch = load_padded(shards, np.array([3, 17, 5]))
     model = made(SHAPES[0])
     weights_LBHTS = model.cross_attention(batch.source, batch.target).double()
     entropy_LBHT = -(weights_LBHTS * weights_LBHTS.clamp_min(1e-300).log()).sum(-1)
-    expected = entropy_LBHT.mean((0, 2)).flatten()[batch.places].sum()
+    expected = entropy_LBHT.mean((0, 2)).flatten()[batch.label_indices].sum()
     plain, watched = (Objective(model, 0.1, weight).train() for weight in (0.0, 2.0))
     difference = watched(batch)[0] - plain(batch)[0]
     assert difference.item() == pytest.approx(2 * expected.item(), rel=1e-4)
@@ -102,7 +104,7 @@ def test_no_pair_sees_another_nor_its_own_future(shards: Shards, config: Model) 
         positions.register_forward_hook(lambda _, __, out: embedded.append(out) or out.retain_grad())
     hidden_TD = model(batch.source, batch.target, batch.packing)
     assert batch.packing
-    starts_S, starts_T = (b.starts.tolist() for b in (batch.packing.source, batch.packing.target))
+    starts_S, starts_T = (b.cu_seqlens.tolist() for b in (batch.packing.source, batch.packing.target))
     for pair in range(3):
         at = starts_T[pair] + 1
         slopes = torch.autograd.grad(hidden_TD[at].pow(2).sum(), embedded, retain_graph=True)
@@ -115,7 +117,7 @@ def size(batch: Batch) -> tuple[object, ...]:
     """All that a compiler sees of a batch."""
     assert batch.packing
     sides = (batch.packing.source, batch.packing.target)
-    return (batch.source.shape, batch.target.shape, *((side.starts.shape, side.longest) for side in sides))
+    return (batch.source.shape, batch.target.shape, *((side.cu_seqlens.shape, side.max_seqlen) for side in sides))
 
 
 @given(
@@ -125,7 +127,7 @@ def size(batch: Batch) -> tuple[object, ...]:
 def test_sentences_of_padding_are_never_overlong_and_never_without_a_side(
     used: tuple[int, int], longest: tuple[int, int]
 ) -> None:
-    rest, fillers = padding_of(used, Room(320, 320, 64, *longest))
+    rest, fillers = padding_of(used, BatchShape(320, 320, 64, *longest))
     assert all(fillers <= more <= fillers * most for more, most in zip(rest, longest, strict=True))
 
 
@@ -134,20 +136,20 @@ def test_batches_of_a_plan_are_of_one_size_and_almost_without_padding(tmp_path: 
     target = np.maximum(1, random.lognormal(3.1, 0.6, 8_000)).astype(int)
     source = np.maximum(1, 0.9 * target + random.normal(0, 3, 8_000)).astype(int)
     rows = [([5] * a, [6] * b) for a, b in zip(source, target, strict=True)]
-    plan = Plan(Shards(write_shards(tmp_path / "shards", rows)), 4_096, 1, "packed")
+    plan = BatchSampler(Shards(write_shards(tmp_path / "shards", rows)), 4_096, 1, "packed")
     epoch = plan.epoch(0)
     assert sorted(row for batch in epoch for row in batch) == list(range(8_000))
     batches = [plan.load(batch, 1, 0) for batch in epoch]
     assert len({size(b) for b in batches}) == 1
-    assert sum(b.padding for b in batches[:-1]) / sum(b.cells for b in batches[:-1]) < 0.03
+    assert sum(b.padding for b in batches[:-1]) / sum(b.num_positions for b in batches[:-1]) < 0.03
     assert all(b.pieces <= 4_096 for b in batches)
     lengths = [plan.target[batch].mean() for batch in epoch]
     assert np.std(lengths) < 3, "pairs of like length lie together"
     for ranks, most in ((2, 0), (3, 500)):
         for batch in epoch[:3]:
             updates = [plan.read(batch, None, rank, ranks, most) for rank in range(ranks)]  # type: ignore[arg-type]
-            assert sum(part.pieces for update in updates for part in update.parts) == updates[0].pieces
-            assert len({size(part) for update in updates for part in update.parts}) == 1
+            assert sum(part.pieces for update in updates for part in update.micro_batches) == updates[0].pieces
+            assert len({size(part) for update in updates for part in update.micro_batches}) == 1
 
 
 def one_by_one(
@@ -174,12 +176,15 @@ def test_the_gpu_s_kernel_is_asked_for_what_is_computed_elsewhere(monkeypatch: p
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
     torch.manual_seed(0)
     queries, keys = (
-        Bounds(torch.tensor([0, 3, 4, 9, 9], dtype=torch.int32), 6),
-        Bounds(torch.tensor([0, 1, 6, 8, 8]), 5),
+        SequenceOffsets(torch.tensor([0, 3, 4, 9, 9], dtype=torch.int32), 6),
+        SequenceOffsets(torch.tensor([0, 1, 6, 8, 8]), 5),
     )
     q, k, v = torch.randn(9, 2, 4), torch.randn(8, 2, 4), torch.randn(8, 2, 4)
-    for spans, tensors in ((Spans(queries, queries, causal=True), (q, q, q)), (Spans(queries, keys), (q, k, v))):
-        torch.testing.assert_close(attention._varlen(spans, *tensors).flatten(1), spans.attend(*tensors, 0.0))
+    for mask, tensors in (
+        (PackedMask(queries, queries, causal=True), (q, q, q)),
+        (PackedMask(queries, keys), (q, k, v)),
+    ):
+        torch.testing.assert_close(attention._varlen(mask, *tensors).flatten(1), mask.attend(*tensors, 0.0))
 
 
 def test_the_gpu_s_path_is_one_graph_for_the_compiler_and_for_every_batch_the_same(
@@ -199,7 +204,7 @@ def test_the_gpu_s_path_is_one_graph_for_the_compiler_and_for_every_batch_the_sa
     batches = [load_packed(shards, np.array(rows), ROOM) for rows in ([3, 17, 5], [1, 2, 30, 31])]
     plain = [made(config)(b.source, b.target, b.packing) for b in batches]
     # On a machine without a GPU the kernel's branch is taken by force.
-    monkeypatch.setattr(Spans, "attend", lambda spans, q, k, v, _: attention._varlen(spans, q, k, v).flatten(1))
+    monkeypatch.setattr(PackedMask, "attend", lambda mask, q, k, v, _: attention._varlen(mask, q, k, v).flatten(1))
     model, compiled = made(config), []
 
     def count(graph: torch.fx.GraphModule, _: object) -> object:

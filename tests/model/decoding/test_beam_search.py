@@ -13,16 +13,24 @@ from torch import Tensor
 
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD
-from model.decoding.beam_search import Ensemble, Hypothesis, Symbols, Wish, beam_search, length_penalty, top
-from model.decoding.translator import CachedStep
+from model.decoding.beam_search import (
+    Ensemble,
+    Hypothesis,
+    SearchConstraints,
+    SpecialIds,
+    beam_search,
+    length_penalty,
+    stable_topk,
+)
+from model.decoding.translator import CachedDecoder
 from model.network.transformer import Transformer
 
 CPU = torch.device("cpu")
-SYMBOLS = Symbols(bos=BOS, eos=EOS, forbidden=(PAD, BOS))
+SPECIAL_IDS = SpecialIds(bos=BOS, eos=EOS, forbidden=(PAD, BOS))
 
 WISHES = st.lists(
     st.builds(
-        lambda most, least, prefix: Wish(most, min(least, most), tuple(prefix[: most - 1])),
+        lambda most, least, prefix: SearchConstraints(most, min(least, most), tuple(prefix[: most - 1])),
         st.integers(1, 7),
         st.integers(1, 7),
         st.lists(st.integers(3, 7), max_size=4),
@@ -57,11 +65,11 @@ class Table:
         rows = [self.logits(self.sentences[r // self.rows_per_sentence], seen) for r, seen in enumerate(self.seen)]
         return torch.tensor(rows, dtype=torch.float32)
 
-    def select(self, rows_R: Tensor) -> None:
+    def reorder(self, rows_R: Tensor) -> None:
         self.seen = [self.seen[row] for row in rows_R.tolist()]
         self.rows_per_sentence = len(self.seen) // len(self.sentences)
 
-    def keep(self, sentences_B: Tensor) -> None:
+    def keep_sentences(self, sentences_B: Tensor) -> None:
         self.sentences = [self.sentences[b] for b in sentences_B.tolist()]
 
     def attention(self) -> Tensor:
@@ -80,7 +88,10 @@ def looks(sentence: int, prefix: tuple[int, ...]) -> list[float]:
 
 
 def search(table: Table, limits: Sequence[int], decoding: Decoding) -> list[Hypothesis]:
-    return [best for [best] in beam_search(table, [Wish(limit) for limit in limits], decoding, SYMBOLS, CPU)]
+    return [
+        best
+        for [best] in beam_search(table, [SearchConstraints(limit) for limit in limits], decoding, SPECIAL_IDS, CPU)
+    ]
 
 
 def recomputed(table: Table, sentence: int, hypothesis: Hypothesis) -> float:
@@ -111,14 +122,16 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(
     assert found.score == pytest.approx(best, abs=1e-5)
 
 
-def all_scores(table: Table, sentence: int, wish: Wish, decoding: Decoding) -> dict[tuple[int, ...], float]:
-    """The score of every sequence that a wish allows, by the plain formulas."""
+def all_scores(
+    table: Table, sentence: int, constraint: SearchConstraints, decoding: Decoding
+) -> dict[tuple[int, ...], float]:
+    """The score of every sequence that a constraint allows, by the plain formulas."""
     others = [piece for piece in range(table.size) if piece not in (PAD, BOS, EOS)]
     found = {}
-    for length in range(len(wish.prefix), wish.most):
-        for rest in itertools.product(others, repeat=length - len(wish.prefix)):
-            body = (*wish.prefix, *rest)
-            if len(body) + 1 >= wish.least:
+    for length in range(len(constraint.prefix), constraint.max_length):
+        for rest in itertools.product(others, repeat=length - len(constraint.prefix)):
+            body = (*constraint.prefix, *rest)
+            if len(body) + 1 >= constraint.min_length:
                 log_p = recomputed(table, sentence, Hypothesis(body, 0, 0, finished=True))
                 steps = [looks(sentence, (BOS, *body[:t])) for t in range(len(body) + 1)]
                 covered = sum(math.log(min(1.0, sum(column))) for column in zip(*steps, strict=True))
@@ -139,32 +152,34 @@ def all_scores(table: Table, sentence: int, wish: Wish, decoding: Decoding) -> d
 def test_a_wide_beam_finds_the_best_that_a_wish_allows(
     sentence: int, most: int, least: int, prefix: list[int], alpha: float, beta: float, n_best: int
 ) -> None:
-    wish = Wish(most, min(least, most), tuple(prefix[: most - 1]))
+    constraint = SearchConstraints(most, min(least, most), tuple(prefix[: most - 1]))
     decoding, table = Decoding(beam=40, alpha=alpha, beta=beta), Table([sentence], 5)
-    expected = sorted(all_scores(table, sentence, wish, decoding).values(), reverse=True)[:n_best]
-    [found] = beam_search(table, [wish], decoding, SYMBOLS, CPU, n_best)
+    expected = sorted(all_scores(table, sentence, constraint, decoding).values(), reverse=True)[:n_best]
+    [found] = beam_search(table, [constraint], decoding, SPECIAL_IDS, CPU, n_best)
     assert [h.score for h in found if h.finished] == pytest.approx(expected, abs=1e-5)
     for hypothesis in found:
-        assert hypothesis.pieces[: len(wish.prefix)] == wish.prefix
-        assert wish.least <= hypothesis.length <= wish.most
-        assert hypothesis.finished or hypothesis.length == wish.most
+        assert hypothesis.pieces[: len(constraint.prefix)] == constraint.prefix
+        assert constraint.min_length <= hypothesis.length <= constraint.max_length
+        assert hypothesis.finished or hypothesis.length == constraint.max_length
 
 
 @given(
-    wishes=WISHES,
+    constraints=WISHES,
     beam=st.integers(2, 5),
     beta=st.sampled_from([0.0, 0.4]),
 )
 @settings(max_examples=60, deadline=None)
-def test_each_sentence_has_its_own_wish_whatever_is_beside_it(wishes: list[Wish], beam: int, beta: float) -> None:
+def test_each_sentence_has_its_own_wish_whatever_is_beside_it(
+    constraints: list[SearchConstraints], beam: int, beta: float
+) -> None:
     decoding = Decoding(beam, beta=beta)
     # All sentences have three source positions, or none would be beside another in a batch.
-    numbers = [2 * n + 1 for n in range(len(wishes))]
+    numbers = [2 * n + 1 for n in range(len(constraints))]
     alone = [
-        beam_search(Table([n], 8), [wish], decoding, SYMBOLS, CPU, n_best=2)[0]
-        for n, wish in zip(numbers, wishes, strict=True)
+        beam_search(Table([n], 8), [constraint], decoding, SPECIAL_IDS, CPU, n_best=2)[0]
+        for n, constraint in zip(numbers, constraints, strict=True)
     ]
-    assert beam_search(Table(numbers, 8), wishes, decoding, SYMBOLS, CPU, n_best=2) == alone
+    assert beam_search(Table(numbers, 8), constraints, decoding, SPECIAL_IDS, CPU, n_best=2) == alone
 
 
 def test_several_models_together_are_the_mean_of_their_probabilities() -> None:
@@ -174,7 +189,7 @@ def test_several_models_together_are_the_mean_of_their_probabilities() -> None:
 
     decoding = Decoding(beam=40, alpha=0.8)
     tables = [Table([7], 5), Other([7], 5)]
-    [[found]] = beam_search(Ensemble(tables), [Wish(4)], decoding, SYMBOLS, CPU)
+    [[found]] = beam_search(Ensemble(tables), [SearchConstraints(4)], decoding, SPECIAL_IDS, CPU)
     written = [*found.pieces, EOS]
     expected = 0.0
     for t, piece in enumerate(written):
@@ -182,7 +197,13 @@ def test_several_models_together_are_the_mean_of_their_probabilities() -> None:
         expected += math.log(sum(p) / 2)
     assert found.log_probability == pytest.approx(expected, abs=1e-5)
     alone = search(Table([7, 8], 8), [6, 9], Decoding(3))
-    twice = beam_search(Ensemble([Table([7, 8], 8), Table([7, 8], 8)]), [Wish(6), Wish(9)], Decoding(3), SYMBOLS, CPU)
+    twice = beam_search(
+        Ensemble([Table([7, 8], 8), Table([7, 8], 8)]),
+        [SearchConstraints(6), SearchConstraints(9)],
+        Decoding(3),
+        SPECIAL_IDS,
+        CPU,
+    )
     assert [h.pieces for [h] in twice] == [h.pieces for h in alone]
     assert [h.score for [h] in twice] == pytest.approx([h.score for h in alone], abs=1e-5)
 
@@ -190,11 +211,17 @@ def test_several_models_together_are_the_mean_of_their_probabilities() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Wish(0), "most is 0"),
-        (lambda: Wish(3, 4), "least is 4"),
-        (lambda: Wish(2, 1, (5, 6)), "prefix is"),
-        (lambda: beam_search(Table([0], 8), [Wish(5, 1, (EOS,))], Decoding(), SYMBOLS, CPU), "prefix is"),
-        (lambda: beam_search(Table([0], 8), [Wish(5)], Decoding(2), SYMBOLS, CPU, n_best=3), "n_best is 3"),
+        (lambda: SearchConstraints(0), "max_length is 0"),
+        (lambda: SearchConstraints(3, 4), "min_length is 4"),
+        (lambda: SearchConstraints(2, 1, (5, 6)), "prefix is"),
+        (
+            lambda: beam_search(Table([0], 8), [SearchConstraints(5, 1, (EOS,))], Decoding(), SPECIAL_IDS, CPU),
+            "prefix is",
+        ),
+        (
+            lambda: beam_search(Table([0], 8), [SearchConstraints(5)], Decoding(2), SPECIAL_IDS, CPU, n_best=3),
+            "n_best is 3",
+        ),
     ],
 )
 def test_a_wish_that_cannot_be_is_named(make: Callable[[], object], words: str) -> None:
@@ -260,7 +287,7 @@ def test_the_early_stop_spares_steps_and_never_changes_the_answer(monkeypatch: p
         return [search(table, [12], Decoding(6, 0.6))[0] for table in tables], sum(table.steps for table in tables)
 
     early, early_steps = run()
-    monkeypatch.setattr("model.decoding.beam_search.Ledger.beaten", lambda *_: False)
+    monkeypatch.setattr("model.decoding.beam_search.BeamState.cannot_improve", lambda *_: False)
     patient, patient_steps = run()
     assert early_steps < patient_steps
     assert early == patient
@@ -278,7 +305,7 @@ def test_scores_that_are_no_numbers_are_an_error_and_not_a_translation() -> None
 )
 @settings(max_examples=60, deadline=None)
 def test_of_equal_values_the_first_are_taken(rows: list[list[int]], count: int) -> None:
-    values, columns = top(torch.tensor(rows, dtype=torch.float32), count)
+    values, columns = stable_topk(torch.tensor(rows, dtype=torch.float32), count)
     expected = [sorted(range(7), key=lambda column, row=row: (-row[column], column))[:count] for row in rows]
     assert columns.tolist() == expected
     assert values.tolist() == [[row[column] for column in best] for row, best in zip(rows, expected, strict=True)]
@@ -291,7 +318,7 @@ def test_of_equal_values_the_first_are_taken(rows: list[list[int]], count: int) 
 def test_the_greatest_are_found_among_many(seed: int, size: int, count: int, values: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     table = torch.randint(values, (3, size), generator=generator).float()
-    found, columns = top(table, min(count, size))
+    found, columns = stable_topk(table, min(count, size))
     expected = table.sort(dim=1, descending=True, stable=True)
     assert torch.equal(found, expected.values[:, :count])
     assert torch.equal(columns, expected.indices[:, :count])
@@ -313,10 +340,10 @@ class UncachedStep:
         ]
         return torch.cat(rows)
 
-    def select(self, rows_R: Tensor) -> None:
+    def reorder(self, rows_R: Tensor) -> None:
         self.seen_RT = self.seen_RT[rows_R]
 
-    def keep(self, sentences_B: Tensor) -> None:
+    def keep_sentences(self, sentences_B: Tensor) -> None:
         self.sources = [self.sources[b] for b in sentences_B.tolist()]
 
     def attention(self) -> Tensor:
@@ -340,10 +367,11 @@ def test_with_the_cache_the_network_writes_what_it_writes_without(positions: str
     sources = [[*(draw.randrange(4, 40) for _ in range(n)), EOS] for n in (3, 9, 1, 6)]
     limits = [len(source) + 5 for source in sources]
     with torch.inference_mode():
-        steps = (CachedStep(model, sources, CPU, watching=True), UncachedStep(model, sources))
-        wishes = [Wish(limit) for limit in limits]
+        steps = (CachedDecoder(model, sources, CPU, record_attention=True), UncachedStep(model, sources))
+        constraints = [SearchConstraints(limit) for limit in limits]
         cached, uncached = (
-            [best for [best] in beam_search(step, wishes, Decoding(beam, beta=beta), SYMBOLS, CPU)] for step in steps
+            [best for [best] in beam_search(step, constraints, Decoding(beam, beta=beta), SPECIAL_IDS, CPU)]
+            for step in steps
         )
     assert [h.pieces for h in cached] == [h.pieces for h in uncached]
     assert [h.score for h in cached] == pytest.approx([h.score for h in uncached], abs=1e-5)

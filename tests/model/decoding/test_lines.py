@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from model.config import Decoding, Model, Sampling
 from model.decoding.beam_search import Hypothesis
-from model.decoding.lines import LineTranslator, Splitting, drawn, searched
-from model.decoding.sentence_splitting import splitter, whole
+from model.decoding.lines import LineTranslator, Splitting, beam_searcher, sampler
+from model.decoding.sentence_splitting import splitter, unsplit
 from model.decoding.translator import Translator
-from tasks.stages.learn_bpe import Vocabulary, learn
+from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 from tests.model.decoding.test_translator import LINES, SHAPE, translator_of
 
 DECODING = Decoding(beam=3, alpha=2.0, max_extra=4)
@@ -28,7 +28,7 @@ TEXTS = st.text(
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vocabulary")
-    learn([pa.array(LINES * 3)], Vocabulary(size=290, min_frequency=1)).save(str(folder / "tokenizer.json"))
+    train_tokenizer([pa.array(LINES * 3)], Vocabulary(size=290, min_frequency=1)).save(str(folder / "tokenizer.json"))
     return folder
 
 
@@ -42,7 +42,7 @@ def by_full_stops(line: str) -> list[str]:
 
 
 def lines_of(translator: Translator, splitting: Splitting, n_best: int = 1) -> LineTranslator:
-    return LineTranslator(translator, searched(translator, DECODING, n_best), splitting, n_best)
+    return LineTranslator(translator, beam_searcher(translator, DECODING, n_best), splitting, n_best)
 
 
 @settings(max_examples=300, deadline=None)
@@ -112,7 +112,7 @@ def test_the_best_of_a_line_are_the_best_of_all_combinations(
     translator: Translator, sentences: list[list[Hypothesis]], n_best: int
 ) -> None:
     every = [(sum(not h.finished for h in c), -sum(h.score for h in c)) for c in itertools.product(*sentences)]
-    found = LineTranslator(translator, lambda *_: [], Splitting(), n_best).joined(sentences)
+    found = LineTranslator(translator, lambda *_: [], Splitting(), n_best).combine_sentences(sentences)
     assert [-each.score for each in found] == [score for _, score in sorted(every)[:n_best]]
     assert found[0].pieces == tuple(hypotheses[0].pieces[0] for hypotheses in sentences)
 
@@ -123,7 +123,7 @@ def test_blocks_of_any_size_give_the_same(translator: Translator, size: int, dra
     text = ["A dog", PARAGRAPH, "", "It's 2014.", PARAGRAPH]
 
     def pieces(at_once: int) -> list[tuple[int, ...]]:
-        search = drawn(translator, Sampling(seed=3), DECODING) if draws else searched(translator, DECODING)
+        search = sampler(translator, Sampling(seed=3), DECODING) if draws else beam_searcher(translator, DECODING)
         lines = LineTranslator(translator, search, Splitting("always", by_full_stops))
         blocks = (lines.translate(text[start : start + at_once]) for start in range(0, len(text), at_once))
         return [line.translations[0].pieces for block in blocks for line in block]
@@ -135,6 +135,6 @@ def test_blocks_of_any_size_give_the_same(translator: Translator, size: int, dra
 
 def test_what_cannot_be_asked(translator: Translator) -> None:
     with pytest.raises(ValueError, match="n_best is 4, allowed is 1 to decoding.beam, which is 3"):
-        searched(translator, DECODING, 4)
+        beam_searcher(translator, DECODING, 4)
     with pytest.raises(ValueError, match="split is 'sometimes', allowed is long, always or never"):
-        Splitting("sometimes", whole)  # type: ignore[arg-type]
+        Splitting("sometimes", unsplit)  # type: ignore[arg-type]

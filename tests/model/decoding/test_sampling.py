@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from model.config import Decoding, Sampling
 from model.config.special_pieces import BOS, EOS, PAD
-from model.decoding.beam_search import Hypothesis, Wish
+from model.decoding.beam_search import Hypothesis, SearchConstraints
 from model.decoding.sampling import draw, sample
-from tests.model.decoding.test_beam_search import CPU, SYMBOLS, WISHES, Table, recomputed, search
+from tests.model.decoding.test_beam_search import CPU, SPECIAL_IDS, WISHES, Table, recomputed, search
 
 
-def drawn(numbers: list[int], wishes: list[Wish], sampling: Sampling) -> list[Hypothesis]:
-    return sample(Table(numbers, 8, eos_bonus=1.0), wishes, sampling, SYMBOLS, CPU, numbers)
+def drawn(numbers: list[int], constraints: list[SearchConstraints], sampling: Sampling) -> list[Hypothesis]:
+    return sample(Table(numbers, 8, eos_bonus=1.0), constraints, sampling, SPECIAL_IDS, CPU, numbers)
 
 
 def test_pieces_come_as_often_as_they_are_likely() -> None:
@@ -39,7 +39,9 @@ def test_random_numbers_are_spread_evenly_over_sentences() -> None:
     numbers = list(range(3_000))
     table = Table([5], 8)
     first = Counter(
-        h.pieces[:1] or (EOS,) for n in numbers for h in sample(Table([5], 8), [Wish(1)], Sampling(), SYMBOLS, CPU, [n])
+        h.pieces[:1] or (EOS,)
+        for n in numbers
+        for h in sample(Table([5], 8), [SearchConstraints(1)], Sampling(), SPECIAL_IDS, CPU, [n])
     )
     allowed = [p for p in range(8) if p not in (PAD, BOS)]
     weights = [math.exp(table.log_p(5, (BOS,))[p]) for p in allowed]
@@ -52,24 +54,26 @@ def test_random_numbers_are_spread_evenly_over_sentences() -> None:
 @given(st.integers(0, 10**6), st.integers(1, 9), st.sampled_from([Sampling(top_k=1), Sampling(temperature=1e-6)]))
 @settings(max_examples=40, deadline=None)
 def test_without_freedom_it_is_greedy_search(sentence: int, most: int, sampling: Sampling) -> None:
-    [found] = drawn([sentence], [Wish(most)], sampling)
+    [found] = drawn([sentence], [SearchConstraints(most)], sampling)
     [greedy] = search(Table([sentence], 8, eos_bonus=1.0), [most], Decoding(beam=1))
     assert (found.pieces, found.finished) == (greedy.pieces, greedy.finished)
 
 
 @given(
-    wishes=WISHES,
+    constraints=WISHES,
     seed=st.integers(0, 100),
 )
 @settings(max_examples=60, deadline=None)
-def test_wishes_are_kept_and_companions_do_not_matter(wishes: list[Wish], seed: int) -> None:
-    sampling, numbers = Sampling(temperature=2.0, top_p=0.9, seed=seed), list(range(len(wishes)))
-    together = drawn(numbers, wishes, sampling)
-    assert together == [drawn([n], [wish], sampling)[0] for n, wish in zip(numbers, wishes, strict=True)]
-    for number, wish, found in zip(numbers, wishes, together, strict=True):
-        assert found.pieces[: len(wish.prefix)] == wish.prefix
-        assert found.length <= wish.most
-        assert not found.finished or found.length >= wish.least
+def test_wishes_are_kept_and_companions_do_not_matter(constraints: list[SearchConstraints], seed: int) -> None:
+    sampling, numbers = Sampling(temperature=2.0, top_p=0.9, seed=seed), list(range(len(constraints)))
+    together = drawn(numbers, constraints, sampling)
+    assert together == [
+        drawn([n], [constraint], sampling)[0] for n, constraint in zip(numbers, constraints, strict=True)
+    ]
+    for number, constraint, found in zip(numbers, constraints, together, strict=True):
+        assert found.pieces[: len(constraint.prefix)] == constraint.prefix
+        assert found.length <= constraint.max_length
+        assert not found.finished or found.length >= constraint.min_length
         assert not {PAD, BOS, EOS} & set(found.pieces)
         table = Table([number], 8, eos_bonus=1.0)
         assert found.log_probability == pytest.approx(recomputed(table, number, found), abs=1e-5)

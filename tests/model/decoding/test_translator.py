@@ -12,13 +12,13 @@ from torch import Tensor
 
 from model.config import Decoding, Model, Sampling
 from model.config.special_pieces import EOS
-from model.data.bpe import Pieces
+from model.data.bpe import TokenizerPair
 from model.decoding.beam_search import Hypothesis
-from model.decoding.translator import Translation, Translator, batches
+from model.decoding.translator import Translation, Translator, batch_by_length
 from model.errors import BadData
 from model.network.transformer import Transformer
 from model.network.weights import save_model
-from tasks.stages.learn_bpe import Vocabulary, learn
+from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 LINES = ["Two dogs run.", "", "A dog", "The men don't run over the green meadow again.", "   ", "It's 2014, isn't it?"]
 DECODING = Decoding(beam=3, alpha=2.0, max_extra=4)
@@ -28,11 +28,11 @@ SHAPE = Model(layers=2, d_model=32, d_ff=64, heads=2, d_k=16, d_v=16, init="norm
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vocabulary")
-    learn([pa.array(LINES * 3)], Vocabulary(size=290, min_frequency=1)).save(str(folder / "tokenizer.json"))
+    train_tokenizer([pa.array(LINES * 3)], Vocabulary(size=290, min_frequency=1)).save(str(folder / "tokenizer.json"))
     return folder
 
 
-class Ending(Transformer):
+class JobError(Transformer):
     """Random weights seldom end a sentence; these often do, wherever they are asked."""
 
     def logits(self, hidden_RTD: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Ending(Transformer):
 
 def translator_of(vocabulary: Path, shape: Model = SHAPE) -> Translator:
     torch.manual_seed(3)
-    return Translator(Ending(shape, 290, 290).eval(), Pieces.load(vocabulary), torch.device("cpu"))
+    return Translator(JobError(shape, 290, 290).eval(), TokenizerPair.load(vocabulary), torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_loading(tmp_path: Path, vocabulary: Path, translator: Translator) -> No
 @settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 30)), budget=st.integers(1, 90))
 def test_batches_hold_every_sentence_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    found = list(batches(lengths, budget))
+    found = list(batch_by_length(lengths, budget))
     assert sorted(position for batch in found for position in batch) == list(range(len(lengths)))
     for batch in found:
         assert len(batch) == 1 or len(batch) * max(lengths[position] for position in batch) <= budget

@@ -9,8 +9,8 @@ from small_models import LINES, SHAPES, SIZES, SMALL, name_of, sources, write_mo
 
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD
-from model.data.bpe import Pieces
-from model.decoding.translator import Translator, padded
+from model.data.bpe import TokenizerPair
+from model.decoding.translator import Translator, pad_sequences
 from model.network.weights import load_model
 
 transformers = pytest.importorskip("transformers")
@@ -37,8 +37,8 @@ def exported(folder: Path, config: Model, decoding: Decoding) -> tuple[Path, Pat
 def test_logits_are_equal_even_after_saving_once_more(tmp_path: Path, config: Model) -> None:
     weights, _, out = exported(tmp_path, config, Decoding())
     model = load_model(weights, CPU)
-    source_BS = padded([[*source, EOS] for source in sources(12)], CPU)
-    target_BT = padded([[BOS, *target] for target in reversed(sources(12))], CPU)
+    source_BS = pad_sequences([[*source, EOS] for source in sources(12)], CPU)
+    target_BT = pad_sequences([[BOS, *target] for target in reversed(sources(12))], CPU)
     with torch.no_grad():
         expected_BTN = model.logits(model(source_BS, target_BT))
     transformers.AutoModelForSeq2SeqLM.from_pretrained(out).save_pretrained(tmp_path / "again")
@@ -54,7 +54,7 @@ def test_logits_are_equal_even_after_saving_once_more(tmp_path: Path, config: Mo
 @pytest.mark.parametrize("config", [SHAPES[0], SHAPES[1], SHAPES[5]], ids=name_of)
 def test_pieces_and_greedy_search_are_this_projects(tmp_path: Path, config: Model) -> None:
     weights, vocabulary, out = exported(tmp_path, config, Decoding(beam=1))
-    pieces = Pieces.load(vocabulary)
+    pieces = TokenizerPair.load(vocabulary)
     source = transformers.AutoTokenizer.from_pretrained(out)
     target = transformers.AutoTokenizer.from_pretrained(out if config.tied else out / "target")
     assert source(LINES)["input_ids"] == [[*ids, EOS] for ids in pieces.encode_source([s.strip() for s in LINES])]

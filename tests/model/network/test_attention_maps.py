@@ -40,7 +40,7 @@ def test_values_weighed_so_give_what_the_layer_gives(model: Transformer) -> None
     with torch.no_grad():
         weights = attention_maps(model, SOURCE, TARGET).encoder[0]
         given, expected = seen[:2]
-        values = layer.split(layer.query_keys_values(given).split(layer.widths, dim=-1)[2])
+        values = layer.split_heads(layer.query_keys_values(given).split(layer.widths, dim=-1)[2])
         found = layer.out((weights @ values).transpose(1, 2).flatten(2))
     assert torch.allclose(found, expected, atol=1e-5)
 

@@ -11,8 +11,10 @@ from model.network.linear import Linear
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(7, 5, 24), (9, 24), (0, 24)])
 def test_value_and_gradients_are_torch_s(monkeypatch: pytest.MonkeyPatch, bias: bool, shape: tuple[int, ...]) -> None:
-    monkeypatch.setattr(linear, "PRODUCT", torch.ops.mkldnn._linear_pointwise.default)  # whatever gains by it here
-    monkeypatch.setattr(linear, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(
+        linear, "ONEDNN_LINEAR", torch.ops.mkldnn._linear_pointwise.default
+    )  # whatever gains by it here
+    monkeypatch.setattr(linear, "MIN_WEIGHTS", 0)
     torch.manual_seed(0)
     mine, theirs = Linear(24, 40, bias=bias), nn.Linear(24, 40, bias=bias)
     theirs.load_state_dict(mine.state_dict())
@@ -30,5 +32,5 @@ def test_value_and_gradients_are_torch_s(monkeypatch: pytest.MonkeyPatch, bias: 
 def test_without_the_library_it_is_torch_s_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     layer, x = Linear(256, 300), torch.randn(3, 256)
-    monkeypatch.setattr(linear, "PRODUCT", None)
+    monkeypatch.setattr(linear, "ONEDNN_LINEAR", None)
     assert torch.equal(layer(x), nn.functional.linear(x, layer.weight, layer.bias))

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from model.config import Decoding, Model, Training
 from model.config.special_pieces import BOS, EOS, PAD
-from model.decoding.beam_search import Wish, beam_search
-from model.decoding.translator import SYMBOLS, CachedStep, padded
+from model.decoding.beam_search import SearchConstraints, beam_search
+from model.decoding.translator import SPECIAL_IDS, CachedDecoder, pad_sequences
 from model.network.transformer import Transformer
 from model.network.weights import build, load_model, load_weights
 from model.training.checkpoint import Checkpoints
@@ -48,7 +48,9 @@ def both(config: Model, size: int = SIZE) -> tuple[Transformer, Transformer]:
 
 def batch(some: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
     """Sources … eos and targets bos …, padded on both sides."""
-    return padded([[*source, EOS] for source, _ in some], CPU), padded([[BOS, *target] for _, target in some], CPU)
+    return pad_sequences([[*source, EOS] for source, _ in some], CPU), pad_sequences(
+        [[BOS, *target] for _, target in some], CPU
+    )
 
 
 @every_shape
@@ -123,9 +125,12 @@ def test_beam_search_finds_the_same_hypotheses(norm: str, beam: int) -> None:
     own, reference = both(replace(SMALL, norm=norm, max_positions=64), 40)  # type: ignore[arg-type]
     draw = random.Random(beam)
     sources = [[*(draw.randrange(4, 40) for _ in range(n)), EOS] for n in (3, 9, 1, 6)]
-    wishes = [Wish(len(source) + 5) for source in sources]
+    constraints = [SearchConstraints(len(source) + 5) for source in sources]
     found, expected = (
-        [best for [best] in beam_search(CachedStep(model, sources, CPU), wishes, Decoding(beam), SYMBOLS, CPU)]
+        [
+            best
+            for [best] in beam_search(CachedDecoder(model, sources, CPU), constraints, Decoding(beam), SPECIAL_IDS, CPU)
+        ]
         for model in (reference, own)
     )
     assert [h.pieces for h in found] == [h.pieces for h in expected]

@@ -13,7 +13,7 @@ from model.config import Model
 from model.config.parameter_count import parameters as closed_formula
 from model.config.presets import BASE, TABLE_3
 from model.config.special_pieces import BOS, EOS, PAD
-from model.network.attention import Rows
+from model.network.attention import PaddedMask
 from model.network.transformer import Transformer, sinusoid
 
 SMALL = Model(layers=2, d_model=16, d_ff=24, heads=2, d_k=6, d_v=10, p_drop=0.3, max_positions=16)
@@ -144,7 +144,7 @@ def test_post_norm_ends_in_a_norm_and_pre_norm_carries_the_sum() -> None:
         # With silent sublayers post-LN norms what was normed before; pre-LN hands its input to the final norm.
         expected = torch.nn.functional.layer_norm(embedded, (16,))
         torch.testing.assert_close(model.encode(source)[0], expected, atol=1e-4, rtol=1e-4)
-        inside = model.encoder[0](embedded, Rows())
+        inside = model.encoder[0](embedded, PaddedMask())
         torch.testing.assert_close(inside, expected if norm == "post" else embedded, atol=1e-4, rtol=1e-4)
 
 

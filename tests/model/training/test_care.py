@@ -19,9 +19,9 @@ from model.job import Job, StopSignal
 from model.train import Trainer
 from model.training.distributed import Ranks
 from model.training.loss import Objective
-from model.training.metrics import Losses
+from model.training.metrics import LossSums
 
-NEVER = cast(StopSignal, SimpleNamespace(came=False))
+NEVER = cast(StopSignal, SimpleNamespace(received=False))
 
 
 def spoilt(*updates: int, end_after: int = 0) -> Callable[[], None]:
@@ -30,7 +30,7 @@ def spoilt(*updates: int, end_after: int = 0) -> Callable[[], None]:
     def before() -> None:
         gradients = Trainer.gradients
 
-        def spoil(self: Trainer, update: Update) -> Losses:
+        def spoil(self: Trainer, update: Update) -> LossSums:
             losses = gradients(self, update)
             if self.position.update + 1 in updates:
                 next(self.model.parameters()).grad[0, 0] = math.nan  # type: ignore[index]
@@ -92,14 +92,14 @@ def test_the_device_is_waited_for_only_where_updates_may_be_passed_over(
 
 def test_dev_text_that_the_model_has_no_number_for_ends_as_diverged(tmp_path: Path) -> None:
     def broken() -> None:
-        advance = Trainer.advance
+        advance = Trainer.advance_position
 
         def spoil(self: Trainer, *args: Any) -> None:
             advance(self, *args)
             if self.position.update == 6:
                 self.model.target_embedding.data.fill_(math.nan)
 
-        Trainer.advance = spoil  # type: ignore[method-assign]
+        Trainer.advance_position = spoil  # type: ignore[method-assign]
 
     answer = run(write_job(tmp_path, training=replace(TRAINING, patience=1, dev_bleu=2)), broken)
     assert answer["reason"] == "diverged"

@@ -14,7 +14,7 @@ from model.network import weights
 from model.network.transformer import Transformer
 from model.network.weights import load_model, save_model
 from model.training import checkpoint
-from model.training.checkpoint import Checkpoints, best_of
+from model.training.checkpoint import Checkpoints, read_best_update
 from model.training.position import Position
 
 
@@ -51,7 +51,7 @@ def test_a_damaged_model_is_named(tmp_path: Path, name: str) -> None:
 
 def test_weights_of_another_shape_are_named(tmp_path: Path) -> None:
     save_model(tmp_path, Transformer(replace(MODEL, d_ff=8), 20, 20))
-    weights.save_shape(tmp_path, made()[0])
+    weights.save_model_config(tmp_path, made()[0])
     with pytest.raises(BadData, match=r"model.safetensors is of another model"):
         load_model(tmp_path)
 
@@ -133,7 +133,7 @@ def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
             assert checkpoints.updates() == [8, 10, 16], "10 may still be gone back to, and its best is 8"
     assert checkpoints.updates() == [16, 20, 23]
     checkpoints.save(model, optimizer, Position(update=45, best_update=16))
-    checkpoints.name_best(Position(update=45, best_update=16, best_dev_perplexity=4.5))
+    checkpoints.write_best(Position(update=45, best_update=16, best_dev_perplexity=4.5))
     for _ in range(2):
         checkpoints.finish()
         left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
@@ -142,7 +142,7 @@ def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
             "checkpoints/best.json",
             "checkpoints/best/model.safetensors",
         }
-    assert best_of(tmp_path / "checkpoints") == 16
+    assert read_best_update(tmp_path / "checkpoints") == 16
 
 
 def test_moments_of_a_training_that_has_passed_over_all_its_updates(tmp_path: Path) -> None:

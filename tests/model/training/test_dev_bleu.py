@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu import corpus_bleu
 
-from model.training.dev_bleu import bleu, words
+from model.training.dev_bleu import bleu, tokenize
 
 SENTENCES = st.lists(st.sampled_from("abcde"), max_size=12)
 CORPORA = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=6)
@@ -21,14 +21,14 @@ def test_it_is_sacrebleu_s_on_the_same_tokens(pairs: list[tuple[list[str], list[
 
 @given(st.lists(st.text(), min_size=1, max_size=4))
 def test_it_is_sacrebleu_s_on_the_words_of_any_text(texts: list[str]) -> None:
-    tokens = [words(text) for text in texts]
+    tokens = [tokenize(text) for text in texts]
     lines = [" ".join(line) for line in tokens]
     expected = corpus_bleu(lines, [lines[::-1]], tokenize="none", force=True).score
     assert bleu(tokens, tokens[::-1]) == pytest.approx(expected)
 
 
 def test_a_text_is_split_into_words_and_marks() -> None:
-    assert words("Zwei Männer, 3.5 m groß – wow!") == [
+    assert tokenize("Zwei Männer, 3.5 m groß – wow!") == [
         "Zwei",
         "Männer",
         ",",
@@ -41,4 +41,4 @@ def test_a_text_is_split_into_words_and_marks() -> None:
         "wow",
         "!",
     ]
-    assert words(" \n") == []
+    assert tokenize(" \n") == []

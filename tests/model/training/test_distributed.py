@@ -20,7 +20,7 @@ import pytest
 import torch
 from small_training import MODEL, TRAINING, assert_same_training, in_float64, rows, run, weights, write_job
 
-from infra.launch.job import Job
+from infra.launch.job import JobSpec
 from infra.launch.local import LocalLauncher
 from infra.site import Site
 from infra.store.local import Artifact
@@ -30,8 +30,8 @@ from model.data.batches import Update
 from model.errors import BadData
 from model.train import Trainer
 from model.training.distributed import Ranks
-from model.training.metrics import Losses
-from tasks.engine.stage import Call, Surroundings, surroundings
+from model.training.metrics import LossSums
+from tasks.engine.stage import StageCall, StageContext, stage_context
 from tasks.stages.train import newest_checkpoint, train
 
 EXACT = replace(MODEL, p_drop=0.0)
@@ -150,10 +150,10 @@ def test_ranks_go_on_from_the_checkpoint_that_the_leading_one_finds(tmp_path: Pa
     assert run(job)["reason"] == "done"
 
     class Following(Ranks):
-        def agree(self, here: int) -> int:
+        def broadcast(self, here: int) -> int:
             return 10
 
-    follower = Following(rank=1, size=1)
+    follower = Following(rank=1, world_size=1)
     with pytest.raises(BadData, match="00000010"):
         Trainer(model_job.Job.read(job), follower)
 
@@ -169,7 +169,7 @@ def test_the_comparison_sees_what_a_rank_did_not_do_and_no_rounding(tmp_path: Pa
         gradients = Trainer.gradients
         noise = torch.Generator().manual_seed(1)
 
-        def disturbed(self: Trainer, update: Update) -> Losses:
+        def disturbed(self: Trainer, update: Update) -> LossSums:
             losses = gradients(self, update)
             for parameter in self.model.parameters():
                 assert parameter.grad is not None
@@ -207,13 +207,13 @@ class Staged:
     def train(self, during: Callable[[], None]) -> None:
         """Run it to its end; ``during`` is called now and then while a job runs."""
 
-        def launch(job: Job) -> None:
+        def launch(job: JobSpec) -> None:
             self.jobs += 1
             LocalLauncher().run(replace(job, module=JOB), during)
 
-        call = Call(train, "", {})
-        around = Surroundings(self.site, call, launch, lambda *_: None, Tracker("", self.site.root), "")
-        with surroundings(around):
+        call = StageCall(train, "", {})
+        around = StageContext(self.site, call, launch, lambda *_: None, Tracker("", self.site.root), "")
+        with stage_context(around):
             train.body(self.out, *self.inputs, EXACT, LONG)
 
 

@@ -18,8 +18,8 @@ PAIRS = np.full(1000, 27)
 
 @pytest.mark.parametrize(("model", "gigaflops"), [(Model(), 0.380), (BIG, 1.289)])
 def test_the_papers_models_cost_what_is_known(model: Model, gigaflops: float) -> None:
-    per_piece = training_flops(model, 37_000, PAIRS, PAIRS) / PAIRS.sum()
-    assert per_piece / 1e9 == pytest.approx(gigaflops, abs=1e-3)
+    per_token = training_flops(model, 37_000, PAIRS, PAIRS) / PAIRS.sum()
+    assert per_token / 1e9 == pytest.approx(gigaflops, abs=1e-3)
 
 
 def test_linear_in_layers_and_in_pairs() -> None:

@@ -1,4 +1,4 @@
-"""Meters read what the driver tells, and are silent where it does not."""
+"""HardwareMonitor read what the driver tells, and are silent where it does not."""
 
 import ctypes
 import itertools
@@ -11,7 +11,7 @@ import pytest
 from small_training import TRAINING, rows, run, write_job
 
 from model.training import hardware
-from model.training.hardware import Gpus, mfu
+from model.training.hardware import GpuEnergyMeter, mfu
 from tests.model.test_train import end_after
 
 NOT_SUPPORTED = 3
@@ -51,11 +51,11 @@ class Driver:
 
 def test_power_and_energy_are_sums_over_the_gpus() -> None:
     driver = Driver()
-    gpus = Gpus(driver, ["GPU-a", "GPU-b"], used_kwh=1.5)
+    gpus = GpuEnergyMeter(driver, ["GPU-a", "GPU-b"], used_kwh=1.5)
     assert gpus.read() == {"gpu_watts": 400.0, "gpu_kwh": 1.5}
     driver.millijoules = {1: 5_000_000 + 3_600_000_000, 2: 9_000_000_000_000 + 1_800_000_000}
     assert gpus.read()["gpu_kwh"] == pytest.approx(1.5 + 1.0 + 0.5)
-    assert Gpus(driver, ["GPU-b"], gpus.kwh()).read() == {"gpu_watts": 300.0, "gpu_kwh": pytest.approx(3.0)}
+    assert GpuEnergyMeter(driver, ["GPU-b"], gpus.kwh()).read() == {"gpu_watts": 300.0, "gpu_kwh": pytest.approx(3.0)}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_power_and_energy_are_sums_over_the_gpus() -> None:
     ],
 )
 def test_what_a_driver_does_not_tell_is_left_out(driver: Any, uuids: list[str], names: list[str]) -> None:
-    gpus = Gpus(driver, uuids, used_kwh=0.25)
+    gpus = GpuEnergyMeter(driver, uuids, used_kwh=0.25)
     assert list(gpus.read()) == names
     assert gpus.kwh() == 0.25
 
@@ -86,7 +86,7 @@ def test_energy_goes_on_in_a_resumed_training(tmp_path: Path) -> None:
                 return next(clock) * 3_600_000_000
 
         driver.millijoules = Running()
-        hardware.of_this_machine = lambda _: (driver, ["GPU-a"])
+        hardware.local_gpus = lambda _: (driver, ["GPU-a"])
 
     def metered_and_ended() -> None:
         metered()
@@ -106,12 +106,12 @@ def test_energy_goes_on_in_a_resumed_training(tmp_path: Path) -> None:
 
 MEMORY = """
 import torch
-from model.training.hardware import Meters, memory_bytes
+from model.training.hardware import HardwareMonitor, memory_bytes
 cpu = torch.device("cpu")
 before = memory_bytes(cpu)
 held = torch.ones(64 << 20, dtype=torch.uint8)
 assert before + 0.8 * len(held) < memory_bytes(cpu) < before + 2 * len(held), (before, memory_bytes(cpu))
-assert list(Meters(cpu).read()) == ["memory_bytes"]
+assert list(HardwareMonitor(cpu).read()) == ["memory_bytes"]
 """
 
 

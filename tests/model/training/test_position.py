@@ -23,7 +23,7 @@ from model.errors import BadData
 from model.job import Job
 from model.train import Trainer
 from model.training.checkpoint import Checkpoints
-from model.training.position import Position, is_over, judged
+from model.training.position import Position, after_validation, is_finished
 
 PATIENT = replace(TRAINING, updates=600, dev_every=20, patience=3, checkpoint_every=60)
 
@@ -45,15 +45,15 @@ def test_the_best_is_the_first_of_the_lowest_and_patience_counts_from_it(checks:
     training = replace(TRAINING, updates=1000, patience=patience)
     position = Position()
     for number, perplexity in enumerate(checks, start=1):
-        position = judged(training, replace(position, update=10 * number), perplexity)
+        position = after_validation(training, replace(position, update=10 * number), perplexity)
         so_far = checks[:number]
         assert position.dev_perplexity == perplexity
         assert position.best_dev_perplexity == min(so_far)
         assert position.best_update == 10 * (so_far.index(min(so_far)) + 1)
-        assert is_over(training, position) == (10 * number - position.best_update >= 10 * patience)
+        assert is_finished(training, position) == (10 * number - position.best_update >= 10 * patience)
     without = replace(training, patience=0)
-    assert not is_over(without, judged(without, position, 9.0))
-    assert is_over(without, replace(position, update=1000))
+    assert not is_finished(without, after_validation(without, position, 9.0))
+    assert is_finished(without, replace(position, update=1000))
 
 
 def run(job: Path) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def test_killed_and_resumed_it_stops_at_the_same_update_with_the_same_weights(tm
     assert left(killed) == left(whole)
 
 
-@pytest.mark.parametrize("method", ["name_best", "finish"])
+@pytest.mark.parametrize("method", ["write_best", "finish"])
 def test_killed_after_its_last_update_it_ends_as_if_it_had_not_been(tmp_path: Path, method: str) -> None:
     whole, cut = write_job(tmp_path, name="whole", training=PATIENT), write_job(tmp_path, name="cut", training=PATIENT)
     facts = run(whole)["facts"]

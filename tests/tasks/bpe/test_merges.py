@@ -13,21 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from model.config.special_pieces import SPECIALS
+from model.config.special_pieces import SPECIAL_TOKENS
 from tasks.bpe.merges import learn_merges
 from tasks.demo.corpus import content
-from tasks.stages.learn_bpe import Vocabulary, learn, untrained
+from tasks.stages.learn_bpe import Vocabulary, train_tokenizer, untrained_tokenizer
 
 LETTERS = ["a", "b", "c"]
 
 
 def trained(lines: list[str], vocabulary: Vocabulary) -> Tokenizer:
     """The library's own way."""
-    tokenizer = untrained(vocabulary)
+    tokenizer = untrained_tokenizer(vocabulary)
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary.size,
         min_frequency=vocabulary.min_frequency,
-        special_tokens=list(SPECIALS),
+        special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -40,7 +40,9 @@ def test_the_file_is_the_library_s(fields: dict[str, int]) -> None:
     text = content("demo/train.en") + content("demo/train.de")
     lines = text.decode(errors="replace").split("\n")[::9] + ["ﬁne  days,\u00a0½ of them", "Ａ ¨ b"] * 40
     theirs = trained(lines, Vocabulary(size=900, **fields))
-    mine = learn([pa.array(lines[:1000]), pa.array(lines[1000:])], Vocabulary(size=theirs.get_vocab_size(), **fields))
+    mine = train_tokenizer(
+        [pa.array(lines[:1000]), pa.array(lines[1000:])], Vocabulary(size=theirs.get_vocab_size(), **fields)
+    )
     assert json.loads(mine.to_str()) == json.loads(theirs.to_str())
 
 
@@ -67,7 +69,7 @@ def test_merges_are_the_library_s(counts: dict[str, int], min_frequency: int, ro
     tokenizer.train_from_iterator([" ".join(Counter(counts).elements())], trainer)
     theirs = json.loads(tokenizer.to_str())["model"]
     # Pairs wait in groups of several sizes, and cells are looked at a few at a time.
-    with patch("tasks.bpe.merges.FALL", fall), patch("tasks.bpe.symbols.TOGETHER", 7):
+    with patch("tasks.bpe.merges.THRESHOLD_RATIO", fall), patch("tasks.bpe.symbols.CELLS_PER_BLOCK", 7):
         mine = learn_merges(frames(counts), size, min_frequency, LETTERS, {c: ord(c) for c in LETTERS})
     assert mine.merges == [tuple(merge) for merge in theirs["merges"]]
     assert mine.vocabulary == theirs["vocab"]
@@ -86,13 +88,13 @@ def test_progress_is_told() -> None:
 def test_words_that_spell_a_special_are_merged_into_it() -> None:
     text = [" ".join(["<unk> bunk"] * 50), "<s> s"]
     theirs = trained(text, Vocabulary(size=275, min_frequency=1))
-    mine = learn([pa.array(text)], Vocabulary(size=theirs.get_vocab_size(), min_frequency=1))
+    mine = train_tokenizer([pa.array(text)], Vocabulary(size=theirs.get_vocab_size(), min_frequency=1))
     assert json.loads(mine.to_str()) == json.loads(theirs.to_str())
 
 
 def test_memory_hardly_grows_with_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two bytes a cell and four for each place of a pair that is kept, but no object for a word or for a rare pair."""
-    monkeypatch.setattr("tasks.bpe.symbols.TOGETHER", 1000)
+    monkeypatch.setattr("tasks.bpe.symbols.CELLS_PER_BLOCK", 1000)
     most = []
     for words in (20_000, 80_000):
         chance = random.Random(1)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from tasks.bpe.word_cache import Ragged, WordTable
-from tasks.bpe.word_counts import PLAIN, count_chunks, cut, text_of, together
-from tasks.stages.learn_bpe import Vocabulary, learn
+from tasks.bpe.word_cache import Ragged, WordCache
+from tasks.bpe.word_counts import STABLE_CHARACTERS, chunk_text, count_chunks, split_into_chunks, sum_counts
+from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 WORDS = [
     "A",
@@ -52,7 +52,7 @@ ROWS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=8)
 
 
 def tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    learnt = learn([pa.array([" ".join(WORDS), "A dog runs and runs.", "dogs don't run"] * 3)], vocabulary)
+    learnt = train_tokenizer([pa.array([" ".join(WORDS), "A dog runs and runs.", "dogs don't run"] * 3)], vocabulary)
     learnt.encode_special_tokens = True
     return learnt
 
@@ -73,7 +73,7 @@ LINE = st.one_of(
 @settings(deadline=None)
 @given(batches=st.lists(st.lists(LINE, max_size=6), max_size=3), most_words=st.sampled_from([3, 1000]))
 def test_same_ids_as_whole_lines(kind: str, batches: list[list[str]], most_words: int) -> None:
-    table = WordTable(TOKENIZERS[kind], most_words)
+    table = WordCache(TOKENIZERS[kind], most_words)
     for lines in batches:
         ragged = table.encode(pa.array(lines, pa.string()))
         assert as_lists(ragged) == [TOKENIZERS[kind].encode(line, add_special_tokens=False).ids for line in lines]
@@ -86,7 +86,7 @@ def test_taking_and_joining_rows_is_that_of_lists(rows: list[list[int]], data: s
     wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9)) if rows else []
     taken = ragged.take(np.array(wanted, np.int64))
     assert as_lists(taken) == [rows[n] for n in wanted]
-    assert as_lists(ragged.then(taken)) == rows + [rows[n] for n in wanted]
+    assert as_lists(ragged.concat(taken)) == rows + [rows[n] for n in wanted]
     counts = data.draw(st.lists(st.integers(0, 3), max_size=9)) if rows else []
     counts = [*counts, 0] if sum(counts) <= len(rows) else []
     ends = np.cumsum(counts, dtype=np.int64)
@@ -107,7 +107,7 @@ def test_chunks_are_counted_as_in_whole_lines(name: str, lines: list[str]) -> No
     expected: Counter[str] = Counter()
     for line in lines:
         text = tokenizer.normalizer.normalize_str(line)
-        expected.update(text_of(chunk) for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
+        expected.update(chunk_text(chunk) for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
     halves = [pa.array(half, pa.string()) for half in (lines[: len(lines) // 2], lines[len(lines) // 2 :])]
     assert dict(count_chunks(tokenizer, halves).iter_rows()) == expected
 
@@ -116,11 +116,13 @@ def test_chunks_are_counted_as_in_whole_lines(name: str, lines: list[str]) -> No
 def test_plain_words_are_cut_as_the_tokenizer_cuts(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     chance = random.Random(1)
-    words = [*PLAIN, *(f"a{c}'s1" for c in PLAIN), "don't", "'S", "'ll'd", "we'Re"]
-    words += ["".join(chance.choices(PLAIN, k=chance.randint(1, 9))) for _ in range(3_000)]
+    words = [*STABLE_CHARACTERS, *(f"a{c}'s1" for c in STABLE_CHARACTERS), "don't", "'S", "'ll'd", "we'Re"]
+    words += ["".join(chance.choices(STABLE_CHARACTERS, k=chance.randint(1, 9))) for _ in range(3_000)]
     expected: Counter[str] = Counter()
     for word in words:
         text = tokenizer.normalizer.normalize_str(word)
-        expected.update(text_of(chunk) for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
-    found = together(list(cut(tokenizer, pl.DataFrame({"chunk": words, "count": 1}).cast({"count": pl.Int64}))))
+        expected.update(chunk_text(chunk) for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
+    found = sum_counts(
+        list(split_into_chunks(tokenizer, pl.DataFrame({"chunk": words, "count": 1}).cast({"count": pl.Int64})))
+    )
     assert dict(found.iter_rows()) == expected

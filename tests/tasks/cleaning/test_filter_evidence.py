@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.cleaning.filter_evidence import measured
+from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import (
     Empty,
     Filter,
@@ -48,7 +48,7 @@ def numbers(text: str) -> list[float]:
 @given(source=WORDS, target=WORDS)
 def test_what_is_measured_agrees_with_the_rule(rule: Filter, within: object, source: str, target: str) -> None:
     pair = pair_of(source, target)
-    found, _ = measured(rule, pair)
+    found, _ = filter_evidence(rule, pair)
     assert callable(within)
     assert within(numbers(found)) == pair.select(rule.keep()).item()
 
@@ -57,7 +57,7 @@ def test_what_is_measured_agrees_with_the_rule(rule: Filter, within: object, sou
 @given(source=WORDS, target=WORDS)
 def test_signs_that_are_invalid_are_named_where_the_rule_rejects(source: str, target: str) -> None:
     pair = pair_of(source, target)
-    found, _ = measured(InvalidUnicode(), pair)
+    found, _ = filter_evidence(InvalidUnicode(), pair)
     assert (found == "") == pair.select(InvalidUnicode().keep()).item()
     assert ("in the target" in found) == ("\ufffd" in target)
 
@@ -65,16 +65,16 @@ def test_signs_that_are_invalid_are_named_where_the_rule_rejects(source: str, ta
 @pytest.mark.parametrize("rule", DEMO_RULES, ids=lambda rule: rule.name)
 @pytest.mark.parametrize("sides", [("", ""), ("", "ein Wort"), ("\ufffd", "[bold]"), ("  ", "\x00")])
 def test_no_text_is_too_odd_to_be_measured(rule: Filter, sides: tuple[str, str]) -> None:
-    assert all(isinstance(told, str) for told in measured(rule, pair_of(*sides)))
+    assert all(isinstance(told, str) for told in filter_evidence(rule, pair_of(*sides)))
 
 
 def test_words_of_each_language_are_told() -> None:
-    found, _ = measured(Language("en", "de"), pair_of("der Hund und die Katze", "the dog and the cat"))
+    found, _ = filter_evidence(Language("en", "de"), pair_of("der Hund und die Katze", "the dog and the cat"))
     assert found == "common words 0 en and 2 de, 0 de and 3 en"
 
 
 def test_an_empty_side_has_no_characters() -> None:
-    assert measured(Empty(), pair_of("", "Ja.")) == ("0 and 3 characters", "at least 1 on each side")
+    assert filter_evidence(Empty(), pair_of("", "Ja.")) == ("0 and 3 characters", "at least 1 on each side")
 
 
 def test_a_rule_of_ones_own_is_told_without_numbers() -> None:
@@ -82,4 +82,4 @@ def test_a_rule_of_ones_own_is_told_without_numbers() -> None:
     class Shouting:
         name: str = "shouting"
 
-    assert measured(Shouting(), pair_of("a", "b")) == ("", "")
+    assert filter_evidence(Shouting(), pair_of("a", "b")) == ("", "")

@@ -25,7 +25,7 @@ from tasks.cleaning.filters import (
     OverlongWord,
     Script,
 )
-from tasks.cleaning.filters import words as words_of
+from tasks.cleaning.filters import word_count as words_of
 
 GOOD = ("A dog runs.", "Ein Hund läuft.")
 RULES: list[Filter] = [

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from tasks.cleaning.filter_evidence import measured
+from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.language_id import Identified
 
 ENGLISH = "The committee has decided to postpone the vote until next week."
@@ -16,7 +16,7 @@ def test_a_language_is_known_by_its_letters() -> None:
     pairs = [(ENGLISH, GERMAN), (GERMAN, ENGLISH), (ENGLISH, DUTCH), ("Oui.", "Non."), ("", GERMAN)]
     frame = pl.DataFrame(pairs, schema=["source", "target"], orient="row")
     assert frame.select(Identified("en", "de").keep()).to_series().to_list() == [True, False, False, True, True]
-    found, allowed = measured(Identified("en", "de"), frame[2])
+    found, allowed = filter_evidence(Identified("en", "de"), frame[2])
     assert "nl" in found
     assert "de" in allowed
 

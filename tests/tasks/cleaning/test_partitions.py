@@ -50,7 +50,7 @@ def test_parts_and_workers_do_not_show(tmp_path: Path, monkeypatch: pytest.Monke
     text = sum(path.stat().st_size for path in (tmp_path / "plain/in").rglob("*") if path.is_file())
     monkeypatch.setattr(clean, "PART_BYTES", text // 15)
     made: list[int] = []
-    monkeypatch.setattr(clean, "Parts", lambda *of: made.append(of[-1]) or partitions.Parts(*of))
+    monkeypatch.setattr(clean, "Partitions", lambda *of: made.append(of[-1]) or partitions.Partitions(*of))
     assert digests(tmp_path / "parts") == plain
     monkeypatch.setenv("REPRO_WORKERS", "4")
     assert digests(tmp_path / "workers") == plain
@@ -90,6 +90,6 @@ def test_a_rule_that_other_processes_cannot_be_handed_is_named(tmp_path: Path, m
 @pytest.mark.usefixtures("small_frames")
 def test_a_worker_of_a_cluster_that_is_killed_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = digests(tmp_path / "plain")
-    with losing_a_worker(tmp_path / "dask", "tasks.cleaning.partitions", "Parts", "judge") as address:
+    with losing_a_worker(tmp_path / "dask", "tasks.cleaning.partitions", "Partitions", "apply_filters") as address:
         monkeypatch.setenv("REPRO_DASK", address)
         assert digests(tmp_path / "cluster") == plain

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flows.runs import DEMO
 from flows.runs.profiles import PROFILES
-from tasks.cleaning.filter_evidence import measured
+from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import Distinct, Filter
 from tasks.cleaning.web_filters import (
     AddressesDiffer,
@@ -52,7 +52,7 @@ def kept(rule: Filter, pairs: list[tuple[str, str]]) -> list[bool]:
 def test_each_rule_removes_what_it_names(rule: Filter, bad: tuple[str, str], good: tuple[str, str]) -> None:
     assert kept(rule, [bad, good]) == [False, True]
     frame = pl.DataFrame([bad], schema=["source", "target"], orient="row")
-    assert all(measured(rule, frame)), "repro trace has numbers for it"
+    assert all(filter_evidence(rule, frame)), "repro trace has numbers for it"
 
 
 @given(pairs=PAIRS, n=st.integers(1, 3), times=st.integers(2, 4))

@@ -26,7 +26,7 @@ from tasks import corpus
 from tasks.cleaning.filters import Empty, Filters, InvalidUnicode
 from tasks.corpus.catalogue import Corpus, File, Part, Text
 from tasks.engine.planner import Scope
-from tasks.engine.runner import Running
+from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
 from tasks.stages.clean import clean
 from tasks.stages.download import download
@@ -103,10 +103,10 @@ def ends_well(folder: Path, name: str, source: bytes, member: str = "", column: 
     part = Part("part", Text(files[f"source/{name}"], member, column), Text(files["target/text"]))
     root = folder / "root"
     site = Site(root=root, mirrors=(str(folder / "mirror"),))
-    running = Running(Store(root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
+    running = Runner(Store(root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
     try:
         with engine(running):
-            archives = download.each(files, 2)
+            archives = download.map(files, 2)
             made = clean(Corpus("own", "en", "de", (part,)), archives, (), Filters((Empty(), InvalidUnicode())))
     except Fault as fault:
         assert not list(root.glob("*/*.partial*")), "no half artifact"
@@ -267,7 +267,7 @@ def test_folders_and_files_that_may_not_be_read_are_named(tmp_path: Path, monkey
 def test_a_folder_in_a_files_place_is_not_that_file(tmp_path: Path) -> None:
     (tmp_path / "mirror" / "a.en").mkdir(parents=True)
     site = Site(root=tmp_path / "root", mirrors=(str(tmp_path / "mirror"),))
-    running = Running(Store(site.root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
+    running = Runner(Store(site.root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
     with engine(running), pytest.raises(BadData, match="Not at: .*a.en"):
         download(File("a.en", sha256="0" * 64))
     assert not list(site.root.glob("download/*"))

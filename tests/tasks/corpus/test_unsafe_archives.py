@@ -46,7 +46,7 @@ def test_only_plain_files_are_text(tmp_path: Path, kind: bytes) -> None:
 
 
 def test_a_bomb_is_refused_as_file_as_archive_and_inside_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "SMALL", 1 << 20)
+    monkeypatch.setattr(archives, "ALWAYS_ALLOWED_BYTES", 1 << 20)
     zeros = b"\n" * (6 << 20)
     (tmp_path / "a.en.gz").write_bytes(gzip.compress(zeros))
     archive(tmp_path / "b.tgz", (entry("other"), zeros), (entry("a.en"), b"x\n"))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from infra.store.local import Artifact
 from model.config import Averaging, Decoding, Model, Sampling, Training
-from model.config.keying import late, unkeyed
-from tasks.engine.keys import artifacts_in, canonical, differences, key_of
-from tasks.engine.stage import Call, Facts, engine, stage
+from model.config.keying import unkeyed, unkeyed_default
+from tasks.engine.keys import artifact_key, artifacts_in, canonical, differences
+from tasks.engine.stage import Facts, StageCall, engine, stage
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Old:
 @dataclass(frozen=True)
 class Grown:
     size: int = 3
-    extra: str = late("none")
+    extra: str = unkeyed_default("none")
     address: str = unkeyed("here")
     __qualname__ = "Old"
 
@@ -41,26 +41,26 @@ PLAIN = st.recursive(
 @given(PLAIN, PLAIN)
 def test_keys_differ_exactly_when_canonical_forms_do(one: object, other: object) -> None:
     same_form = repr(canonical(one)) == repr(canonical(other))
-    assert (key_of("s", 1, {"a": one}) == key_of("s", 1, {"a": other})) == same_form
+    assert (artifact_key("s", 1, {"a": one}) == artifact_key("s", 1, {"a": other})) == same_form
 
 
 @given(st.dictionaries(st.text(), st.integers(), min_size=1))
 def test_order_of_names_does_not_count(arguments: dict[str, int]) -> None:
-    assert key_of("s", 1, arguments) == key_of("s", 1, dict(reversed(arguments.items())))
+    assert artifact_key("s", 1, arguments) == artifact_key("s", 1, dict(reversed(arguments.items())))
 
 
 def test_every_part_counts() -> None:
-    base = key_of("clean", 1, {"model": Model()})
-    assert key_of("shard", 1, {"model": Model()}) != base
-    assert key_of("clean", 2, {"model": Model()}) != base
-    assert key_of("clean", 1, {"model": Model(layers=2)}) != base
-    assert key_of("clean", 1, {"training": Training()}) != base
+    base = artifact_key("clean", 1, {"model": Model()})
+    assert artifact_key("shard", 1, {"model": Model()}) != base
+    assert artifact_key("clean", 2, {"model": Model()}) != base
+    assert artifact_key("clean", 1, {"model": Model(layers=2)}) != base
+    assert artifact_key("clean", 1, {"training": Training()}) != base
 
 
 def test_late_fields_keep_old_keys_until_they_are_used() -> None:
-    assert key_of("s", 1, {"x": Grown()}) == key_of("s", 1, {"x": Old()})
-    assert key_of("s", 1, {"x": Grown(address="elsewhere")}) == key_of("s", 1, {"x": Old()})
-    assert key_of("s", 1, {"x": Grown(extra="some")}) != key_of("s", 1, {"x": Old()})
+    assert artifact_key("s", 1, {"x": Grown()}) == artifact_key("s", 1, {"x": Old()})
+    assert artifact_key("s", 1, {"x": Grown(address="elsewhere")}) == artifact_key("s", 1, {"x": Old()})
+    assert artifact_key("s", 1, {"x": Grown(extra="some")}) != artifact_key("s", 1, {"x": Old()})
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Numbers:
     named: Mapping[str, float] = field(default_factory=dict)
     nested: tuple[tuple[float, ...], ...] | None = None
     inner: "Numbers | None" = None
-    added: float = late(1.0)
+    added: float = unkeyed_default(1.0)
 
 
 NUMBER = st.sampled_from([0, 0.0, -0.0, False, 1, 1.0, True, 2, 2.0, 2.5, 2**53 + 1, 2.0**53, 10**400])
@@ -98,7 +98,7 @@ NUMBERS = INNER | st.builds(lambda outer, inner: replace(outer, inner=inner), IN
 
 @given(NUMBERS, NUMBERS)
 def test_dataclasses_that_are_equal_have_one_key_and_others_have_others(one: Numbers, other: Numbers) -> None:
-    assert (key_of("s", 1, {"x": one}) == key_of("s", 1, {"x": other})) == (one == other)
+    assert (artifact_key("s", 1, {"x": one}) == artifact_key("s", 1, {"x": other})) == (one == other)
 
 
 @given(st.data())
@@ -109,7 +109,7 @@ def test_a_number_counts_in_the_type_of_its_field(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(numbers))
     value = getattr(base, name)
     others = [kind(value) for kind in (int, float, bool) if kind(value) == value]
-    assert key_of("s", 1, {"x": replace(base, **{name: data.draw(st.sampled_from(others))})}) == key_of(
+    assert artifact_key("s", 1, {"x": replace(base, **{name: data.draw(st.sampled_from(others))})}) == artifact_key(
         "s", 1, {"x": base}
     )
 
@@ -131,7 +131,7 @@ def test_a_declaration_that_cannot_be_found_leaves_values_as_they_are() -> None:
 
 def test_an_argument_that_equals_its_default_is_as_if_it_were_not_there() -> None:
     class Keys:
-        def resolve(self, call: Call) -> Artifact:
+        def resolve(self, call: StageCall) -> Artifact:
             return Artifact(call.stage.name, call.key, Path())
 
     @stage(version=1)
@@ -158,7 +158,7 @@ def test_artifacts_count_by_key_not_by_place() -> None:
 @pytest.mark.parametrize("value", [None, {1, 2}, b"x", Path("x"), object()])
 def test_a_value_without_a_form_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match="cannot be"):
-        key_of("s", 1, {"x": value})
+        artifact_key("s", 1, {"x": value})
 
 
 def test_differences_name_the_field_and_both_values() -> None:

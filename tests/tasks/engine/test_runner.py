@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from infra.errors import BadConfiguration, BadData, NetworkFault, NoSpace
-from infra.launch.job import Job
+from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import Artifact, Store
-from tasks.engine.planner import Enough, Planning, Row, Scope
-from tasks.engine.progress import describe, duration
-from tasks.engine.runner import Running
-from tasks.engine.stage import Call, Facts, Handed, engine, progress, run_job, stage
+from tasks.engine.planner import Planner, Scope, StageResult, StopPipeline
+from tasks.engine.progress import describe_metrics, duration
+from tasks.engine.runner import Runner
+from tasks.engine.stage import Facts, RemoteStage, StageCall, engine, progress, run_job, stage
 
 ORDER = ("make", "twice", "total")
 
@@ -62,15 +62,15 @@ class Quiet:
         self.said: list[str] = []
         self.seen: list[tuple[float, float, str]] = []
 
-    def begin(self, call: Call, why: str) -> None: ...
+    def begin(self, call: StageCall, why: str) -> None: ...
 
-    def progress(self, call: Call, done: float, total: float, text: str) -> None:
+    def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         self.seen.append((done, total, text))
 
     def say(self, text: str) -> None:
         self.said.append(text)
 
-    def end(self, row: Row) -> None: ...
+    def end(self, row: StageResult) -> None: ...
 
 
 class NoTracker:
@@ -95,11 +95,11 @@ def story(number: int) -> Artifact:
     return total((made, twice(made)))
 
 
-def running(root: Path, **scope: object) -> Running:
-    return Running(Store(root), Site(root=root), Scope(ORDER, **scope), Quiet(), NoTracker())  # type: ignore[arg-type]
+def running(root: Path, **scope: object) -> Runner:
+    return Runner(Store(root), Site(root=root), Scope(ORDER, **scope), Quiet(), NoTracker())  # type: ignore[arg-type]
 
 
-def run(root: Path, number: int = 3, **scope: object) -> list[Row]:
+def run(root: Path, number: int = 3, **scope: object) -> list[StageResult]:
     present = running(root, **scope)
     with engine(present):
         story(number)
@@ -107,19 +107,19 @@ def run(root: Path, number: int = 3, **scope: object) -> list[Row]:
 
 
 def plan(root: Path, number: int = 3, **scope: object) -> list[str]:
-    present = Planning(Store(root), Site(root=root), Scope(ORDER, **scope))  # type: ignore[arg-type]
+    present = Planner(Store(root), Site(root=root), Scope(ORDER, **scope))  # type: ignore[arg-type]
     with engine(present):
         story(number)
     return [row.state for row in present.rows]
 
 
-def content(root: Path, row: Row) -> str:
+def content(root: Path, row: StageResult) -> str:
     manifest = Store(root).manifest(row.stage, row.key)
     assert manifest
     return manifest.content
 
 
-def states(rows: list[Row]) -> list[str]:
+def states(rows: list[StageResult]) -> list[str]:
     return [row.state for row in rows]
 
 
@@ -177,7 +177,7 @@ def test_force_runs_one_stage_and_keeps_equal_dependents(tmp_path: Path) -> None
 
 
 def test_until_stops(tmp_path: Path) -> None:
-    with pytest.raises(Enough):
+    with pytest.raises(StopPipeline):
         run(tmp_path, until="twice")
     assert CALLS == ["make", "twice"]
 
@@ -219,7 +219,7 @@ def test_a_retry_of_a_forced_stage_goes_on_from_the_try_before(tmp_path: Path, m
         (out / "n").write_text("9")
         return {"tries": tries + 1}
 
-    def twice_over(call: Call, hit: bool, execute: Callable[[], Artifact]) -> None:
+    def twice_over(call: StageCall, hit: bool, execute: Callable[[], Artifact]) -> None:
         try:
             execute()
         except NetworkFault:
@@ -229,7 +229,7 @@ def test_a_retry_of_a_forced_stage_goes_on_from_the_try_before(tmp_path: Path, m
     monkeypatch.setattr(total, "body", fails_once)
     for tries in (2, 2):
         present = running(tmp_path, forced=frozenset({"total"}))
-        present.through = twice_over
+        present.task_wrapper = twice_over
         with engine(present):
             story(3)
         assert present.rows[-1].facts == {"tries": tries}, "each forced run starts anew, its retry does not"
@@ -305,7 +305,7 @@ def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
 
 def test_a_stage_whose_outside_work_is_gone_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path)
-    monkeypatch.setattr(twice, "standing", lambda artifact, site: False)
+    monkeypatch.setattr(twice, "still_valid", lambda artifact, site: False)
     assert plan(tmp_path) == ["hit", "miss", "waits"]
     assert states(run(tmp_path)) == ["cached", "completed", "cached"]
 
@@ -321,7 +321,7 @@ def test_progress_reaches_the_display(tmp_path: Path) -> None:
 
 def test_metrics_in_words() -> None:
     rows = [{"loss": 3.2101, "tokens_per_second": 5210.4, "seconds_left": 185}, {"dev_perplexity": 8.4}]
-    assert describe(rows) == "loss 3.210 · dev perplexity 8.40 · 5,210 tokens/s · 3 min 05 s left"
+    assert describe_metrics(rows) == "loss 3.210 · dev perplexity 8.40 · 5,210 tokens/s · 3 min 05 s left"
     assert [duration(s) for s in (3.2, 59.4, 60, 3600 * 3 + 1260)] == ["3 s", "59 s", "1 min 00 s", "3 h 21 min"]
 
 
@@ -341,7 +341,7 @@ def test_several_calls_go_at_once_and_are_told_in_their_order(tmp_path: Path) ->
     present = running(tmp_path)
     items = {str(n): Number(n) for n in (0, 3, 2, 1, 5, 4)}
     with engine(present), pytest.raises(BadData, match="no such number"):
-        begins.each(items, 3)
+        begins.map(items, 3)
     assert [row.item for row in present.rows] == list(items)
     assert [row.state for row in present.rows if row.item != "1"] == ["completed"] * 5
     assert not list(tmp_path.glob("*/*.partial*"))
@@ -369,7 +369,7 @@ class Recorder:
     def __init__(self) -> None:
         self.intervals: list[tuple[float, float, tuple[str, ...]]] = []
 
-    def run(self, job: Job, on_poll: Callable[[], None]) -> None:
+    def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         begun = time.monotonic()
         time.sleep(0.3)
         self.intervals.append((begun, time.monotonic(), job.gpus))
@@ -386,7 +386,7 @@ def test_two_trainings_begun_at_once_follow_each_other_on_one_gpu(tmp_path: Path
 
     def train(value: int) -> None:
         site = Site(root=tmp_path, gpus=(gpu,))
-        present = Running(Store(tmp_path), site, Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
+        present = Runner(Store(tmp_path), site, Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
         present.launcher = recorder
         with engine(present):
             learn(Number(value))
@@ -402,20 +402,20 @@ def test_two_trainings_begun_at_once_follow_each_other_on_one_gpu(tmp_path: Path
 
 
 def test_what_is_handed_over_is_not_made_here_and_has_to_come_to_the_same_store(tmp_path: Path) -> None:
-    handed: list[Handed] = []
+    handed: list[RemoteStage] = []
 
-    def make_there(there: Path) -> Callable[[Handed], None]:
-        def hand(what: Handed) -> None:
+    def make_there(there: Path) -> Callable[[RemoteStage], None]:
+        def hand(what: RemoteStage) -> None:
             handed.append(what)
-            elsewhere = Running(Store(there), Site(root=there), Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
+            elsewhere = Runner(Store(there), Site(root=there), Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
             elsewhere.launcher = Recorder()
             elsewhere.resolve(what.call)
 
         return hand
 
-    def train(value: int, there: Path) -> list[Row]:
+    def train(value: int, there: Path) -> list[StageResult]:
         tracker, over = NoTracker(), {"gpu": make_there(there)}
-        present = Running(Store(tmp_path), Site(root=tmp_path), Scope(ORDER), Quiet(), tracker, hand_over=over)  # type: ignore[arg-type]
+        present = Runner(Store(tmp_path), Site(root=tmp_path), Scope(ORDER), Quiet(), tracker, dispatch=over)  # type: ignore[arg-type]
         with engine(present):
             make(Number(value))
             learn(Number(value))

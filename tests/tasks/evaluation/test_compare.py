@@ -8,8 +8,8 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from infra.errors import BadConfiguration
-from tasks.evaluation.compare import SHOWN, compare, difference, page
-from tasks.evaluation.metrics import measures
+from tasks.evaluation.compare import SENTENCES_SHOWN, compare, difference, page
+from tasks.evaluation.metrics import score_metrics
 
 WORDS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't", "sees", "the"]
 
@@ -37,7 +37,7 @@ def test_p_values_are_sacrebleu_s(wrong: float) -> None:
     theirs = PairedTest(
         [("a", a), ("b", b)], {"BLEU": BLEU(), "CHRF": CHRF()}, [REFERENCES], test_type="bs", n_samples=1000
     )()[1]
-    for measure in measures("en"):
+    for measure in score_metrics("en"):
         if measure.name in ("bleu", "chrf"):
             found = difference(measure, a, b, REFERENCES)
             base, other = theirs[{"bleu": "BLEU", "chrf": "chrF2"}[measure.name]]
@@ -53,7 +53,7 @@ def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> No
     apart = compare("toy", table(text(2, 0.5)), table(text(3, 0.1)), "en")
     assert all(row.p < 0.01 for row in apart.differences)
     gains = [row["chrf_b"] - row["chrf_a"] for row in apart.better_b]
-    assert len(gains) == SHOWN
+    assert len(gains) == SENTENCES_SHOWN
     assert gains == sorted(gains, reverse=True)
     assert min(gains) > 0
     losses = [row["chrf_b"] - row["chrf_a"] for row in apart.better_a]

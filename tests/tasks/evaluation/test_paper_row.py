@@ -9,8 +9,8 @@ import pytest
 from model.config.parameter_count import parameters
 from model.config.presets import BASE, TABLE_3
 from tasks.evaluation.paper_figures import DEV, PEERS, ROWS
-from tasks.evaluation.paper_page import COLUMNS, NOTES, cells, markdown, page, upright
-from tasks.evaluation.paper_row import Line, PaperRow, compared
+from tasks.evaluation.paper_page import COLUMNS, NOTES, markdown, page, row_cells, run_table
+from tasks.evaluation.paper_row import PaperComparison, PaperRow, compare_to_paper
 
 ROW = PaperRow("base", "wmt14-ende", 1, True, DEV, BASE, 37_000, 1)
 TRAINING = {"updates": 100_000, "target_tokens": 2_500_000_000, "seconds": 7_200.0, "parameters": 63_082_496}
@@ -50,7 +50,7 @@ def test_the_paper_s_parameters_are_those_of_its_row_s_model(name: str) -> None:
 
 
 def test_the_paper_s_own_setting_is_compared() -> None:
-    line = compared(ROW, TRAINING, card())
+    line = compare_to_paper(ROW, TRAINING, card())
     assert line.differences == {"bleu": 0.2}, "in the paper's protocol, and of BLEU alone"
     assert line.row.conditions == ""
 
@@ -64,42 +64,42 @@ def test_the_paper_s_own_setting_is_compared() -> None:
     ],
 )
 def test_another_setting_set_or_size_is_not_compared(changed: dict[str, Any], sentences: int) -> None:
-    line = compared(replace(ROW, **changed), TRAINING, card(sentences))
+    line = compare_to_paper(replace(ROW, **changed), TRAINING, card(sentences))
     assert line.differences == {}
-    assert dict(zip(COLUMNS, cells(line), strict=True))["differs by"] == ""
+    assert dict(zip(COLUMNS, row_cells(line), strict=True))["differs by"] == ""
     assert line.ours["bleu_paper"] == 26.0
 
 
 def test_a_row_that_came_nowhere_has_the_paper_s_figures_and_its_size() -> None:
-    line = compared(ROW, {}, {}, "train failed: lightning")
+    line = compare_to_paper(ROW, {}, {}, "train failed: lightning")
     assert line.ours == {"set": DEV, "parameters": parameters(BASE, 37_000, 37_000), "pieces": 37_000}
-    shown = cells(line)
+    shown = row_cells(line)
     assert shown[0] == "base, failed"
     assert "4.92" in shown
     assert "25.8" in shown
 
 
 def test_hours_are_of_all_ranks_and_say_of_what() -> None:
-    line = compared(ROW, TRAINING | {"ranks": 8, "device": "cuda", "gpu_kwh": 9.5}, card())
+    line = compare_to_paper(ROW, TRAINING | {"ranks": 8, "device": "cuda", "gpu_kwh": 9.5}, card())
     assert line.ours["hours"] == pytest.approx(16)
-    assert {"16.00 GPU", "9.500"} <= set(cells(line))
-    assert "2.00" in cells(compared(ROW, TRAINING, card())), "a training that did not say"
+    assert {"16.00 GPU", "9.500"} <= set(row_cells(line))
+    assert "2.00" in row_cells(compare_to_paper(ROW, TRAINING, card())), "a training that did not say"
 
 
 def test_a_perplexity_of_another_vocabulary_is_marked() -> None:
-    line = compared(ROW, TRAINING, card())
-    assert "4.90 *" in cells(line)
+    line = compare_to_paper(ROW, TRAINING, card())
+    assert "4.90 *" in row_cells(line)
     assert any("* marks another vocabulary" in note for note in NOTES)
-    told = [row for row in upright(line)["cells"] if row[0].startswith("perplexity")]
+    told = [row for row in run_table(line)["cells"] if row[0].startswith("perplexity")]
     assert told == [(told[0][0], "4.92", "4.90", "")]
     assert "37,000 byte-level pieces, another vocabulary" in told[0][0]
 
 
 def test_pages_hold_every_cell_and_escape_what_is_foreign() -> None:
     evil = "train failed: <b>|</b>"
-    lines = [compared(ROW, TRAINING, card()), Line(replace(ROW, row="A1"), {"set": DEV}, evil)]
+    lines = [compare_to_paper(ROW, TRAINING, card()), PaperComparison(replace(ROW, row="A1"), {"set": DEV}, evil)]
     html, text = page("demo & more", lines), markdown("demo & more", lines)
-    for cell in filter(None, cells(lines[0])):
+    for cell in filter(None, row_cells(lines[0])):
         assert cell in text
         assert cell.replace("'", "&#39;") in html
     assert "demo &amp; more" in html

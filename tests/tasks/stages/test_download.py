@@ -29,7 +29,7 @@ def mirror(folder: Path, data: bytes, path: str = FILE.path) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.stages.download.PAUSES", ())
+    monkeypatch.setattr("tasks.stages.download.RETRY_PAUSES", ())
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 

@@ -18,7 +18,7 @@ from infra.errors import BadData, Fault, NetworkFault, NoSpace
 from infra.processes import signals
 from tasks.corpus.catalogue import File
 from tasks.stages import download as module
-from tasks.stages.download import SPACE, fetch
+from tasks.stages.download import RESERVATIONS, fetch
 
 DATA = random.Random(7).randbytes(300_000)
 PATH = "some/train.en.gz"
@@ -70,7 +70,7 @@ def test_pauses_grow_and_end(out: Path, mirror: Mirror, waited: list[float]) -> 
     mirror.always = Mood(status=503)
     with pytest.raises(NetworkFault, match="status 503"):
         fetch(FILE, out, (mirror.address,))
-    assert waited == sorted(set(waited)) == list(module.PAUSES)
+    assert waited == sorted(set(waited)) == list(module.RETRY_PAUSES)
     assert list(out.iterdir()) == []
 
 
@@ -82,7 +82,7 @@ def test_503_passes(out: Path, mirror: Mirror, waited: list[float]) -> None:
 
 
 def test_a_server_that_says_nothing_more_is_left(out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(origins, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(origins, "READ_TIMEOUT_SECONDS", 0.2)
     mirror.moods[PATH] = [Mood(stall=120_000), Mood(stall=0)]
     fetch(FILE, out, (mirror.address,))
     assert whole(out)
@@ -92,7 +92,7 @@ def test_a_server_that_says_nothing_more_is_left(out: Path, mirror: Mirror, monk
 def test_a_server_that_gives_a_few_bytes_at_a_time_is_left(
     out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(origins, "READ_TIMEOUT_SECONDS", 0.5)
     mirror.moods[PATH] = [Mood(trickle=100)]
     fetch(FILE, out, (mirror.address,))
     assert whole(out)
@@ -104,7 +104,7 @@ def test_a_later_try_goes_on_from_what_an_earlier_one_left(out: Path, mirror: Mi
     with pytest.raises(NetworkFault, match="broke off"):
         fetch(FILE, out, (mirror.address,))
     left = (out / "train.en.gz").stat().st_size
-    assert left == 20_000 * (1 + len(module.PAUSES))
+    assert left == 20_000 * (1 + len(module.RETRY_PAUSES))
     mirror.always = Mood()
     fetch(FILE, out, (mirror.address,))
     assert mirror.asked[-1] == (PATH, f"bytes={left}-")
@@ -175,7 +175,10 @@ def test_space_is_checked_beforehand_for_all_that_is_under_way(
     out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: _Disk(10**6, 0, len(DATA) + 1_000))
-    with SPACE.promised(out, 1_001, "another file"), pytest.raises(NoSpace, match="train.en.gz needs 300,000 bytes"):
+    with (
+        RESERVATIONS.reserve(out, 1_001, "another file"),
+        pytest.raises(NoSpace, match="train.en.gz needs 300,000 bytes"),
+    ):
         fetch(FILE, out, (mirror.address,))
     assert list(out.iterdir()) == []
     fetch(FILE, out, (mirror.address,))

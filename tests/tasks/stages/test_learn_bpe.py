@@ -11,8 +11,8 @@ import pytest
 
 from infra.errors import BadConfiguration, BadData
 from infra.store.local import Artifact
-from model.config.special_pieces import SPECIALS
-from model.data.bpe import Pieces
+from model.config.special_pieces import SPECIAL_TOKENS
+from model.data.bpe import TokenizerPair
 from tasks.bpe.word_counts import read_lines
 from tasks.stages.learn_bpe import Vocabulary, learn_bpe
 
@@ -41,14 +41,14 @@ def test_same_bytes_and_the_size_asked(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["tokenizer.json"]
     assert (tmp_path / "a/tokenizer.json").read_bytes() == (tmp_path / "b/tokenizer.json").read_bytes()
     assert (facts["size"], facts["target_size"]) == (320, 320)
-    ids = Pieces.load(tmp_path / "a").encode_source(SOURCE)
+    ids = TokenizerPair.load(tmp_path / "a").encode_source(SOURCE)
     words = sum(len(line.split(" ")) for line in SOURCE)
     assert facts["pieces_per_word"] == pytest.approx(sum(map(len, ids)) / words, abs=1e-3)
 
 
 def test_one_vocabulary_for_each_side(tmp_path: Path) -> None:
     learnt(tmp_path / "out", corpus(tmp_path / "corpus"), Vocabulary(size=300, joint=False))
-    pieces = Pieces.load(tmp_path / "out")
+    pieces = TokenizerPair.load(tmp_path / "out")
     assert not pieces.joint
     assert len(pieces.encode_target(["Hund"])[0]) < len(pieces.encode_source(["Hund"])[0])
 
@@ -56,7 +56,7 @@ def test_one_vocabulary_for_each_side(tmp_path: Path) -> None:
 def test_text_is_lower_cased_and_made_compatible_where_asked(tmp_path: Path) -> None:
     text = corpus(tmp_path / "corpus")
     learnt(tmp_path / "out", text, Vocabulary(size=300, lowercase=True, nfkc=True))
-    pieces = Pieces.load(tmp_path / "out")
+    pieces = TokenizerPair.load(tmp_path / "out")
     assert pieces.decode_target(pieces.encode_target(["Der ﬁese HUND"])[0]) == "der fiese hund"
 
 
@@ -85,7 +85,7 @@ def test_the_file_is_one_that_fast_tokenizers_load(tmp_path: Path) -> None:
     file = json.loads((tmp_path / "out/tokenizer.json").read_text())
     assert file["model"]["type"] == "BPE"
     assert [(t["id"], t["content"], t["special"]) for t in file["added_tokens"]] == [
-        (n, name, True) for n, name in enumerate(SPECIALS)
+        (n, name, True) for n, name in enumerate(SPECIAL_TOKENS)
     ]
     assert sorted(file["model"]["vocab"].values()) == list(range(300))
     assert {"normalizer", "pre_tokenizer", "decoder", "post_processor", "truncation", "padding"} <= set(file)

@@ -69,7 +69,7 @@ def test_ranges_parts_and_workers_do_not_show(
 
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize(
-    "work", [("tasks.bpe.word_counts", "Counting", "count"), ("tasks.stages.shard", "Encoding", "encode")]
+    "work", [("tasks.bpe.word_counts", "ChunkCounter", "count"), ("tasks.stages.shard", "RangeEncoder", "encode")]
 )
 def test_a_worker_of_a_cluster_that_is_killed_does_not_show(
     tmp_path: Path, text: Artifact, monkeypatch: pytest.MonkeyPatch, work: tuple[str, str, str]
@@ -87,7 +87,7 @@ def test_ranges_are_all_rows_in_whole_batches(text: Artifact, monkeypatch: pytes
     for size, least in ((90, 50), (90, 400), (400, 50), (170, 170), (5_000, 1)):
         monkeypatch.setattr(shard, "BATCH_PAIRS", size)
         monkeypatch.setattr(shard, "RANGE_PAIRS", least)
-        batches = [list(shard.read_batches(pairs, rows, size)) for rows in shard.ranges(pairs)]
+        batches = [list(shard.read_batches(pairs, rows, size)) for rows in shard.row_ranges(pairs)]
         rows = [batch.num_rows for some in batches for batch in some]
         assert rows == [size] * (PAIRS // size) + [PAIRS % size] * (PAIRS % size > 0)
         assert pa.Table.from_batches([batch for some in batches for batch in some]) == expected

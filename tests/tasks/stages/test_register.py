@@ -18,20 +18,20 @@ from hypothesis import strategies as st
 from infra.errors import BadConfiguration, NetworkFault
 from infra.site import Site
 from infra.store.local import Artifact, Store
-from infra.tracking.client import client
+from infra.tracking.client import mlflow_client
 from infra.tracking.model_logging import TextModel
 from infra.tracking.registry import Version, local_folder, resolve, source_run, versions
 from infra.tracking.tracker import Tracker
 from model.config import Decoding
-from tasks.engine.stage import Call, Surroundings, surroundings
+from tasks.engine.stage import StageCall, StageContext, stage_context
 from tasks.stages.register import (
     _still_registered,
-    decide,
-    decoded_by,
-    descent,
+    becomes_champion,
+    dev_decoding,
+    lineage,
     register,
     register_version,
-    trained_on,
+    training_text,
     version_tags,
 )
 
@@ -102,7 +102,7 @@ class House:
         self.tracker.start("ende", "ende", {}, {})
 
     def tags(self, bleu: float = 34.5, digest: str = "d1") -> dict[str, str]:
-        tags = version_tags(self.scores, self.sets, "val", descent([self.weights]))
+        tags = version_tags(self.scores, self.sets, "val", lineage([self.weights]))
         return {**tags, "val.bleu": f"{bleu}", "dev_bleu": f"{bleu}", "dev_digest": digest}
 
     def register(self, name: str, tags: Mapping[str, str], modified: bool = False) -> dict[str, Any]:
@@ -139,7 +139,7 @@ print([*model.predict(["a dog"]), *model.predict(["a", "b"], params={"beam": 1})
 
 
 def test_a_version_says_scores_protocol_descent_and_commit(house: House) -> None:
-    tags = version_tags(house.scores, house.sets, "val", descent([house.weights, *house.scores.values()]))
+    tags = version_tags(house.scores, house.sets, "val", lineage([house.weights, *house.scores.values()]))
     assert (tags["val.bleu"], tags["flickr.bleu"], tags["flickr.sentences"]) == ("34.5", "33.25", "2")
     assert (tags["dev_set"], tags["dev_bleu"], tags["dev_signature"]) == ("val", "34.5", "13a")
     assert tags["dev_digest"] == tags["digest.prepare_sets.val"] == house.sets["val"].content
@@ -166,16 +166,16 @@ def test_a_version_says_what_text_it_was_trained_on_not_what_its_start_was(tmp_p
         return made("average", "", {"run": said(training)}, training)
 
     weights = trained("b", "fr", trained("a", "de"))
-    assert trained_on(weights) == {"source_language": "fr", "target_language": "en", "max_pieces": 80}
-    assert trained_on(Artifact("average", "gone", tmp_path / "average" / "gone")) == {}
+    assert training_text(weights) == {"source_language": "fr", "target_language": "en", "max_pieces": 80}
+    assert training_text(Artifact("average", "gone", tmp_path / "average" / "gone")) == {}
 
 
 def test_a_version_is_used_as_its_dev_set_was_decoded(house: House) -> None:
     decoding = {"class": "Decoding", "beam": 4, "alpha": 2.0, "max_extra": 50}
     hypotheses = sealed(house.store, "translate", {}, item="val", arguments={"decoding": decoding})
-    made = descent([hypotheses])
-    assert decoded_by(made, "val") == Decoding(alpha=2.0)
-    assert decoded_by({}, "val") == Decoding()
+    made = lineage([hypotheses])
+    assert dev_decoding(made, "val") == Decoding(alpha=2.0)
+    assert dev_decoding({}, "val") == Decoding()
     assert version_tags(house.scores, house.sets, "val", made)["decoding.alpha"] == "2.0"
 
 
@@ -202,10 +202,10 @@ def test_the_champion_is_chosen_on_the_same_dev_set_alone(
     tags = {"dev_set": "val", "dev_bleu": f"{own}", "dev_digest": "d1", "test.bleu": f"{own_test}"}
     champion = version(7, theirs, "d1" if same else "d2")
     champion = replace(champion, tags={**champion.tags, "test.bleu": f"{their_test}"})
-    better, why = decide(tags, champion)
+    better, why = becomes_champion(tags, champion)
     assert better == (same and own >= theirs)
     assert "version 7" in why
-    assert decide(tags, None)[0]
+    assert becomes_champion(tags, None)[0]
 
 
 def test_aliases_move_as_dev_bleu_says(house: House) -> None:
@@ -229,7 +229,7 @@ def test_aliases_move_as_dev_bleu_says(house: House) -> None:
 
 
 def test_a_model_that_cannot_be_stored_leaves_no_version(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = client(house.tracker.uri)
+    store = mlflow_client(house.tracker.uri)
 
     def broken(*_: object) -> None:
         raise ConnectionError("no answer")
@@ -249,8 +249,8 @@ def test_the_stage_registers_the_translator_with_its_report(
     run_id = house.tracker.start_stage("register", "", "the stage", {})
     arguments = (house.weights, house.vocabulary, house.report, house.scores, house.sets, "val", False)
     site = Site(root=tmp_path, tracking_uri=house.tracker.uri)
-    around = Surroundings(site, Call(register, "", {}), lambda _: None, lambda *_: None, house.tracker, run_id)
-    with surroundings(around):
+    around = StageContext(site, StageCall(register, "", {}), lambda _: None, lambda *_: None, house.tracker, run_id)
+    with stage_context(around):
         facts = register.body(tmp_path, "staged", *arguments)
     assert facts == {"name": "staged", "version": 1, "aliases": "candidate, champion", "decision": facts["decision"]}
     said = json.loads((tmp_path / "version.json").read_text())
@@ -285,8 +285,8 @@ def test_the_stage_registers_the_translator_with_its_report(
 
 def test_without_mlflow_the_stage_fails_and_may_be_tried_again(house: House, tmp_path: Path) -> None:
     arguments = (house.weights, house.vocabulary, house.report, house.scores, house.sets, "val", False)
-    around = Surroundings(Site(), Call(register, "", {}), lambda _: None, lambda *_: None, house.tracker, "")
-    with surroundings(around), pytest.raises(NetworkFault, match="does not answer") as caught:
+    around = StageContext(Site(), StageCall(register, "", {}), lambda _: None, lambda *_: None, house.tracker, "")
+    with stage_context(around), pytest.raises(NetworkFault, match="does not answer") as caught:
         register.body(tmp_path, "ende", *arguments)
     assert caught.value.retry
 

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from infra.store.local import Artifact
 from model.config import Model
 from tasks.evaluation.paper_row import PaperRow
-from tasks.stages.report import all_heads, compared, course, duration, examples, readable, report, visible
+from tasks.stages.report import (
+    all_heads,
+    duration,
+    mark_matches,
+    readable,
+    report,
+    training_curves,
+    translation_examples,
+    visible,
+)
 from tasks.stages.score import score
 
 EVIL = '<script>alert("x")</script> & <b>Ein</b> Hund\x00 läuft'
@@ -180,7 +189,7 @@ def test_the_later_row_of_an_update_counts(tmp_path: Path) -> None:
     rows = [metrics_row(n, loss=float(n), nll=1.0, learning_rate=0.1) for n in (1, 2, 3)]
     again = [metrics_row(2, loss=7.0, nll=1.0, learning_rate=0.1), metrics_row(2, dev_perplexity=5.0)]
     (tmp_path / "metrics.jsonl").write_text("\n".join([*rows, metrics_row(2, dev_perplexity=6.0), *again]))
-    columns = course(tmp_path / "metrics.jsonl")
+    columns = training_curves(tmp_path / "metrics.jsonl")
     assert columns["updates"].tolist() == [1, 2, 3]
     assert columns["loss"].tolist() == [1, 7, 3]
     assert columns["dev_perplexity"].tolist() == [5]
@@ -192,22 +201,22 @@ def test_examples_are_ordered_by_chrf() -> None:
     table = pl.DataFrame(
         {"pair_id": ids, "source": "s", "reference": "r", "hypothesis": "h", "bleu": 1.0, "chrf": chrf}
     )
-    chosen = examples(table)
+    chosen = translation_examples(table)
     assert [row["chrf"] for row in chosen["best"]] == [29, 28, 27, 26, 25]
     assert [row["chrf"] for row in chosen["worst"]] == [0, 1, 2, 3, 4]
     assert len({row["pair_id"] for row in chosen["random"]}) == 5
-    assert examples(table.reverse())["best"] == chosen["best"]
-    assert len(examples(table.head(2))["random"]) == 2
+    assert translation_examples(table.reverse())["best"] == chosen["best"]
+    assert len(translation_examples(table.head(2))["random"]) == 2
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=8), st.lists(st.sampled_from("abcd"), max_size=8))
 def test_comparison_keeps_every_word_and_marks_only_what_differs(ours: list[str], theirs: list[str]) -> None:
-    runs = compared(" ".join(ours), " ".join(theirs))
+    runs = mark_matches(" ".join(ours), " ".join(theirs))
     assert [word for text, _ in runs for word in text.split()] == ours
     agreeing = [word for text, agrees in runs if agrees for word in text.split()]
     rest = iter(theirs)
     assert all(word in rest for word in agreeing)
-    assert compared(" ".join(ours), " ".join(ours)) == ([(" ".join(ours), True)] if ours else [])
+    assert mark_matches(" ".join(ours), " ".join(ours)) == ([(" ".join(ours), True)] if ours else [])
 
 
 @given(st.text())

@@ -13,8 +13,8 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from infra.errors import BadData
 from infra.store.local import Artifact
-from tasks.evaluation.metrics import interval, measures, paper_bleu, resample, split_compounds, total
-from tasks.stages.score import by_source_length, digest, perplexities, score
+from tasks.evaluation.metrics import interval, paper_bleu, resample, score_metrics, split_compounds, total
+from tasks.stages.score import by_source_length, perplexities, references_digest, score
 
 NOUNS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't"]
 REFERENCES = [f"A {NOUNS[n % 8]} sees the {NOUNS[n * 3 % 7]}, number {n} of {n * n}." for n in range(40)]
@@ -60,7 +60,7 @@ def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
         assert card["scores"][name]["signature"] == metric.get_signature().format()
     assert facts["bleu_low"] < facts["bleu"] < facts["bleu_high"]
     assert (card["set"], card["sentences"], facts["sentences"]) == ("toy", 40, 40)
-    assert card["references_sha256"] == digest(REFERENCES) != digest(REFERENCES[::-1])
+    assert card["references_sha256"] == references_digest(REFERENCES) != references_digest(REFERENCES[::-1])
 
 
 def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_references_score_100(tmp_path: Path) -> None:
 
 
 def test_bootstrap_agrees_with_sacrebleus_and_repeats() -> None:
-    for kind in measures("en"):
+    for kind in score_metrics("en"):
         counts = kind.count(HYPOTHESES, REFERENCES)
         low, high = interval(kind.metric, counts)
         assert interval(kind.metric, counts) == (low, high)
@@ -153,7 +153,7 @@ def test_perplexity_is_the_unsmoothed_one_of_the_references(tmp_path: Path) -> N
 
 
 def test_buckets_of_source_length_part_the_set() -> None:
-    (bleu, *_) = measures("en")
+    (bleu, *_) = score_metrics("en")
     counts = bleu.count(HYPOTHESES, REFERENCES)
     buckets = by_source_length(bleu.metric, counts, SOURCES)
     assert [b["source_words"] for b in buckets] == ["1–10", "11–20", "21–30"]

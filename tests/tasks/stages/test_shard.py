@@ -9,9 +9,9 @@ import pytest
 
 from infra.errors import BadData
 from infra.store.local import Artifact
-from model.data.bpe import Pieces
-from tasks.stages.learn_bpe import Vocabulary, learn
-from tasks.stages.shard import EVERYTHING, Encoder, Sharding, shard
+from model.data.bpe import TokenizerPair
+from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.shard import NO_LIMITS, Encoder, Sharding, shard
 
 SOURCE = [f"dog {n} runs over {n * n} meadows" for n in range(50)] + ["", " odd\u00a0 space ", "word " * 300]
 TARGET = [f"Hund {n} läuft über {n * n} Wiesen" for n in range(50)] + ["leer", "  ", "Wort " * 290]
@@ -29,7 +29,9 @@ def text(tmp_path: Path) -> Artifact:
 @pytest.fixture
 def vocabulary(tmp_path: Path) -> Artifact:
     (tmp_path / "vocabulary").mkdir()
-    learn([pa.array(SOURCE), pa.array(TARGET)], Vocabulary(size=320)).save(str(tmp_path / "vocabulary/tokenizer.json"))
+    train_tokenizer([pa.array(SOURCE), pa.array(TARGET)], Vocabulary(size=320)).save(
+        str(tmp_path / "vocabulary/tokenizer.json")
+    )
     return Artifact("learn_bpe", "toy", tmp_path / "vocabulary")
 
 
@@ -46,9 +48,9 @@ def test_everything_is_every_line_whole_and_in_order(
     monkeypatch.setattr("tasks.stages.shard.BATCH_PAIRS", 10)
     out = tmp_path / "out"
     out.mkdir()
-    limits = Sharding(EVERYTHING.min_pieces, EVERYTHING.max_pieces, pairs_per_shard=pairs_per_shard)
+    limits = Sharding(NO_LIMITS.min_pieces, NO_LIMITS.max_pieces, pairs_per_shard=pairs_per_shard)
     facts = shard.body(out, text, vocabulary, limits)
-    pieces = Pieces.load(vocabulary.path())
+    pieces = TokenizerPair.load(vocabulary.path())
     source, target = pieces.encode_source(SOURCE), pieces.encode_target(TARGET)
     expected = [{"pair_id": i, "source": s, "target": t} for i, s, t in zip(IDS, source, target, strict=True)]
     assert rows_of(out) == expected
@@ -64,7 +66,7 @@ def test_everything_is_every_line_whole_and_in_order(
 
 
 def test_files_can_be_mapped_without_copying(tmp_path: Path, text: Artifact, vocabulary: Artifact) -> None:
-    shard.body(tmp_path, text, vocabulary, EVERYTHING)
+    shard.body(tmp_path, text, vocabulary, NO_LIMITS)
     before = pa.total_allocated_bytes()
     table = pa.ipc.open_file(pa.memory_map(str(tmp_path / "00000.arrow"))).read_all()
     assert pa.total_allocated_bytes() <= before
@@ -76,7 +78,7 @@ def test_pairs_beyond_the_limits_are_dropped_and_counted(
     tmp_path: Path, text: Artifact, vocabulary: Artifact, limits: Sharding
 ) -> None:
     facts = shard.body(tmp_path, text, vocabulary, limits)
-    pieces = Pieces.load(vocabulary.path())
+    pieces = TokenizerPair.load(vocabulary.path())
     lengths = [
         (len(s), len(t)) for s, t in zip(pieces.encode_source(SOURCE), pieces.encode_target(TARGET), strict=True)
     ]
@@ -99,8 +101,8 @@ def test_nothing_left_is_bad_data(tmp_path: Path, text: Artifact, vocabulary: Ar
 
 def test_large_vocabularies_take_32_bits(vocabulary: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     for size, kind in ((2**16, pa.uint16()), (2**16 + 1, pa.uint32())):
-        monkeypatch.setattr(Pieces, "target_size", size)
-        assert Encoder(vocabulary.path(), EVERYTHING).schema.field("source").type == pa.list_(kind)
+        monkeypatch.setattr(TokenizerPair, "target_size", size)
+        assert Encoder(vocabulary.path(), NO_LIMITS).schema.field("source").type == pa.list_(kind)
 
 
 def test_limits_keep_what_lies_on_them() -> None:

@@ -21,15 +21,15 @@ from typing import Any
 import psutil
 
 from infra.processes.children import die_with_parent
-from infra.servers.library_settings import LASTING, PATIENT
+from infra.servers.library_settings import CLIENT_RETRIES, PERSISTENT_LEASES
 
-HOUSE = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[2]
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
-PATIENCE = 240.0
+TIMEOUT_SECONDS = 240.0
 """Seconds for whatever takes seconds on a quiet machine."""
-OPEN = ("RUNNING", "PENDING", "CANCELLING", "SCHEDULED")
-FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-RUNS = """
+UNFINISHED_STATES = ("RUNNING", "PENDING", "CANCELLING", "SCHEDULED")
+FINAL_STATES = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+RUN_DEFINITIONS = """
 import sys
 sys.path.insert(0, {tests!r})
 from dataclasses import replace
@@ -41,7 +41,7 @@ LONG = replace(SMALL, training=replace(SMALL.training, updates=800, warmup=50, c
 """
 
 
-def wait_for(done: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+def wait_for(done: Callable[[], Any], seconds: float = TIMEOUT_SECONDS) -> Any:
     """What ``done`` gives as soon as it gives anything; AssertionError after ``seconds``."""
     end = time.monotonic() + seconds
     while not (found := done()):
@@ -56,12 +56,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def ask(address: str, body: Any = None, method: str = "") -> Any:
+def request_json(address: str, body: Any = None, method: str = "") -> Any:
     """The JSON that a server answers; one that is too busy is asked again, as its clients do."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
     request.method = method or ("GET" if body is None else "POST")
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
@@ -115,7 +115,7 @@ class Server:
 
 
 @dataclass
-class World:
+class Services:
     """One Prefect server, one MLflow server, a worker on request, and roots in which runs are made."""
 
     folder: Path
@@ -127,7 +127,7 @@ class World:
     def __post_init__(self) -> None:
         self.mirror = self.folder / "mirror"
         self.runs = self.folder / "runs_of_faults.py"
-        self.runs.write_text(RUNS.format(tests=f"{HOUSE / 'tests' / 'flows'}", mirror=f"{self.mirror}"))
+        self.runs.write_text(RUN_DEFINITIONS.format(tests=f"{REPOSITORY / 'tests' / 'flows'}", mirror=f"{self.mirror}"))
         self.prefect = Server(
             [
                 sys.executable,
@@ -141,7 +141,12 @@ class World:
                 f"{self.prefect_port}",
             ],
             f"{self.api}/health",
-            {**self.shared, **LASTING, "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_UI_ENABLED": "0"},
+            {
+                **self.shared,
+                **PERSISTENT_LEASES,
+                "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+                "PREFECT_UI_ENABLED": "0",
+            },
             self.folder / "prefect.log",
         )
         store, artifacts = f"sqlite:///{self.folder}/mlflow.db", f"{self.folder}/mlflow-artifacts"
@@ -164,9 +169,9 @@ class World:
 
     @property
     def shared(self) -> dict[str, str]:
-        """What all processes of this world have in their environment."""
+        """What all processes of these services have in their environment."""
         return {
-            **PATIENT,
+            **CLIENT_RETRIES,
             "PREFECT_HOME": f"{self.folder}/prefect",
             "PREFECT_API_URL": self.api,
             "PREFECT_WORKER_QUERY_SECONDS": "1",
@@ -176,11 +181,11 @@ class World:
             "OMP_NUM_THREADS": "1",
             "DO_NOT_TRACK": "true",
             "MLFLOW_DISABLE_TELEMETRY": "true",
-            "PYTHONPATH": f"{HOUSE}",
+            "PYTHONPATH": f"{REPOSITORY}",
         }
 
     def environment(self, **more: str) -> dict[str, str]:
-        """A whole environment for a process of this world."""
+        """A whole environment for a process of these services."""
         return {**os.environ, **self.shared, **more}
 
     def start(self) -> None:
@@ -212,12 +217,12 @@ class World:
         return process
 
     def run(self, root: Path, name: str = "SMALL", *words: str, **more: str) -> subprocess.Popen[str]:
-        """``repro run`` of one of this world's runs, begun."""
+        """``repro run`` of these services, begun."""
         return self.repro(root, "run", f"{self.runs}:{name}", "--json", *words, **more)
 
     def unfinished(self, root: Path, *words: str) -> list[dict[str, str]]:
         """What ``repro unfinished`` lists."""
-        out, _ = self.repro(root, "unfinished", "--json", *words).communicate(timeout=PATIENCE)
+        out, _ = self.repro(root, "unfinished", "--json", *words).communicate(timeout=TIMEOUT_SECONDS)
         found: list[dict[str, str]] = json.loads(out)
         return found
 
@@ -240,14 +245,14 @@ class World:
 
     def _pool_is_known(self) -> bool:
         try:
-            return bool(ask(f"{self.api}/work_pools/cpu")["base_job_template"])
+            return bool(request_json(f"{self.api}/work_pools/cpu")["base_job_template"])
         except urllib.error.HTTPError:
             return False
 
     def deployment(self, name: str = "small", **fields: Any) -> str:
         """A deployment of the flow ``reproduce`` for the pool ``cpu``, as ``prefect.yaml`` makes them; its id."""
-        flow = ask(f"{self.api}/flows/", {"name": "reproduce"})["id"]
-        pull = [{"prefect.deployments.steps.set_working_directory": {"directory": f"{HOUSE}"}}]
+        flow = request_json(f"{self.api}/flows/", {"name": "reproduce"})["id"]
+        pull = [{"prefect.deployments.steps.set_working_directory": {"directory": f"{REPOSITORY}"}}]
         asked = {
             "name": name,
             "flow_id": flow,
@@ -257,13 +262,13 @@ class World:
             "enforce_parameter_schema": False,
             **fields,
         }
-        return str(ask(f"{self.api}/deployments/", asked)["id"])
+        return str(request_json(f"{self.api}/deployments/", asked)["id"])
 
     def submit(self, deployment: str, root: Path, **parameters: Any) -> str:
         """A flow run of the deployment, in ``root``; its id."""
         variables = {"env": {**self.shared, "REPRO_ROOT": f"{root}"}}
         body = {"parameters": parameters, "job_variables": variables, "state": {"type": "SCHEDULED"}}
-        return str(ask(f"{self.api}/deployments/{deployment}/create_flow_run", body)["id"])
+        return str(request_json(f"{self.api}/deployments/{deployment}/create_flow_run", body)["id"])
 
     def cli(self, *words: str) -> str:
         """What Prefect's own command line answers."""
@@ -272,18 +277,18 @@ class World:
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_SECONDS,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def flow_run(self, flow_run: str) -> dict[str, Any]:
-        return dict(ask(f"{self.api}/flow_runs/{flow_run}"))
+        return dict(request_json(f"{self.api}/flow_runs/{flow_run}"))
 
     def flow_runs(self, *states: str) -> list[dict[str, Any]]:
-        chosen = {"state": {"type": {"any_": list(states or (*OPEN, *FINAL))}}}
+        chosen = {"state": {"type": {"any_": list(states or (*UNFINISHED_STATES, *FINAL_STATES))}}}
         body = {"flow_runs": chosen, "sort": "EXPECTED_START_TIME_DESC"}
-        return list(ask(f"{self.api}/flow_runs/filter", body))
+        return list(request_json(f"{self.api}/flow_runs/filter", body))
 
     def task_runs(self, flow_run: str = "", *states: str) -> list[dict[str, Any]]:
         """Of one flow run or, for "", of all, in these states or, for none, in any; those of a retry come last."""
@@ -292,16 +297,16 @@ class World:
             body["task_runs"] = {"state": {"type": {"any_": list(states)}}}
         if flow_run:
             body["flow_runs"] = {"id": {"any_": [flow_run]}}
-        return list(ask(f"{self.api}/task_runs/filter", body))
+        return list(request_json(f"{self.api}/task_runs/filter", body))
 
     def mlflow_runs(self, which: str = "") -> list[dict[str, Any]]:
         """Runs in MLflow that meet the filter."""
         base, runs, page = f"{self.tracking}/api/2.0/mlflow", [], ""
-        found = ask(f"{base}/experiments/search", {"max_results": 100}).get("experiments", [])
+        found = request_json(f"{base}/experiments/search", {"max_results": 100}).get("experiments", [])
         experiments = [each["experiment_id"] for each in found]
         while True:
             body = {"experiment_ids": experiments, "filter": which, "page_token": page or None, "max_results": 1000}
-            answer = ask(f"{base}/runs/search", body)
+            answer = request_json(f"{base}/runs/search", body)
             runs += answer.get("runs", [])
             if not (page := answer.get("next_page_token", "")):
                 return runs
@@ -311,7 +316,7 @@ class World:
         base, rows, page = f"{self.tracking}/api/2.0/mlflow/metrics/get-history", [], ""
         while True:
             address = f"{base}?run_id={run_id}&metric_key={metric}&max_results=1000"
-            answer = ask(f"{address}&page_token={page}" if page else address)
+            answer = request_json(f"{address}&page_token={page}" if page else address)
             rows += [(int(each["step"]), float(each["value"])) for each in answer.get("metrics", [])]
             if not (page := answer.get("next_page_token", "")):
                 return sorted(rows)
@@ -319,14 +324,14 @@ class World:
     def running(self) -> dict[str, list[str]]:
         """Whatever Prefect or MLflow hold to be unfinished."""
         found = {
-            "flow runs": [f"{each['name']} {each['state_name']}" for each in self.flow_runs(*OPEN)],
-            "task runs": [f"{each['name']} {each['state_name']}" for each in self.task_runs("", *OPEN)],
+            "flow runs": [f"{each['name']} {each['state_name']}" for each in self.flow_runs(*UNFINISHED_STATES)],
+            "task runs": [f"{each['name']} {each['state_name']}" for each in self.task_runs("", *UNFINISHED_STATES)],
             "in MLflow": [each["info"]["run_name"] for each in self.mlflow_runs("attributes.status = 'RUNNING'")],
         }
         return {kind: each for kind, each in found.items() if each}
 
 
-def finished(process: subprocess.Popen[str], seconds: float = 2 * PATIENCE) -> dict[str, Any]:
+def wait_for_outcome(process: subprocess.Popen[str], seconds: float = 2 * TIMEOUT_SECONDS) -> dict[str, Any]:
     """The outcome that a run ended with, well."""
     out, said = process.communicate(timeout=seconds)
     assert process.returncode == 0, said
@@ -335,7 +340,7 @@ def finished(process: subprocess.Popen[str], seconds: float = 2 * PATIENCE) -> d
     return outcome
 
 
-def states(outcome: Mapping[str, Any]) -> dict[str, set[str]]:
+def stage_states(outcome: Mapping[str, Any]) -> dict[str, set[str]]:
     """The states of a run's stages by name."""
     found: dict[str, set[str]] = {}
     for row in outcome["stages"]:
@@ -343,7 +348,7 @@ def states(outcome: Mapping[str, Any]) -> dict[str, set[str]]:
     return found
 
 
-def contents(root: Path, but: Sequence[str] = ("register", "report")) -> dict[str, str]:
+def artifact_digests(root: Path, but: Sequence[str] = ("register", "report")) -> dict[str, str]:
     """Content digests of all sealed artifacts; those that hold times and versions are left out."""
     found = {}
     for manifest in root.glob("*/*/manifest.json"):
@@ -381,14 +386,14 @@ def processes(root: Path | str, word: str = "") -> list[psutil.Process]:
     return found
 
 
-def checkpoint_there(root: Path, updates: int = 80) -> bool:
+def has_checkpoint(root: Path, updates: int = 80) -> bool:
     """Whether a training under ``root`` that still goes on has a checkpoint of so many updates."""
     return any(
         int(path.name) >= updates for path in root.glob("train/*.partial-*/checkpoints/0*") if path.name.isdigit()
     )
 
 
-def rows_arrived_once(world: World, root: Path) -> None:
+def assert_metrics_logged_once(world: Services, root: Path) -> None:
     """Each row of the finished training under ``root`` is in MLflow, in one run, once."""
     (folder,) = [path.parent for path in root.glob("train/*/manifest.json") if "." not in path.parent.name]
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]

@@ -14,14 +14,14 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Cancelling
 
-from infra.processes.children import die_with_parent, end
+from infra.processes.children import die_with_parent, terminate_group
 
-HOUSE = Path(__file__).resolve().parents[2]
-SECONDS = 900.0
+REPOSITORY = Path(__file__).resolve().parents[2]
+TIMEOUT_SECONDS = 900.0
 """The longest that anything is waited for; a worker that is lost is noticed after 200 s."""
 
 
-class PrefectHouse:
+class PrefectEnvironment:
     """Everything lies below ``folder``, each worker in a part of its own."""
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +49,7 @@ class PrefectHouse:
         """What the command line says on stderr; it has to end well."""
         command = [sys.executable, "-c", "from flows.cli import main; main()", *words]
         environment = self._environment("cli") | variables
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
         assert done.returncode == 0, done.stderr
         return done.stderr
 
@@ -57,7 +57,7 @@ class PrefectHouse:
         """What Prefect's own command line says; it has to end well."""
         command = [sys.executable, "-m", "prefect", "--no-prompt", *words]
         environment = self._environment("cli")
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -94,17 +94,19 @@ class PrefectHouse:
             return sorted((run for run in found if f"stage:{stage}" in run.tags), key=lambda run: str(run.created))
 
     def until(self, happens: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not happens():
             ended = [process.args for process in self.processes if process.poll() is not None]
             assert not ended, f"{ended} ended, see {self.folder}"
-            assert time.monotonic() < deadline, f"waited {SECONDS:.0f} s in vain until {what}; see {self.folder}"
+            assert time.monotonic() < deadline, (
+                f"waited {TIMEOUT_SECONDS:.0f} s in vain until {what}; see {self.folder}"
+            )
             time.sleep(0.2)
 
     def end(self, first: int = 0) -> None:
         """End what was started, from the ``first`` process on, the newest first."""
         for process in reversed(self.processes[first:]):
-            end(process)
+            terminate_group(process)
         del self.processes[first:]
 
     def _answers(self) -> bool:
@@ -133,7 +135,7 @@ class PrefectHouse:
     def _environment(self, name: str) -> dict[str, str]:
         home = self.folder / name
         home.mkdir(parents=True, exist_ok=True)
-        search = os.pathsep.join([str(HOUSE), str(HOUSE / "tests"), str(HOUSE / "tests" / "flows")])
+        search = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "flows")])
         return os.environ | {
             "PYTHONPATH": search,
             "PREFECT_API_URL": self.api,
