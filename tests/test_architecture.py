@@ -68,11 +68,11 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
     },
     "tasks": {
         "tasks.bpe": {"tasks.cleaning", "tasks.engine"},
+        "tasks.corpus": {"tasks.demo", "tasks.engine"},
         "tasks.stages": {
             "tasks.bpe",
             "tasks.cleaning",
             "tasks.corpus",
-            "tasks.demo",
             "tasks.engine",
             "tasks.evaluation",
         },

@@ -268,6 +268,6 @@ def test_a_folder_in_a_files_place_is_not_that_file(tmp_path: Path) -> None:
     (tmp_path / "mirror" / "a.en").mkdir(parents=True)
     site = Site(root=tmp_path / "root", mirrors=(str(tmp_path / "mirror"),))
     running = Runner(Store(site.root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
-    with engine(running), pytest.raises(BadData, match="Not at: .*a.en"):
+    with engine(running), pytest.raises(BadData, match="Not found at: .*a.en"):
         download(File("a.en", sha256="0" * 64))
     assert not list(site.root.glob("download/*"))

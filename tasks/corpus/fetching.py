@@ -1,0 +1,174 @@
+"""Downloads a file of the catalogue and checks it: mirrors first, then upstream, with resume and retries.
+
+``fetch_file(file, folder, ("http://mirror",))`` writes ``folder/<name>``. Needs nothing of the file's content.
+"""
+
+import io
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from infra.errors import BadData, Fault, NetworkFault
+from infra.fetch import Download, NotFound, Unreachable, open_download
+from infra.processes import signals
+from tasks.corpus.catalogue import EMBEDDED, File
+from tasks.corpus.disk_space import DiskReservations
+from tasks.corpus.partial_file import PartialFile
+from tasks.demo import corpus as demo_corpus
+from tasks.engine.stage import Facts, progress
+
+RETRY_PAUSES = (1.0, 2.0, 4.0)
+"""Seconds before each retry of the URLs that did not answer; enough progress resets them."""
+RESUME_AT_ONCE_BYTES = 1 << 20
+"""A URL that broke off after so many bytes is resumed at once; with fewer it could cost attempts without end."""
+HOW_TO_MIRROR = "Put the file under that path below a folder or URL, and name it in REPRO_MIRRORS (separated by spaces)"
+RESERVATIONS = DiskReservations()
+
+log = logging.getLogger(__name__)
+
+
+class _ChecksumMismatch(Exception):
+    """The URL has another file."""
+
+
+@dataclass
+class DownloadFailures:
+    """What went wrong at each URL, by kind."""
+
+    missing: list[str] = field(default_factory=list)
+    unreachable: dict[str, str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def fault(self, file: File) -> Fault:
+        """One error for all URLs: NetworkFault if a retry can help, else BadData."""
+        sentences = [f"{file.path} could not be downloaded."]
+        if self.wrong:
+            sentences.append(f"Expected {_expected_checksum(file)}; wrong: {'; '.join(self.wrong)}.")
+        if self.unreachable:
+            reasons = "; ".join(f"{url} ({reason})" for url, reason in self.unreachable.items())
+            sentences.append(f"No answer: {reasons}.")
+        if self.missing:
+            sentences.append(f"Not found at: {', '.join(self.missing)}.")
+        if not file.url:
+            sentences.append("The catalogue has no URL for it, so only a mirror can provide it.")
+        if not self.wrong:
+            sentences.append(f"{HOW_TO_MIRROR}.")
+        return (NetworkFault if self.unreachable else BadData)(" ".join(sentences))
+
+
+def candidate_urls(file: File, mirrors: tuple[str, ...]) -> tuple[str, ...]:
+    """The URLs to try, in order: each mirror, then upstream. Embedded files have their own URL only."""
+    if file.url.startswith(EMBEDDED):
+        return (file.url,)
+    mirrored = tuple(f"{mirror.rstrip('/')}/{file.path}" for mirror in mirrors)
+    return mirrored + ((file.url,) if file.url else ())
+
+
+def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
+    """Download ``file`` into ``folder`` under its own name; returns its ``bytes``, ``sha256`` and ``origin``.
+
+    Resumes a partial file in ``folder`` where the server supports ranges. Retries URLs that do not answer after growing
+    pauses. Raises BadData when no URL has the file or each has a wrong one, NetworkFault when a URL did not answer and
+    no other had it, NoSpace before the disk is full. A NetworkFault or an interrupt keeps the partial file, any other
+    error deletes it.
+    """
+    failures, candidates = DownloadFailures(), list(candidate_urls(file, mirrors))
+    partial, pauses = PartialFile(folder / file.name, file), list(RETRY_PAUSES)
+    try:
+        while True:
+            failures.unreachable.clear()
+            for url in tuple(candidates):
+                try:
+                    while not _download(partial, url):
+                        pauses = list(RETRY_PAUSES)
+                    return partial.facts(url)
+                except NotFound:
+                    failures.missing.append(url)
+                    candidates.remove(url)
+                except _ChecksumMismatch as error:
+                    failures.wrong.append(f"{url} has {error}")
+                    candidates.remove(url)
+                    log.warning("Skipping %s: expected %s, found %s", url, _expected_checksum(file), error)
+                except Unreachable as error:
+                    failures.unreachable[url] = str(error)
+                    log.warning("Could not download %s from %s: %s", file.path, url, error)
+            if not candidates or not pauses:
+                raise failures.fault(file)
+            signals.wait(pauses.pop(0))
+    except Exception as error:
+        if not partial.size or not isinstance(error, NetworkFault):
+            partial.discard()
+        raise
+    finally:
+        partial.close()
+
+
+def _expected_checksum(file: File) -> str:
+    return f"sha256 {file.sha256}" if file.sha256 else f"md5 {file.md5}"
+
+
+def _download(partial: PartialFile, url: str) -> bool:
+    """Whether ``partial`` is now complete; False if the URL broke off but gave enough to resume it at once."""
+    before = partial.size
+    try:
+        _download_rest(partial, url)
+    except Unreachable:
+        if partial.size >= before + RESUME_AT_ONCE_BYTES:
+            return False
+        raise
+    return True
+
+
+def _download_rest(partial: PartialFile, url: str) -> None:
+    """Download until the checksum is right. Raises Unreachable, NotFound, or _ChecksumMismatch after dropping all."""
+    while not partial.is_complete:
+        offset = partial.size
+        try:
+            offset = _append_from(partial, url, offset)
+        except Unreachable:
+            if partial.is_complete:  # the server announced more bytes than the file has
+                return
+            raise
+        except _ChecksumMismatch:
+            partial.restart()
+            raise
+        if partial.is_complete:
+            return
+        difference = partial.difference
+        partial.restart()
+        if not offset:  # otherwise the bytes of an earlier attempt may be wrong
+            raise _ChecksumMismatch(difference)
+
+
+def _append_from(partial: PartialFile, url: str, offset: int) -> int:
+    """Append what one request for the bytes from ``offset`` gives; returns the offset at which the server began."""
+    file = partial.file
+    with _open_source(url, offset) as source:
+        if source.begin != offset:
+            partial.restart()
+            offset = 0
+        total = source.begin + source.length if source.announced else file.size
+        if file.size and total > file.size:
+            raise _ChecksumMismatch(f"{total} bytes instead of {file.size}")
+        with RESERVATIONS.reserve(partial.path.parent, total - partial.size, file.path) as release:
+            for block in source.blocks():
+                partial.append(block)
+                release(len(block))
+                if file.size and partial.size > file.size:
+                    break
+                progress(partial.size, max(total, partial.size), file.path)
+        if not source.announced and partial.size < file.size:
+            raise Unreachable(f"broke off after {partial.size:,} of {file.size:,} bytes")
+    return offset
+
+
+@contextmanager
+def _open_source(url: str, offset: int) -> Iterator[Download]:
+    if url.startswith(EMBEDDED):
+        stream = io.BytesIO(demo_corpus.content(url.removeprefix(EMBEDDED)))
+        yield Download(stream, stream.read)
+        return
+    with open_download(url, offset) as source:
+        yield source

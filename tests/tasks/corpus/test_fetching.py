@@ -1,0 +1,278 @@
+"""A file is downloaded whole and right or not at all, whatever the servers do: cuts, 503, wrong bytes, stalls."""
+
+import errno
+import hashlib
+import logging
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loopback_mirror import Mirror, Mood, served
+
+from infra import fetch
+from infra.errors import BadData, Fault, NetworkFault, NoSpace
+from infra.processes import signals
+from tasks.corpus.catalogue import File
+from tasks.corpus.fetching import RESERVATIONS, RETRY_PAUSES, fetch_file
+
+DATA = random.Random(7).randbytes(300_000)
+PATH = "some/train.en.gz"
+FILE = File(PATH, "", hashlib.sha256(DATA).hexdigest(), size=len(DATA))
+UNSIZED = File(PATH, "", "", hashlib.md5(DATA).hexdigest())
+
+
+@pytest.fixture(autouse=True)
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The lengths of the pauses, which are not made."""
+    pauses: list[float] = []
+    monkeypatch.setattr(signals, "wait", pauses.append)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return pauses
+
+
+@pytest.fixture
+def mirror() -> Iterator[Mirror]:
+    with served({PATH: DATA}) as mirror:
+        yield mirror
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder
+
+
+def whole(folder: Path) -> bool:
+    return [path.name for path in folder.iterdir()] == ["train.en.gz"] and (folder / "train.en.gz").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("file", [FILE, UNSIZED])
+def test_a_cut_download_resumes_by_range(out: Path, mirror: Mirror, file: File) -> None:
+    mirror.moods[PATH] = [Mood(cut=100_000), Mood(cut=50_000)]
+    fetch_file(file, out, (mirror.address,))
+    assert whole(out)
+    assert [asked for _, asked in mirror.asked] == ["", "bytes=100000-", "bytes=150000-"]
+
+
+def test_a_server_without_ranges_begins_from_zero(out: Path, mirror: Mirror) -> None:
+    mirror.moods[PATH] = [Mood(cut=100_000), Mood(ranges=False)]
+    fetch_file(FILE, out, (mirror.address,))
+    assert whole(out)
+
+
+def test_pauses_grow_and_end(out: Path, mirror: Mirror, waited: list[float]) -> None:
+    mirror.always = Mood(status=503)
+    with pytest.raises(NetworkFault, match="status 503"):
+        fetch_file(FILE, out, (mirror.address,))
+    assert waited == sorted(set(waited)) == list(RETRY_PAUSES)
+    assert list(out.iterdir()) == []
+
+
+def test_temporary_errors_are_retried(out: Path, mirror: Mirror, waited: list[float]) -> None:
+    mirror.moods[PATH] = [Mood(status=503), Mood(status=429)]
+    fetch_file(FILE, out, (mirror.address,))
+    assert whole(out)
+    assert len(waited) == 2
+
+
+def test_a_stalled_server_is_abandoned(out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "READ_TIMEOUT_SECONDS", 0.2)
+    mirror.moods[PATH] = [Mood(stall=120_000), Mood(stall=0)]
+    fetch_file(FILE, out, (mirror.address,))
+    assert whole(out)
+    assert mirror.asked[-1] == (PATH, "bytes=120000-")
+
+
+def test_a_server_that_gives_a_few_bytes_at_a_time_is_abandoned(
+    out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "READ_TIMEOUT_SECONDS", 0.5)
+    mirror.moods[PATH] = [Mood(trickle=100)]
+    fetch_file(FILE, out, (mirror.address,))
+    assert whole(out)
+    assert 0 < int(mirror.asked[1][1].removeprefix("bytes=").removesuffix("-")) < 30_000, "and resumed"
+
+
+def test_a_later_attempt_resumes_the_partial_file(out: Path, mirror: Mirror) -> None:
+    mirror.always = Mood(cut=20_000)
+    with pytest.raises(NetworkFault, match="broke off"):
+        fetch_file(FILE, out, (mirror.address,))
+    left = (out / "train.en.gz").stat().st_size
+    assert left == 20_000 * (1 + len(RETRY_PAUSES))
+    mirror.always = Mood()
+    fetch_file(FILE, out, (mirror.address,))
+    assert mirror.asked[-1] == (PATH, f"bytes={left}-")
+    assert whole(out)
+
+
+@pytest.mark.parametrize("begin", [b"not of this file at all", DATA[:1000] + b"x", DATA + b"more", DATA[::-1]])
+@pytest.mark.parametrize("file", [FILE, UNSIZED])
+def test_a_wrong_beginning_is_downloaded_again(out: Path, mirror: Mirror, begin: bytes, file: File) -> None:
+    (out / "train.en.gz").write_bytes(begin)
+    fetch_file(file, out, (mirror.address,))
+    assert whole(out)
+
+
+def test_wrong_bytes_are_logged_and_the_next_mirror_is_used(
+    out: Path, mirror: Mirror, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served({PATH: DATA}, Mood(wrong=True)) as bad, caplog.at_level(logging.WARNING):
+        facts = fetch_file(FILE, out, (bad.address, mirror.address))
+    assert facts == {"bytes": len(DATA), "sha256": FILE.sha256, "origin": f"{mirror.address}/{PATH}"}
+    assert whole(out)
+    assert FILE.sha256 in caplog.text
+    assert hashlib.sha256(bytes(255 - byte for byte in DATA)).hexdigest() in caplog.text
+
+
+def in_folder(folder: Path, data: bytes) -> str:
+    """A mirror that is a folder."""
+    (folder / PATH).parent.mkdir(parents=True)
+    (folder / PATH).write_bytes(data)
+    return str(folder)
+
+
+def test_mirrors_come_before_upstream_which_has_what_no_mirror_has(tmp_path: Path, out: Path, mirror: Mirror) -> None:
+    file = replace(FILE, url=f"{mirror.address}/{PATH}")
+    assert fetch_file(file, out, (str(tmp_path / "empty"), f"{mirror.address}/absent"))["origin"] == file.url
+    (out / file.name).unlink()
+    first = in_folder(tmp_path / "mirror", DATA)
+    assert fetch_file(file, out, (str(tmp_path / "empty"), first))["origin"] == f"{first}/{PATH}"
+    assert whole(out)
+
+
+@pytest.mark.parametrize("data", [b"other", DATA + b"x", DATA[:-1], b""])
+@pytest.mark.parametrize("file", [replace(FILE, size=0), UNSIZED])
+def test_wrong_everywhere_names_both_checksums_and_keeps_nothing(
+    tmp_path: Path, out: Path, data: bytes, file: File
+) -> None:
+    with pytest.raises(BadData, match=file.sha256 or file.md5) as caught:
+        fetch_file(file, out, (in_folder(tmp_path / "a", data),))
+    assert (hashlib.sha256 if file.sha256 else hashlib.md5)(data).hexdigest() in str(caught.value)
+    assert list(out.iterdir()) == []
+
+
+def test_a_right_checksum_with_a_wrong_size_is_refused(tmp_path: Path, out: Path) -> None:
+    where = in_folder(tmp_path / "a", DATA)
+    for size in (len(DATA) + 1, 10):
+        with pytest.raises(BadData, match=str(size)):
+            fetch_file(replace(FILE, size=size), out, (where,))
+
+
+def test_found_nowhere_names_each_url_and_what_to_do(tmp_path: Path, out: Path, mirror: Mirror) -> None:
+    mirror.moods[PATH] = [Mood(status=403)]
+    url = f"{mirror.address}/absent/train.en.gz"
+    with pytest.raises(BadData) as caught:
+        fetch_file(replace(FILE, url=url), out, (str(tmp_path / "empty"), mirror.address))
+    for part in (url, str(tmp_path / "empty"), f"{mirror.address}/{PATH}", "REPRO_MIRRORS"):
+        assert part in str(caught.value)
+    with pytest.raises(BadData, match="The catalogue has no URL for it"):
+        fetch_file(FILE, out, ())
+    with pytest.raises(NetworkFault, match="REPRO_MIRRORS"):
+        fetch_file(replace(FILE, url="http://127.0.0.1:9/train.en.gz"), out, ())
+
+
+def test_a_full_disk_is_not_taken_for_a_network_fault(
+    out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tasks.corpus.fetching.progress", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        fetch_file(FILE, out, (mirror.address,))
+    assert caught.value.errno == errno.ENOSPC
+    assert list(out.iterdir()) == []
+
+
+def test_the_next_mirror_resumes_where_the_first_broke_off(out: Path, mirror: Mirror) -> None:
+    with served({PATH: DATA}, Mood(cut=90_000)) as weak:
+        fetch_file(FILE, out, (weak.address, mirror.address))
+    assert mirror.asked == [(PATH, "bytes=90000-")]
+    assert whole(out)
+
+
+@pytest.mark.parametrize("file", [FILE, UNSIZED])
+def test_a_length_that_is_announced_wrong(out: Path, mirror: Mirror, file: File) -> None:
+    mirror.always = Mood(more=-1000)
+    with pytest.raises(BadData, match="299000 bytes"):
+        fetch_file(file, out, (mirror.address,))
+    assert list(out.iterdir()) == []
+    mirror.always = Mood(more=1000)
+    if file.size:
+        with pytest.raises(BadData, match="301000 bytes instead of 300000"):
+            fetch_file(file, out, (mirror.address,))
+    else:  # the sum is right, so nothing is missing
+        fetch_file(file, out, (mirror.address,))
+        assert whole(out)
+
+
+def test_without_an_announced_length_a_cut_is_seen_by_the_known_one(out: Path, mirror: Mirror) -> None:
+    mirror.moods[PATH] = [Mood(silent_length=True, cut=5_000)]
+    mirror.always = Mood(silent_length=True)
+    fetch_file(FILE, out, (mirror.address,))
+    assert whole(out)
+    assert mirror.asked[-1] == (PATH, "bytes=5000-")
+
+
+def test_another_range_than_the_one_asked_for_is_not_taken(out: Path, mirror: Mirror) -> None:
+    mirror.moods[PATH] = [Mood(cut=1_000), Mood(range_from=500), Mood()]
+    fetch_file(FILE, out, (mirror.address,))
+    assert whole(out)
+
+
+class _Disk(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def test_space_is_reserved_before_the_download(out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: _Disk(10**6, 0, len(DATA) + 1_000))
+    with (
+        RESERVATIONS.reserve(out, 1_001, "another file"),
+        pytest.raises(NoSpace, match="train.en.gz needs 300,000 bytes"),
+    ):
+        fetch_file(FILE, out, (mirror.address,))
+    assert list(out.iterdir()) == []
+    fetch_file(FILE, out, (mirror.address,))
+    assert whole(out)
+
+
+mood = st.builds(
+    Mood,
+    status=st.sampled_from([200, 200, 200, 500, 503, 429, 404]),
+    cut=st.sampled_from([0, 1, 1_000, 299_999, 1 << 62]),
+    more=st.sampled_from([0, 0, 0, -10, 10]),
+    ranges=st.booleans(),
+    wrong=st.sampled_from([False, False, True]),
+    silent_length=st.booleans(),
+    range_from=st.sampled_from([-1, -1, 0, 7]),
+)
+
+
+@given(moods=st.lists(mood, max_size=6), file=st.sampled_from([FILE, UNSIZED, replace(FILE, size=0)]))
+@settings(max_examples=80, deadline=None)
+def test_whatever_happens_the_file_is_right_or_the_error_is_one_line(
+    tmp_path_factory: pytest.TempPathFactory, moods: list[Mood], file: File
+) -> None:
+    out = tmp_path_factory.mktemp("out")
+    with served({PATH: DATA}) as mirror:
+        mirror.moods[PATH] = moods
+        fault: Fault | None = None
+        try:
+            facts = fetch_file(file, out, (mirror.address,))
+        except (BadData, NetworkFault) as error:
+            fault = error
+    if fault is None:
+        assert whole(out)
+        assert facts["sha256"] == FILE.sha256
+    else:
+        assert "\n" not in str(fault)
+        assert fault.retry or list(out.iterdir()) == []
