@@ -17,10 +17,10 @@ import builtins, json, sys, time
 from pathlib import Path
 from prefect import flow
 from infra import errors as faults
-from tasks.engine import prefect_runner as orchestration
+from tasks.engine import prefect_runner
 from tasks.engine.stage import StageCall, stage
 
-orchestration.FIRST_PAUSE_SECONDS = {PAUSE}
+prefect_runner.FIRST_PAUSE_SECONDS = {PAUSE}
 tries = {{name: [] for name in sys.argv[2:]}}
 
 @stage(version=1, retries=3)
@@ -29,7 +29,7 @@ def failing(out: Path, what: str):
 
 @flow(name="reproduce", flow_run_name="tried")
 def tried():
-    runner = orchestration.PrefectRunner(Path(sys.argv[1]), {{}})
+    runner = prefect_runner.PrefectTaskWrapper(Path(sys.argv[1]))
     for name, moments in tries.items():
         kind = getattr(faults, name, None) or getattr(builtins, name)
         def execute():

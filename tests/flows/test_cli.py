@@ -123,7 +123,7 @@ def test_only_what_goes_on_says_so_when_it_is_interrupted(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.interrupts, "watch", lambda: None)
+    monkeypatch.setattr(cli.signals, "install_handlers", lambda: None)
     monkeypatch.setattr(cli, "app", interrupted)
     said = {}
     for command in ("run", "translate", "serve"):

@@ -135,7 +135,7 @@ class PrefectEnvironment:
     def _environment(self, name: str) -> dict[str, str]:
         home = self.folder / name
         home.mkdir(parents=True, exist_ok=True)
-        search = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "flows")])
+        search = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "support")])
         return os.environ | {
             "PYTHONPATH": search,
             "PREFECT_API_URL": self.api,
