@@ -33,7 +33,7 @@ def explain_filters(
     context = trace_context(RunRequest(run, until="clean", overrides=overrides, site=site))
     clean = context.made.get(("clean", ""))
     if clean is None:
-        why = context.missing.get(("clean", ""), "not made yet")
+        why = context.reasons.get(("clean", ""), "not made yet")
         raise BadConfiguration(f"the text of {context.run} is not cleaned ({why}): repro run {run} --until clean")
     rules = explain_rejections(clean.path(), context.filters, samples, seed)
     if as_json:

@@ -1,5 +1,5 @@
-"""One sentence pair followed through the pipeline, from the raw line to its score.
+"""Follow one sentence pair through the artifacts of a run, from the raw line to its score.
 
-In: finished artifacts and a pair id. Out: one value for each step. Makes no artifact and does not draw;
-``flows.views`` does.
+In: finished artifacts and a pair id. Out: a ``PairTrace`` with one value per step. Makes no artifact and prints
+nothing; ``flows.views`` prints.
 """

@@ -1,9 +1,8 @@
-"""A pair's walk through a run as values: one step for each stage that has met it, in their order.
+"""The steps of one pair through a run, as dataclasses: one per stage that handled the pair, in order.
 
-Values only: ``tasks.tracing.trace`` gathers them, ``flows.views.trace_view`` draws them.
+``tasks.tracing.trace`` collects them, ``flows.views.trace_view`` prints them.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Missing:
-    """A stage of the walk that is not made yet, and why."""
+    """A stage without an artifact, and why."""
 
     stage: str
     why: str
@@ -21,7 +20,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Published:
-    """The pair as its files have it (stage ``download``, of a set ``prepare_sets``). ``line`` counts from 0."""
+    """The pair as published (stage ``download``, or ``prepare_sets`` for a set). ``line`` counts from 0."""
 
     stage: str
     folder: str
@@ -33,7 +32,7 @@ class Published:
 
 @dataclass(frozen=True)
 class RuleVerdict:
-    """What one rule said; a rule behind the one that rejected the pair was not asked."""
+    """The verdict of one rule; rules after the one that rejected the pair were not applied (``not asked``)."""
 
     rule: str
     said: Literal["kept", "rejected", "not asked"]
@@ -43,7 +42,7 @@ class RuleVerdict:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """The pair as ``clean`` left it. ``rejected_by`` is empty where it stayed; ``row`` counts from 0."""
+    """The pair as ``clean`` wrote it. ``rejected_by`` is empty for a kept pair; ``row`` counts from 0."""
 
     folder: str
     file: str
@@ -57,7 +56,7 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class Encoded:
-    """The pieces of both sides by the run's vocabulary (§5.1), without bos and eos."""
+    """The pieces of both sides in the run's vocabulary (§5.1), without bos and eos."""
 
     folder: str
     source_pieces: tuple[str, ...]
@@ -69,7 +68,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Sharded:
-    """Where the pieces lie; ``row`` counts from 0, in that file."""
+    """The shard that holds the pieces; ``row`` counts from 0 within the file."""
 
     folder: str
     file: str
@@ -79,7 +78,7 @@ class Sharded:
 
 @dataclass(frozen=True)
 class Dropped:
-    """The pair is beyond the limits of ``sharding``, so no shard holds it."""
+    """The pair is outside the limits of ``sharding``, so no shard holds it."""
 
     folder: str
     why: str
@@ -88,9 +87,9 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Trained:
-    """The update of the first epoch that the pair is part of, counted from 1, and how many pairs share it.
+    """The update of the first epoch whose batch holds the pair, counted from 1, and the size of the batch in pairs.
 
-    ``epoch_updates`` are those of the whole epoch, ``updates`` those of the whole training: it may end earlier.
+    ``epoch_updates`` counts the updates of the epoch, ``updates`` those of the training, which may end earlier.
     """
 
     folder: str
@@ -103,7 +102,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Translated:
-    """The pair's row of ``hypotheses.parquet``: log-probabilities are natural, pieces count eos."""
+    """The row of ``hypotheses.parquet``: natural log-probabilities; pieces include eos."""
 
     folder: str
     hypothesis: str
@@ -118,7 +117,7 @@ class Translated:
 
 @dataclass(frozen=True)
 class Beam:
-    """One of the n best: ``score`` is ``log_probability`` over the length penalty of ``pieces``, eos counted (§6.1)."""
+    """A hypothesis of the beam: ``score`` is ``log_probability`` over the length penalty (§6.1); pieces include eos."""
 
     text: str
     score: float
@@ -129,7 +128,7 @@ class Beam:
 
 @dataclass(frozen=True)
 class AttendedPiece:
-    """The source piece that a written piece looks at most, and with which weight."""
+    """The source piece that a target piece attends to most, and the weight."""
 
     written: str
     source: str
@@ -138,9 +137,9 @@ class AttendedPiece:
 
 @dataclass(frozen=True)
 class Decoded:
-    """The sentence translated once more, by itself: the beam at its end, and where the best hypothesis looked (§3.2.3).
+    """The sentence decoded again, alone: the final beam, and the cross-attention of the best hypothesis (§3.2.3).
 
-    ``weights`` are its cross-attention: (layers, heads, written pieces, source pieces), eos counted on both sides.
+    ``weights`` has the shape (layers, heads, target pieces, source pieces), including eos on both sides.
     """
 
     folder: str
@@ -152,18 +151,17 @@ class Decoded:
 
     @property
     def looks(self) -> tuple[AttendedPiece, ...]:
-        """By the mean over the heads of the upper half of the layers, as the report's picture has it."""
+        """From the mean over the heads of the upper half of the layers, as in the report's picture."""
         mean = self.weights[len(self.weights) // 2 :].mean(axis=(0, 1))
-        most = mean.argmax(axis=1)
         return tuple(
-            AttendedPiece(piece, self.source_pieces[at], round(float(row[at]), 4))
-            for piece, at, row in zip(self.written_pieces, most, mean, strict=True)
+            AttendedPiece(piece, self.source_pieces[row.argmax()], round(float(row.max()), 4))
+            for piece, row in zip(self.written_pieces, mean, strict=True)
         )
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The pair's row of ``sentences.parquet``."""
+    """The row of ``sentences.parquet``."""
 
     folder: str
     reference: str
@@ -178,23 +176,23 @@ Step = Missing | Published | Cleaned | Encoded | Sharded | Dropped | Trained | T
 
 @dataclass(frozen=True)
 class PairTrace:
-    """All that a run knows of one pair. ``set_name`` is empty for a pair of the corpus."""
+    """Everything that a run holds about one pair. ``set_name`` is empty for a pair of the corpus."""
 
     run: str
     pair_id: str
     set_name: str
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
-    """What is to be said of artifacts that were taken although an input of theirs is gone."""
+    """One line for each artifact that was read although the next run may replace it."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON; each step also says which it is."""
-        return {**vars(self), "steps": [_plain(step) for step in self.steps]}
+        """Plain JSON; ``step`` names the class of each step, in lower case."""
+        return {**vars(self), "steps": [_step_as_json(step) for step in self.steps]}
 
 
-def _plain(step: Step) -> Mapping[str, Any]:
-    form = {"step": type(step).__name__.lower(), **asdict(step)}
+def _step_as_json(step: Step) -> dict[str, Any]:
+    values = {"step": type(step).__name__.lower(), **asdict(step)}
     if isinstance(step, Decoded):
-        del form["weights"]
-        form["looks"] = [asdict(look) for look in step.looks]
-    return form
+        del values["weights"]
+        values["looks"] = [asdict(look) for look in step.looks]
+    return values

@@ -1,4 +1,4 @@
-"""Every pair that a run has read has a walk, and the walk agrees with each artifact that it goes over."""
+"""Every pair that a run read has a trace, and the trace agrees with each artifact that it reads."""
 
 import json
 import shutil
@@ -33,19 +33,19 @@ from tasks.tracing.trace import trace
 REQUEST = RunRequest("small", until="score")
 
 
-def kinds(walk: PairTrace) -> list[str]:
-    return [type(step).__name__ for step in walk.steps]
+def kinds(traced: PairTrace) -> list[str]:
+    return [type(step).__name__ for step in traced.steps]
 
 
 def made_in(root: Path) -> list[Path]:
-    """All folders but the store's memory of which files it has hashed."""
+    """All folders except the stamps, in which the store caches which files it has hashed."""
     return sorted(path for path in root.glob("*/*") if path.parent.name != "stamps")
 
 
-def test_every_pair_of_the_corpus_has_a_walk_that_agrees_with_the_artifacts(small: Path) -> None:
-    ground = trace_context(REQUEST)
+def test_every_pair_of_the_corpus_has_a_trace_that_agrees_with_the_artifacts(small: Path) -> None:
+    context = trace_context(REQUEST)
     network = TorchNetwork(RUNS["small"], Site.named())
-    folder = ground.made["clean", ""].path()
+    folder = context.made["clean", ""].path()
     rejected = dict(pl.read_parquet(folder / "rejected.parquet").select("pair_id", "filter").iter_rows())
     text = pl.concat(
         pl.read_parquet(folder / name).select("pair_id", "source", "target")
@@ -53,14 +53,14 @@ def test_every_pair_of_the_corpus_has_a_walk_that_agrees_with_the_artifacts(smal
     )
     assert set(text["pair_id"]) == {f"small:{line}" for line in range(600)}
     assert len(set(rejected.values())) > 5
-    shards = Shards(ground.made["shard", "train"].path())
+    shards = Shards(context.made["shard", "train"].path())
     rows = {shards.pair_id(row): row for row in range(len(shards))}
     training = RUNS["small"].training
     batches = BatchSampler(shards, training.batch_tokens, training.seed, training.batching).epoch(0)
     for pair_id, source, target in text.iter_rows():
         by = rejected.get(pair_id, "")
-        walk = trace(ground, pair_id, network)
-        published, cleaned, *further = walk.steps
+        traced = trace(context, pair_id, network)
+        published, cleaned, *further = traced.steps
         assert isinstance(published, Published)
         assert isinstance(cleaned, Cleaned)
         assert (cleaned.source, cleaned.target, cleaned.rejected_by) == (source, target, by)
@@ -79,14 +79,14 @@ def test_every_pair_of_the_corpus_has_a_walk_that_agrees_with_the_artifacts(smal
 
 
 def test_the_best_beam_of_every_pair_of_the_sets_is_its_hypothesis(small: Path) -> None:
-    ground = trace_context(REQUEST)
+    context = trace_context(REQUEST)
     network = TorchNetwork(RUNS["small"], Site.named())
     for name in ("dev", "test"):
-        table = pl.read_parquet(ground.made["translate", name].path() / "hypotheses.parquet")
-        scores = pl.read_parquet(ground.made["score", name].path() / "sentences.parquet")
+        table = pl.read_parquet(context.made["translate", name].path() / "hypotheses.parquet")
+        scores = pl.read_parquet(context.made["score", name].path() / "sentences.parquet")
         assert len(table) == 12
         for row, score in zip(table.iter_rows(named=True), scores.iter_rows(named=True), strict=True):
-            _, encoded, _, translated, decoded, scored = trace(ground, row["pair_id"], network).steps
+            _, encoded, _, translated, decoded, scored = trace(context, row["pair_id"], network).steps
             assert isinstance(encoded, Encoded)
             assert isinstance(translated, Translated)
             assert isinstance(decoded, Decoded)
@@ -101,73 +101,58 @@ def test_the_best_beam_of_every_pair_of_the_sets_is_its_hypothesis(small: Path) 
             assert (scored.reference, scored.bleu) == (score["reference"], score["bleu"])
 
 
-@pytest.mark.parametrize(
-    ("until", "training", "test"),
-    [
-        ("download", ["Published", "clean"], ["prepare_sets test"]),
-        ("clean", ["Published", "Cleaned", "learn_bpe"], ["Published", "learn_bpe"]),
-        (
-            "shard",
-            ["Published", "Cleaned", "Encoded", "Sharded", "train"],
-            ["Published", "Encoded", "Sharded", "translate test", "average", "score test"],
-        ),
-    ],
-)
-def test_a_run_half_made_is_walked_as_far_as_it_is(
-    small: Path, until: str, training: list[str], test: list[str]
-) -> None:
-    order = ("download", "prepare_sets", "clean", "learn_bpe", "shard", "train", "average", "translate", "score")
-    for stage in order[order.index(until) + 1 :]:
+def test_a_half_finished_run_is_traced_as_far_as_it_got(small: Path) -> None:
+    for stage in ("learn_bpe", "shard", "train", "average", "translate", "score"):
         shutil.rmtree(small / stage)
     before = made_in(small)
-    for pair_id, expected in (("small:0", training), ("test:3", test)):
-        walk = trace_pair("small", pair_id)
-        assert [s.stage if isinstance(s, Missing) else type(s).__name__ for s in walk.steps] == expected
-        assert all("not made yet" in step.why for step in walk.steps if isinstance(step, Missing))
+    for pair_id, expected in (
+        ("small:0", ["Published", "Cleaned", "learn_bpe"]),
+        ("test:3", ["Published", "learn_bpe"]),
+    ):
+        traced = trace_pair("small", pair_id)
+        assert [s.stage if isinstance(s, Missing) else type(s).__name__ for s in traced.steps] == expected
+        assert all("not made yet" in step.why for step in traced.steps if isinstance(step, Missing))
     assert made_in(small) == before, "a trace makes nothing"
 
 
-def test_what_another_setting_would_make_anew_is_missing_with_what_changed(small: Path) -> None:
-    walk = trace_pair("small", "test:3", ("decoding.beam=1",))
-    (translate, score) = [step for step in walk.steps if isinstance(step, Missing)]
+def test_a_changed_setting_makes_later_stages_missing_and_names_the_change(small: Path) -> None:
+    traced = trace_pair("small", "test:3", ("decoding.beam=1",))
+    (translate, score) = [step for step in traced.steps if isinstance(step, Missing)]
     assert "decoding.beam: 2 -> 1" in translate.why
     assert score.stage == "score test"
-    (decoded,) = [step for step in walk.steps if isinstance(step, Decoded)]
+    (decoded,) = [step for step in traced.steps if isinstance(step, Decoded)]
     assert len(decoded.beams) == 1
 
 
-def test_a_lost_archive_leaves_the_rest_of_the_walk(small: Path) -> None:
+def test_a_lost_archive_leaves_the_other_steps(small: Path) -> None:
     whole = trace_pair("small", "small:0")
     shutil.rmtree(small / "download")
-    walk = trace_pair("small", "small:0")
-    assert kinds(walk) == ["Missing", "Missing", *kinds(whole)[1:]]
-    assert walk.steps[2:] == whole.steps[1:]
-    assert any("comes out otherwise" in note for note in walk.notes)
+    traced = trace_pair("small", "small:0")
+    assert kinds(traced) == ["Missing", "Missing", *kinds(whole)[1:]]
+    assert traced.steps[2:] == whole.steps[1:]
+    assert any("comes out otherwise" in note for note in traced.notes)
 
 
-def test_a_training_that_begins_with_a_version_is_walked_with_its_vocabulary(small: Path) -> None:
+def test_a_training_that_begins_with_a_version_is_traced_with_its_vocabulary(small: Path) -> None:
     request = RunRequest("small", overrides=("training.start=small/1", "vocabulary.size=500"), until="shard")
     run_small(request)
-    walk = trace_pair("small", "small:0", request.overrides)
+    traced = trace_pair("small", "small:0", request.overrides)
     plain = trace_pair("small", "small:0")
-    assert [step for step in walk.steps if isinstance(step, Encoded)] == [
+    assert [step for step in traced.steps if isinstance(step, Encoded)] == [
         step for step in plain.steps if isinstance(step, Encoded)
     ]
 
 
-def test_an_unknown_pair_is_answered_with_what_the_run_has(small: Path) -> None:
-    with pytest.raises(BadConfiguration, match=r"small:0 to small:599.*dev:0 to dev:11.*nearest is small:599"):
-        trace_pair("small", "small:600")
-
-
-def test_as_a_user_asks(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command("small", "test:3", attention=tmp_path / "looked.png")
+def test_the_command_prints_text_json_and_a_picture(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command("small", "test:3", attention=tmp_path / "attention.png")
     shown = capsys.readouterr()
-    assert (tmp_path / "looked.png").read_bytes().startswith(b"\x89PNG")
-    assert "looked.png" in shown.err
+    assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert "attention.png" in shown.err
     command("small", "test:3", as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    steps = {step["step"]: step for step in told["steps"]}
+    printed = json.loads(capsys.readouterr().out)
+    steps = {step["step"]: step for step in printed["steps"]}
     assert list(steps) == ["published", "encoded", "sharded", "translated", "decoded", "scored"]
     assert steps["translated"]["hypothesis"] == steps["decoded"]["beams"][0]["text"]
     assert len(steps["decoded"]["looks"]) == len(steps["decoded"]["written_pieces"])
@@ -175,7 +160,7 @@ def test_as_a_user_asks(small: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         assert word in shown.out
 
 
-def test_no_picture_is_drawn_of_a_pair_that_nothing_decodes(small: Path, tmp_path: Path) -> None:
+def test_attention_of_a_training_pair_is_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match="small:0 was not decoded"):
-        command("small", "small:0", attention=tmp_path / "looked.png")
-    assert not (tmp_path / "looked.png").exists()
+        command("small", "small:0", attention=tmp_path / "attention.png")
+    assert not (tmp_path / "attention.png").exists()
