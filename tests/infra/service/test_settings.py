@@ -82,7 +82,7 @@ def test_secrets_are_in_the_environment_of_those_who_need_them_alone(tmp_path: P
 def test_workers_find_the_deployment_and_the_servers_of_this_service(tmp_path: Path) -> None:
     service = service_at(tmp_path)
     outer = environment(service, OUTER)
-    assert (PROJECT_ROOT / "flows" / "deployment.py").is_file()
+    assert (PROJECT_ROOT / "flows" / "orchestration" / "prefect_flows.py").is_file()
     assert outer["PYTHONPATH"].split(os.pathsep)[0] == str(PROJECT_ROOT)
     assert outer["REPRO_ROOT"] == str(tmp_path)
     assert outer["REPRO_MIRRORS"] == f"http://mirror {Path.cwd()}"

@@ -19,7 +19,7 @@ from infra.web.server import address, bind_socket
 HOUSE = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys, time
-sys.path.insert(0, "tests")
+sys.path.insert(0, "tests/support")
 from web_fake import Fake
 from infra.web.app import application
 from infra.web.limits import Limits

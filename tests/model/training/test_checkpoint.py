@@ -176,7 +176,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
 
 def test_the_system_s_error_comes_out_of_the_library_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
-        raise checkpoint.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise weights.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(weights, "save_file", full)
     with pytest.raises(OSError, match="No space left") as caught:
