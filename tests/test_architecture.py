@@ -69,12 +69,15 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
     "tasks": {
         "tasks.bpe": {"tasks.cleaning", "tasks.engine"},
         "tasks.corpus": {"tasks.demo", "tasks.engine"},
+        "tasks.reporting": {"tasks.evaluation"},
         "tasks.stages": {
             "tasks.bpe",
             "tasks.cleaning",
             "tasks.corpus",
             "tasks.engine",
             "tasks.evaluation",
+            "tasks.registration",
+            "tasks.reporting",
         },
         "tasks.tracing": {"tasks.cleaning", "tasks.corpus", "tasks.stages"},
     },

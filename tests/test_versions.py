@@ -28,7 +28,7 @@ def test_the_guard_follows_relative_imports() -> None:
 
 
 def test_a_page_beside_a_module_counts() -> None:
-    assert fingerprints.path_of("tasks.stages.report").with_suffix(".html").is_file()
+    assert fingerprints.path_of("tasks.reporting.page").with_suffix(".html").is_file()
 
 
 def test_comments_and_docstrings_do_not_count() -> None:

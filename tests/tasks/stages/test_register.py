@@ -24,16 +24,10 @@ from infra.tracking.registry import Version, local_folder, resolve, source_run, 
 from infra.tracking.tracker import Tracker
 from model.config import Decoding
 from tasks.engine.stage import StageCall, StageContext, stage_context
-from tasks.stages.register import (
-    _still_registered,
-    becomes_champion,
-    dev_decoding,
-    lineage,
-    register,
-    register_version,
-    training_text,
-    version_tags,
-)
+from tasks.registration.lineage import dev_decoding, lineage, training_text
+from tasks.registration.promotion import becomes_champion, register_version
+from tasks.registration.version_tags import version_tags
+from tasks.stages.register import _still_registered, register, translator_model
 
 CODE = """
 import mlflow
@@ -74,8 +68,8 @@ def sealed(
     return store.seal(partial, {**description, "stage": stage, "key": key, "item": item, "inputs": made_from})
 
 
-class House:
-    """A finished run in small: everything ``register`` takes, a toy model and a tracking store."""
+class FinishedRun:
+    """A small finished run: everything ``register`` takes, a toy model and a tracking store."""
 
     def __init__(self, root: Path) -> None:
         self.store = Store(root / "store")
@@ -111,45 +105,45 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> House:
-    return House(tmp_path_factory.mktemp("register"))
+def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    return FinishedRun(tmp_path_factory.mktemp("register"))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def toy_is_importable(house: House) -> Any:
-    sys.path.insert(0, str(house.model.package.parent))
+def toy_is_importable(run: FinishedRun) -> Any:
+    sys.path.insert(0, str(run.model.package.parent))
     yield
-    sys.path.remove(str(house.model.package.parent))
+    sys.path.remove(str(run.model.package.parent))
 
 
-def test_a_fresh_process_loads_it_by_alias_with_its_own_code(house: House, tmp_path: Path) -> None:
-    house.register("toy", house.tags())
+def test_a_fresh_process_loads_a_version_by_alias_with_its_own_code(run: FinishedRun, tmp_path: Path) -> None:
+    run.register("toy", run.tags())
     code = """
 import mlflow
 model = mlflow.pyfunc.load_model("models:/toy@candidate")
 print([*model.predict(["a dog"]), *model.predict(["a", "b"], params={"beam": 1})])
 """
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": house.tracker.uri, "DO_NOT_TRACK": "true", "PYTHONPATH": ""}
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": run.tracker.uri, "DO_NOT_TRACK": "true", "PYTHONPATH": ""}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
     assert done.stdout.strip() == "['hello good a dog 4', 'hello good a 1', 'hello good b 1']"
-    folder = local_folder(house.tracker.uri, resolve(house.tracker.uri, "toy"))
+    folder = local_folder(run.tracker.uri, resolve(run.tracker.uri, "toy"))
     assert (folder / "weights" / "said").read_text() == "good"
     assert (folder / "vocabulary" / "tokenizer.json").read_text() == "{}"
 
 
-def test_a_version_says_scores_protocol_descent_and_commit(house: House) -> None:
-    tags = version_tags(house.scores, house.sets, "val", lineage([house.weights, *house.scores.values()]))
+def test_a_version_has_tags_for_scores_protocol_lineage_and_commit(run: FinishedRun) -> None:
+    tags = version_tags(run.scores, run.sets, "val", lineage([run.weights, *run.scores.values()]))
     assert (tags["val.bleu"], tags["flickr.bleu"], tags["flickr.sentences"]) == ("34.5", "33.25", "2")
     assert (tags["dev_set"], tags["dev_bleu"], tags["dev_signature"]) == ("val", "34.5", "13a")
-    assert tags["dev_digest"] == tags["digest.prepare_sets.val"] == house.sets["val"].content
+    assert tags["dev_digest"] == tags["digest.prepare_sets.val"] == run.sets["val"].content
     assert tags["key.train"] == "train".ljust(20, "0")
     assert {"key.clean", "key.learn_bpe", "key.average", "digest.clean", "git_commit", "key.score.val"} <= set(tags)
     assert tags["git_commit.train"] == "c0ffee"
     assert not [tag for tag in tags if "download" in tag]
 
 
-def test_a_version_says_what_text_it_was_trained_on_not_what_its_start_was(tmp_path: Path) -> None:
+def test_training_text_is_that_of_the_run_not_of_its_initial_weights(tmp_path: Path) -> None:
     store = Store(tmp_path)
 
     def trained(name: str, language: str, *start: Artifact) -> Artifact:
@@ -170,24 +164,24 @@ def test_a_version_says_what_text_it_was_trained_on_not_what_its_start_was(tmp_p
     assert training_text(Artifact("average", "gone", tmp_path / "average" / "gone")) == {}
 
 
-def test_a_version_is_used_as_its_dev_set_was_decoded(house: House) -> None:
+def test_a_version_decodes_as_its_dev_set_was_decoded(run: FinishedRun) -> None:
     decoding = {"class": "Decoding", "beam": 4, "alpha": 2.0, "max_extra": 50}
-    hypotheses = sealed(house.store, "translate", {}, item="val", arguments={"decoding": decoding})
+    hypotheses = sealed(run.store, "translate", {}, item="val", arguments={"decoding": decoding})
     made = lineage([hypotheses])
     assert dev_decoding(made, "val") == Decoding(alpha=2.0)
     assert dev_decoding({}, "val") == Decoding()
-    assert version_tags(house.scores, house.sets, "val", made)["decoding.alpha"] == "2.0"
+    assert version_tags(run.scores, run.sets, "val", made)["decoding.alpha"] == "2.0"
 
 
-def test_equal_references_are_the_same_dev_set_in_any_file(house: House) -> None:
-    facts = {**house.scores["val"].facts, "references_sha256": "r1"}
-    scores = {"val": replace(house.scores["val"], facts=facts)}
-    assert version_tags(scores, house.sets, "val", {})["dev_digest"] == "r1"
+def test_equal_references_are_the_same_dev_set_in_any_file(run: FinishedRun) -> None:
+    facts = {**run.scores["val"].facts, "references_sha256": "r1"}
+    scores = {"val": replace(run.scores["val"], facts=facts)}
+    assert version_tags(scores, run.sets, "val", {})["dev_digest"] == "r1"
 
 
-def test_no_choice_without_a_dev_score(house: House) -> None:
+def test_a_dev_score_is_required(run: FinishedRun) -> None:
     with pytest.raises(BadConfiguration, match="dev is 'test', allowed is a set with a BLEU score: val, flickr"):
-        version_tags(house.scores, house.sets, "test", {})
+        version_tags(run.scores, run.sets, "test", {})
 
 
 def version(number: int, bleu: float, digest: str) -> Version:
@@ -208,68 +202,68 @@ def test_the_champion_is_chosen_on_the_same_dev_set_alone(
     assert becomes_champion(tags, None)[0]
 
 
-def test_aliases_move_as_dev_bleu_says(house: House) -> None:
+def test_aliases_move_by_dev_bleu(run: FinishedRun) -> None:
     def standing() -> dict[str, int]:
-        return {alias: v.version for v in versions(house.tracker.uri, "ende") for alias in v.aliases}
+        return {alias: v.version for v in versions(run.tracker.uri, "ende") for alias in v.aliases}
 
-    first = house.register("ende", house.tags(30.0))
+    first = run.register("ende", run.tags(30.0))
     assert (first["aliases"], standing()) == (["candidate", "champion"], {"candidate": 1, "champion": 1})
-    assert house.register("ende", house.tags(29.5))["aliases"] == ["candidate"]
+    assert run.register("ende", run.tags(29.5))["aliases"] == ["candidate"]
     assert standing() == {"candidate": 2, "champion": 1}
-    assert house.register("ende", house.tags(90.0), modified=True)["aliases"] == []
-    assert house.register("ende", house.tags(90.0, digest="another dev set"))["aliases"] == ["candidate"]
+    assert run.register("ende", run.tags(90.0), modified=True)["aliases"] == []
+    assert run.register("ende", run.tags(90.0, digest="another dev set"))["aliases"] == ["candidate"]
     assert standing() == {"candidate": 4, "champion": 1}
-    assert house.register("ende", house.tags(30.0))["aliases"] == ["candidate", "champion"]
+    assert run.register("ende", run.tags(30.0))["aliases"] == ["candidate", "champion"]
     assert standing() == {"candidate": 5, "champion": 5}
-    tags = {v.version: v.tags for v in versions(house.tracker.uri, "ende")}
+    tags = {v.version: v.tags for v in versions(run.tracker.uri, "ende")}
     assert tags[5]["promotion.champion"].endswith("dev BLEU 30.00 on val, not below the 30.00 of version 1")
     assert "below the 30.00" in tags[2]["decision"]
     assert tags[3]["modified"] == "true"
     assert "promotion.candidate" not in tags[3]
 
 
-def test_a_model_that_cannot_be_stored_leaves_no_version(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = mlflow_client(house.tracker.uri)
+def test_a_model_that_cannot_be_stored_leaves_no_version(run: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = mlflow_client(run.tracker.uri)
 
     def broken(*_: object) -> None:
         raise ConnectionError("no answer")
 
     monkeypatch.setattr(type(store), "log_model_artifacts", broken)
     with pytest.raises(NetworkFault, match="no answer"):
-        house.register("unlucky", house.tags())
-    assert versions(house.tracker.uri, "unlucky") == []
-    left = store.search_logged_models([house.tracker.experiment_id], "name = 'unlucky'")
+        run.register("unlucky", run.tags())
+    assert versions(run.tracker.uri, "unlucky") == []
+    left = store.search_logged_models([run.tracker.experiment_id], "name = 'unlucky'")
     assert [model.status for model in left] == ["FAILED"]
 
 
 def test_the_stage_registers_the_translator_with_its_report(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.stages.register.translator_model", lambda *_: house.model)
-    run_id = house.tracker.start_stage("register", "", "the stage", {})
-    arguments = (house.weights, house.vocabulary, house.report, house.scores, house.sets, "val", False)
-    site = Site(root=tmp_path, tracking_uri=house.tracker.uri)
-    around = StageContext(site, StageCall(register, "", {}), lambda _: None, lambda *_: None, house.tracker, run_id)
+    monkeypatch.setattr("tasks.stages.register.translator_model", lambda *_: run.model)
+    run_id = run.tracker.start_stage("register", "", "the stage", {})
+    arguments = (run.weights, run.vocabulary, run.report, run.scores, run.sets, "val", False)
+    site = Site(root=tmp_path, tracking_uri=run.tracker.uri)
+    around = StageContext(site, StageCall(register, "", {}), lambda _: None, lambda *_: None, run.tracker, run_id)
     with stage_context(around):
         facts = register.body(tmp_path, "staged", *arguments)
     assert facts == {"name": "staged", "version": 1, "aliases": "candidate, champion", "decision": facts["decision"]}
     said = json.loads((tmp_path / "version.json").read_text())
     assert (said["name"], said["version"], said["aliases"]) == ("staged", 1, ["candidate", "champion"])
-    stored = [file.path for file in house.tracker.client.list_artifacts(run_id, "report")]
+    stored = [file.path for file in run.tracker.client.list_artifacts(run_id, "report")]
     assert stored == ["report/curves.png", "report/report.html"]
-    produced = house.tracker.client.get_run(house.tracker.run_id).outputs.model_outputs
-    own = house.tracker.client.get_run(run_id).outputs.model_outputs
+    produced = run.tracker.client.get_run(run.tracker.run_id).outputs.model_outputs
+    own = run.tracker.client.get_run(run_id).outputs.model_outputs
     assert own[0].model_id in [output.model_id for output in produced], "the parent does not show the model"
-    used = house.tracker.client.get_run(run_id).inputs.dataset_inputs
+    used = run.tracker.client.get_run(run_id).inputs.dataset_inputs
     assert sorted(data.dataset.name for data in used) == ["flickr", "val"]
 
     # Never without its source: the run is named by the version and its model, and is there, as is its parent.
-    version = resolve(house.tracker.uri, "staged/1")
-    source = source_run(house.tracker.uri, version)
-    model = house.tracker.client.get_logged_model(own[0].model_id)
+    version = resolve(run.tracker.uri, "staged/1")
+    source = source_run(run.tracker.uri, version)
+    model = run.tracker.client.get_logged_model(own[0].model_id)
     assert version.run_id == model.source_run_id == run_id
-    assert source["parent"] == house.tracker.run_id
-    described = house.tracker.client.get_model_version("staged", "1").description
+    assert source["parent"] == run.tracker.run_id
+    described = run.tracker.client.get_model_version("staged", "1").description
     assert f"[Report]({source['report']})".replace("(/#", "(#") in described
     # What MLflow's pages sort models by has one name for all runs, whatever their sets are called.
     metrics = {metric.key: metric.value for metric in model.metrics}
@@ -279,24 +273,22 @@ def test_the_stage_registers_the_translator_with_its_report(
 
     made = Artifact("register", "k", tmp_path)
     assert _still_registered(made, site)
-    house.tracker.client.delete_registered_model("staged")
+    run.tracker.client.delete_registered_model("staged")
     assert not _still_registered(made, site)
 
 
-def test_without_mlflow_the_stage_fails_and_may_be_tried_again(house: House, tmp_path: Path) -> None:
-    arguments = (house.weights, house.vocabulary, house.report, house.scores, house.sets, "val", False)
-    around = StageContext(Site(), StageCall(register, "", {}), lambda _: None, lambda *_: None, house.tracker, "")
+def test_without_mlflow_the_stage_fails_and_can_be_retried(run: FinishedRun, tmp_path: Path) -> None:
+    arguments = (run.weights, run.vocabulary, run.report, run.scores, run.sets, "val", False)
+    around = StageContext(Site(), StageCall(register, "", {}), lambda _: None, lambda *_: None, run.tracker, "")
     with stage_context(around), pytest.raises(NetworkFault, match="does not answer") as caught:
         register.body(tmp_path, "ende", *arguments)
     assert caught.value.retry
 
 
-def test_what_mlflow_is_given_fits_the_translator(house: House) -> None:
-    from tasks.stages.register import translator_model
-
-    model = translator_model(house.weights, house.vocabulary, Decoding(alpha=2.0), {"source_language": "de"})
-    assert (model.package / "pyfunc.py") == model.code
+def test_the_logged_model_fits_the_translator(run: FinishedRun) -> None:
+    model = translator_model(run.weights, run.vocabulary, Decoding(alpha=2.0), {"source_language": "de"})
+    assert (model.package / "export" / "mlflow_model.py") == model.code
     assert set(model.options) <= {*vars(Decoding()), "split"}
     assert model.config == {"source_language": "de"}
     assert (model.options["beam"], model.options["alpha"]) == (4, 2.0)
-    assert model.folders == {"weights": house.weights.path(), "vocabulary": house.vocabulary.path()}
+    assert model.folders == {"weights": run.weights.path(), "vocabulary": run.vocabulary.path()}

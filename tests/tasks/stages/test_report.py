@@ -15,16 +15,10 @@ from hypothesis import strategies as st
 from infra.store.local import Artifact
 from model.config import Model
 from tasks.evaluation.paper_row import PaperRow
-from tasks.stages.report import (
-    all_heads,
-    duration,
-    mark_matches,
-    readable,
-    report,
-    training_curves,
-    translation_examples,
-    visible,
-)
+from tasks.reporting.examples import mark_matches, translation_examples
+from tasks.reporting.page import duration, readable, visible
+from tasks.reporting.pictures import all_heads, training_curves
+from tasks.stages.report import report
 from tasks.stages.score import score
 
 EVIL = '<script>alert("x")</script> & <b>Ein</b> Hund\x00 läuft'

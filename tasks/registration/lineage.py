@@ -1,0 +1,51 @@
+"""The lineage of artifacts, read from their manifests: what a model was trained on and how its dev set was decoded."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from infra.store.local import Artifact, Manifest, Store
+from model.config import Decoding, from_json
+
+
+def lineage(artifacts: Iterable[Artifact]) -> dict[str, Manifest]:
+    """Manifests of the artifacts and all their inputs, by ``stage`` or ``stage.item``; without deleted ones."""
+    found: dict[str, Manifest] = {}
+    for artifact in artifacts:
+        _collect_lineage(artifact.store, artifact.stage, artifact.key, found)
+    return found
+
+
+def _collect_lineage(store: Store, stage: str, key: str, found: dict[str, Manifest]) -> None:
+    manifest = store.manifest(stage, key)
+    if manifest is None:
+        return
+    name = f"{stage}.{manifest.item}" if manifest.item else stage
+    if name in found:
+        return
+    found[name] = manifest
+    for made_from in manifest.inputs:
+        input_stage, _, input_key = made_from.partition("/")
+        _collect_lineage(store, input_stage, input_key, found)
+
+
+def training_text(weights: Artifact) -> dict[str, int | str]:
+    """What a translator must know of the training text: its languages, and ``max_pieces``, the longest side of a pair.
+
+    A field whose manifest was deleted is missing.
+    """
+    store = weights.store
+    fields: dict[str, Any] = {}
+    manifest = store.manifest(weights.stage, weights.key)
+    # Follow these arguments, not all inputs: a training with initial weights has another run's text as an input too.
+    for argument in ("run", "shards", "pairs"):
+        reference = manifest.arguments.get(argument) if manifest else None
+        manifest = store.manifest(reference["artifact"], reference["key"]) if reference else None
+        if manifest:
+            fields |= {**manifest.arguments.get("corpus", {}), **manifest.arguments.get("sharding", {})}
+    return {name: fields[name] for name in ("source_language", "target_language", "max_pieces") if name in fields}
+
+
+def dev_decoding(manifests: Mapping[str, Manifest], dev: str) -> Decoding:
+    """The decoding of the dev set, which is also the version's default."""
+    arguments = manifests[f"translate.{dev}"].arguments["decoding"] if f"translate.{dev}" in manifests else {}
+    return from_json(Decoding, {name: value for name, value in arguments.items() if name != "class"})

@@ -1,0 +1,68 @@
+"""Creates a version in MLflow's registry and moves the aliases ``candidate`` and ``champion``.
+
+The champion is chosen by BLEU on the dev set alone (``becomes_champion``); test scores never decide.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from infra.tracking.model_logging import TextModel, log_model
+from infra.tracking.registry import Version, create_version, set_alias, versions
+from tasks.registration.version_tags import version_description
+
+METRIC_TAGS = (".bleu", ".chrf", ".perplexity", "dev_bleu", "test_bleu")
+"""Ends of the tags that are also logged as metrics of the model, by which MLflow's pages sort models."""
+
+
+def becomes_champion(tags: Mapping[str, str], champion: Version | None) -> tuple[bool, str]:
+    """Whether a version with these tags becomes champion, and why: by BLEU (13a, cased) on the same dev set."""
+    own = f"dev BLEU {float(tags['dev_bleu']):.2f} on {tags['dev_set']}"
+    if champion is None:
+        return True, f"{own}, the first champion"
+    if champion.tags.get("dev_digest", "") != tags["dev_digest"]:
+        return False, f"the champion, version {champion.version}, was measured on another dev set: {own} says nothing"
+    best = float(champion.tags["dev_bleu"])
+    if float(tags["dev_bleu"]) >= best:
+        return True, f"{own}, not below the {best:.2f} of version {champion.version}"
+    return False, f"{own}, below the {best:.2f} of version {champion.version}"
+
+
+def register_version(
+    uri: str,
+    run_id: str,
+    name: str,
+    model: TextModel,
+    tags: Mapping[str, str],
+    modified: bool,
+    experiment_id: str = "",
+) -> dict[str, Any]:
+    """Log the model with the run and make it the next version of ``name``; returns what ``version.json`` holds.
+
+    The version is created, with all its tags, after its model is stored. Unless ``modified``, the alias candidate moves
+    to it, and champion if ``becomes_champion`` says so; each move adds a tag that says when and why.
+    """
+    before = versions(uri, name)
+    champion = next((version for version in before if "champion" in version.aliases), None)
+    better, reason = becomes_champion(tags, champion)
+    decision = "a run with overrides moves no alias" if modified else f"{'' if better else 'not '}champion: {reason}"
+    all_tags = {**tags, "modified": f"{modified}".lower(), "decision": decision}
+    version = next((known for known in before if known.run_id == run_id), None)  # an interrupted attempt created it
+    if version is None:
+        metrics = {key: float(value) for key, value in tags.items() if key.endswith(METRIC_TAGS)}
+        model_id = log_model(uri, run_id, name, model, metrics)
+        page = f"#/experiments/{experiment_id}/runs/{run_id}" if experiment_id else ""
+        description = version_description(name, all_tags, page)
+        version = create_version(uri, name, model_id, run_id, all_tags, description)
+    moves = (
+        {} if modified else {"candidate": "the newest run without overrides"} | ({"champion": reason} if better else {})
+    )
+    for alias, why in moves.items():
+        set_alias(uri, version, alias, why)
+    return {
+        "name": name,
+        "version": version.version,
+        "aliases": list(moves),
+        "uri": uri,
+        "run_id": run_id,
+        "decision": decision,
+    }

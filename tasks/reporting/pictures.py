@@ -1,0 +1,114 @@
+"""The data of a run's pictures (curves, filters, lengths, attention), which ``tasks.evaluation.plots`` draws."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.store.local import Artifact
+from model.data.shards import Shards
+
+ATTENTIONS = 4
+"""Example sentences whose attention is drawn."""
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One drawing for light and dark pages as data URIs; ``alt`` describes it."""
+
+    name: str
+    alt: str
+    light: str
+    dark: str
+
+
+def training_curves(metrics: Path) -> dict[str, NDArray[np.float64]]:
+    """The columns of ``plots.Curves`` from ``metrics.jsonl``; the last row of an update counts."""
+    training: dict[int, JsonObject] = {}
+    validation: dict[int, float] = {}
+    for line in metrics.read_text().splitlines():
+        row = json.loads(line)
+        if "dev_perplexity" in row:
+            validation[int(row["done"])] = row["dev_perplexity"]
+        elif "loss" in row:
+            training[int(row["done"])] = row
+    rows = [training[update] for update in sorted(training)]
+    columns = {name: np.array([row[name] for row in rows], np.float64) for name in ("loss", "nll", "learning_rate")}
+    return {
+        "updates": np.array(sorted(training), np.float64),
+        **columns,
+        "dev_updates": np.array(sorted(validation), np.float64),
+        "dev_perplexity": np.array([validation[update] for update in sorted(validation)], np.float64),
+    }
+
+
+def training_speed(metrics: Path) -> JsonObject:
+    """Medians of target tokens per second and share of padding over the rows of ``metrics.jsonl``."""
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    columns = {name: [row[name] for row in rows if name in row] for name in ("tokens_per_second", "padding")}
+    return {name: float(np.median(values)) for name, values in columns.items() if values}
+
+
+def attention_examples(folder: Path) -> list[tuple[JsonObject, NDArray[np.float64]]]:
+    """Example sentences with their cross-attention, of shape (layers, heads, hypothesis pieces, source pieces)."""
+    described = json.loads((folder / "attention.json").read_text())
+    with np.load(folder / "attention.npz") as arrays:
+        return [(row, arrays[f"cross_{i}"].astype(np.float64)) for i, row in enumerate(described[:ATTENTIONS])]
+
+
+def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], list[str]]]:
+    """Each attention of the first example, as ``plots.attention_heads`` takes them; empty for older translations, which
+    hold the cross-attention alone."""
+    described = json.loads((folder / "attention.json").read_text())
+    with np.load(folder / "attention.npz") as arrays:
+        if "encoder_0" not in arrays:
+            return {}
+        encoder, decoder, cross = (arrays[f"{kind}_0"].astype(np.float64) for kind in ("encoder", "decoder", "cross"))
+    source, hypothesis = described[0]["source_pieces"], described[0]["hypothesis_pieces"]
+    return {
+        "encoder: source over itself": (encoder, source, source),
+        "decoder: translation over itself": (decoder, hypothesis, ["<s>", *hypothesis][: decoder.shape[-1]]),
+        "cross: translation over source": (cross, hypothesis, source),
+    }
+
+
+def picture_specs(
+    corpus: Artifact, shards: Artifact, run: Artifact, hypotheses: Mapping[str, Artifact]
+) -> Iterator[tuple[str, str, Callable[[Any], bytes]]]:
+    """Name, description and drawing function (of a theme) of each picture."""
+    from tasks.evaluation import plots  # matplotlib loads for half a second; a run of cache hits must not wait for it
+
+    curves = plots.Curves(**training_curves(run.path() / "metrics.jsonl"))
+    yield "curves", "Loss, perplexity and learning rate against the update", partial(plots.curves, curves)
+    removed, read = corpus.facts["rejected_by"], corpus.facts["read"]
+    yield "filters", "Pairs removed by each filter", partial(plots.filters, removed, read)
+    pieces = Shards(shards.path())
+    source, target = (np.bincount(pieces.lengths[side]) for side in ("source", "target"))
+    yield "lengths", "Pieces in a training sentence", partial(plots.lengths, source, target)
+    for number, (sentence, weights) in enumerate(attention_examples(list(hypotheses.values())[-1].path())):
+        alt = f"Cross-attention of {sentence['pair_id']}"
+        sides = sentence["source_pieces"], sentence["hypothesis_pieces"]
+        yield f"attention_{number}", alt, partial(plots.attention, weights, *sides)
+    if heads := all_heads(list(hypotheses.values())[-1].path()):
+        yield "heads", "All heads of encoder, decoder and cross-attention", partial(plots.attention_heads, heads, "")
+
+
+def draw(out: Path, name: str, alt: str, drawing: Callable[[Any], bytes]) -> Picture:
+    """Write the light picture into ``out`` and return both pictures for the page."""
+    from tasks.evaluation import plots
+
+    light = drawing(plots.LIGHT)
+    (out / f"{name}.png").write_bytes(light)
+    return Picture(name, alt, data_uri(light), data_uri(drawing(plots.DARK)))
+
+
+def data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()
