@@ -54,3 +54,9 @@ BY_REASON: dict[str, type[Fault]] = {
     "diverged": Diverged,
     "failed": JobFailed,
 }
+"""The Fault of each reason that a job's ``exit.json`` gives."""
+
+
+def fault_for(reason: str, message: str) -> Fault:
+    """The Fault for a job that ended with this reason; JobFailed for an unknown one."""
+    return BY_REASON.get(reason, JobFailed)(message)

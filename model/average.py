@@ -17,26 +17,27 @@ import torch
 from torch import Tensor
 
 from .config import Averaging, from_json
-from .errors import BadData
+from .errors import JobError
 from .job import Facts, Job, main
 from .network.weights import MODEL_CONFIG, WEIGHTS, load_tensors, save_tensors
 from .training.checkpoint import BEST, read_best_update
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
-    """The weights of the last ``count`` checkpoints of a run, oldest first. Raises BadData when there are fewer."""
+    """The weights of the last ``count`` checkpoints of a run, oldest first. Raises JobError when there are fewer."""
     folder = run / "checkpoints"
     found = sorted((path for path in folder.glob("*") if path.name.isdigit()), key=lambda path: int(path.name))
     if len(found) < count:
-        raise BadData(
+        raise JobError(
+            "bad_data",
             f"averaging.count is {count}, but {folder} holds {len(found)} checkpoints: "
-            "lower it, or raise training.keep or training.updates"
+            "lower it, or raise training.keep or training.updates",
         )
     return [path / WEIGHTS for path in found[-count:]]
 
 
 def best_checkpoint(run: Path) -> tuple[int, Path]:
-    """The update and the weights of the lowest dev perplexity. Raises BadData where a run names no best."""
+    """The update and the weights of the lowest dev perplexity. Raises JobError where a run names no best."""
     folder = run / "checkpoints"
     update = read_best_update(folder)
     among = folder / f"{update:08d}" / WEIGHTS
@@ -46,7 +47,7 @@ def best_checkpoint(run: Path) -> tuple[int, Path]:
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of each tensor over these files, in the type that it has there. One file alone comes out unchanged.
 
-    Raises BadData naming the file that is missing, cut, not finite, or not of the same tensors as the first.
+    Raises JobError naming the file that is missing, cut, not finite, or not of the same tensors as the first.
     """
     sums: dict[str, Tensor] = {}
     kinds: dict[str, torch.dtype] = {}
@@ -66,17 +67,19 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
 def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
-            raise BadData(f"{path}: {name} holds values that are not finite")
+            raise JobError("bad_data", f"{path}: {name} holds values that are not finite")
 
 
 def check_same_tensors(first: Path, expected: dict[str, Tensor], path: Path, tensors: dict[str, Tensor]) -> None:
     odd = sorted(expected.keys() ^ tensors.keys())
     if odd:
-        raise BadData(f"{path} does not hold the tensors of {first}: only one of them has {', '.join(odd[:3])}")
+        raise JobError(
+            "bad_data", f"{path} does not hold the tensors of {first}: only one of them has {', '.join(odd[:3])}"
+        )
     for name, tensor in tensors.items():
         if tensor.shape != expected[name].shape:
             shapes = f"{tuple(tensor.shape)}, but {tuple(expected[name].shape)}"
-            raise BadData(f"{path}: {name} has shape {shapes} in {first}")
+            raise JobError("bad_data", f"{path}: {name} has shape {shapes} in {first}")
 
 
 def work(job: Job) -> Facts:
@@ -89,7 +92,7 @@ def work(job: Job) -> Facts:
         chosen = {int(path.parent.name): path for path in last_checkpoints(job.inputs["run"], averaging.count)}
     shape = job.inputs["run"] / MODEL_CONFIG
     if not shape.is_file():
-        raise BadData(f"{shape} is missing")
+        raise JobError("bad_data", f"{shape} is missing")
     save_tensors(job.out / WEIGHTS, average_checkpoints(list(chosen.values())))
     shutil.copyfile(shape, job.out / MODEL_CONFIG)
     return {"checkpoints": len(chosen), "first_update": min(chosen), "last_update": max(chosen)}

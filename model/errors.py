@@ -1,43 +1,28 @@
-"""Ends before the end, each with a sentence that a person can act on; torch-free, as readers of data raise them too."""
+"""The exception that ends a job with a reason, and the reasons that ``exit.json`` can hold.
+
+Torch-free, because readers of data raise it too. ``infra.errors.fault_for`` turns a reason into the exception that the
+orchestration raises.
+"""
 
 from typing import Literal
 
 ExitReason = Literal[
     "done", "preempted", "bad_data", "bad_configuration", "out_of_memory", "no_space", "diverged", "failed"
 ]
+"""How a job ended.
+
+bad_data: a shard, a vocabulary, a checkpoint or another input is missing or damaged. bad_configuration: the job asks
+for something impossible. diverged: a loss or a gradient is not finite. preempted: the job was asked to stop, and has
+saved a checkpoint.
+"""
 
 
 class JobError(Exception):
-    """A job's end with its sentence. Subclasses say which of the reasons it is."""
+    """Ends a job: ``raise JobError("bad_data", "shards/00000.arrow is damaged")``."""
 
-    reason: ExitReason = "failed"
+    def __init__(self, reason: ExitReason, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason, self.message = reason, message
 
-
-class BadData(JobError):
-    """A shard, a vocabulary, a checkpoint or another input is not what it must be."""
-
-    reason = "bad_data"
-
-
-class BadConfiguration(JobError):
-    """The job asks for something that cannot be."""
-
-    reason = "bad_configuration"
-
-
-class Diverged(JobError):
-    """Loss or gradient stopped being finite."""
-
-    reason = "diverged"
-
-
-class OutOfMemory(JobError):
-    """A batch did not fit into memory."""
-
-    reason = "out_of_memory"
-
-
-class Preempted(JobError):
-    """Asked to end; a checkpoint was left behind."""
-
-    reason = "preempted"
+    def __str__(self) -> str:
+        return self.message

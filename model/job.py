@@ -25,20 +25,7 @@ from typing import Any, Literal, TextIO
 import torch
 
 from .config.keying import require
-from .errors import BadConfiguration, BadData, Diverged, ExitReason, JobError, Preempted
-
-__all__ = [
-    "BadConfiguration",
-    "BadData",
-    "Diverged",
-    "Facts",
-    "Job",
-    "JobSettings",
-    "Metrics",
-    "Preempted",
-    "StopSignal",
-    "main",
-]
+from .errors import ExitReason, JobError
 
 Facts = dict[str, Any]
 PR_SET_PDEATHSIG = 1
@@ -69,11 +56,11 @@ class JobSettings:
         require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")
 
     def torch_device(self) -> torch.device:
-        """The device of this rank (LOCAL_RANK under torchrun). Raises BadConfiguration where there is no GPU."""
+        """The device of this rank (LOCAL_RANK under torchrun). Raises JobError where there is no GPU."""
         if self.device == "cpu" or (self.device == "auto" and not torch.cuda.is_available()):
             return torch.device("cpu")
         if not torch.cuda.is_available():
-            raise BadConfiguration("site.device is 'cuda', but this machine shows no CUDA device")
+            raise JobError("bad_configuration", "site.device is 'cuda', but this machine shows no CUDA device")
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
@@ -97,7 +84,7 @@ class Job:
             inputs = {name: Path(folder) for name, folder in job["inputs"].items()}
             return Job(job["config"], inputs, Path(job["out"]), JobSettings(**known))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadConfiguration(f"{path} is no job: {type(error).__name__} {error}") from error
+            raise JobError("bad_configuration", f"{path} is no job: {type(error).__name__} {error}") from error
 
 
 class Metrics:

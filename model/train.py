@@ -27,7 +27,7 @@ from .data.batches import BatchSampler, Cursor, Update, check_lengths, out_of_me
 from .data.bpe import TokenizerPair
 from .data.prefetch import read_ahead
 from .data.shards import Array, Shards
-from .errors import Diverged, Preempted
+from .errors import JobError
 from .job import Facts, Job, StopSignal, is_out_of_memory, main
 from .network.weights import MODEL_CONFIG, build, load_weights, save_model_config
 from .training.checkpoint import Checkpoints
@@ -117,7 +117,7 @@ class Trainer:
             self.checkpoints.remove_after(self.position.update)
 
     def resume(self) -> Position:
-        """Go on from the leading rank's newest whole checkpoint. Raises BadData where another rank does not find it."""
+        """Load the leading rank's newest whole checkpoint. Raises JobError where another rank does not find it."""
         position = Position()
         if self.ranks.is_main:
             position = self.checkpoints.resume(self.model, self.optimizer, self.progress.log_damaged)
@@ -127,7 +127,7 @@ class Trainer:
         )
 
     def run(self, stop: StopSignal) -> None:
-        """The loop (§5). Raises Preempted once a stop is asked for and a checkpoint written."""
+        """The loop (§5). Raises JobError once a stop is asked for and a checkpoint written."""
         self.progress.begin(self.position.update, self.position.target_tokens)
         with read_ahead(self.updates) as updates:
             for batches in updates:
@@ -169,7 +169,7 @@ class Trainer:
             self.save()
         if stopped and not over:
             self.ranks.any(False)  # none says that it is saved before it is
-            raise Preempted(f"asked to end; update {update} of {self.training.updates} is saved")
+            raise JobError("preempted", f"asked to end; update {update} of {self.training.updates} is saved")
 
     def train_step(self, batches: Update) -> LossSums:
         """Batch, loss, gradients, weights. Waits for the device only where updates may be passed over."""
@@ -190,7 +190,7 @@ class Trainer:
         return losses
 
     def gradients_or_oom(self, update: Update) -> LossSums:
-        """``gradients``. Raises OutOfMemory naming the batch that did not fit into memory."""
+        """``gradients``. Raises JobError naming the batch that did not fit into memory."""
         try:
             return self.gradients(update)
         except Exception as error:
@@ -201,7 +201,7 @@ class Trainer:
             ) from error
 
     def should_skip(self) -> bool:
-        """Whether the gradients are not finite and the update may be passed over. Raises Diverged where too many were.
+        """Whether the gradients are not finite and the update may be passed over. Raises JobError where too many were.
 
         The answer waits for the device: it is sought only where any may be passed over. Ranks hold the same sums.
         """
@@ -260,7 +260,7 @@ class Trainer:
         )
 
     def validate(self) -> None:
-        """Ask the dev set. Raises Diverged where its perplexity is no number."""
+        """Ask the dev set. Raises JobError where its perplexity is no number."""
         values = self.validation.check(self.objective)
         if math.isnan(values["dev_perplexity"]):
             self.progress.check()
@@ -290,7 +290,7 @@ class Trainer:
         self.last_save_time, self.progress.last_saved = time.monotonic(), self.position.update
         self.save_seconds = self.last_save_time - begun
 
-    def diverged(self, what: str, update: int) -> Diverged:
+    def diverged(self, what: str, update: int) -> JobError:
         return self.progress.diverged(what, update, self.optimizer.param_groups[0]["lr"])
 
     def finish(self) -> Facts:

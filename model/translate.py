@@ -26,7 +26,7 @@ from .data.bpe import TokenizerPair
 from .data.shards import Shards
 from .decoding.beam_search import Hypothesis
 from .decoding.translator import Translator
-from .errors import BadData, Preempted
+from .errors import JobError
 from .job import Facts, Job, Metrics, StopSignal, main
 from .network.weights import load_model
 
@@ -58,12 +58,12 @@ class ProgressReporter:
         self.written = time.monotonic()
 
     def phase(self, before: int) -> Callable[[int, int], None]:
-        """Progress of a part of the work that begins with ``before`` sentences done. Raises Preempted."""
+        """Progress of a part of the work that begins with ``before`` sentences done. Raises JobError."""
         begun = time.monotonic()
 
         def progress(done: int, of: int) -> None:
             if self.stop.received:
-                raise Preempted(f"asked to end after {before + done} of {self.total} sentences")
+                raise JobError("preempted", f"asked to end after {before + done} of {self.total} sentences")
             now = time.monotonic()
             if now - self.written >= self.seconds or before + done == self.total or done == of:
                 self.written = now
@@ -136,12 +136,12 @@ def write_attention(
 
 
 def load(job: Job) -> Translator:
-    """The job's model. Raises BadData for weights or a vocabulary that are not whole, or do not fit each other."""
+    """The job's model. Raises JobError for weights or a vocabulary that are not whole, or do not fit each other."""
     model = load_model(job.inputs["weights"], job.site.torch_device())
     try:
         return Translator(model, TokenizerPair.load(job.inputs["vocabulary"]), job.site.torch_device())
     except ValueError as error:
-        raise BadData(f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
+        raise JobError("bad_data", f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
 
 
 def work(job: Job) -> Facts:
@@ -162,13 +162,13 @@ def work(job: Job) -> Facts:
             translator.check_source(source, f"source of {pair_id}")
             translator.check_target(reference, f"reference of {pair_id}")
     except ValueError as error:
-        raise BadData(str(error)) from error
+        raise JobError("bad_data", str(error)) from error
     reporter = ProgressReporter(metrics, stop, 2 * len(rows), job.site.log_seconds)
     try:
         hypotheses = translator.search(sources, decoding, reporter.phase(0))
         log_p = translator.log_probabilities(sources, references, reporter.phase(len(rows)))
     except FloatingPointError as error:
-        raise BadData(f"{job.inputs['weights']}: {error}") from error
+        raise JobError("bad_data", f"{job.inputs['weights']}: {error}") from error
     texts = [translator.text(hypothesis) for hypothesis in hypotheses]
     write_hypotheses(job.out / "hypotheses.parquet", pair_ids, texts, hypotheses, references, log_p)
     kept = examples([len(source) for source in sources], hypotheses)

@@ -13,12 +13,12 @@ from typing import Literal
 
 from flows.inference.version_config import decoding_config
 from flows.runner import records
-from infra.errors import BadConfiguration, BadData
+from infra.errors import BadConfiguration, fault_for
 from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.tracking.registry import local_folder, resolve
 from model.config import Decoding, from_json
-from model.errors import BadData as Broken
+from model.errors import JobError
 
 Target = Literal["ctranslate2", "huggingface"]
 Quantization = Literal["float32", "int8"]
@@ -90,8 +90,8 @@ def export(trained: TrainedModel, to: Target, quantization: Quantization, out: P
         if library not in ("ctranslate2", "transformers"):
             raise
         raise BadConfiguration(f"{library} is not installed here: pip install -e '.[{to}]'") from error
-    except Broken as error:
-        raise BadData(f"{error}") from error
+    except JobError as error:
+        raise fault_for(error.reason, f"{error}") from error
     except ValueError as error:
         raise BadConfiguration(f"{trained.name} cannot be exported to {to}: {error}") from error
     finally:

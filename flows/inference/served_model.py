@@ -21,7 +21,7 @@ from infra.tracking.registry import PREFERRED, Version, local_folder, resolve, v
 from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence
 from model.config import Decoding
 from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
-from model.errors import BadData as Broken
+from model.errors import JobError
 
 if TYPE_CHECKING:
     from model.decoding.sentence_splitting import SentenceSplitter
@@ -170,7 +170,7 @@ def load_version(version: Version, site: Site, engine: SearchEngine, exports: Pa
     decoding = decoding_config(version)
     try:
         translator = Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each)
-    except (Broken, ValueError) as error:
+    except (JobError, ValueError) as error:
         raise BadData(f"{version.name}/{version.version} cannot be loaded: {error}") from error
     return ServedVersion(
         f"{version.name}/{version.version}",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from infra.errors import BY_REASON, JobFailed
+from infra.errors import JobFailed, fault_for
 
 EXIT = "exit.json"
 PROBE_BYTES = 2**16
@@ -84,4 +84,4 @@ def raise_for_exit(job: JobSpec, status: int, last_words: str) -> None:
             f"{job.module} {how} without saying why" + (f"; its last words: {last_words}" if last_words else "")
         ) from None
     if exit_["reason"] != "done":
-        raise BY_REASON.get(exit_["reason"], JobFailed)(exit_["message"])
+        raise fault_for(exit_["reason"], exit_["message"])

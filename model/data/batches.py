@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..config import Model
 from ..config.special_pieces import BOS, EOS, PAD
-from ..errors import BadData, OutOfMemory
+from ..errors import JobError
 from ..network.transformer import Packing
 from .packing import BatchShape, batch_shape_for, pack
 from .shards import Array, Shards
@@ -90,21 +90,22 @@ class Update:
 class BatchSampler:
     """The batches of every epoch as row numbers. Lengths count bos or eos.
 
-    ``batching`` is Training's. Raises BadData where there is no pair, or a pair is longer than the budget of an update.
+    ``batching`` is Training's. Raises JobError without any pair, or for a pair longer than the budget of an update.
     """
 
     def __init__(self, shards: Shards, budget: int, seed: int, batching: str = "buckets") -> None:
         if len(shards) == 0:
-            raise BadData(f"{shards.folder} holds no pair to train on")
+            raise JobError("bad_data", f"{shards.folder} holds no pair to train on")
         self.source, self.target = shards.lengths["source"] + 1, shards.lengths["target"] + 1
         self.shards, self.budget, self.seed, self.packed = shards, budget, seed, batching == "packed"
         self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # asks all lengths
         longest = int(np.argmax(np.maximum(self.source, self.target)))
         self.longest = int(max(self.source[longest], self.target[longest]))
         if self.longest > budget:
-            raise BadData(
+            raise JobError(
+                "bad_data",
                 f"pair {shards.pair_id(longest)} in {shards.folder} has {self.source[longest]} source and "
-                f"{self.target[longest]} target pieces, more than training.batch_tokens {budget}"
+                f"{self.target[longest]} target pieces, more than training.batch_tokens {budget}",
             )
 
     def epoch(self, number: int) -> list[Array]:
@@ -178,15 +179,16 @@ class BatchSampler:
 
 
 def check_lengths(shards: Shards, config: Model) -> None:
-    """Raise BadData naming the first pair that has no learned position for its last piece."""
+    """Raise JobError naming the first pair that has no learned position for its last piece."""
     if config.positions != "learned":
         return
     for side in ("source", "target"):
         row = int(np.argmax(shards.lengths[side])) if len(shards) else 0
         if len(shards) and shards.lengths[side][row] + 1 > config.max_positions:
-            raise BadData(
+            raise JobError(
+                "bad_data",
                 f"pair {shards.pair_id(row)} in {shards.folder} has {shards.lengths[side][row] + 1} {side} pieces, "
-                f"more than the {config.max_positions} learned positions (model.max_positions)"
+                f"more than the {config.max_positions} learned positions (model.max_positions)",
             )
 
 
@@ -223,15 +225,16 @@ def load_packed(shards: Shards, rows: Array, shape: BatchShape) -> Batch:
     return Batch(source, target, labels, None, packed.packing, packed.padding, pieces)
 
 
-def out_of_memory_error(update: Update, number: int, most: int, error: Exception) -> OutOfMemory:
+def out_of_memory_error(update: Update, number: int, most: int, error: Exception) -> JobError:
     """The end of a training at an update; ``most`` is its ``site.micro_batch_tokens``, ``error`` what was raised."""
     largest = max(update.micro_batches, key=lambda part: part.num_positions)
     now = f"now {most:,}" if most else "now all at once"
     cause = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return OutOfMemory(
+    return JobError(
+        "out_of_memory",
         f"update {number} did not fit into memory: the largest of {len(update.micro_batches)} parts has "
         f"{describe_batch(largest)}; "
-        f"set REPRO_MICRO_BATCH_TOKENS, {now}, to {max(1, largest.pieces // 2):,} or less: {cause}"
+        f"set REPRO_MICRO_BATCH_TOKENS, {now}, to {max(1, largest.pieces // 2):,} or less: {cause}",
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, pre_tokenizers
 
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from ..errors import BadData
+from ..errors import JobError
 
 SOURCE_FILE = "tokenizer.json"
 TARGET_FILE = "tokenizer.target.json"
@@ -30,7 +30,7 @@ class TokenizerPair:
 
     @classmethod
     def load(cls, folder: Path) -> "TokenizerPair":
-        """Read a vocabulary folder; BadData names the file that is missing or broken."""
+        """Read a vocabulary folder; JobError names the file that is missing or broken."""
         source = _load(folder / SOURCE_FILE)
         if not (folder / TARGET_FILE).exists():
             return cls(source, source, joint=True)
@@ -89,14 +89,16 @@ assert set(BYTE_DECODER) == set(pre_tokenizers.ByteLevel.alphabet())
 
 def _load(path: Path) -> Tokenizer:
     if not path.is_file():
-        raise BadData(f"the vocabulary folder {path.parent} has no {path.name}")
+        raise JobError("bad_data", f"the vocabulary folder {path.parent} has no {path.name}")
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception
-        raise BadData(f"{path} is not a readable tokenizer: {error}") from error
+        raise JobError("bad_data", f"{path} is not a readable tokenizer: {error}") from error
     ids = tuple(tokenizer.token_to_id(special) for special in SPECIAL_TOKENS)
     if ids != (PAD, BOS, EOS, UNK):
-        raise BadData(f"{path} gives {', '.join(SPECIAL_TOKENS)} the ids {ids}, allowed is {(PAD, BOS, EOS, UNK)}")
+        raise JobError(
+            "bad_data", f"{path} gives {', '.join(SPECIAL_TOKENS)} the ids {ids}, allowed is {(PAD, BOS, EOS, UNK)}"
+        )
     tokenizer.encode_special_tokens = True
     return tokenizer
 

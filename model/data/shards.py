@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import BadData
+from ..errors import JobError
 
 Array = NDArray[Any]
 
@@ -40,12 +40,12 @@ class _RecordBatch:
 
 
 class Shards:
-    """All pairs of a folder. Raises BadData naming the file that is missing, cut or of another form."""
+    """All pairs of a folder. Raises JobError naming the file that is missing, cut or of another form."""
 
     def __init__(self, folder: Path) -> None:
         paths = sorted(folder.glob("*.arrow"))
         if not paths:
-            raise BadData(f"{folder} holds no .arrow file")
+            raise JobError("bad_data", f"{folder} holds no .arrow file")
         self.folder = folder
         self.blocks = [block for path in paths for block in _blocks(path)]
         self.starts = np.cumsum([0] + [block.rows for block in self.blocks])
@@ -79,11 +79,13 @@ class Shards:
         return str(self.blocks[block].pair_ids[int(row - self.starts[block])])
 
     def check_pieces(self, side: str, size: int) -> None:
-        """Raise BadData naming file and piece unless every piece of a side is below ``size``. Reads everything."""
+        """Raise JobError naming file and piece unless every piece of a side is below ``size``. Reads everything."""
         for block in self.blocks:
             largest = int(block.sides[side].values.max(initial=0))
             if largest >= size:
-                raise BadData(f"{block.path} has {side} piece {largest}, but the vocabulary has {size} entries")
+                raise JobError(
+                    "bad_data", f"{block.path} has {side} piece {largest}, but the vocabulary has {size} entries"
+                )
 
     def _lengths(self, side: str) -> Array:
         parts = [np.diff(block.sides[side].offsets) for block in self.blocks]
@@ -97,14 +99,14 @@ def _blocks(path: Path) -> list[_RecordBatch]:
         for batch in batches:
             batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        raise BadData(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+        raise JobError("bad_data", f"{path} is damaged: {str(error).splitlines()[0]}") from error
     for name in ("pair_id", "source", "target"):
         if name not in reader.schema.names:
-            raise BadData(f"{path} has no column {name}, only {', '.join(reader.schema.names)}")
+            raise JobError("bad_data", f"{path} has no column {name}, only {', '.join(reader.schema.names)}")
     for name in ("source", "target"):
         kind = reader.schema.field(name).type
         if not pa.types.is_list(kind) or kind.value_type not in (pa.uint16(), pa.uint32()):
-            raise BadData(f"{path} has {name} of type {kind}, allowed are lists of uint16 or uint32")
+            raise JobError("bad_data", f"{path} has {name} of type {kind}, allowed are lists of uint16 or uint32")
     return [
         _RecordBatch(
             path, batch.column("pair_id"), {side: _column(batch.column(side)) for side in ("source", "target")}

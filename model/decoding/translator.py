@@ -119,8 +119,8 @@ class Translator:
     ) -> "Translator":
         """Read a folder of weights (``model.safetensors``, ``model.json``) and a vocabulary folder.
 
-        ``threads`` is set for the whole process; without it torch's own number stays. Raises BadData for weights or
-        a vocabulary that are not whole, ValueError where they do not fit, BadConfiguration for a missing GPU.
+        ``threads`` is set for the whole process; without it torch's own number stays. Raises JobError for weights or
+        a vocabulary that are not whole, or for a missing GPU, ValueError where they do not fit.
         """
         if threads is not None:
             torch.set_num_threads(threads)

@@ -69,7 +69,7 @@ def write_folder(
 ) -> None:
     """Write a trained model with all that translates with it: ``README.md`` there says how.
 
-    Raises BadData for weights or a vocabulary that are not whole, ValueError for a search that CTranslate2 lacks.
+    Raises JobError for weights or a vocabulary that are not whole, ValueError for a search that CTranslate2 lacks.
     """
     model, pieces = load_model(weights), TokenizerPair.load(vocabulary)
     positions = len(table(model.source_positions))

@@ -59,7 +59,7 @@ scored with, but another length penalty: it divides by length ** penalty, the mo
 def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding, folder: Path) -> None:
     """Write a trained model and its tokenizers into a folder that exists; ``README.md`` there says how to use it.
 
-    Raises BadData for weights or a vocabulary that are not whole, ValueError for a shape that no family has.
+    Raises JobError for weights or a vocabulary that are not whole, ValueError for a shape that no family has.
     """
     model, pieces = load_model(weights), TokenizerPair.load(vocabulary)
     theirs = converted(model)

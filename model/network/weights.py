@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..config import Model, from_json
-from ..errors import BadData
+from ..errors import JobError
 from .reference import Reference
 from .transformer import Transformer
 
@@ -38,23 +38,25 @@ def save_model_config(folder: Path, model: Transformer) -> None:
 
 
 def load_model(folder: Path, device: torch.device | None = None) -> Transformer:
-    """The model of a folder, in evaluation mode. Raises BadData where the files are not whole or do not fit."""
+    """The model of a folder, in evaluation mode. Raises JobError where the files are not whole or do not fit."""
     try:
         shape = json.loads((folder / MODEL_CONFIG).read_text())
         config = from_json(Model, shape["model"])
         model = build(config, int(shape["source_size"]), int(shape["target_size"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadData(f"{folder / MODEL_CONFIG} describes no model: {error}") from error
+        raise JobError("bad_data", f"{folder / MODEL_CONFIG} describes no model: {error}") from error
     load_weights(model, folder)
     return model.to(device or torch.device("cpu")).eval()
 
 
 def load_weights(model: Transformer, folder: Path) -> None:
-    """Fill a model from a folder's weights. Raises BadData where they are missing, cut or of another shape."""
+    """Fill a model from a folder's weights. Raises JobError where they are missing, cut or of another shape."""
     try:
         model.load_state_dict(load_tensors(folder / WEIGHTS))
     except RuntimeError as error:
-        raise BadData(f"{folder / WEIGHTS} is of another model: {str(error).splitlines()[-1].strip()[:200]}") from error
+        raise JobError(
+            "bad_data", f"{folder / WEIGHTS} is of another model: {str(error).splitlines()[-1].strip()[:200]}"
+        ) from error
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -68,11 +70,11 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, on the CPU. Raises BadData when it is missing, cut or no such file."""
+    """The tensors of a safetensors file, on the CPU. Raises JobError when it is missing, cut or no such file."""
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise BadData(f"{path} cannot be read: {error}") from error
+        raise JobError("bad_data", f"{path} cannot be read: {error}") from error
 
 
 def build(config: Model, source_size: int, target_size: int) -> Transformer:

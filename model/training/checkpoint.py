@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..config import from_json
-from ..errors import BadData
+from ..errors import JobError
 from ..network.transformer import Transformer
 from ..network.weights import WEIGHTS, load_tensors, load_weights, save_tensors
 from .position import Position
@@ -99,7 +99,7 @@ class Checkpoints:
         for update in reversed(self.updates()):
             try:
                 return self.load(update, model, optimizer)
-            except BadData as fault:
+            except JobError as fault:
                 damaged(update, f"checkpoint of update {update} passed over: {fault}")
         return Position()
 
@@ -134,23 +134,23 @@ class Checkpoints:
                 (self.path(update) / name).unlink(missing_ok=True)
 
     def load(self, update: int, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:
-        """Load the checkpoint of an update. Raises BadData where it is not whole."""
+        """Load the checkpoint of an update. Raises JobError where it is not whole."""
         folder = self.path(update)
         try:
             record = json.loads((folder / POSITION).read_text())
             if checksum({name: record[name] for name in ("position", "sums")}) != record["sum"]:
-                raise BadData(f"{folder / POSITION} is not what was written")
+                raise JobError("bad_data", f"{folder / POSITION} is not what was written")
             for name, expected in record["sums"].items():
                 if sha256(folder / name) != expected:
-                    raise BadData(f"{folder / name} is not what was written")
+                    raise JobError("bad_data", f"{folder / name} is not what was written")
             position = from_json(Position, record["position"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadData(f"{folder} is not whole: {error}") from error
+            raise JobError("bad_data", f"{folder} is not whole: {error}") from error
         load_weights(model, folder)
         state = load_tensors(folder / STATE)
         missing = [name for name, _ in model.named_parameters() if not all(f"{key}/{name}" in state for key in MOMENTS)]
         if missing:
-            raise BadData(f"{folder / STATE} has no moments of {missing[0]}")
+            raise JobError("bad_data", f"{folder / STATE} has no moments of {missing[0]}")
         for name, parameter in model.named_parameters():
             # Copied into tensors of torch's own: how a sum is rounded may depend on how memory is aligned.
             first, second = (torch.zeros_like(parameter).copy_(state[f"{key}/{name}"]) for key in MOMENTS)
@@ -168,12 +168,12 @@ def best_update_at(folder: Path) -> int:
 
 
 def read_best_update(folder: Path) -> int:
-    """The update of the best checkpoint among a training's ``checkpoints``. Raises BadData where none is named."""
+    """The update of the best checkpoint among a training's ``checkpoints``. Raises JobError where none is named."""
     path = folder / f"{BEST}.json"
     try:
         return int(json.loads(path.read_text())["update"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadData(f"{path} names no best checkpoint: {error}") from error
+        raise JobError("bad_data", f"{path} names no best checkpoint: {error}") from error
 
 
 def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

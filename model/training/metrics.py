@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data.batches import Batch
-from ..errors import BadData, Diverged
+from ..errors import JobError
 from ..job import Facts, Job, Metrics
 
 FACTS = "facts"
@@ -55,7 +55,7 @@ class MetricsLogger:
     def record(self, update: int, rate: float, losses: LossSums, tokens: int, measure: Callable[[], Values]) -> None:
         """Take in an update after which ``tokens`` target pieces have been seen; write a row when one is due.
 
-        Only then is ``measure`` asked for what else belongs in a row. Raises Diverged as ``check`` does.
+        Only then is ``measure`` asked for what else belongs in a row. Raises JobError as ``check`` does.
         """
         self.window.append((update, rate, losses))
         if time.monotonic() - self.written >= self.every or update == self.total:
@@ -79,7 +79,7 @@ class MetricsLogger:
         self.written, self.tokens = time.monotonic(), tokens
 
     def check(self) -> None:
-        """Raise Diverged naming the first update since the last row whose loss is not finite."""
+        """Raise JobError naming the first update since the last row whose loss is not finite."""
         if self.window:
             for (update, rate, _), finite in zip(self.window, self.sums().isfinite().all(1).tolist(), strict=True):
                 if not finite:
@@ -97,10 +97,10 @@ class MetricsLogger:
     def sums(self) -> Tensor:
         return torch.stack([losses.sums for _, _, losses in self.window]).double().cpu()
 
-    def diverged(self, what: str, update: int, rate: float) -> Diverged:
+    def diverged(self, what: str, update: int, rate: float) -> JobError:
         """The end of a training whose numbers stopped being finite."""
         back = f"the last checkpoint is of update {self.last_saved}" if self.last_saved else "there is no checkpoint"
-        return Diverged(f"the {what} of update {update} is not finite, at learning rate {rate:.3g}; {back}")
+        return JobError("diverged", f"the {what} of update {update} is not finite, at learning rate {rate:.3g}; {back}")
 
     def write(self, update: int, values: Values) -> None:
         if self.metrics:
@@ -130,4 +130,4 @@ def read_facts(out: Path) -> Facts:
         if FACTS in row:
             facts: Facts = row[FACTS]
             return facts
-    raise BadData(f"{out / 'metrics.jsonl'} has no row of a training's end")
+    raise JobError("bad_data", f"{out / 'metrics.jsonl'} has no row of a training's end")

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.average import average_checkpoints, last_checkpoints, work
-from model.errors import BadData
+from model.errors import JobError
 from model.job import Job
 
 
@@ -57,9 +57,9 @@ def test_the_mean_is_the_same_tensor_when_all_are_the_same(tmp_path: Path) -> No
 
 
 def test_too_few_checkpoints(tmp_path: Path) -> None:
-    with pytest.raises(BadData, match=r"averaging\.count is 3, but .* holds 2 checkpoints"):
+    with pytest.raises(JobError, match=r"averaging\.count is 3, but .* holds 2 checkpoints"):
         last_checkpoints(run_with(tmp_path, {1: tensors(1), 2: tensors(2)}), 3)
-    with pytest.raises(BadData, match="holds 0 checkpoints"):
+    with pytest.raises(JobError, match="holds 0 checkpoints"):
         last_checkpoints(tmp_path / "none", 1)
 
 
@@ -67,10 +67,10 @@ def test_a_cut_checkpoint_is_named(tmp_path: Path) -> None:
     run = run_with(tmp_path, {1: tensors(1), 2: tensors(2), 3: tensors(3)})
     path = run / "checkpoints" / "00000002" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(BadData, match=r"00000002.model\.safetensors cannot be read"):
+    with pytest.raises(JobError, match=r"00000002.model\.safetensors cannot be read"):
         average_checkpoints(last_checkpoints(run, 3))
     path.unlink()
-    with pytest.raises(BadData, match=r"00000002.model\.safetensors"):
+    with pytest.raises(JobError, match=r"00000002.model\.safetensors"):
         average_checkpoints(last_checkpoints(run, 3))
 
 
@@ -90,5 +90,5 @@ def test_a_checkpoint_that_does_not_fit_the_others_is_named(
     tmp_path: Path, odd: dict[str, Tensor], sentence: str
 ) -> None:
     run = run_with(tmp_path, {1: tensors(1), 2: odd})
-    with pytest.raises(BadData, match=sentence):
+    with pytest.raises(JobError, match=sentence):
         average_checkpoints(last_checkpoints(run, 2))

@@ -10,27 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.job import (
-    BadConfiguration,
-    BadData,
-    Diverged,
-    Job,
-    Metrics,
-    Preempted,
-    StopSignal,
-    classify_error,
-    main,
-    write_exit,
-)
+from model.errors import JobError
+from model.job import Job, Metrics, StopSignal, classify_error, main, write_exit
 
 
 @pytest.mark.parametrize(
     ("error", "reason", "words"),
     [
-        (BadData("x.arrow is cut"), "bad_data", "x.arrow is cut"),
-        (BadConfiguration("no such device"), "bad_configuration", "no such device"),
-        (Diverged("loss of update 3"), "diverged", "loss of update 3"),
-        (Preempted("asked to end"), "preempted", "asked to end"),
+        (JobError("bad_data", "x.arrow is cut"), "bad_data", "x.arrow is cut"),
+        (JobError("bad_configuration", "no such device"), "bad_configuration", "no such device"),
+        (JobError("diverged", "loss of update 3"), "diverged", "loss of update 3"),
+        (JobError("preempted", "asked to end"), "preempted", "asked to end"),
         (ValueError("model.heads is 0"), "bad_configuration", "model.heads is 0"),
         (OSError(errno.ENOSPC, "No space", "a/b"), "no_space", "a/b"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried 5 GiB"), "out_of_memory", "MICRO_BATCH_TOKENS"),
@@ -83,7 +73,7 @@ def test_a_rank_that_was_taken_along_does_not_hide_the_cause(tmp_path: Path) -> 
 @pytest.mark.parametrize("content", ["", "{}", '{"config": {}, "inputs": [], "out": "x"}'])
 def test_what_is_no_job_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "job.json").write_text(content)
-    with pytest.raises(BadConfiguration, match=r"job.json is no job"):
+    with pytest.raises(JobError, match=r"job.json is no job"):
         Job.read(tmp_path / "job.json")
 
 

@@ -17,7 +17,7 @@ from model.config import Decoding, Model
 from model.data.bpe import TokenizerPair
 from model.decoding.beam_search import Hypothesis
 from model.decoding.translator import Translator
-from model.errors import BadData, Preempted
+from model.errors import JobError
 from model.job import Job, Metrics
 from model.network.transformer import Transformer
 from model.network.weights import save_model
@@ -126,7 +126,7 @@ def test_it_ends_as_a_job_does(job: Job, tmp_path: Path) -> None:
 
 def test_what_cannot_be_translated_is_bad_data_with_its_name(job: Job, tmp_path: Path) -> None:
     def ends(sentence: str, **inputs: Path) -> None:
-        with pytest.raises(BadData, match=sentence):
+        with pytest.raises(JobError, match=sentence):
             work(Job(job.config, {**job.inputs, **inputs}, job.out))
 
     long = write_shards(tmp_path / "long", [*pairs()[:3], ("set:77", [9] * 1001, [5])])
@@ -155,7 +155,7 @@ def test_asked_to_end_it_does_at_the_next_batch(tmp_path: Path) -> None:
     progress = ProgressReporter(Metrics(tmp_path), stop, total=20, seconds=1000.0).phase(10)
     progress(3, 10)
     stop.received = True
-    with pytest.raises(Preempted, match="after 16 of 20"):
+    with pytest.raises(JobError, match="after 16 of 20"):
         progress(6, 10)
 
 

@@ -12,7 +12,7 @@ from small_training import pairs, write_shards
 from model.config.special_pieces import BOS, EOS, PAD
 from model.data.batches import BatchSampler, Cursor, load_padded
 from model.data.shards import Shards
-from model.errors import BadData
+from model.errors import JobError
 
 
 class Lengths:
@@ -90,9 +90,9 @@ def test_little_is_padding_and_order_is_no_order_of_length() -> None:
 
 
 def test_a_pair_beyond_the_budget_is_named() -> None:
-    with pytest.raises(BadData, match=r"made-up:1 in made-up has 5 source and 31 target pieces, more than .* 30"):
+    with pytest.raises(JobError, match=r"made-up:1 in made-up has 5 source and 31 target pieces, more than .* 30"):
         plan([3, 4, 5], [3, 30, 5], 30)
-    with pytest.raises(BadData, match="holds no pair"):
+    with pytest.raises(JobError, match="holds no pair"):
         plan([], [], 30)
 
 

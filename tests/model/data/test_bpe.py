@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model.config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from model.data.bpe import TokenizerPair, printable_piece
-from model.errors import BadData
+from model.errors import JobError
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 SOURCE = ["A dog runs over the green meadow.", "Two dogs run; the men don't.", "It's 2014 again, isn't it?"] * 3
@@ -84,14 +84,14 @@ def test_readable_pieces() -> None:
 
 
 def test_a_broken_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadData, match=r"has no tokenizer\.json"):
+    with pytest.raises(JobError, match=r"has no tokenizer\.json"):
         TokenizerPair.load(tmp_path)
     folder_with(tmp_path, joint=False)
     target = tmp_path / "tokenizer.target.json"
     whole = target.read_bytes()
     target.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(BadData, match=r"tokenizer\.target\.json is not a readable tokenizer"):
+    with pytest.raises(JobError, match=r"tokenizer\.target\.json is not a readable tokenizer"):
         TokenizerPair.load(tmp_path)
     target.write_bytes(whole.replace(b"</s>", b"<end>"))
-    with pytest.raises(BadData, match=r"allowed is \(0, 1, 2, 3\)"):
+    with pytest.raises(JobError, match=r"allowed is \(0, 1, 2, 3\)"):
         TokenizerPair.load(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from small_training import pairs, write_shards
 
 from model.data.shards import Shards
-from model.errors import BadData
+from model.errors import JobError
 
 
 def test_rows_come_back_in_the_order_of_the_files(tmp_path: Path) -> None:
@@ -25,9 +25,9 @@ def test_rows_come_back_in_the_order_of_the_files(tmp_path: Path) -> None:
 def test_a_piece_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
     shards = Shards(write_shards(tmp_path / "shards", [([4, 9], [5]), ([4], [6, 7])]))
     shards.check_pieces("source", 10)
-    with pytest.raises(BadData, match=r"00000.arrow has source piece 9, but the vocabulary has 9 entries"):
+    with pytest.raises(JobError, match=r"00000.arrow has source piece 9, but the vocabulary has 9 entries"):
         shards.check_pieces("source", 9)
-    with pytest.raises(BadData, match=r"00001.arrow has target piece 7"):
+    with pytest.raises(JobError, match=r"00001.arrow has target piece 7"):
         shards.check_pieces("target", 7)
 
 
@@ -35,13 +35,13 @@ def test_a_piece_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
 def test_a_cut_file_is_named(tmp_path: Path, left: int) -> None:
     path = write_shards(tmp_path / "shards", pairs(40)) / "00001.arrow"
     os.truncate(path, left if left >= 0 else path.stat().st_size - 1)
-    with pytest.raises(BadData, match=r"00001.arrow is damaged"):
+    with pytest.raises(JobError, match=r"00001.arrow is damaged"):
         Shards(tmp_path / "shards")
 
 
 def test_another_form_is_named(tmp_path: Path) -> None:
     (tmp_path / "shards").mkdir()
-    with pytest.raises(BadData, match="holds no .arrow file"):
+    with pytest.raises(JobError, match="holds no .arrow file"):
         Shards(tmp_path / "shards")
     for columns, words in (
         ({"pair_id": ["a"], "source": [[1]]}, "has no column target, only pair_id, source"),
@@ -51,5 +51,5 @@ def test_another_form_is_named(tmp_path: Path) -> None:
         path = tmp_path / "shards" / "00000.arrow"
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
             out.write_table(table)
-        with pytest.raises(BadData, match=words):
+        with pytest.raises(JobError, match=words):
             Shards(tmp_path / "shards")

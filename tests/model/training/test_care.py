@@ -14,7 +14,7 @@ from small_training import TRAINING, rows, run, weights, write_job
 
 from model.config.special_pieces import EOS
 from model.data.batches import Batch, Update
-from model.errors import OutOfMemory
+from model.errors import JobError
 from model.job import Job, StopSignal
 from model.train import Trainer
 from model.training.distributed import Ranks
@@ -121,7 +121,7 @@ def test_a_batch_that_does_not_fit_is_described(
 
     monkeypatch.setattr(Objective, "forward", full)
     trainer = Trainer(Job.read(write_job(tmp_path, training=replace(TRAINING, batching=batching))), Ranks())
-    with pytest.raises(OutOfMemory) as caught:
+    with pytest.raises(JobError) as caught:
         trainer.run(NEVER)
     told = str(caught.value)
     batch = seen[0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_training import MODEL
 
-from model.errors import BadData
+from model.errors import JobError
 from model.network import weights
 from model.network.transformer import Transformer
 from model.network.weights import load_model, save_model
@@ -45,14 +45,14 @@ def test_a_model_comes_back_and_is_the_same_bytes(tmp_path: Path) -> None:
 def test_a_damaged_model_is_named(tmp_path: Path, name: str) -> None:
     save_model(tmp_path, made()[0])
     os.truncate(tmp_path / name, 50)
-    with pytest.raises(BadData, match=name):
+    with pytest.raises(JobError, match=name):
         load_model(tmp_path)
 
 
 def test_weights_of_another_shape_are_named(tmp_path: Path) -> None:
     save_model(tmp_path, Transformer(replace(MODEL, d_ff=8), 20, 20))
     weights.save_model_config(tmp_path, made()[0])
-    with pytest.raises(BadData, match=r"model.safetensors is of another model"):
+    with pytest.raises(JobError, match=r"model.safetensors is of another model"):
         load_model(tmp_path)
 
 

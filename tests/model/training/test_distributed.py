@@ -27,7 +27,7 @@ from infra.store.local import Artifact
 from infra.tracking.tracker import Tracker
 from model import job as model_job
 from model.data.batches import Update
-from model.errors import BadData
+from model.errors import JobError
 from model.train import Trainer
 from model.training.distributed import Ranks
 from model.training.metrics import LossSums
@@ -154,7 +154,7 @@ def test_ranks_go_on_from_the_checkpoint_that_the_leading_one_finds(tmp_path: Pa
             return 10
 
     follower = Following(rank=1, world_size=1)
-    with pytest.raises(BadData, match="00000010"):
+    with pytest.raises(JobError, match="00000010"):
         Trainer(model_job.Job.read(job), follower)
 
 

@@ -19,7 +19,7 @@ from small_training import run as train
 from model import average
 from model.average import best_checkpoint
 from model.config import Averaging
-from model.errors import BadData
+from model.errors import JobError
 from model.job import Job
 from model.train import Trainer
 from model.training.checkpoint import Checkpoints
@@ -106,7 +106,7 @@ def test_the_best_alone_can_take_the_place_of_the_mean(tmp_path: Path) -> None:
         assert (facts["checkpoints"], facts["first_update"], facts["last_update"]) == expected
     best = (tmp_path / "1-best" / "model.safetensors").read_bytes()
     assert best == left(job)["checkpoints/best/model.safetensors"]
-    with pytest.raises(BadData, match=r"averaging\.count is 3, but .* holds 2 checkpoints"):
+    with pytest.raises(JobError, match=r"averaging\.count is 3, but .* holds 2 checkpoints"):
         average.work(Job({"averaging": {"count": 3}}, {"run": job.parent}, tmp_path))
 
 
@@ -122,7 +122,7 @@ def test_an_averaging_that_cannot_be_is_named(averaging: dict[str, Any], sentenc
 def test_a_run_that_sought_no_best_says_so(tmp_path: Path) -> None:
     job = write_job(tmp_path)
     assert not {"stopped_early", "best_update", "skipped", "gpu_kwh"} & run(job)["facts"].keys()
-    with pytest.raises(BadData, match=r"best\.json names no best checkpoint"):
+    with pytest.raises(JobError, match=r"best\.json names no best checkpoint"):
         average.work(Job({"averaging": {"count": 1, "which": "best"}}, {"run": job.parent}, tmp_path))
 
 
