@@ -1,29 +1,29 @@
-"""Two systems' hypotheses for one set against each other: by how much they differ, and whether that may be chance.
+"""Compare two systems' hypotheses for one set: the difference in each metric, and whether it may be chance.
 
-In come the tables that ``score`` left (pair_id, source, reference, hypothesis, bleu, chrf), out go differences by
-measure with the p-values of sacreBLEU's paired bootstrap (Koehn 2004), and the sentences that differ most; as HTML too.
+Takes the tables that ``score`` writes (pair_id, source, reference, hypothesis, bleu, chrf). Returns the differences
+with p-values by sacreBLEU's paired bootstrap (Koehn 2004) and the sentences that differ most, also as HTML.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from infra.errors import BadConfiguration
+from tasks.evaluation.html import render
 from tasks.evaluation.metrics import ScoreMetric, resample, score_metrics, total
 
 SENTENCES_SHOWN = 10
-"""Sentences shown of those that one system does better, and of those that the other does."""
+"""Number of sentences listed for each system, of those that it translates better."""
 SIGNIFICANCE_LEVEL = 0.05
-"""A p-value below this is told as a difference that is hardly chance."""
+"""Differences with a p-value below this are reported as significant."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One measure of both systems. ``p`` is the chance of so large a difference between systems that are equal."""
+    """One metric for both systems. ``p`` is the probability of a difference this large between equal systems."""
 
     measure: str
     protocol: str
@@ -35,7 +35,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One set. ``better_a`` and ``better_b`` are the sentences that one system does better by the most chrF."""
+    """One set. ``better_a`` and ``better_b`` list the sentences that one system translates better by the most chrF."""
 
     name: str
     sentences: int
@@ -45,10 +45,9 @@ class Comparison:
 
 
 def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> Comparison:
-    """Compare the tables of one set. Raises BadConfiguration where they are not of the same references."""
-    same = a.select("pair_id", "reference").equals(b.select("pair_id", "reference"))
-    if not same:
-        raise BadConfiguration(f"set {name} of one system has other sentences or references than that of the other")
+    """Compare the tables of one set. Raises BadConfiguration if their references differ."""
+    if not a.select("pair_id", "reference").equals(b.select("pair_id", "reference")):
+        raise BadConfiguration(f"set {name} has different sentences or references in the two systems")
     references = a["reference"].to_list()
     hypotheses = a["hypothesis"].to_list(), b["hypothesis"].to_list()
     both = a.rename({"hypothesis": "hypothesis_a", "chrf": "chrf_a"}).with_columns(
@@ -67,14 +66,14 @@ def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> Compa
 
 
 def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
-    """Both scores, and the p-value of their difference: 1 where they are equal, else sacreBLEU's."""
+    """Both scores, and the p-value of their difference: 1 for equal scores, else sacreBLEU's."""
     counts_a, counts_b = measure.count(a, references), measure.count(b, references)
     score_a, score_b = total(measure.metric, counts_a), total(measure.metric, counts_b)
     if score_a == score_b:
-        # Every difference is at least zero. sacreBLEU's count of larger ones would come to p = 0.001 where all
-        # resamples tie as well, as two systems with a BLEU of 0 do.
+        # sacreBLEU counts resamples with a larger difference. If all resamples tie too, as for two systems with a BLEU
+        # of 0, it would report p = 0.001.
         return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, 1.0)
-    # The same sentences are drawn for both.
+    # Both systems are resampled with the same sentences.
     drawn = zip(resample(counts_a), resample(counts_b), strict=True)
     gaps = np.abs([total(measure.metric, row_b[None]) - total(measure.metric, row_a[None]) for row_a, row_b in drawn])
     beyond = int(((gaps - gaps.mean()) > abs(score_b - score_a)).sum())
@@ -83,9 +82,5 @@ def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], referen
 
 
 def page(a: str, b: str, comparisons: Sequence[Comparison]) -> str:
-    """The comparison as one HTML page that needs nothing else."""
-    from jinja2 import Environment, StrictUndefined
-
-    template = Path(__file__).with_name("compare.html").read_text()
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(template).render(a=a, b=b, comparisons=comparisons, sure=SIGNIFICANCE_LEVEL)
+    """The comparison as a self-contained HTML page."""
+    return render("compare.html", a=a, b=b, comparisons=comparisons, sure=SIGNIFICANCE_LEVEL)

@@ -1,8 +1,7 @@
-"""What a hypothesis file is measured by: each measure a metric of sacreBLEU under a name and a protocol.
+"""Metrics of translations: sacreBLEU's, each with a name and a protocol, and their bootstrap intervals.
 
-Every measure is kept as counts of each sentence: their sum gives the corpus score, their resampled sums the bootstrap
-interval (Koehn 2004), one row of them the sentence score. Text goes in, numbers come out; files and cards are
-``tasks.stages.score``'s business.
+A metric keeps sufficient statistics per sentence. Their sum gives the corpus score, resampled sums give the interval
+(Koehn 2004), and one row gives the sentence score. ``tasks.stages.score`` reads and writes the files.
 """
 
 import re
@@ -24,7 +23,7 @@ COMPOUND = re.compile(r"(\S)-(\S)")
 
 @dataclass(frozen=True)
 class ScoreMetric:
-    """A metric of sacreBLEU under a name and a protocol; ``prepare`` is done to each line before it is counted."""
+    """A sacreBLEU metric with a name and a protocol; ``prepare`` preprocesses each line."""
 
     name: str
     protocol: str
@@ -33,23 +32,19 @@ class ScoreMetric:
     prepared_by: str = ""
 
     def count(self, hypotheses: Sequence[str], references: Sequence[str]) -> Counts:
-        """Sufficient statistics of each sentence (sentences, statistics) as sacreBLEU counts them."""
+        """sacreBLEU's sufficient statistics for each sentence: (sentences, statistics)."""
         written, expected = ([self.prepare(line) for line in lines] for lines in (hypotheses, references))
         return np.array(self.metric._extract_corpus_statistics(written, [expected]), dtype=np.float64)
 
     @property
     def signature(self) -> str:
-        """What another needs to know to get the same number; complete once something was counted."""
+        """Everything needed to reproduce the score; complete after the first ``count``."""
         return "|".join(filter(None, [self.metric.get_signature().format(), self.prepared_by]))
 
 
 def score_metrics(language: str) -> list[ScoreMetric]:
-    """The card's measures for text in ``language`` (``de``); the first is the headline."""
-    from sacrebleu.metrics import (  # a fifth of a second, which a run with nothing to do need not wait for
-        BLEU,
-        CHRF,
-        TER,
-    )
+    """All metrics of the card for text in ``language`` (``de``); the first is the headline."""
+    from sacrebleu.metrics import BLEU, CHRF, TER  # takes 0.2 s, which a fully cached run should not pay
 
     return [
         ScoreMetric("bleu", "13a, cased, detokenised", BLEU()),
@@ -63,9 +58,9 @@ def score_metrics(language: str) -> list[ScoreMetric]:
 
 
 def paper_bleu(language: str) -> ScoreMetric:
-    """BLEU as the paper's authors took it: ``multi-bleu.perl`` over tokens of Moses' ``tokenizer.perl``, with the
-    hyphens of compounds split off as ``##AT##-##AT##``, hypotheses and references alike (tensor2tensor's
-    get_ende_bleu.sh). It counts more and easier matches than 13a does: never compare the two.
+    """BLEU as the paper's authors computed it (tensor2tensor's get_ende_bleu.sh): ``multi-bleu.perl`` over tokens of
+    Moses' ``tokenizer.perl``, with compound hyphens split as ``##AT##-##AT##`` in hypotheses and references. It counts
+    more and easier matches than 13a: never compare the two.
     """
     from sacrebleu.metrics import BLEU
     from sacremoses import MosesTokenizer
@@ -73,7 +68,7 @@ def paper_bleu(language: str) -> ScoreMetric:
     moses = MosesTokenizer(lang=language)
 
     def tokens(line: str) -> str:
-        # Moses escapes XML's characters within tokens, which changes no match.
+        # Escaping XML's characters, which Moses does by default, changes no match.
         return split_compounds(moses.tokenize(line, return_str=True, escape=False))
 
     protocol = "of the paper: Moses tokens, hyphens of compounds split, cased, unsmoothed"
@@ -87,19 +82,19 @@ def split_compounds(line: str) -> str:
 
 
 def total(metric: Any, counts: Counts) -> float:
-    """The score of these sentences together."""
+    """The corpus score of these sentences."""
     return float(metric._compute_score_from_stats(counts.sum(axis=0).astype(np.int64).tolist()).score)
 
 
 def resample(counts: Counts) -> Counts:
-    """Summed statistics of RESAMPLES corpora drawn with replacement (resamples, statistics); the same every time."""
+    """Summed statistics of RESAMPLES corpora drawn with replacement: (resamples, statistics). Deterministic."""
     sentences = len(counts)
     rng = np.random.default_rng(SEED)
     return np.stack([counts[rng.integers(0, sentences, sentences)].sum(axis=0) for _ in range(RESAMPLES)])
 
 
 def interval(metric: Any, counts: Counts) -> tuple[float, float]:
-    """Lower and upper bound of the percentile bootstrap interval at LEVEL."""
+    """Lower and upper bound of the percentile bootstrap interval at CONFIDENCE_LEVEL."""
     scores = [total(metric, row[None]) for row in resample(counts)]
     low, high = np.quantile(scores, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)

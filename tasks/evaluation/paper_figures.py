@@ -1,7 +1,6 @@
-"""What others published: the rows of the paper's Tables 2 and 3, and peers on WMT14 English-German; values only.
+"""Published figures: the rows of the paper's Tables 2 and 3, and other systems on WMT14 English-German.
 
-A figure that its source does not print is not here. Nothing is computed from these: they stand beside what a run came
-to, each under its own protocol.
+Only figures that the source prints. They are shown beside our results, each under its own protocol.
 """
 
 from collections.abc import Mapping
@@ -9,14 +8,14 @@ from dataclasses import dataclass, field
 
 DEV, TEST = "newstest2013", "newstest2014_full"
 SENTENCES = {DEV: 3_000, TEST: 3_003}
-"""The paper does not say which newstest2014 it means; the full one, which most others take, is assumed."""
+"""The paper does not say which newstest2014 it uses; we assume the full one, as most others do."""
 GPU_HOURS = {"base": 96.0, "big": 672.0}
 """8 P100 for 12 hours and for 3.5 days (§5.2)."""
 
 
 @dataclass(frozen=True)
 class PaperFigures:
-    """A row of the paper: its number of table, languages, set, and the figures that the table prints.
+    """A row of the paper: table, languages, set, and the figures that the table prints.
 
     ``figures`` holds ``bleu`` (the paper's protocol) and, where printed, ``perplexity`` (per word piece),
     ``parameters``, ``updates`` and ``gpu_hours``. ``averaged`` counts the checkpoints (§6.1; §6.2: one for Table 3).
@@ -76,12 +75,12 @@ ROWS = {
         _table_2("table2-big-enfr", "big", "English-French", 41.8),
     )
 }
-"""By name: Table 3's rows as the paper has them, Table 2's with the table before."""
+"""By name: rows of Table 3 as the paper names them, rows of Table 2 with the prefix ``table2-``."""
 
 
 @dataclass(frozen=True)
 class PublishedScore:
-    """One number of somebody else's system on WMT14 English-German."""
+    """One BLEU score of another system on WMT14 English-German."""
 
     system: str
     bleu: str
@@ -119,4 +118,4 @@ PEERS = (
         "transformer-aiayn, base", "25.5", "Tensor2Tensor's, lower-cased", DEV, "perplexity 4.95; 100,000 updates, TPU"
     ),
 )
-"""WMT14 English-German. One hypothesis file gives many numbers: compare within one protocol and one set only."""
+"""One hypothesis file gives many scores: compare only within one protocol and one set."""

@@ -1,14 +1,14 @@
-"""Lines against the paper as tables that a person reads: cells for a terminal, Markdown, and one HTML page."""
+"""Show comparisons with the paper: cells for the terminal, Markdown, and an HTML page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, astuple
 from typing import Any
 
+from tasks.evaluation.html import render
 from tasks.evaluation.paper_figures import PEERS
 from tasks.evaluation.paper_row import PROTOCOL, PaperComparison
 
-COLUMNS = (  # the paper's own short words: a terminal is narrow
+COLUMNS = (  # short names, as in the paper: a terminal is narrow
     "row",
     "set",
     "PPL, paper",
@@ -27,20 +27,20 @@ COLUMNS = (  # the paper's own short words: a terminal is narrow
 )
 PEER_COLUMNS = ("system", "BLEU", "protocol", "set", "notes")
 NOTES = (
-    "Set is ours; the paper's figures are of newstest2013 (3,000 lines, Table 3) and newstest2014 (Table 2).",
-    "BLEU of the paper's protocol (Moses tokens, hyphens of compounds split) stands beside the paper's; 13a is "
-    "sacreBLEU's, cased: the two are not to be compared. In brackets the bootstrap 95 % interval.",
-    "A difference is ours less the paper's, and only where corpus, set and all settings are the paper's. The paper "
-    "does not say which newstest2014 it means: the full one, 3,003 lines, is assumed.",
-    "Perplexity (PPL) is per piece of one's own vocabulary, unsmoothed: * marks another vocabulary than the paper's, "
-    "of which no difference is taken.",
-    "Weights: the last checkpoint (Table 3, §6.2) or the mean of the last ones (Table 2, §6.1). Hours are of all GPUs "
-    "or, where it says so, CPU processes together; kWh is what the GPUs' meters counted, where they do.",
+    "The set is ours; the paper's figures are for newstest2013 (3,000 lines, Table 3) and newstest2014 (Table 2).",
+    "BLEU by the paper's protocol (Moses tokens, compound hyphens split) may be compared with the paper's; 13a is "
+    "sacreBLEU's, cased, and may not. Brackets hold the 95 % bootstrap interval.",
+    "A difference is ours minus the paper's, shown only if corpus, set and all settings are the paper's. The paper "
+    "does not say which newstest2014 it uses: the full one, 3,003 lines, is assumed.",
+    "Perplexity (PPL) is per piece of the system's own vocabulary, without smoothing: * marks a vocabulary other than "
+    "the paper's, for which no difference is computed.",
+    "Weights: the last checkpoint (Table 3, §6.2) or the mean of the last ones (Table 2, §6.1). Hours are summed over "
+    "all GPUs or, where marked, CPU processes; kWh is the reading of the GPUs' meters, if they have one.",
 )
 
 
 def row_cells(line: PaperComparison) -> tuple[str, ...]:
-    """One row of the table; a number that is not there is an empty cell."""
+    """One row of the table; a missing number is an empty cell."""
     paper, ours = line.row.published.figures, line.ours
     gap = line.differences
     name = f"{line.row.row}, failed" if line.failure else line.row.row
@@ -64,7 +64,7 @@ def row_cells(line: PaperComparison) -> tuple[str, ...]:
 
 
 def run_table(line: PaperComparison) -> dict[str, Any]:
-    """One row for the page of its run: cells of what, the paper's, ours and the difference, and the peers."""
+    """The comparison for the report of a run: cells (figure, paper's, ours, difference), and the peers."""
     paper, row, ours = line.row.published, line.row, line.ours
     figures, gap = paper.figures, _number(line.differences, "bleu", "{:+.2f}") or "not comparable"
     pieces = f"perplexity a piece; ours of {row.vocabulary:,} byte-level pieces, another vocabulary than the paper's"
@@ -91,14 +91,13 @@ def run_table(line: PaperComparison) -> dict[str, Any]:
 
 
 def peers() -> list[tuple[str, ...]]:
-    """What others published, a row each."""
-    return [(p.system, p.bleu, p.protocol, p.set_name, p.notes) for p in PEERS]
+    """Published scores of other systems, one row each."""
+    return [astuple(peer) for peer in PEERS]
 
 
 def markdown(title: str, lines: Sequence[PaperComparison]) -> str:
     """The comparison and the peers as Markdown."""
     failures = [f"- {line.row.row}: {line.failure}" for line in lines if line.failure]
-    told = [*conditions(lines), *NOTES]
     return "\n".join(
         [
             f"# Against the paper: {title}",
@@ -106,7 +105,7 @@ def markdown(title: str, lines: Sequence[PaperComparison]) -> str:
             *_table(COLUMNS, [row_cells(line) for line in lines]),
             "",
             *(["Failed:", "", *failures, ""] if failures else []),
-            *(f"- {note}" for note in told),
+            *(f"- {note}" for note in [*conditions(lines), *NOTES]),
             "",
             "## Published, WMT14 English-German",
             "",
@@ -117,12 +116,9 @@ def markdown(title: str, lines: Sequence[PaperComparison]) -> str:
 
 
 def page(title: str, lines: Sequence[PaperComparison]) -> str:
-    """The comparison as one HTML page that needs nothing else."""
-    from jinja2 import Environment, StrictUndefined
-
-    template = Path(__file__).with_name("paper_page.html").read_text()
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(template).render(
+    """The comparison as a self-contained HTML page."""
+    return render(
+        "paper_page.html",
         title=title,
         columns=COLUMNS,
         rows=[row_cells(line) for line in lines],
@@ -134,7 +130,7 @@ def page(title: str, lines: Sequence[PaperComparison]) -> str:
 
 
 def conditions(lines: Sequence[PaperComparison]) -> list[str]:
-    """In what the rows are other than the paper's, once for all that are so alike."""
+    """How rows differ from the paper's, one sentence for all rows that differ in the same way."""
     rows: dict[str, list[str]] = {}
     for line in lines:
         if line.row.conditions:
@@ -143,7 +139,7 @@ def conditions(lines: Sequence[PaperComparison]) -> list[str]:
 
 
 def as_json(line: PaperComparison) -> dict[str, Any]:
-    """The line with the paper's figures, its differences, and what they rest on."""
+    """Plain JSON: the row, the paper's figures, ours, and the differences."""
     paper = line.row.published
     return {
         **asdict(line.row),

@@ -1,7 +1,7 @@
-"""A run beside the row of the paper that it reproduces: what may be compared, and what only stands beside.
+"""Compare a run with the row of the paper that it reproduces.
 
-In come the row, the training's facts and the card of its set; out goes a Line of numbers. A difference is taken where
-corpus, set and protocol are the paper's, and there of BLEU alone: a perplexity is of its own vocabulary.
+Takes the row, the facts of the training and the card of the set, and returns a ``PaperComparison``. Differences are
+computed only if corpus, set and protocol are the paper's, and only for BLEU: perplexity depends on the vocabulary.
 """
 
 from collections.abc import Mapping
@@ -13,25 +13,25 @@ from model.config.parameter_count import parameters
 from tasks.evaluation.paper_figures import ROWS, PaperFigures
 
 PROTOCOL = "bleu_paper"
-"""The paper's among the card's measures."""
+"""The metric of the card that follows the paper's protocol."""
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """Which row of the paper a run is, and how far it is the paper's own. Enters the key of the run's report."""
+    """The row of the paper that a run reproduces, and how closely. Enters the key of the run's report."""
 
     row: str
     corpus: str
-    """The run whose text, sets and vocabulary these are; ``wmt14-ende`` for the paper's."""
+    """The run that provides text, sets and vocabulary; ``wmt14-ende`` for the paper's."""
     scale: int
-    """What the widths of the paper's model were divided by."""
+    """The divisor of the widths of the paper's model."""
     exact: bool
-    """Corpus, model, training and averaging are the paper's, nothing was overridden."""
+    """Whether corpus, model, training and averaging are the paper's, without overrides."""
     set_name: str
-    """The set that stands against the paper's."""
+    """The set that is compared with the paper's."""
     model: Model
     vocabulary: int
-    """Pieces that were asked for, of both sides together."""
+    """The requested size, for both sides together."""
     averaged: int
 
     @property
@@ -40,7 +40,7 @@ class PaperRow:
 
     @property
     def conditions(self) -> str:
-        """A sentence on what makes this run other than the paper's row; empty where nothing does."""
+        """A sentence that says how the run differs from the paper's row; empty for an exact one."""
         if self.exact:
             return ""
         widths = f"widths divided by {self.scale}" if self.scale > 1 else "the paper's widths"
@@ -49,7 +49,7 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class PaperComparison:
-    """One row: the paper's figures, ours by name as far as there are any, and the failure that ended it."""
+    """One row: our figures by name, those that exist, and the error message of a failed run."""
 
     row: PaperRow
     ours: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class PaperComparison:
 
     @property
     def differences(self) -> dict[str, float]:
-        """Ours less the paper's, of what may be compared."""
+        """Ours minus the paper's, for figures that may be compared."""
         paper, own = self.row.published, self.ours
         same_set = own.get("set") == paper.set_name and own.get("sentences") == paper.sentences
         if not (self.row.exact and same_set and PROTOCOL in own):
@@ -68,14 +68,14 @@ class PaperComparison:
 def compare_to_paper(
     row: PaperRow, training: Mapping[str, Any], card: Mapping[str, Any], failure: str = ""
 ) -> PaperComparison:
-    """The line of a run from its training's facts and its set's card; either is empty where it was not reached.
+    """Compare a run by the facts of its training and the card of its set; either is empty if not reached.
 
-    ``hours`` are of all ranks together, of GPUs where ``device`` is cuda; ``gpu_kwh`` is there where it was measured.
+    ``hours`` sums over all ranks, and counts GPU hours if ``device`` is cuda; ``gpu_kwh`` exists only if measured.
     """
     size = row.vocabulary
     ours: dict[str, Any] = {"set": row.set_name, "parameters": parameters(row.model, size, size), "pieces": size}
-    told = ("parameters", "updates", "target_tokens", "seconds", "device", "ranks", "gpu_kwh")
-    ours |= {name: training[name] for name in told if name in training}
+    names = ("parameters", "updates", "target_tokens", "seconds", "device", "ranks", "gpu_kwh")
+    ours |= {name: training[name] for name in names if name in training}
     if training:
         ours["hours"] = training["seconds"] * training.get("ranks", 1) / 3600
     if card:

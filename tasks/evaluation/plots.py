@@ -1,6 +1,6 @@
-"""The report's pictures: numbers in, PNG bytes out, on a light or a dark page; the same numbers give the same bytes.
+"""Draw the report's pictures as PNG bytes, in a light or dark theme. Equal numbers give equal bytes.
 
-Figures are narrow (about five inches) so that their text stays readable on a phone. Nothing here reads files.
+Figures are about five inches wide so that their text stays readable on a phone. Reads no files.
 """
 
 import io
@@ -21,12 +21,12 @@ Numbers = NDArray[np.float64]
 
 DOTS_PER_INCH = 160
 CELL = 0.27
-"""Inches of a piece's row or column in a map of attention."""
+"""Width and height, in inches, of one cell of an attention map."""
 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a page; the template's style sheet holds the same ones."""
+    """Colours of a page, as in the style sheets of the templates."""
 
     page: str
     ink: str
@@ -43,7 +43,7 @@ DARK = Theme("#14171d", "#e5e8ee", "#98a1b0", "#2a2f3a", "#6ca6e6", "#f0a05a", "
 
 @dataclass(frozen=True)
 class Curves:
-    """A training's course; ``dev_*`` at the updates where the dev set was weighed. Losses are nats per target piece."""
+    """Learning curves; ``dev_*`` at the updates that validated. Losses are in nats per target piece."""
 
     updates: Numbers
     loss: Numbers
@@ -53,44 +53,44 @@ class Curves:
     dev_perplexity: Numbers
 
 
-def curves(course: Curves, theme: Theme) -> bytes:
-    """Loss, perplexity (validation beside training) and learning rate against the update."""
+def curves(history: Curves, theme: Theme) -> bytes:
+    """Loss, perplexity (training and validation) and learning rate by update."""
     figure = _figure(5.4, 6.6, theme)
     loss, perplexity, rate = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
     _dress(loss, theme, "Training loss", "nats per target piece")
-    loss.plot(course.updates, course.loss, color=theme.source, lw=1.6, label="with label smoothing")
-    loss.plot(course.updates, course.nll, color=theme.muted, lw=1.0, label="without")
+    loss.plot(history.updates, history.loss, color=theme.source, lw=1.6, label="with label smoothing")
+    loss.plot(history.updates, history.nll, color=theme.muted, lw=1.0, label="without")
     _legend(loss, theme)
     _dress(perplexity, theme, "Perplexity", "per target piece, log scale")
     perplexity.set_yscale("log")
-    perplexity.plot(course.updates, np.exp(np.minimum(course.nll, 30)), color=theme.source, lw=1.6, label="training")
-    if len(course.dev_updates):
+    perplexity.plot(history.updates, np.exp(np.minimum(history.nll, 30)), color=theme.source, lw=1.6, label="training")
+    if len(history.dev_updates):
         perplexity.plot(
-            course.dev_updates,
-            course.dev_perplexity,
+            history.dev_updates,
+            history.dev_perplexity,
             color=theme.target,
             lw=1.8,
             marker="o",
             ms=3.5,
             label="validation",
         )
-        _mark_best(perplexity, course, theme)
+        _mark_best(perplexity, history, theme)
     perplexity.yaxis.set_major_locator(FixedLocator(_decades(*perplexity.get_ylim())))
     perplexity.yaxis.set_minor_locator(NullLocator())
     perplexity.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     _legend(perplexity, theme)
     _dress(rate, theme, "Learning rate", "× 10⁻³")
-    rate.plot(course.updates, course.learning_rate * 1e3, color=theme.source, lw=1.6)
+    rate.plot(history.updates, history.learning_rate * 1e3, color=theme.source, lw=1.6)
     rate.set_ylim(bottom=0)
     rate.set_xlabel("update", color=theme.muted)
-    rate.set_xlim(0, max(course.updates.max(initial=1), course.dev_updates.max(initial=1)))
+    rate.set_xlim(0, max(history.updates.max(initial=1), history.dev_updates.max(initial=1)))
     rate.xaxis.set_major_formatter(_thousands())
     figure.align_ylabels()
     return _png(figure)
 
 
 def filters(removed: Mapping[str, int], read: int, theme: Theme) -> bytes:
-    """How many pairs each filter removed, the most active one on top, with its share of the pairs read."""
+    """Pairs removed by each filter, most first, with the share of the pairs read."""
     rows = sorted(((count, name) for name, count in removed.items() if count), key=lambda row: (-row[0], row[1]))
     figure = _figure(5.4, 0.9 + 0.3 * max(len(rows), 1), theme)
     axes = figure.subplots()
@@ -114,7 +114,7 @@ def filters(removed: Mapping[str, int], read: int, theme: Theme) -> bytes:
 
 
 def lengths(source: NDArray[np.int64], target: NDArray[np.int64], theme: Theme) -> bytes:
-    """Pairs by their pieces; ``source[n]`` is how many have ``n`` source pieces."""
+    """Histogram of sentence lengths; ``source[n]`` counts the pairs with ``n`` source pieces."""
     figure = _figure(5.4, 2.9, theme)
     axes = figure.subplots()
     _dress(axes, theme, "Length of the training sentences", "pairs")
@@ -134,8 +134,8 @@ def lengths(source: NDArray[np.int64], target: NDArray[np.int64], theme: Theme) 
 
 
 def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:
-    """Cross-attention (layers, heads, written pieces, source pieces) of one sentence (§3.2.3): the mean over the heads
-    of the upper half of the layers, and below it each head of the last layer."""
+    """Cross-attention (layers, heads, target pieces, source pieces) of one sentence (§3.2.3): the mean over heads of
+    the upper half of the layers, and below it each head of the last layer."""
     layers, heads, written, read = weights.shape
     lower = layers // 2
     cell, columns = CELL, min(heads, 4)
@@ -168,7 +168,7 @@ def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str]
 
 
 def attention_map(weights: Numbers, rows: Sequence[str], columns: Sequence[str], title: str, theme: Theme) -> bytes:
-    """One map (rows that look, columns that are looked at) with its pieces."""
+    """One attention map (queries as rows, keys as columns), labelled with pieces."""
     down, across = weights.shape
     figure = _figure(max(3.6, 1.5 + CELL * across), max(2.0, 1.6 + CELL * down), theme)
     axes = figure.subplots()
@@ -181,8 +181,8 @@ def attention_map(weights: Numbers, rows: Sequence[str], columns: Sequence[str],
 def attention_heads(
     kinds: Mapping[str, tuple[Numbers, Sequence[str], Sequence[str]]], heading: str, theme: Theme
 ) -> bytes:
-    """Every head of every layer of several attentions, each given as weights (layers, heads, rows, columns) and the
-    pieces of its rows and columns: their mean with pieces, and beside it a grid, a layer each row."""
+    """Every head of every layer for several kinds of attention: the mean with its pieces, and a grid with one row per
+    layer. Each kind is given as weights (layers, heads, rows, columns) with the pieces of its rows and columns."""
     sizes = []
     for weights, _, _ in kinds.values():
         layers, heads, down, across = weights.shape
@@ -224,7 +224,7 @@ def _name_pieces(axes: Axes, rows: Sequence[str], columns: Sequence[str], theme:
 
 
 def _map(axes: Axes, weights: Numbers, theme: Theme) -> None:
-    """Dark on light, or light on dark: no attention is the colour of the page."""
+    """Draw weights as an image in which zero has the colour of the page."""
     colours = LinearSegmentedColormap.from_list("attention", [theme.page, theme.source, theme.strong])
     axes.imshow(weights, cmap=colours, vmin=0, vmax=max(float(weights.max(initial=0)), 1e-6), aspect="equal")
     for spine in axes.spines.values():
@@ -232,14 +232,14 @@ def _map(axes: Axes, weights: Numbers, theme: Theme) -> None:
         spine.set_linewidth(0.8)
 
 
-def _mark_best(axes: Axes, course: Curves, theme: Theme) -> None:
-    best = int(course.dev_perplexity.argmin())
+def _mark_best(axes: Axes, history: Curves, theme: Theme) -> None:
+    best = int(history.dev_perplexity.argmin())
     axes.annotate(
-        f"best {course.dev_perplexity[best]:.2f}",
-        (course.dev_updates[best], course.dev_perplexity[best]),
+        f"best {history.dev_perplexity[best]:.2f}",
+        (history.dev_updates[best], history.dev_perplexity[best]),
         xytext=(0, 7),
         textcoords="offset points",
-        ha="right" if course.dev_updates[best] > course.dev_updates.max() * 0.6 else "left",
+        ha="right" if history.dev_updates[best] > history.dev_updates.max() * 0.6 else "left",
         color=theme.target,
         fontsize=9,
         fontweight="bold",
@@ -278,7 +278,7 @@ def _legend(axes: Axes, theme: Theme) -> None:
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """Round ticks of a log scale, at most seven of them where tens alone do not give more."""
+    """Round ticks of a log scale: at most seven, unless the powers of ten alone are more."""
     tens = [10.0**n for n in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for steps in ((1, 2, 5), (1, 3), (1,)):
         ticks = [ten * step for ten in tens for step in steps if low <= ten * step <= high]
@@ -297,9 +297,9 @@ def _percent(count: int, read: int) -> str:
 
 
 def _png(figure: Figure) -> bytes:
-    """No program name and no date in the file, so that the same picture has the same bytes."""
+    """Encode without program name and date, so that equal pictures have equal bytes."""
     file = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box in a label, not a fault
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # shown as a box
         figure.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()

@@ -1,11 +1,9 @@
 """A registered version on the page: what it answers is what ``repro translate`` writes, through either engine."""
 
 import io
-import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -184,36 +182,3 @@ def test_all_heads_are_drawn(small: Path, tmp_path: Path) -> None:
     given = repro("attention", "a " * 300, "--model", "small", "--out", str(out))
     assert given.returncode == 2
     assert "the sentence has 300 pieces, allowed are 120" in given.stderr
-
-
-@pytest.mark.slow
-def test_mlflows_own_server_answers_too(small: Path) -> None:
-    from infra.web.server import bind_socket
-
-    with bind_socket("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
-    environment = os.environ | {"MLFLOW_TRACKING_URI": Site.named().tracking, "MLFLOW_DISABLE_TELEMETRY": "true"}
-    words = ["models", "serve", "-m", "models:/small@champion", "--env-manager", "local", "-p", f"{port}"]
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", *words], env=environment, stdout=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        for _ in range(600):
-            assert process.poll() is None
-            try:
-                if httpx.get(f"http://127.0.0.1:{port}/ping", timeout=5).status_code == 200:
-                    break
-            except httpx.HTTPError:
-                pass
-            signal.sigtimedwait([], 0.25)
-        asked = {"inputs": LINES, "params": {"beam": 2}}
-        answer = httpx.post(f"http://127.0.0.1:{port}/invocations", json=asked, timeout=60)
-        assert answer.status_code == 200, answer.text
-        written = repro("translate", "--model", "small@champion", "--beam", "2", stdin="\n".join(LINES)).stdout
-        found = answer.json()["predictions"]
-        assert len(found) == len(LINES) == len(written.splitlines())
-        assert json.dumps(LINES[0]) not in answer.text
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

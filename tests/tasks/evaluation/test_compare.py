@@ -1,4 +1,4 @@
-"""Differences and their p-values are sacreBLEU's; systems of different references are never compared."""
+"""Differences and p-values agree with sacreBLEU; systems with different references are never compared."""
 
 import random
 
@@ -15,7 +15,7 @@ WORDS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't", "see
 
 
 def text(seed: int, wrong: float) -> list[str]:
-    """Sixty lines; the same for every seed but for a share of words that are others."""
+    """Sixty lines, equal for every seed except for a share ``wrong`` of random words."""
     truth, noise = random.Random(0), random.Random(seed)
     lines = [[truth.choice(WORDS) for _ in range(truth.randint(4, 14))] for _ in range(60)]
     return [" ".join(noise.choice(WORDS) if noise.random() < wrong else word for word in line) for line in lines]
@@ -62,7 +62,7 @@ def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> No
 
 
 def test_equal_scores_of_different_texts_are_no_difference() -> None:
-    """Neither system matches a single n-gram, so that each resample ties too."""
+    """Neither system matches a single n-gram, so each resample ties too."""
     a, b = [["one"] * 60, ["another line"] * 60]
     counted = {row.measure: row for row in compare("toy", table(a), table(b), "en").differences}
     assert counted["bleu"].a == counted["bleu"].b == 0
@@ -71,7 +71,7 @@ def test_equal_scores_of_different_texts_are_no_difference() -> None:
 
 
 def test_other_references_are_refused() -> None:
-    with pytest.raises(BadConfiguration, match="set toy of one system has other sentences or references"):
+    with pytest.raises(BadConfiguration, match="set toy has different sentences or references"):
         compare("toy", table(REFERENCES), table(REFERENCES, [*REFERENCES[:-1], "Another."]), "en")
 
 

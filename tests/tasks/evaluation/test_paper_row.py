@@ -1,4 +1,4 @@
-"""What stands beside the paper, and what of it is compared: nothing that differs in corpus, set or protocol."""
+"""A run is compared with the paper only if corpus, set and protocol are the paper's."""
 
 import re
 from dataclasses import replace
@@ -18,11 +18,11 @@ TRAINING = {"updates": 100_000, "target_tokens": 2_500_000_000, "seconds": 7_200
 
 def card(sentences: int = 3_000) -> dict[str, Any]:
     scores = {"bleu_paper": (26.0, 25.2, 26.8), "bleu": (25.1, 24.3, 25.9)}
-    told = {
+    scores_by_name = {
         name: {"score": score, "low": low, "high": high, "protocol": name}
         for name, (score, low, high) in scores.items()
     }
-    return {"sentences": sentences, "perplexity": 4.9, "scores": told}
+    return {"sentences": sentences, "perplexity": 4.9, "scores": scores_by_name}
 
 
 def test_every_row_of_table_3_and_its_figures_are_there() -> None:
@@ -70,7 +70,7 @@ def test_another_setting_set_or_size_is_not_compared(changed: dict[str, Any], se
     assert line.ours["bleu_paper"] == 26.0
 
 
-def test_a_row_that_came_nowhere_has_the_paper_s_figures_and_its_size() -> None:
+def test_a_failed_row_shows_the_paper_s_figures_and_its_size() -> None:
     line = compare_to_paper(ROW, {}, {}, "train failed: lightning")
     assert line.ours == {"set": DEV, "parameters": parameters(BASE, 37_000, 37_000), "pieces": 37_000}
     shown = row_cells(line)
@@ -79,23 +79,23 @@ def test_a_row_that_came_nowhere_has_the_paper_s_figures_and_its_size() -> None:
     assert "25.8" in shown
 
 
-def test_hours_are_of_all_ranks_and_say_of_what() -> None:
+def test_hours_sum_over_ranks_and_name_the_device() -> None:
     line = compare_to_paper(ROW, TRAINING | {"ranks": 8, "device": "cuda", "gpu_kwh": 9.5}, card())
     assert line.ours["hours"] == pytest.approx(16)
     assert {"16.00 GPU", "9.500"} <= set(row_cells(line))
-    assert "2.00" in row_cells(compare_to_paper(ROW, TRAINING, card())), "a training that did not say"
+    assert "2.00" in row_cells(compare_to_paper(ROW, TRAINING, card())), "a training whose facts name no device"
 
 
 def test_a_perplexity_of_another_vocabulary_is_marked() -> None:
     line = compare_to_paper(ROW, TRAINING, card())
     assert "4.90 *" in row_cells(line)
-    assert any("* marks another vocabulary" in note for note in NOTES)
-    told = [row for row in run_table(line)["cells"] if row[0].startswith("perplexity")]
-    assert told == [(told[0][0], "4.92", "4.90", "")]
-    assert "37,000 byte-level pieces, another vocabulary" in told[0][0]
+    assert any("* marks a vocabulary other than" in note for note in NOTES)
+    (cells,) = [row for row in run_table(line)["cells"] if row[0].startswith("perplexity")]
+    assert cells[1:] == ("4.92", "4.90", "")
+    assert "37,000 byte-level pieces, another vocabulary" in cells[0]
 
 
-def test_pages_hold_every_cell_and_escape_what_is_foreign() -> None:
+def test_pages_hold_every_cell_and_escape_text() -> None:
     evil = "train failed: <b>|</b>"
     lines = [compare_to_paper(ROW, TRAINING, card()), PaperComparison(replace(ROW, row="A1"), {"set": DEV}, evil)]
     html, text = page("demo & more", lines), markdown("demo & more", lines)

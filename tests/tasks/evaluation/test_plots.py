@@ -1,4 +1,4 @@
-"""Pictures: the same bytes for the same numbers, and no input that a run can produce breaks them."""
+"""Equal numbers give equal bytes, and every input that a run can produce gives a picture."""
 
 import io
 import math
