@@ -6,9 +6,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
-from flows.runner import interrupted as runs
+from flows.runner import interrupted
 from flows.views.terminal import say
-from infra.servers.environment import configure_libraries, server_configured
+from infra.servers.environment import configure_libraries
 from infra.site import Site
 
 
@@ -16,16 +16,14 @@ def unfinished(
     *,
     sweep: Annotated[
         bool,
-        Parameter(
-            negative=(), help="end what MLflow, Prefect and the records still hold to be running, though it is gone"
-        ),
+        Parameter(negative=(), help="first close runs in MLflow, Prefect and the records whose process is dead"),
     ] = False,
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """List the runs that were cut off, and for each the command that goes on from there.
+    """List interrupted runs: for each, the command that resumes it.
 
-    A run sweeps by itself when it begins.
+    Every run also sweeps when it begins.
 
     For example:
 
@@ -33,20 +31,16 @@ def unfinished(
 
     repro unfinished --sweep
     """
-    place = Site.named(site)
-    configure_libraries(place.root)
+    where = Site.named(site)
+    configure_libraries(where.root)
     if sweep:
-        ended = runs.sweep(place)
-        if server_configured():
-            from flows.orchestration.prefect_flows import close_abandoned_runs
-
-            ended = max(ended, close_abandoned_runs())
-        say(f"ended {ended} that were held to be running" if ended else "nothing was held to be running that is gone")
-    found = runs.unfinished(place)
+        closed = interrupted.sweep(where)
+        say(f"closed runs whose process is dead: {closed}" if closed else "no open run has a dead process")
+    found = interrupted.unfinished(where)
     if as_json:
         print(json.dumps([each.as_json() for each in found], ensure_ascii=False))
         return
     for each in found:
         print(each.command)
     if not found:
-        say("no run was cut off")
+        say("no run is interrupted")

@@ -90,9 +90,6 @@ def _offer(site: Site) -> None:
     configure_libraries(site.root)
     sweep(Site.named())
     if left := unfinished(site):
-        from flows.orchestration.prefect_flows import close_abandoned_runs
-
-        close_abandoned_runs()
         say("these runs were cut off; what they finished is kept, and they go on by:")
         for each in left:
             say(each.command)

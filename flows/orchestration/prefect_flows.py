@@ -32,29 +32,17 @@ from tasks.engine.prefect_runner import PrefectTaskWrapper, plain_server_errors,
 OptionalStageName = Literal["", StageName]
 SiteName = Literal["local", "gpu"]
 HEADLINE_METRICS = ("bleu", "chrf")
-FLOWS = ("reproduce", "stage", "paper")
 
 
-def _clean_up_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
-    """Called by the worker whose flow process was killed or cancelled: nothing of it stays "Running"."""
-    prefect_states.close_task_runs(flow_run.id, frozenset(), frozenset())
+def _sweep_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
+    """Hook that the worker calls when the process of a flow was killed or cancelled."""
     with suppress(Fault):
         sweep(Site.named(f"{flow_run.parameters.get('site', 'local')}"))
 
 
-def close_abandoned_runs() -> int:
-    """Mark Crashed what Prefect's server holds to be running though its process here is gone; gives their number."""
-    return prefect_states.close_abandoned(FLOWS)
-
-
 def _claim_and_sweep(site: str) -> None:
-    """Be known as this process's, and end what others were killed at."""
+    """Label this flow run with our process id, and close runs whose process died."""
     prefect_states.label_process(UUID(flow_run.id))
-    _sweep(site)
-
-
-def _sweep(site: str) -> None:
-    close_abandoned_runs()
     sweep(Site.named(site))
 
 
@@ -67,8 +55,8 @@ def _reproduce_run_name() -> str:
     name="reproduce",
     flow_run_name=_reproduce_run_name,
     log_prints=False,
-    on_crashed=[_clean_up_after_kill],
-    on_cancellation=[_clean_up_after_kill],
+    on_crashed=[_sweep_after_kill],
+    on_cancellation=[_sweep_after_kill],
 )
 def reproduce(
     run: str = "demo",
@@ -102,7 +90,6 @@ def reproduce(
         outcome = running.run(request, display, task_wrapper, dispatch, again=flow_run.run_count > 1)
     finally:
         task_wrapper.close()
-        _sweep(site)  # of whom this run took a stage over, meanwhile
     publish_markdown("scores", _scores_markdown(outcome), f"Scores of {outcome.run}")
     return Completed(message=_summary_line(outcome), data=outcome.as_json())
 
@@ -116,8 +103,8 @@ def _stage_run_name() -> str:
     name="stage",
     flow_run_name=_stage_run_name,
     log_prints=False,
-    on_crashed=[_clean_up_after_kill],
-    on_cancellation=[_clean_up_after_kill],
+    on_crashed=[_sweep_after_kill],
+    on_cancellation=[_sweep_after_kill],
 )
 def stage(
     run: str,
@@ -191,8 +178,8 @@ def _paper_run_name() -> str:
     name="paper",
     flow_run_name=_paper_run_name,
     log_prints=False,
-    on_crashed=[_clean_up_after_kill],
-    on_cancellation=[_clean_up_after_kill],
+    on_crashed=[_sweep_after_kill],
+    on_cancellation=[_sweep_after_kill],
 )
 def paper(
     rows: str = "all",

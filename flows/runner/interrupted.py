@@ -1,8 +1,7 @@
-"""Runs that were cut off: by a kill, a crash or a machine that went down. What is left of them, and how they go on.
+"""Runs that a kill, a crash or a machine that went down interrupted.
 
-Comes in: a site. Goes out: what was interrupted, each with the command that goes on from there; and, by ``sweep``, an
-end for what else would be "Running" for ever: its record and its runs in MLflow. The runs at Prefect's server are
-closed by ``flows.orchestration.prefect_flows``, which knows it.
+``unfinished`` lists them, each with the command that resumes it. ``sweep`` closes what would otherwise stay "Running"
+for ever: flow runs and task runs at Prefect's server, runs in MLflow, and records.
 """
 
 import shlex
@@ -14,9 +13,13 @@ from typing import Any
 from flows.runner import records
 from infra.errors import Fault
 from infra.processes.identity import process_state
+from infra.servers.environment import server_configured
+from infra.servers.prefect_states import close_abandoned
 from infra.site import Site, open_store
 
 RUNNING, KILLED, FINISHED = "RUNNING", "KILLED", "FINISHED"
+FLOWS = ("reproduce", "stage", "paper")
+"""The flows of ``flows.orchestration.prefect_flows``."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,16 @@ def attempt_to_resume(site: Site, run: str, asked: Mapping[str, Any], *, again: 
 
 
 def sweep(site: Site) -> int:
-    """End what a process that is gone left RUNNING in records and in MLflow; returns how many runs there were.
+    """Close what dead processes left "Running" at Prefect's server, in MLflow and in records; returns how many runs.
 
-    Costs next to nothing where there is none. While MLflow is away all stays as it is, for the next time.
+    A run sweeps when it begins, a worker when a flow's process was killed, and so do `repro unfinished --sweep` and
+    `repro up`. A server that does not answer leaves its part for the next sweep.
     """
+    closed = close_abandoned(FLOWS) if server_configured() else 0
+    return max(closed, _close_records(site))
+
+
+def _close_records(site: Site) -> int:
     left = [found for found, outcome in _read_records(site) if outcome == KILLED and _is_recorded_running(found.record)]
     if not left:
         return 0

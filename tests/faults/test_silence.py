@@ -25,7 +25,7 @@ def test_a_flow_run_that_gave_signs_of_life_and_stops_is_crashed(services: Servi
         beat = [sys.executable, "-c", BEAT.format(flow_run=silent)]
         subprocess.run(beat, env=services.environment(), check=True, timeout=TIMEOUT_SECONDS)
         told = wait_for(lambda: (run := services.flow_run(silent))["state_type"] == "CRASHED" and run)
-        assert told["state"]["message"] == "gave no sign of life any more"
+        assert told["state"]["message"] == "its heartbeats stopped"
         assert services.flow_run(never_heard_of)["state_type"] == "RUNNING"
     finally:
         for automation in request_json(f"{services.api}/automations/filter", {}):

@@ -127,7 +127,9 @@ class Services:
     def __post_init__(self) -> None:
         self.mirror = self.folder / "mirror"
         self.runs = self.folder / "runs_of_faults.py"
-        self.runs.write_text(RUN_DEFINITIONS.format(tests=f"{REPOSITORY / 'tests' / 'support'}", mirror=f"{self.mirror}"))
+        self.runs.write_text(
+            RUN_DEFINITIONS.format(tests=f"{REPOSITORY / 'tests' / 'support'}", mirror=f"{self.mirror}")
+        )
         self.prefect = Server(
             [
                 sys.executable,
