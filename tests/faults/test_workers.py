@@ -1,4 +1,4 @@
-"""What a person does in Prefect's UI: start, cancel, retry. Only what failed, and what depends on it, runs again."""
+"""Start, cancel and retry a run from Prefect's UI. A retry runs only what failed and what depends on it."""
 
 import time
 from pathlib import Path
@@ -49,18 +49,6 @@ def test_retry_runs_only_what_failed_and_what_comes_after(services: Services, ro
     assert ended(services, again)["state_type"] == "COMPLETED"
     made = by_name(services, again)
     assert (made["train"], made["average"]) == ("Cached", "Completed")
-
-
-def test_a_new_run_runs_only_what_failed_and_what_comes_after(services: Services, root: Path) -> None:
-    (root / "average").write_text("in the way")
-    flow_run = services.submit(services.deployment(), root, run=f"{services.runs}:LONG", until="average")
-    assert ended(services, flow_run)["state_type"] == "FAILED"
-    (root / "average").unlink()
-    outcome = stage_states(wait_for_outcome(services.run(root, "LONG", *UNTIL)))
-    assert outcome.pop("average") == {"completed"}
-    assert set.union(*outcome.values()) == {"cached"}
-    outcome = stage_states(wait_for_outcome(services.run(root, "LONG", *UNTIL, "--from", "average")))
-    assert (outcome["train"], outcome["average"]) == ({"cached"}, {"completed"})
 
 
 def test_cancel_ends_all_processes_and_keeps_the_checkpoint(services: Services, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command line: words in, answers and exit codes out."""
+"""The command line: what each command prints, and its exit code."""
 
 import json
 import os
@@ -19,6 +19,15 @@ def repro(*words: str, stdin: str = "", seconds: int = 280) -> subprocess.Comple
     return subprocess.run([*REPRO, *words], input=stdin, capture_output=True, text=True, check=False, timeout=seconds)
 
 
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
+    """The exit code of a command in this process, which spares the imports."""
+    monkeypatch.setattr(cli.signals, "install_handlers", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["repro", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code
+
+
 def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
     done = repro("runs")
     assert done.returncode == 0
@@ -30,10 +39,9 @@ def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
 
 
 @pytest.mark.parametrize("command", ["", *sorted({*COMMANDS} - {"runs"})])
-def test_help_has_an_example(command: str) -> None:
-    done = repro(*filter(None, [command]), "--help")
-    assert done.returncode == 0
-    assert "xample" in done.stdout
+def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, *filter(None, [command]), "--help") == 0
+    assert "xample" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -70,12 +78,14 @@ def test_help_has_an_example(command: str) -> None:
         (["run", "demo", "--nothing"], "--nothing"),
     ],
 )
-def test_wrong_words_are_answered_in_one_line_with_2(words: list[str], sentence: str) -> None:
-    done = repro(*words)
-    assert done.returncode == 2, done.stderr
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+def test_wrong_arguments_are_one_error_and_exit_code_2(
+    words: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *words) == 2
+    out, said = capsys.readouterr()
+    assert sentence in said
+    assert "Traceback" not in said
+    assert out == ""
 
 
 def test_plan_says_miss_and_why_as_json() -> None:
@@ -104,8 +114,8 @@ def test_no_model_yet() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_failed_stage_is_the_last_word(tmp_path: Path) -> None:
-    """The whole way through Prefect: its server, a task that fails, the exit code, and the record as JSON."""
+def test_a_failed_stage_is_the_last_line(tmp_path: Path) -> None:
+    """End to end: a temporary Prefect server, a task that fails, the exit code, and the outcome as JSON."""
     done = repro("run", "wmt14-sample-ende", "--json", "--until", "download")
     assert done.returncode == 1, done.stderr
     last = done.stderr.strip().splitlines()[-1]
@@ -117,20 +127,16 @@ def test_a_failed_stage_is_the_last_word(tmp_path: Path) -> None:
     assert not list(Path(os.environ["REPRO_ROOT"]).glob("download/*"))
 
 
-def test_only_what_goes_on_says_so_when_it_is_interrupted(
+def test_only_resumable_commands_say_so_when_interrupted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.signals, "install_handlers", lambda: None)
     monkeypatch.setattr(cli, "app", interrupted)
     said = {}
     for command in ("run", "translate", "serve"):
-        monkeypatch.setattr(sys, "argv", ["repro", "--debug", command])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        assert end.value.code == 130
+        assert call(monkeypatch, "--debug", command) == 130
         said[command] = capsys.readouterr().err
     assert "the same command goes on from there" in said["run"]
     assert said["translate"] == said["serve"] == "repro: interrupted\n"

@@ -110,6 +110,7 @@ def test_what_no_kept_run_needs_goes_and_only_when_told(root: str, capsys: pytes
         assert not [name for name in store.bucket.list("") if any(key in name for key in own)]
 
 
+@pytest.mark.parametrize("root", ["folder"], indirect=True)
 def test_old_leftovers_go_and_young_ones_stay(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     store = open_store(Site.named())
     old, young = store.root / "train" / "k1.partial-a", store.root / "train" / "k2.partial-b"
@@ -137,6 +138,7 @@ def test_the_week_of_half_an_upload(s3: Server, tmp_path: Path) -> None:
     assert not store.bucket.list("")
 
 
+@pytest.mark.parametrize("root", ["folder"], indirect=True)
 def test_what_gc_cannot_know_it_does_not_touch(root: str) -> None:
     with pytest.raises(BadConfiguration, match="--keep is 'other', .* those with one: small"):
         gc(keep=("other",))
