@@ -8,7 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
-from flows.views.terminal import comparison_table, console
+from flows.views.tables import comparison_table
+from flows.views.terminal import console
 from infra.servers.environment import configure_libraries
 from infra.site import Site
 

@@ -8,7 +8,8 @@ from cyclopts import Parameter
 from flows.commands.options import JsonOption
 from flows.orchestration.dispatch import dispatch_paper
 from flows.runner.paper import PaperRequest, PaperResults, RowsFailed
-from flows.views.terminal import console, paper_table
+from flows.views.tables import paper_table
+from flows.views.terminal import console
 from infra.servers.environment import configure_libraries, server_configured
 from infra.site import Site
 from tasks.evaluation.paper_page import COLUMNS, conditions, row_cells

@@ -16,7 +16,8 @@ from flows.runner import records
 from flows.runner.run import Outcome, RunRequest, StageFailed, plan, stage_folder
 from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs import RUNS, VARIATIONS
-from flows.views.terminal import console, say, score_table, seed_table, stage_table
+from flows.views.tables import score_table, seed_table, stage_table
+from flows.views.terminal import console, say
 from infra.errors import Fault
 from infra.servers.environment import configure_libraries, prefect_database, server_configured
 from infra.site import Site, open_store

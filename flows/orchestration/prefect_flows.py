@@ -23,7 +23,8 @@ from flows.runner import run as running
 from flows.runner.interrupted import sweep
 from flows.runner.paper import PaperRequest, PaperResults, RowsFailed, run_rows, write_pages
 from flows.runner.run import Outcome, RunRequest
-from flows.views.terminal import TerminalDisplay, metric_names, say
+from flows.views.tables import metric_names
+from flows.views.terminal import TerminalDisplay, say
 from infra.errors import Fault, NetworkFault
 from infra.servers import prefect_states
 from infra.site import Site

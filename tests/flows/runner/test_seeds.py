@@ -10,7 +10,8 @@ from small_pipeline import run_small
 from flows.runner import records
 from flows.runner.run import Outcome, RunRequest, StageFailed, plan
 from flows.runner.seeds import SeedResults, SeedSpread, parse_seeds, requests_by_seed, run_seeds
-from flows.views.terminal import console, seed_table
+from flows.views.tables import seed_table
+from flows.views.terminal import console
 from infra.errors import BadConfiguration
 from tasks.engine.planner import StageResult
 

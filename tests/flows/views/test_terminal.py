@@ -1,10 +1,11 @@
-"""What a run says of itself is text, whatever signs are in it."""
+"""Messages and tables of a run show any text as it is."""
 
 import io
 
 from rich.console import Console
 
-from flows.views.terminal import TerminalDisplay, metric_names, stage_table
+from flows.views.tables import metric_names, stage_table
+from flows.views.terminal import TerminalDisplay
 from tasks.engine.planner import StageResult
 
 

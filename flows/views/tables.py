@@ -1,0 +1,105 @@
+"""Tables of a run, of seeds, of a comparison and of rows of the paper, and the formats of their numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from flows.runner.seeds import SeedResults
+from tasks.engine.planner import StageResult
+from tasks.engine.progress import duration
+from tasks.evaluation.compare import Comparison
+
+MAX_FACT_LENGTH = 40
+"""Facts longer than this, such as checksums and signatures, are shown in the manifest only."""
+COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red", "miss": "yellow", "waits": "yellow"}
+
+
+def stage_table(rows: Sequence[StageResult]) -> Table:
+    """One row per stage: its state, its time, and why it runs or else its facts."""
+    table = _table()
+    for name in ("stage", "item", "state"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("facts", overflow="fold")
+    for row in rows:
+        colour = COLOURS[row.state]
+        seconds = duration(row.seconds) if row.seconds else ""
+        state, detail = f"[{colour}]{row.state}[/{colour}]", escape(row.why or format_facts(row.facts))
+        table.add_row(row.stage, row.item, state, seconds, detail)
+    return table
+
+
+def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One row per metric, one column per evaluation set."""
+    table = _table()
+    table.add_column("score")
+    for name in scores:
+        table.add_column(name, justify="right")
+    for name in metric_names(scores):
+        table.add_row(name, *(_number(card.get(name, "")) for card in scores.values()))
+    return table
+
+
+def seed_table(seeds: SeedResults) -> Table:
+    """One row per metric and set: its value for each seed, their mean and standard deviation."""
+    table = _table()
+    for name in ("set", "score"):
+        table.add_column(name)
+    for name in (*(f"seed {seed}" for seed in seeds.outcomes), "mean", "deviation"):
+        table.add_column(name, justify="right")
+    for spread in seeds.spreads():
+        cells = [spread.values.get(seed, "") for seed in seeds.outcomes]
+        cells += [spread.summary.get(name, "") for name in ("mean", "deviation")]
+        table.add_row(spread.set_name, spread.measure, *(_number(cell) for cell in cells))
+    return table
+
+
+def comparison_table(comparisons: Sequence[Comparison]) -> Table:
+    """One row per metric and set: both systems' values, B - A, and the p-value of the difference."""
+    table = _table()
+    for name in ("set", "score"):
+        table.add_column(name)
+    for name in ("A", "B", "B - A", "p"):
+        table.add_column(name, justify="right")
+    for comparison in comparisons:
+        for row in comparison.differences:
+            numbers = (_number(row.a), _number(row.b), f"{row.b - row.a:+.2f}", f"{row.p:.3f}")
+            table.add_row(comparison.name, row.measure, *numbers)
+    return table
+
+
+def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Rows beside the paper's values. Empty columns are left out, since a terminal is narrow."""
+    table = _table()
+    shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    for i in shown:
+        table.add_column(columns[i], justify="left" if columns[i] in ("row", "set") else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(row[i]) for i in shown))
+    return table
+
+
+def _table() -> Table:
+    return Table(box=None, pad_edge=False, header_style="bold")
+
+
+def metric_names(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names of all numeric values in the scores of any set, in order of first appearance."""
+    numbers = [name for card in scores.values() for name, value in card.items() if isinstance(value, int | float)]
+    return list(dict.fromkeys(numbers))
+
+
+def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
+    """The first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``."""
+    short = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) <= MAX_FACT_LENGTH]
+    return " · ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in short[:limit])
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
