@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from flows.inference.version_config import decoding_config
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
@@ -30,11 +28,6 @@ if TYPE_CHECKING:
 
 SearchEngine = Literal["auto", "own", "ctranslate2"]
 OWN = "own search"
-TITLES: Mapping[AttentionKind, str] = {
-    "cross": "translation (down) over source (across)",
-    "encoder": "source over itself",
-    "decoder": "translation (down) over itself (across)",
-}
 
 
 @dataclass(frozen=True)
@@ -103,16 +96,6 @@ class ServedVersion:
             "encoder": AttentionMap(of_source, of_source, found.encoder.numpy()),
             "decoder": AttentionMap(writes, reads, found.decoder.numpy()),
         }
-
-    def picture(self, kind: AttentionKind, shown: AttentionMap, layer: int, head: int, dark: bool) -> bytes:
-        from tasks.evaluation.plots import DARK, LIGHT, attention_map
-
-        chosen = shown.weights.astype(np.float64)
-        layers, heads = (f"layer {layer}" if layer else "all layers"), (f"head {head}" if head else "all heads")
-        chosen = chosen[layer - 1 : layer] if layer else chosen
-        chosen = chosen[:, head - 1 : head] if head else chosen
-        title = f"{TITLES[kind]}\n{layers}, {heads}{'' if layer and head else ' (mean)'} · {self.name}"
-        return attention_map(chosen.mean(axis=(0, 1)), shown.rows, shown.columns, title, DARK if dark else LIGHT)
 
     def _by_ctranslate2(
         self, exported: Folder, sources: Sequence[Sequence[int]], search: Mapping[str, Any], n_best: int

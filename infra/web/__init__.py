@@ -1,5 +1,5 @@
-"""A web page and a JSON API over whatever translates; ``protocol`` says what that must offer.
+"""The web page and the JSON API of ``repro serve``.
 
-In: versions of models as objects, found by their names. Out: HTTP responses; the page's files are in ``static``.
-Knows no model, registry or vocabulary.
+In: objects that implement ``protocol.ServedModel``. Out: HTTP responses; the page's files are in ``static``.
+Must not depend on models, the registry or vocabularies.
 """

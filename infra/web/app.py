@@ -1,6 +1,7 @@
-"""The application: routes of the page and of the JSON API over served versions. Documented at ``/docs``.
+"""The web application: the page, the JSON API over the served versions, and the API's documentation at ``/docs``.
 
-Pages are the files beside this module, read once, each by its one name; the server has no other path to any file.
+The files in ``static`` are read once at the start and each is served under its own name; no route opens a path that a
+request names.
 """
 
 import asyncio
@@ -11,9 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import FastAPI, Query
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HTTPRequest
@@ -23,7 +24,6 @@ from infra.web.batching import Batcher, QueuedRequest
 from infra.web.limits import LOOPBACK, Limits, LimitsMiddleware, RefusedRequest
 from infra.web.protocol import AttentionMap, ServedModel
 from infra.web.schemas import (
-    AttentionImageRequest,
     AttentionRequest,
     AttentionResponse,
     ErrorResponse,
@@ -32,22 +32,23 @@ from infra.web.schemas import (
     TranslateRequest,
     TranslateResponse,
     TranslationPlan,
-    check_range,
     validation_message,
 )
 
 LOG = logging.getLogger(__name__)
 PAGES = {"/": "index.html", "/docs": "docs.html"}
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-ERROR_RESPONSES = {code: {"model": ErrorResponse} for code in (404, 413, 422, 429, 504)}
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    code: {"model": ErrorResponse} for code in (404, 413, 422, 429, 504)
+}
 CLIENT_CLOSED_REQUEST = 499
-"""Nobody reads this status: the client is gone."""
+"""Status for a client that has disconnected, so nobody reads it."""
 
 T = TypeVar("T")
 
 
 class Application(LimitsMiddleware):
-    """The guarded application with its queue, for those who end it."""
+    """The application behind its limits, with the queue, so that the server can see whether a search still runs."""
 
     def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits, hosts: frozenset[str]) -> None:
         super().__init__(app, limits, hosts)
@@ -55,173 +56,166 @@ class Application(LimitsMiddleware):
 
 
 def application(served: Sequence[ServedModel], limits: Limits, hosts: frozenset[str] = LOOPBACK) -> Application:
-    """An ASGI application over at least one version; ``hosts`` are the names that it answers to, none: any."""
+    """Build the ASGI application over at least one version.
+
+    ``hosts`` are the host names that it answers to; an empty set allows any name.
+    """
     batcher = Batcher(limits)
 
     @asynccontextmanager
-    async def working(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with batcher:
             yield
 
-    app = FastAPI(title="repro serve", version="1", docs_url=None, redoc_url=None, lifespan=working)
+    app = FastAPI(title="repro serve", version="1", docs_url=None, redoc_url=None, lifespan=lifespan)
     index = ModelIndex(served, limits)
     _add_pages(app)
-    _add_refusals(app)
+    _add_error_handlers(app)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, Any]:
-        """Whether requests are answered."""
+        """Report that the server answers, which versions it serves and how many sentences wait."""
         return {"status": "ready", "models": [each.name for each in served], "waiting": batcher.waiting}
 
     @app.get("/api/models")
     async def models() -> list[ModelInfo]:
-        """The versions that are served, with their languages, their own search and their limits."""
+        """List the served versions with their languages, default search and limits."""
         return index.cards()
 
-    @app.post("/api/translate", responses=ERROR_RESPONSES)  # type: ignore[arg-type]
-    async def translate(ask: TranslateRequest, asked: HTTPRequest) -> TranslateResponse:
-        """Translate a text; the answer comes whole."""
-        plan = await asyncio.to_thread(index.plan, ask)
-        request = batcher.submit(plan.served, plan.search, plan.n_best, plan.sentences, share=limits.batch)
+    @app.post("/api/translate", responses=ERROR_RESPONSES)
+    async def translate(body: TranslateRequest, http_request: HTTPRequest) -> TranslateResponse:
+        """Translate a text and answer when all of it is done."""
+        plan = await asyncio.to_thread(index.plan, body)
+        queued = batcher.submit(plan.served, plan.search, plan.n_best, plan.sentences, share=limits.batch)
         try:
-            return plan.translated(await _or_disconnected(asked, _all(request), limits))
+            return plan.response(await _or_disconnected(http_request, _all_answers(queued), limits))
         finally:
-            request.cancel()
+            queued.cancel()
 
-    @app.post("/api/translate/stream", responses=ERROR_RESPONSES, response_class=StreamingResponse)  # type: ignore[arg-type]
-    async def stream(ask: TranslateRequest) -> StreamingResponse:
-        """Translate a text; each sentence comes as soon as it is done, as a line of JSON.
+    @app.post("/api/translate/stream", responses=ERROR_RESPONSES, response_class=StreamingResponse)
+    async def stream(body: TranslateRequest) -> StreamingResponse:
+        """Translate a text and send each sentence as a line of JSON as soon as it is done.
 
-        The first line holds `model`, `search` and `paragraphs` (lists of sentences), each that follows `paragraph`,
-        `sentence` (numbers from 0) and `translated`; the last `done`, or `error`.
+        The first line holds `model`, `search` and `paragraphs` (lists of sentences). Each further line holds
+        `paragraph` and `sentence` (counted from 0) and `translated`. The last line holds `done` or `error`.
         """
-        plan = await asyncio.to_thread(index.plan, ask)
-        request = batcher.submit(plan.served, plan.search, plan.n_best, plan.sentences)
-        return StreamingResponse(_lines(plan, request, limits), media_type="application/x-ndjson")
+        plan = await asyncio.to_thread(index.plan, body)
+        queued = batcher.submit(plan.served, plan.search, plan.n_best, plan.sentences)
+        return StreamingResponse(_stream_lines(plan, queued, limits), media_type="application/x-ndjson")
 
-    @app.post("/api/attention", responses=ERROR_RESPONSES)  # type: ignore[arg-type]
-    async def attention(ask: AttentionRequest, asked: HTTPRequest) -> AttentionResponse:
-        """The pieces of a sentence and of its translation, and the weights between them by layer and head."""
-        served, shown = await _map(ask, asked)
-        weights = shown.weights.astype(float).round(4).tolist()
-        return AttentionResponse(served.name, ask.kind, shown.rows, shown.columns, weights)
+    @app.post("/api/attention", responses=ERROR_RESPONSES)
+    async def attention(body: AttentionRequest, http_request: HTTPRequest) -> AttentionResponse:
+        """Return the tokens of a sentence and of its translation, and the attention weights by layer and head."""
+        version = index.find(body.model)
+        await asyncio.to_thread(index.check_attention, version, body)
+        source = " ".join(body.source.split())
 
-    @app.get("/api/attention.png", responses=ERROR_RESPONSES, response_class=Response)  # type: ignore[arg-type]
-    async def picture(ask: Annotated[AttentionImageRequest, Query()], asked: HTTPRequest) -> Response:
-        """One map as a picture."""
-        served, shown = await _map(ask, asked)
-        layers, heads = shown.weights.shape[:2]
-        check_range("layer", ask.layer, 0, layers)
-        check_range("head", ask.head, 0, heads)
-        drawing = batcher.run_exclusively(lambda: served.picture(ask.kind, shown, ask.layer, ask.head, ask.dark))
-        return Response(await _or_disconnected(asked, drawing, limits), media_type="image/png")
-
-    async def _map(ask: AttentionRequest, asked: HTTPRequest) -> tuple[ServedModel, AttentionMap]:
-        served = index.find(ask.model)
-        await asyncio.to_thread(index.check_sides, served, ask)
-        source = " ".join(ask.source.split())
-
-        def look() -> AttentionMap:
-            target: str | Sequence[int] | None = ask.target if ask.ids is None else ask.ids
+        def compute() -> AttentionMap:
+            target: str | Sequence[int] | None = body.target if body.ids is None else body.ids
             if target is None:
-                [own] = served.translate([source], served.search, 1)
-                target = own.hypotheses[0].ids[: limits.attention_pieces]
-            return served.maps(source, target)[ask.kind]
+                [sentence] = version.translate([source], version.search, 1)
+                target = sentence.hypotheses[0].ids[: limits.attention_pieces]
+            return version.maps(source, target)[body.kind]
 
         try:
-            return served, await _or_disconnected(asked, batcher.run_exclusively(look), limits)
+            found = await _or_disconnected(http_request, batcher.run_exclusively(compute), limits)
         except ValueError as error:
             raise RefusedRequest(422, f"{error}") from error
+        weights = found.weights.astype(float).round(4).tolist()
+        return AttentionResponse(version.name, body.kind, found.rows, found.columns, weights)
 
     return Application(app, batcher, limits, hosts)
 
 
-async def _all(request: QueuedRequest) -> dict[int, Any]:
-    return {number: sentence async for number, sentence in request.answers()}
+async def _all_answers(queued: QueuedRequest) -> dict[int, Any]:
+    return {number: sentence async for number, sentence in queued.answers()}
 
 
-async def _or_disconnected(asked: HTTPRequest, work: Awaitable[T], limits: Limits) -> T:
-    """What ``work`` gives. Raises Refused where it takes too long (504) or the client leaves."""
-    doing = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_disconnected(asked))
+async def _or_disconnected(http_request: HTTPRequest, work: Awaitable[T], limits: Limits) -> T:
+    """Return the result of ``work``. Raises RefusedRequest when it takes too long (504) or the client disconnects."""
+    result = asyncio.ensure_future(work)
+    disconnected = asyncio.ensure_future(_disconnected(http_request))
     try:
-        await asyncio.wait({doing, leaving}, timeout=limits.request_seconds, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done():
-            return doing.result()
-        if leaving.done():
-            raise RefusedRequest(CLIENT_CLOSED_REQUEST, "the client is gone")
-        raise RefusedRequest(504, f"this took longer than the {limits.request_seconds:g} s that are allowed")
+        done, _ = await asyncio.wait(
+            {result, disconnected}, timeout=limits.request_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        if result in done:
+            return result.result()
+        if disconnected in done:
+            raise RefusedRequest(CLIENT_CLOSED_REQUEST, "the client has disconnected")
+        raise RefusedRequest(504, _too_slow(limits))
     finally:
-        doing.cancel()
-        leaving.cancel()
+        result.cancel()
+        disconnected.cancel()
 
 
-async def _disconnected(asked: HTTPRequest) -> None:
-    while (await asked.receive())["type"] != "http.disconnect":
+async def _disconnected(http_request: HTTPRequest) -> None:
+    while (await http_request.receive())["type"] != "http.disconnect":
         pass
 
 
-async def _lines(plan: TranslationPlan, request: QueuedRequest, limits: Limits) -> AsyncIterator[bytes]:
-    begun = time.monotonic()
+def _too_slow(limits: Limits) -> str:
+    return f"the request took longer than the {limits.request_seconds:g} s that are allowed; send less text"
+
+
+async def _stream_lines(plan: TranslationPlan, queued: QueuedRequest, limits: Limits) -> AsyncIterator[bytes]:
+    started = time.monotonic()
     try:
-        yield _line({"model": plan.served.name, "search": asdict(plan.search), "paragraphs": plan.paragraphs})
-        until, answers, places = (
-            asyncio.get_running_loop().time() + limits.request_seconds,
-            request.answers(),
-            plan.places,
-        )
+        yield _json_line({"model": plan.served.name, "search": asdict(plan.search), "paragraphs": plan.paragraphs})
+        deadline = asyncio.get_running_loop().time() + limits.request_seconds
+        answers, positions = queued.answers(), plan.positions
         try:
-            for _ in places:
-                async with asyncio.timeout_at(until):
-                    number, sentence = await anext(answers)
-                paragraph, place = places[number]
-                yield _line({"paragraph": paragraph, "sentence": place, "translated": asdict(sentence)})
+            for _ in positions:
+                async with asyncio.timeout_at(deadline):
+                    number, translated = await anext(answers)
+                paragraph, sentence = positions[number]
+                yield _json_line({"paragraph": paragraph, "sentence": sentence, "translated": asdict(translated)})
         except TimeoutError:
-            yield _line({"error": f"this took longer than the {limits.request_seconds:g} s that are allowed"})
+            yield _json_line({"error": _too_slow(limits)})
         except Exception:
-            yield _line({"error": "this text could not be translated; the server's log says why"})
+            yield _json_line({"error": "this text could not be translated; the server's log says why"})
         else:
-            yield _line({"done": True, "seconds": round(time.monotonic() - begun, 3)})
+            yield _json_line({"done": True, "seconds": round(time.monotonic() - started, 3)})
     finally:
-        request.cancel()
+        queued.cancel()
 
 
-def _line(values: dict[str, Any]) -> bytes:
+def _json_line(values: dict[str, Any]) -> bytes:
     return json.dumps(values, ensure_ascii=True).encode() + b"\n"
 
 
 def _add_pages(app: FastAPI) -> None:
-    here = Path(__file__).with_name("static")
-    files = {file.name: file for file in here.iterdir() if file.suffix in MEDIA_TYPES}
+    folder = Path(__file__).with_name("static")
+    files = {file.name: file for file in folder.iterdir() if file.suffix in MEDIA_TYPES}
     paths = PAGES | {f"/{name}": name for name in files if not name.endswith(".html")}
     for path, name in paths.items():
         app.add_api_route(path, _page(files[name]), methods=["GET"], include_in_schema=False)
 
 
 def _page(file: Path) -> Any:
-    content, kind = file.read_bytes(), f"{MEDIA_TYPES[file.suffix]}; charset=utf-8"
+    content, media_type = file.read_bytes(), f"{MEDIA_TYPES[file.suffix]}; charset=utf-8"
 
     async def page() -> Response:
-        return Response(content, headers={"content-type": kind, "cache-control": "no-cache"})
+        return Response(content, headers={"content-type": media_type, "cache-control": "no-cache"})
 
     return page
 
 
-def _add_refusals(app: FastAPI) -> None:
+def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(RefusedRequest)
     async def refused(_: HTTPRequest, error: RefusedRequest) -> JSONResponse:
-        later = {"retry-after": f"{error.retry_after}"} if error.retry_after else None
-        return JSONResponse({"error": error.sentence}, error.status, headers=later)
+        headers = {"retry-after": f"{error.retry_after}"} if error.retry_after else None
+        return JSONResponse({"error": error.sentence}, error.status, headers=headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: HTTPRequest, error: RequestValidationError) -> JSONResponse:
         return JSONResponse({"error": validation_message(error.errors())}, 422)
 
     @app.exception_handler(HTTPException)
-    async def known(_: HTTPRequest, error: HTTPException) -> JSONResponse:
+    async def http_error(_: HTTPRequest, error: HTTPException) -> JSONResponse:
         return JSONResponse({"error": f"{error.detail}"}, error.status_code, headers=error.headers)
 
     @app.exception_handler(Exception)
-    async def unknown(_: HTTPRequest, error: Exception) -> JSONResponse:
+    async def unexpected(_: HTTPRequest, error: Exception) -> JSONResponse:
         LOG.error("a request failed", exc_info=error)
         return JSONResponse({"error": "this could not be done; the server's log says why"}, 500)

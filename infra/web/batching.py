@@ -1,8 +1,8 @@
-"""Sentences of many requests, translated together by one thread: requests in, their sentences out as they are done.
+"""Batches the sentences of many requests for one model thread and returns each sentence as soon as it is done.
 
-Those that come within a few milliseconds of each other, and those that come while the model is busy, share a batch if
-they are searched alike. In a batch the requests take turns, and a request's share doubles with each of its batches: its
-first sentence comes soon, and a long text does not keep a short one waiting. How anything is translated is not known.
+Requests with equal search settings share a batch if they arrive within a few milliseconds or while the model is busy.
+Requests take turns, and a request's share of a batch doubles with each of its batches: its first sentence is done
+soon, and a long text does not delay a short one.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from infra.web.limits import Limits, RefusedRequest
 from infra.web.protocol import SearchSettings, Sentence, ServedModel
 
 LOG = logging.getLogger(__name__)
-LONGEST_RETRY = 60
-"""Seconds that a client is told to stay away at most."""
+MAX_RETRY_SECONDS = 60
+"""Greatest value of Retry-After."""
 
 T = TypeVar("T")
 
 
 class Worker:
-    """One thread that does one call after the other. It ends with the process, whatever it is doing then."""
+    """A daemon thread that runs one call after the other."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -36,18 +36,18 @@ class Worker:
         threading.Thread(target=self._run, name="model", daemon=True).start()
 
     async def do(self, call: Callable[[], T]) -> T:
-        """What ``call`` gives, or raises."""
+        """Run ``call`` on the thread; return its result or raise its exception."""
         future: Future[T] = Future()
         self._calls.put((future, call))
         return await asyncio.wrap_future(future)
 
     def end(self) -> None:
-        """Take no further call."""
+        """Stop the thread after the calls that are queued."""
         self._calls.put(None)
 
     def _run(self) -> None:
-        while (asked := self._calls.get()) is not None:
-            future, call = asked
+        while (item := self._calls.get()) is not None:
+            future, call = item
             if not future.set_running_or_notify_cancel():
                 continue
             self.busy = True
@@ -61,13 +61,13 @@ class Worker:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request gets no more sentences."""
+    """The error that ends a request."""
 
     error: BaseException
 
 
 class QueuedRequest:
-    """One client's sentences, waiting, and those that are done. Whoever waits calls ``cancel`` at the end."""
+    """The waiting and the finished sentences of one request. The caller must call ``cancel`` at the end."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class QueuedRequest:
         n_best: int,
         sentences: Sequence[str],
         share: int,
-        until: float,
+        deadline: float,
     ) -> None:
-        self.served, self.search, self.n_best, self.until = served, search, n_best, until
+        self.served, self.search, self.n_best, self.deadline = served, search, n_best, deadline
         self.waiting = deque(enumerate(sentences))
         self.missing = len(sentences)
         self.share = share
@@ -86,25 +86,25 @@ class QueuedRequest:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Nobody waits any more: what is not begun is not done."""
+        """Drop the sentences that have not started."""
         self.cancelled = True
         self.waiting.clear()
 
     async def answers(self) -> AsyncIterator[tuple[int, Sentence]]:
-        """Each sentence with its number, as soon as it is translated."""
+        """Yield each sentence with its number as soon as it is translated. Raises the error that ends the request."""
         while self.missing:
-            found = await self.done.get()
-            if isinstance(found, Failure):
-                raise found.error
+            answer = await self.done.get()
+            if isinstance(answer, Failure):
+                raise answer.error
             self.missing -= 1
-            yield found
+            yield answer
 
 
 class ExclusiveCall:
-    """A call that shares its turn with nothing."""
+    """A queued call that shares its turn with no request."""
 
-    def __init__(self, call: Callable[[], Any], until: float) -> None:
-        self.call, self.until = call, until
+    def __init__(self, call: Callable[[], Any], deadline: float) -> None:
+        self.call, self.deadline = call, deadline
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     @property
@@ -113,13 +113,13 @@ class ExclusiveCall:
 
 
 class Batcher:
-    """The queue before the model. Use as an asynchronous context: inside, the model works."""
+    """The queue in front of the model. It works inside ``async with``."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits, self.worker = limits, Worker()
         self.queue: deque[QueuedRequest | ExclusiveCall] = deque()
         self.seconds_each = 0.0
-        """What a sentence took of late."""
+        """Moving average of the seconds per sentence."""
         self._arrived = asyncio.Event()
 
     async def __aenter__(self) -> "Batcher":
@@ -132,7 +132,7 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Sentences, and calls, that have not been begun."""
+        """Sentences and exclusive calls that have not started."""
         return sum(
             len(each.waiting) if isinstance(each, QueuedRequest) else 1 for each in self.queue if not each.cancelled
         )
@@ -140,27 +140,33 @@ class Batcher:
     def submit(
         self, served: ServedModel, search: SearchSettings, n_best: int, sentences: Sequence[str], share: int = 1
     ) -> QueuedRequest:
-        """Queue a request's sentences. Raises Refused where too many wait already."""
+        """Queue the sentences of a request. Raises RefusedRequest (429) when the queue is full."""
         self._admit(len(sentences))
-        until = time.monotonic() + self.limits.request_seconds
-        request = QueuedRequest(served, search, n_best, sentences, share, until)
+        request = QueuedRequest(served, search, n_best, sentences, share, self._deadline())
         if sentences:
             self._enqueue(request)
         return request
 
     async def run_exclusively(self, call: Callable[[], T]) -> T:
-        """What ``call`` gives on the model's thread, when its turn has come."""
+        """Run ``call`` on the model's thread in its turn. Raises RefusedRequest (429) when the queue is full."""
         self._admit(1)
-        waits = ExclusiveCall(call, time.monotonic() + self.limits.request_seconds)
-        self._enqueue(waits)
-        found: T = await waits.answer
-        return found
+        queued = ExclusiveCall(call, self._deadline())
+        self._enqueue(queued)
+        result: T = await queued.answer
+        return result
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self.limits.request_seconds
 
     def _admit(self, sentences: int) -> None:
         waiting = self.waiting
         if waiting + sentences > self.limits.waiting:
-            seconds = min(LONGEST_RETRY, max(1, math.ceil(waiting * self.seconds_each)))
-            raise RefusedRequest(429, f"too much waits to be translated; try again in {seconds} s", retry_after=seconds)
+            seconds = min(MAX_RETRY_SECONDS, max(1, math.ceil(waiting * self.seconds_each)))
+            raise RefusedRequest(
+                429,
+                f"{waiting} sentences wait, allowed are {self.limits.waiting}; try again in {seconds} s",
+                retry_after=seconds,
+            )
 
     def _enqueue(self, each: QueuedRequest | ExclusiveCall) -> None:
         self.queue.append(each)
@@ -173,7 +179,7 @@ class Batcher:
                 await self._arrived.wait()
                 await asyncio.sleep(self.limits.gather_seconds)
             now = time.monotonic()
-            self.queue = deque(each for each in self.queue if not each.cancelled and now < each.until)
+            self.queue = deque(each for each in self.queue if not each.cancelled and now < each.deadline)
             if not self.queue:
                 continue
             first = self.queue[0]
@@ -183,31 +189,33 @@ class Batcher:
             else:
                 await self._translate(self._next_batch(first))
 
-    async def _run_exclusive(self, waits: ExclusiveCall) -> None:
+    async def _run_exclusive(self, queued: ExclusiveCall) -> None:
         try:
-            found = await self.worker.do(waits.call)
+            result = await self.worker.do(queued.call)
         except Exception as error:
-            if not waits.cancelled:
-                waits.answer.set_exception(error)
+            if not queued.cancelled:
+                queued.answer.set_exception(error)
         else:
-            if not waits.cancelled:
-                waits.answer.set_result(found)
+            if not queued.cancelled:
+                queued.answer.set_result(result)
 
     def _next_batch(self, first: QueuedRequest) -> list[tuple[QueuedRequest, list[tuple[int, str]]]]:
-        """The next batch: of each request that is searched like the first in the line its share, as far as room is.
-        Requests with more to do go to the end of the line."""
-        alike = [
+        """Take a share of each request with the search settings of ``first`` until the batch is full.
+
+        Requests with sentences left move to the end of the queue.
+        """
+        compatible = [
             each
             for each in self.queue
             if isinstance(each, QueuedRequest) and each.served is first.served and each.search == first.search
         ]
         taken: list[tuple[QueuedRequest, list[tuple[int, str]]]] = []
-        room = self.limits.batch
-        for request in alike:
-            count = min(room, request.share, len(request.waiting))
+        free = self.limits.batch
+        for request in compatible:
+            count = min(free, request.share, len(request.waiting))
             if not count:
                 break
-            room -= count
+            free -= count
             taken.append((request, [request.waiting.popleft() for _ in range(count)]))
             request.share = min(2 * request.share, self.limits.batch)
             self.queue.remove(request)
@@ -218,25 +226,25 @@ class Batcher:
     async def _translate(self, batch: Sequence[tuple[QueuedRequest, list[tuple[int, str]]]]) -> None:
         first = batch[0][0]
         sentences = [sentence for _, part in batch for _, sentence in part]
-        most = max(request.n_best for request, _ in batch)
-        begun = time.monotonic()
+        n_best = max(request.n_best for request, _ in batch)
+        started = time.monotonic()
         try:
-            found = list(await self.worker.do(lambda: first.served.translate(sentences, first.search, most)))
-            if len(found) != len(sentences):
-                raise RuntimeError(f"{len(found)} translations came for {len(sentences)} sentences")
+            translated = list(await self.worker.do(lambda: first.served.translate(sentences, first.search, n_best)))
+            if len(translated) != len(sentences):
+                raise RuntimeError(f"the model returned {len(translated)} translations of {len(sentences)} sentences")
         except Exception as error:
             if len(batch) > 1:
                 # One request's sentence must not fail the others.
-                for alone in batch:
-                    await self._translate([alone])
+                for single in batch:
+                    await self._translate([single])
                 return
             LOG.error("a sentence could not be translated", exc_info=error)
             first.done.put_nowait(Failure(error))
             first.cancel()
             return
-        each = (time.monotonic() - begun) / len(sentences)
+        each = (time.monotonic() - started) / len(sentences)
         self.seconds_each = each if not self.seconds_each else 0.8 * self.seconds_each + 0.2 * each
-        answers = iter(found)
+        answers = iter(translated)
         for request, part in batch:
             for number, _ in part:
                 sentence = next(answers)

@@ -1,7 +1,7 @@
-"""How much a client may ask, hold and delay, and the guard before the application that sees to it.
+"""Limits on what a client may send and how long it may take, and the middleware that enforces them.
 
-The guard reads a body whole, within a size and a time, before anything else is done for it; it answers for unknown
-hosts and puts the headers on every answer that keep text from ever being taken for a page's own code.
+The middleware reads each body within a size and a time before the application sees the request. It rejects unknown
+host names and adds headers to every response so that no text can run as code of the page.
 """
 
 import asyncio
@@ -30,38 +30,38 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes and times; seconds unless a name says otherwise."""
+    """Sizes and times. Raises ValueError for a value that is too small."""
 
     body_bytes: int = 128 * 1024
     characters: int = 10_000
-    """Of a request's text."""
+    """Per request."""
     sentences: int = 200
-    """Of a request's text."""
+    """Per request."""
     pieces: int = 250
-    """Of a sentence, where the model itself takes as many."""
+    """Tokens per sentence; the model's own limit may be lower."""
     attention_pieces: int = 120
-    """Of either side where weights are asked for."""
+    """Tokens per side of an attention request."""
     beam: int = 16
     waiting: int = 400
-    """Sentences of all requests that wait for the model."""
+    """Sentences of all requests in the queue."""
     batch: int = 32
-    """Sentences that are translated together; 1 batches nothing."""
+    """Sentences that are translated together; 1 turns batching off."""
     gather_seconds: float = 0.004
-    """How long the first request of a quiet time waits for others to come with it."""
+    """How long an idle server waits after a request for others to join its batch."""
     request_seconds: float = 60.0
     body_seconds: float = 10.0
     header_seconds: float = 10.0
     unread_seconds: float = 30.0
-    """How long an answer may lie unread."""
+    """How long a client may leave a response unread."""
     connections: int = 500
     stop_seconds: int = 65
-    """From a signal to the end; longer than any request may take."""
+    """From a signal to the exit; longer than any request may take."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            least = 0 if name == "gather_seconds" else 1 if isinstance(value, int) else 1e-3
-            if value < least:
-                raise ValueError(f"limits.{name} is {value}, allowed is {least} or above")
+            minimum = 0 if name == "gather_seconds" else 1 if isinstance(value, int) else 1e-3
+            if value < minimum:
+                raise ValueError(f"limits.{name} is {value}, allowed is {minimum} or above")
         if self.waiting < self.sentences:
             raise ValueError(
                 f"limits.waiting is {self.waiting}, allowed is limits.sentences, {self.sentences}, or above"
@@ -69,7 +69,7 @@ class Limits:
 
 
 class RefusedRequest(Exception):
-    """An answer other than what was asked for: a status and one sentence."""
+    """A request that gets an error response: a status and one sentence."""
 
     def __init__(self, status: int, sentence: str, retry_after: int = 0) -> None:
         super().__init__(sentence)
@@ -77,7 +77,7 @@ class RefusedRequest(Exception):
 
 
 class LimitsMiddleware:
-    """The application behind limits. Without ``hosts`` any name of this machine is answered to."""
+    """Enforces ``limits`` around an application. An empty set of ``hosts`` allows any host name."""
 
     def __init__(self, application: Application, limits: Limits, hosts: frozenset[str] = LOOPBACK) -> None:
         self.application, self.limits, self.hosts = application, limits, hosts
@@ -89,9 +89,9 @@ class LimitsMiddleware:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                named = {name for name, _ in message["headers"]}
+                present = {name for name, _ in message["headers"]}
                 extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(each for each in extra if each[0] not in named)]
+                message["headers"] = [*message["headers"], *(each for each in extra if each[0] not in present)]
             await send(message)
 
         try:
@@ -103,26 +103,28 @@ class LimitsMiddleware:
             return
         except ConnectionError:
             return
-        waiting = [{"type": "http.request", "body": body, "more_body": False}]
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
-            return waiting.pop() if waiting else await receive()
+            return messages.pop() if messages else await receive()
 
         await self.application(scope, replay, guarded)
 
     def _check_host(self, host: str) -> None:
-        """A page from elsewhere whose name was made to point here must not read what this machine serves."""
+        """Reject unknown Host headers, so that a foreign page cannot read from here by DNS rebinding."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             name = ""
         if self.hosts and name not in self.hosts:
-            raise RefusedRequest(421, "this server does not answer to the host name of the request")
+            raise RefusedRequest(
+                421, f"this server does not answer to the host name {name!r}; open the address that it printed"
+            )
 
     async def _body(self, length: str, receive: Receive) -> bytes:
-        most = self.limits.body_bytes
-        too_large = RefusedRequest(413, f"the request's body is larger than the {most:,} bytes that are allowed")
-        if length.isdigit() and int(length) > most:
+        limit = self.limits.body_bytes
+        too_large = RefusedRequest(413, f"the request's body is larger than the {limit:,} bytes that are allowed")
+        if length.isdigit() and int(length) > limit:
             raise too_large
         body = bytearray()
         try:
@@ -132,17 +134,17 @@ class LimitsMiddleware:
                     if message["type"] == "http.disconnect":
                         raise ConnectionResetError
                     body += message.get("body", b"")
-                    if len(body) > most:
+                    if len(body) > limit:
                         raise too_large
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError as error:
             seconds = self.limits.body_seconds
-            raise RefusedRequest(408, f"the request's body did not come within {seconds:g} s") from error
+            raise RefusedRequest(408, f"the request's body did not arrive within {seconds:g} s") from error
 
 
 async def send_refusal(send: Send, refused: RefusedRequest) -> None:
-    """Send a refusal and let the connection end, since a rest of the body may still be on its way."""
+    """Send an error response and close the connection, since the rest of the body may still be arriving."""
     content = json.dumps({"error": refused.sentence}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", f"{len(content)}".encode())]
     headers.append((b"connection", b"close"))

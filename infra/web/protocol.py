@@ -1,6 +1,6 @@
-"""What is served: a model version as the page and the API see it, and the values that go to and fro.
+"""The interface between the web application and a model version, and the values that they exchange.
 
-Shape suffixes: L layers     H heads     R rows, the positions that look     C columns, those that are looked at
+Shape suffixes: L layers     H heads     R rows (the positions that attend)     C columns (the attended positions)
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 AttentionKind = Literal["cross", "encoder", "decoder"]
-"""Which attention: of the translation over the source, of the source over itself, of the translation over itself."""
+"""``cross``: the translation attends to the source; ``encoder`` and ``decoder``: a side attends to itself."""
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How sentences are searched; those of an equal search go together."""
+    """Settings of beam search. Only sentences with equal settings share a batch."""
 
     beam: int
     alpha: float
@@ -24,8 +24,11 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A sentence's translation; ``pieces`` are ``ids`` as a person reads them, both without eos. ``log_probability``
-    is natural, ``score`` is it over the length penalty. Not ``finished``: cut at the greatest length."""
+    """A translation of a sentence.
+
+    ``pieces`` are the readable form of ``ids``, both without eos. ``log_probability`` is natural; ``score`` is it over
+    the length penalty. A hypothesis that is not ``finished`` was cut at the greatest length.
+    """
 
     text: str
     score: float
@@ -37,7 +40,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence, its pieces and its translations, best first."""
+    """A source sentence, its tokens and its translations, best first."""
 
     source: str
     pieces: tuple[str, ...]
@@ -46,7 +49,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """Weights (L, H, R, C) of one attention, each row summing to 1, and what stands at its rows and columns."""
+    """Weights (L, H, R, C) of one kind of attention, each row summing to 1, and the tokens of its rows and columns."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -54,56 +57,54 @@ class AttentionMap:
 
 
 class ServedModel(Protocol):
-    """A model version. ``translate``, ``maps`` and ``picture`` are called on one thread, one at a time; ``sentences``
-    and ``lengths`` on any."""
+    """A model version. ``translate`` and ``maps`` are called on one thread, one at a time; ``sentences`` and
+    ``lengths`` on any thread."""
 
     @property
     def name(self) -> str:
-        """``demo/1``: how it is asked for."""
+        """Its unique name, such as ``demo/1``."""
         ...
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """``champion``: it may be asked for as ``demo@champion`` too."""
+        """Its aliases: with ``champion``, ``demo@champion`` is another name of ``demo/1``."""
         ...
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Codes of source and target; empty where they are not known."""
+        """Language codes of source and target; empty where they are unknown."""
         ...
 
     @property
     def search(self) -> SearchSettings:
-        """How it is searched unless the request says otherwise."""
+        """The search settings that apply unless a request has its own."""
         ...
 
     @property
     def engine(self) -> str:
-        """What computes its translations."""
+        """The library that computes its translations."""
         ...
 
     @property
     def longest(self) -> int:
-        """Pieces of the longest sentence that it takes."""
+        """Tokens of the longest sentence that it accepts."""
         ...
 
     def sentences(self, line: str) -> Sequence[str]:
-        """The sentences of a line, none of them empty."""
+        """Split a line into sentences, none of them empty."""
         ...
 
     def lengths(self, sentences: Sequence[str]) -> Sequence[int]:
-        """Pieces of each sentence."""
+        """Count the tokens of each sentence."""
         ...
 
     def translate(self, sentences: Sequence[str], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
-        """Translate sentences of at most ``longest`` pieces, in their order."""
+        """Translate sentences of at most ``longest`` tokens; the results are in the same order."""
         ...
 
     def maps(self, source: str, target: str | Sequence[int]) -> Mapping[AttentionKind, AttentionMap]:
-        """The attention of a sentence and a translation, given as text or by ids. Raises ValueError for ids that no
-        piece has."""
-        ...
+        """Compute the attention of a sentence and a translation, which is given as text or as token ids.
 
-    def picture(self, kind: AttentionKind, shown: AttentionMap, layer: int, head: int, dark: bool) -> bytes:
-        """A PNG of one map; ``layer`` and ``head`` count from 1, and 0 is the mean over all."""
+        Raises ValueError for an id that is not in the vocabulary.
+        """
         ...

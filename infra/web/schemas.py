@@ -1,7 +1,7 @@
-"""What is asked and answered over the API, and how a request's text becomes sentences. A refusal is one sentence.
+"""Requests and responses of the API, their checks, and the split of a request's text into sentences.
 
-Text is paragraphs, one a line; an empty line is a paragraph without sentences. Models are found by name among those
-that are served: no name is ever looked up elsewhere, or opened.
+Each line of a text is a paragraph; an empty line is a paragraph without sentences. Model names are looked up among
+the served versions only, never in the registry or the file system.
 """
 
 import re
@@ -15,14 +15,13 @@ from infra.web.limits import Limits, RefusedRequest
 from infra.web.protocol import AttentionKind, SearchSettings, Sentence, ServedModel
 
 MAX_ALPHA = 5.0
-"""Greatest alpha: above, length alone would decide."""
-
+"""Above this alpha, length alone would decide."""
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def replace_surrogates(text: str) -> str:
-    """JSON can name halves of characters, which no encoding has: U+FFFD stands for each."""
+    """Replace lone surrogates, which JSON can name but UTF-8 cannot encode, by U+FFFD."""
     return SURROGATE.sub("\ufffd", text)
 
 
@@ -30,33 +29,27 @@ Text = Annotated[str, AfterValidator(replace_surrogates)]
 
 
 class TranslateRequest(BaseModel):
-    """A text to translate."""
+    """A text to translate and the search settings."""
 
     model_config = ConfigDict(extra="forbid")
-    text: Text = Field(description="paragraphs, one a line")
+    text: Text = Field(description="paragraphs, one per line")
     model: str = Field("", description="a name or alias of /api/models; empty: the first")
-    beam: int | None = Field(None, description="hypotheses kept at each step, 1 is greedy; else the version's own")
-    alpha: float | None = Field(None, allow_inf_nan=False, description="exponent of the length penalty; else its own")
-    nbest: int = Field(1, description="hypotheses of each sentence, up to the beam")
+    beam: int | None = Field(None, description="hypotheses kept at each step, 1 is greedy; default: the version's")
+    alpha: float | None = Field(
+        None, allow_inf_nan=False, description="exponent of the length penalty; default: the version's"
+    )
+    nbest: int = Field(1, description="hypotheses per sentence, at most the beam")
 
 
 class AttentionRequest(BaseModel):
-    """A sentence and its translation, to be looked into."""
+    """A sentence and its translation, whose attention weights are computed."""
 
     model_config = ConfigDict(extra="forbid")
     source: Text = Field(description="one sentence")
     model: str = Field("", description="a name or alias of /api/models; empty: the first")
-    target: Text | None = Field(None, description="its translation; without it and ids, the model's own")
-    ids: list[int] | None = Field(None, description="its translation as piece ids, as /api/translate gives them")
+    target: Text | None = Field(None, description="its translation; without target and ids, the model's")
+    ids: list[int] | None = Field(None, description="its translation as token ids, as /api/translate returns them")
     kind: AttentionKind = "cross"
-
-
-class AttentionImageRequest(AttentionRequest):
-    """Which map is to be drawn."""
-
-    layer: int = Field(0, ge=0, description="counted from 1; 0: the mean over all")
-    head: int = Field(0, ge=0, description="counted from 1; 0: the mean over all")
-    dark: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +68,7 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class TranslateResponse:
-    """A text's translation: the sentences of each paragraph, and all of it as text."""
+    """The translation of a text: the sentences of each paragraph, and the whole text."""
 
     model: str
     search: SearchSettings
@@ -85,7 +78,7 @@ class TranslateResponse:
 
 @dataclass(frozen=True)
 class AttentionResponse:
-    """Weights by layer, head, row and column; each row sums to 1 but for rounding."""
+    """Weights by layer, head, row and column; each row sums to 1 up to rounding."""
 
     model: str
     kind: AttentionKind
@@ -96,14 +89,14 @@ class AttentionResponse:
 
 @dataclass(frozen=True)
 class ErrorResponse:
-    """Why there is no answer."""
+    """One sentence that says why the request failed."""
 
     error: str
 
 
 @dataclass(frozen=True)
 class TranslationPlan:
-    """What a text asks of a model: the sentences of each paragraph."""
+    """A checked request: the version, the search settings and the sentences of each paragraph."""
 
     served: ServedModel
     search: SearchSettings
@@ -115,44 +108,44 @@ class TranslationPlan:
         return [sentence for paragraph in self.paragraphs for sentence in paragraph]
 
     @property
-    def places(self) -> list[tuple[int, int]]:
-        """Paragraph and place in it of each sentence."""
+    def positions(self) -> list[tuple[int, int]]:
+        """For each sentence the number of its paragraph and its number in the paragraph, from 0."""
         return [(p, s) for p, paragraph in enumerate(self.paragraphs) for s in range(len(paragraph))]
 
-    def translated(self, found: Mapping[int, Sentence]) -> TranslateResponse:
-        """All sentences, by number, put together."""
-        answers = iter(found[number] for number in range(len(self.sentences)))
+    def response(self, translated: Mapping[int, Sentence]) -> TranslateResponse:
+        """Combine the translated sentences, given by number."""
+        answers = iter(translated[number] for number in range(len(self.sentences)))
         paragraphs = tuple(tuple(next(answers) for _ in paragraph) for paragraph in self.paragraphs)
         texts = (" ".join(sentence.hypotheses[0].text for sentence in paragraph) for paragraph in paragraphs)
         return TranslateResponse(self.served.name, self.search, paragraphs, "\n".join(texts))
 
 
 class ModelIndex:
-    """The served versions by name; an alias finds its version, a bare name the first of that model."""
+    """Finds served versions by ``demo/1``, ``demo@champion`` or ``demo`` (the first version of that model)."""
 
     def __init__(self, served: Sequence[ServedModel], limits: Limits) -> None:
         self.served, self.limits = served, limits
-        self.known: dict[str, ServedModel] = {}
+        self.by_name: dict[str, ServedModel] = {}
         for each in served:
             model = each.name.partition("/")[0]
             for name in (each.name, *(f"{model}@{alias}" for alias in each.aliases), model):
-                self.known.setdefault(name, each)
+                self.by_name.setdefault(name, each)
 
     def find(self, name: str) -> ServedModel:
-        """Raises Refused (404) for what is not served."""
+        """Find a version; an empty name is the first. Raises RefusedRequest (404) for a version that is not served."""
         if not name:
             return self.served[0]
-        if name not in self.known:
-            raise RefusedRequest(
-                404, f"no such model is served, there is: {', '.join(each.name for each in self.served)}"
-            )
-        return self.known[name]
+        if name not in self.by_name:
+            allowed = ", ".join(each.name for each in self.served)
+            raise RefusedRequest(404, f"no such model is served, allowed are {allowed}")
+        return self.by_name[name]
 
     def longest(self, served: ServedModel) -> int:
-        """Pieces of the longest sentence that is taken."""
+        """Tokens of the longest sentence that is accepted."""
         return min(self.limits.pieces, served.longest)
 
     def cards(self) -> list[ModelInfo]:
+        """Describe every version, in the order in which they are served."""
         names = ("characters", "sentences", "beam", "attention_pieces")
         limits = {name: getattr(self.limits, name) for name in names}
         return [
@@ -168,60 +161,62 @@ class ModelIndex:
             for each in self.served
         ]
 
-    def plan(self, ask: TranslateRequest) -> TranslationPlan:
-        """Raises Refused: 404 for an unknown model, 422 for what is too long or cannot be."""
-        served, limits = self.find(ask.model), self.limits
+    def plan(self, request: TranslateRequest) -> TranslationPlan:
+        """Check a request and split its text. Raises RefusedRequest: 404 for an unknown model, 422 for other values."""
+        served, limits = self.find(request.model), self.limits
         search = SearchSettings(
-            served.search.beam if ask.beam is None else ask.beam,
-            served.search.alpha if ask.alpha is None else ask.alpha,
+            served.search.beam if request.beam is None else request.beam,
+            served.search.alpha if request.alpha is None else request.alpha,
         )
         check_range("beam", search.beam, 1, max(limits.beam, served.search.beam))
         check_range("alpha", search.alpha, 0, MAX_ALPHA)
-        check_range("nbest", ask.nbest, 1, search.beam, " (the beam)")
-        if len(ask.text) > limits.characters:
-            raise RefusedRequest(422, f"the text has {len(ask.text):,} characters, allowed are {limits.characters:,}")
-        lines = ask.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        check_range("nbest", request.nbest, 1, search.beam, " (the beam)")
+        check_characters("the text", request.text, limits)
+        lines = request.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         paragraphs = tuple(tuple(served.sentences(line)) for line in lines)
-        plan = TranslationPlan(served, search, ask.nbest, paragraphs)
+        plan = TranslationPlan(served, search, request.nbest, paragraphs)
         if len(plan.sentences) > limits.sentences:
             raise RefusedRequest(422, f"the text has {len(plan.sentences)} sentences, allowed are {limits.sentences}")
-        for (paragraph, _), length in zip(plan.places, served.lengths(plan.sentences), strict=True):
-            if length > self.longest(served):
-                most = self.longest(served)
-                raise RefusedRequest(422, f"line {paragraph + 1} has a sentence of {length} pieces, allowed are {most}")
+        longest = self.longest(served)
+        for (paragraph, _), length in zip(plan.positions, served.lengths(plan.sentences), strict=True):
+            if length > longest:
+                sentence = f"line {paragraph + 1} has a sentence of {length} pieces"
+                raise RefusedRequest(422, f"{sentence}, allowed are {longest}; split the sentence")
         return plan
 
-    def check_sides(self, served: ServedModel, ask: AttentionRequest) -> None:
-        """Raises Refused (422) where a side is too long to be looked into."""
-        texts = [("source", ask.source)] if ask.target is None else [("source", ask.source), ("target", ask.target)]
-        for name, text in texts:
-            if len(text) > self.limits.characters:
-                raise RefusedRequest(
-                    422, f"{name} has {len(text):,} characters, allowed are {self.limits.characters:,}"
-                )
-        sides = [(name, length) for (name, _), length in zip(texts, served.lengths([t for _, t in texts]), strict=True)]
-        if ask.ids is not None:
-            sides.append(("ids", len(ask.ids)))
-        for name, length in sides:
-            if length > (most := min(self.limits.attention_pieces, self.longest(served))):
-                raise RefusedRequest(
-                    422, f"{name} has {length} pieces, allowed are {most} where attention is asked for"
-                )
-        if not sides[0][1]:
+    def check_attention(self, served: ServedModel, request: AttentionRequest) -> None:
+        """Raise RefusedRequest (422) if the source is empty or a side is too long."""
+        texts = {"source": request.source} | ({} if request.target is None else {"target": request.target})
+        for name, text in texts.items():
+            check_characters(name, text, self.limits)
+        lengths = dict(zip(texts, served.lengths(list(texts.values())), strict=True))
+        if not lengths["source"]:
             raise RefusedRequest(422, "source is empty, allowed is a sentence")
+        if request.ids is not None:
+            lengths["ids"] = len(request.ids)
+        longest = min(self.limits.attention_pieces, self.longest(served))
+        for name, length in lengths.items():
+            if length > longest:
+                raise RefusedRequest(422, f"{name} has {length} pieces, allowed are {longest} for attention")
 
 
-def check_range(name: str, value: float, least: float, most: float, why: str = "") -> None:
-    """Raises Refused (422) naming the field, its value and what is allowed."""
-    if not least <= value <= most:
-        raise RefusedRequest(422, f"{name} is {value}, allowed is {least} to {most}{why}")
+def check_characters(name: str, text: str, limits: Limits) -> None:
+    """Raise RefusedRequest (422) if a text has too many characters."""
+    if len(text) > limits.characters:
+        raise RefusedRequest(422, f"{name} has {len(text):,} characters, allowed are {limits.characters:,}")
+
+
+def check_range(name: str, value: float, minimum: float, maximum: float, reason: str = "") -> None:
+    """Raise RefusedRequest (422) that names the field, its value and the allowed range."""
+    if not minimum <= value <= maximum:
+        raise RefusedRequest(422, f"{name} is {value}, allowed is {minimum} to {maximum}{reason}")
 
 
 def validation_message(errors: Iterable[Mapping[str, object]]) -> str:
-    """What is wrong with a request, without repeating what it held."""
-    said = []
+    """Join up to three validation errors of a request, without its values."""
+    messages = []
     for error in errors:
-        place = error.get("loc", ())
-        words = [f"{word}" for word in place if word not in ("body", "query")] if isinstance(place, tuple) else []
-        said.append(f"{'.'.join(words) or 'the body'}: {error.get('msg', 'not allowed')}")
-    return "; ".join(said[:3])
+        location = error.get("loc", ())
+        parts = [f"{part}" for part in location if part != "body"] if isinstance(location, tuple) else []
+        messages.append(f"{'.'.join(parts) or 'the body'}: {error.get('msg', 'not allowed')}")
+    return "; ".join(messages[:3])

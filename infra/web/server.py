@@ -1,7 +1,7 @@
-"""The server's socket, signals and patience: an application in, one exit in order out.
+"""Runs the application under uvicorn: the socket, connection timeouts and an orderly shutdown.
 
-Connections that send nothing whole in time, or are too many, are closed, those first that have waited longest. A signal
-stops the server from taking more; what was begun is finished, and only then, or after a bound, does it return.
+The server closes connections that are slow to send a request and, above the limit, those that have been idle longest.
+After a signal it accepts nothing new, finishes the open requests and returns, at the latest after a time limit.
 """
 
 import asyncio
@@ -27,93 +27,92 @@ KEEP_ALIVE_SECONDS = 15
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket at an address (port 0: any free one), not yet listening. Raises BadConfiguration where it is taken."""
+    """Bind a socket (port 0: any free one) without listening. Raises BadConfiguration if the address is not free."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
     except OSError as error:
         raise BadConfiguration(f"cannot serve at {host}, port {port}: {error.strerror or error}") from error
-    return made
+    return bound
 
 
-def address(host: str, taken: socket.socket) -> str:
-    """What is typed into a browser."""
-    port = taken.getsockname()[1]
+def address(host: str, bound: socket.socket) -> str:
+    """The URL of a bound socket."""
+    port = bound.getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class TimeoutProtocol(H11Protocol):
-    """A connection that is closed where a request's head does not come whole within ``limits.header_seconds``, or an
-    answer is not read for ``limits.unread_seconds``."""
+    """A connection with timeouts: ``limits.header_seconds`` for the head of a request and ``limits.unread_seconds``
+    for the client to read the response."""
 
     limits = Limits()
-    silent: dict["TimeoutProtocol", None]
-    """Connections without a request in work, in the order of their last one."""
+    idle: dict["TimeoutProtocol", None]
+    """Connections without an open request, the longest idle first."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self.patience: asyncio.TimerHandle | None = None
-        self.unread: asyncio.TimerHandle | None = None
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.header_timer: asyncio.TimerHandle | None = None
+        self.unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait()
-        while len(self.connections) > self.limits.connections and self.silent:
-            oldest = next(iter(self.silent))
-            oldest._end()
+        self._start_header_timer()
+        while len(self.connections) > self.limits.connections and self.idle:
+            next(iter(self.idle))._abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._rest()
-        self._read_on()
+        self._stop_header_timer()
+        self._stop_unread_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._read_on()
-        self.unread = self.loop.call_later(self.limits.unread_seconds, self._end)
+        self._stop_unread_timer()
+        self.unread_timer = self.loop.call_later(self.limits.unread_seconds, self._abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._read_on()
+        self._stop_unread_timer()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._rest()
-        elif self.patience is None and not self.transport.is_closing():
-            self._wait()
+            self._stop_header_timer()
+        elif self.header_timer is None and not self.transport.is_closing():
+            self._start_header_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
-            self.silent[self] = None
+            self.idle[self] = None
 
-    def _wait(self) -> None:
-        self.silent[self] = None
-        self.patience = self.loop.call_later(self.limits.header_seconds, self._end)
+    def _start_header_timer(self) -> None:
+        self.idle[self] = None
+        self.header_timer = self.loop.call_later(self.limits.header_seconds, self._abort)
 
-    def _rest(self) -> None:
-        self.silent.pop(self, None)
-        if self.patience is not None:
-            self.patience.cancel()
-            self.patience = None
+    def _stop_header_timer(self) -> None:
+        self.idle.pop(self, None)
+        if self.header_timer is not None:
+            self.header_timer.cancel()
+            self.header_timer = None
 
-    def _read_on(self) -> None:
-        if self.unread is not None:
-            self.unread.cancel()
-            self.unread = None
+    def _stop_unread_timer(self) -> None:
+        if self.unread_timer is not None:
+            self.unread_timer.cancel()
+            self.unread_timer = None
 
-    def _end(self) -> None:
-        self._rest()
-        self._read_on()
+    def _abort(self) -> None:
+        self._stop_header_timer()
+        self._stop_unread_timer()
         self.connections.discard(self)
         self.transport.abort()
 
 
 class Server(uvicorn.Server):
-    """Signals end it in order; a second one at once. It raises nothing for them."""
+    """A uvicorn server that shuts down in order at the first signal and at once at the second, without raising."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -129,11 +128,11 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
@@ -142,8 +141,8 @@ class Server(uvicorn.Server):
 
 
 def server(application: Application, limits: Limits, ready: Callable[[], None]) -> Server:
-    """A server that runs until it is told to stop; ``ready`` is called when requests are answered."""
-    protocol = type("PatientHere", (TimeoutProtocol,), {"limits": limits, "silent": {}})
+    """Build a server; it calls ``ready`` when it answers requests."""
+    protocol = type("ConfiguredProtocol", (TimeoutProtocol,), {"limits": limits, "idle": {}})
     config = uvicorn.Config(
         application,
         http=protocol,
@@ -162,20 +161,20 @@ def server(application: Application, limits: Limits, ready: Callable[[], None]) 
     return Server(config, ready)
 
 
-def serve(application: Application, taken: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
-    """Serve until a signal comes; what was begun is finished first, for ``limits.stop_seconds`` at most."""
-    _raise_open_files()
-    server(application, limits, ready).run(sockets=[taken])
+def serve(application: Application, bound: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
+    """Serve until a signal; open requests then have ``limits.stop_seconds`` to finish."""
+    _raise_open_file_limit()
+    server(application, limits, ready).run(sockets=[bound])
 
 
 def end_at_once() -> None:
-    """End the process although a thread is in the middle of a search that nobody waits for any more."""
+    """Exit the process although the model's thread is still in a search whose result nobody needs."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _raise_open_files() -> None:
+def _raise_open_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)) if hard >= 0 else 4096, hard))

@@ -167,17 +167,6 @@ def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str]
     return _png(figure)
 
 
-def attention_map(weights: Numbers, rows: Sequence[str], columns: Sequence[str], title: str, theme: Theme) -> bytes:
-    """One attention map (queries as rows, keys as columns), labelled with pieces."""
-    down, across = weights.shape
-    figure = _figure(max(3.6, 1.5 + CELL * across), max(2.0, 1.6 + CELL * down), theme)
-    axes = figure.subplots()
-    _map(axes, weights, theme)
-    _name_pieces(axes, rows, columns, theme)
-    axes.set_xlabel(title, color=theme.muted, fontsize=9)
-    return _png(figure)
-
-
 def attention_heads(
     kinds: Mapping[str, tuple[Numbers, Sequence[str], Sequence[str]]], heading: str, theme: Theme
 ) -> bytes:

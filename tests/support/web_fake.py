@@ -1,4 +1,4 @@
-"""A version that knows no model, served by a real server on loopback."""
+"""A fake model version and a real server for it on loopback."""
 
 import re
 import threading
@@ -17,7 +17,8 @@ from infra.web.server import Server, address, bind_socket, server
 
 @dataclass
 class Fake:
-    """Translates to capitals, a word a piece. While ``gate`` is closed it is busy; ``batches`` is what it was asked."""
+    """Translates to capitals, a word per token. ``translate`` blocks while ``gate`` is cleared; ``batches`` records
+    its calls."""
 
     name: str = "fake/1"
     aliases: tuple[str, ...] = ("champion",)
@@ -62,13 +63,10 @@ class Fake:
         square = np.full((2, 3, len(columns), len(columns)), 1 / len(columns), np.float32)
         return {"cross": AttentionMap(rows, columns, weights), "encoder": AttentionMap(columns, columns, square)}
 
-    def picture(self, kind: AttentionKind, shown: AttentionMap, layer: int, head: int, dark: bool) -> bytes:
-        return b"\x89PNG" + f"{kind} {layer} {head} {dark}".encode()
-
 
 @dataclass(frozen=True)
 class Site:
-    """Where it is served, and the application behind."""
+    """A running server and its application."""
 
     url: str
     port: int
@@ -78,26 +76,26 @@ class Site:
 
 @contextmanager
 def served(fakes: Sequence[Fake], limits: Limits = Limits()) -> Iterator[Site]:  # noqa: B008
-    """Serve while the context lasts."""
-    taken = bind_socket("127.0.0.1", 0)
+    """Serve until the context ends."""
+    bound = bind_socket("127.0.0.1", 0)
     ready = threading.Event()
-    guarded = application(fakes, limits)
-    made = server(guarded, limits, ready.set)
-    thread = threading.Thread(target=lambda: made.run(sockets=[taken]))
+    app = application(fakes, limits)
+    running = server(app, limits, ready.set)
+    thread = threading.Thread(target=lambda: running.run(sockets=[bound]))
     thread.start()
     try:
         assert ready.wait(60)
-        yield Site(address("127.0.0.1", taken), taken.getsockname()[1], guarded, made)
+        yield Site(address("127.0.0.1", bound), bound.getsockname()[1], app, running)
     finally:
         for fake in fakes:
             fake.gate.set()
-        made.should_exit = made.force_exit = True
+        running.should_exit = running.force_exit = True
         thread.join(60)
 
 
 def until(holds: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until something holds."""
+    """Poll until a condition holds."""
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, "it never came to hold"
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.01)

@@ -1,10 +1,10 @@
-// The calls as openapi.json describes them.
+// Lists the calls that openapi.json describes.
 
-function made(tag, text, ...children) {
-  const element = document.createElement(tag);
-  if (text) element.textContent = text;
-  element.append(...children);
-  return element;
+function element(tag, text, ...children) {
+  const created = document.createElement(tag);
+  if (text) created.textContent = text;
+  created.append(...children);
+  return created;
 }
 
 function typeOf(schema, all) {
@@ -16,30 +16,23 @@ function typeOf(schema, all) {
 }
 
 function fields(name, all) {
-  const list = made("dl");
+  const list = element("dl");
   for (const [field, schema] of Object.entries(all[name]?.properties || {})) {
-    list.append(made("dt", "", made("code", field), ` ${typeOf(schema, all)}`), made("dd", schema.description || ""));
+    list.append(element("dt", "", element("code", field), ` ${typeOf(schema, all)}`), element("dd", schema.description || ""));
   }
   return list;
 }
 
-const told = await (await fetch("/openapi.json")).json();
-const all = told.components.schemas;
-for (const [path, calls] of Object.entries(told.paths)) {
+const api = await (await fetch("/openapi.json")).json();
+const all = api.components.schemas;
+for (const [path, calls] of Object.entries(api.paths)) {
   for (const [method, call] of Object.entries(calls)) {
-    const section = made("section", "", made("h2", "", made("code", `${method.toUpperCase()} ${path}`)), made("p", call.description));
+    const section = element("section", "", element("h2", "", element("code", `${method.toUpperCase()} ${path}`)), element("p", call.description));
     const body = call.requestBody?.content["application/json"].schema.$ref?.split("/").pop();
-    if (body) section.append(made("h3", body), fields(body, all));
-    if (call.parameters) {
-      const list = made("dl");
-      for (const each of call.parameters) {
-        list.append(made("dt", "", made("code", each.name), ` ${typeOf(each.schema, all)}`), made("dd", each.description || ""));
-      }
-      section.append(list);
-    }
+    if (body) section.append(element("h3", body), fields(body, all));
     const schema = call.responses["200"].content?.["application/json"]?.schema || {};
     const answer = (schema.$ref || schema.items?.$ref)?.split("/").pop();
-    if (answer) section.append(made("h3", `Answer: ${typeOf(schema, all)}`), fields(answer, all));
+    if (answer) section.append(element("h3", `Response: ${typeOf(schema, all)}`), fields(answer, all));
     document.getElementById("calls").append(section);
   }
 }

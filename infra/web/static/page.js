@@ -1,19 +1,19 @@
-// The page: what is set, asked and shown, and the link that brings the same view back.
+// The page: settings, requests and results, and the link that restores the same view.
 
-import { AttentionView } from "./inside.js";
-import { compare, TranslationPane } from "./shown.js";
-import { models, translate } from "./talk.js";
+import { AttentionView } from "./attention.js";
+import { compare, TranslationPane } from "./panes.js";
+import { models, translate } from "./api.js";
 
 const at = (id) => document.getElementById(id);
 const BEAMS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
 
 let known = [];
-let asking;
+let running;
 let chosen = { side: 0, key: "" };
 const sides = [0, 1].map((side) => new TranslationPane(at(`out-${side}`), at(`name-${side}`), (_, key) => choose(side, key)));
-const inside = new AttentionView(trouble, saveView);
+const attentionView = new AttentionView(showError, saveView);
 
-function trouble(text) {
+function showError(text) {
   at("trouble").textContent = text;
 }
 
@@ -37,15 +37,15 @@ function setOptions(select, options, value) {
   if (select.selectedIndex < 0) select.selectedIndex = 0;
 }
 
-// What depends on the version: its languages, its own search, its limits.
+// Update everything that depends on the version: languages, default search, limits.
 function updateOptions() {
   const card = cardOf(at("model").value);
   const pair = [card.source_language, card.target_language].map(language).filter(Boolean);
   at("languages").textContent = pair.join(" to ");
   at("text").lang = card.source_language;
   const beams = [...new Set([...BEAMS.filter((beam) => beam <= card.limits.beam), card.beam])].sort((a, b) => a - b);
-  const own = `as scored: ${card.beam === 1 ? "greedy" : `beam ${card.beam}`}`;
-  setOptions(at("beam"), [["", own], ...beams.map((beam) => [beam, beam === 1 ? "greedy" : `beam ${beam}`])], at("beam").value);
+  const standard = `as scored: ${card.beam === 1 ? "greedy" : `beam ${card.beam}`}`;
+  setOptions(at("beam"), [["", standard], ...beams.map((beam) => [beam, beam === 1 ? "greedy" : `beam ${beam}`])], at("beam").value);
   at("alpha").placeholder = `${card.alpha}`;
   const others = known.filter((other) => other !== card);
   setOptions(at("beside"), [["", "nothing"], ...others.map((other) => [other.name, titled(other)])], at("beside").value);
@@ -57,25 +57,25 @@ function titled(card) {
 }
 
 function count() {
-  const most = cardOf(at("model").value).limits.characters;
+  const limit = cardOf(at("model").value).limits.characters;
   const length = [...at("text").value].length;
-  at("count").textContent = `${length.toLocaleString("en")} of ${most.toLocaleString("en")} characters`;
+  at("count").textContent = `${length.toLocaleString("en")} of ${limit.toLocaleString("en")} characters`;
 }
 
-function question(model) {
-  const asked = { text: at("text").value, model, nbest: Number(at("nbest").value) || 1 };
-  if (at("beam").value) asked.beam = Number(at("beam").value);
-  if (at("alpha").value) asked.alpha = Number(at("alpha").value);
-  return asked;
+function requestFor(model) {
+  const request = { text: at("text").value, model, nbest: Number(at("nbest").value) || 1 };
+  if (at("beam").value) request.beam = Number(at("beam").value);
+  if (at("alpha").value) request.alpha = Number(at("alpha").value);
+  return request;
 }
 
-async function run(again = false) {
-  asking?.abort();
-  asking = new AbortController();
-  const { signal } = asking;
-  trouble("");
-  inside.close();
-  if (!again) chosen = { side: 0, key: "" };
+async function run(restored = false) {
+  running?.abort();
+  running = new AbortController();
+  const { signal } = running;
+  showError("");
+  attentionView.close();
+  if (!restored) chosen = { side: 0, key: "" };
   const names = [at("model").value, at("beside").value].filter(Boolean);
   at("panes").classList.toggle("two", names.length > 1);
   at("pane-1").hidden = names.length < 2;
@@ -85,81 +85,81 @@ async function run(again = false) {
     saveView();
     return;
   }
-  const begun = performance.now();
+  const started = performance.now();
   let [total, done] = [0, 0];
-  const tell = () => (at("status").textContent = `${done} of ${total} sentences`);
+  const showProgress = () => (at("status").textContent = `${done} of ${total} sentences`);
 
   async function one(name, number) {
-    for await (const told of translate(question(name), signal)) {
+    for await (const message of translate(requestFor(name), signal)) {
       if (signal.aborted) return;
-      if (told.paragraphs) {
-        sides[number].begin(told, cardOf(told.model).target_language);
-        total += told.paragraphs.flat().length;
-      } else if (told.translated) {
+      if (message.paragraphs) {
+        sides[number].begin(message, cardOf(message.model).target_language);
+        total += message.paragraphs.flat().length;
+      } else if (message.translated) {
         done += 1;
-        sides[number].fill(told);
-        const key = `${told.paragraph}.${told.sentence}`;
+        sides[number].fill(message);
+        const key = `${message.paragraph}.${message.sentence}`;
         if (names.length > 1) compare(sides[0], sides[1], key);
         if ((!chosen.key && !number) || (chosen.side === number && chosen.key === key)) choose(number, key);
       }
-      tell();
+      showProgress();
     }
   }
 
   try {
     await Promise.all(names.map(one));
-    const seconds = ((performance.now() - begun) / 1000).toFixed(1);
+    const seconds = ((performance.now() - started) / 1000).toFixed(1);
     at("status").textContent = `${total} ${total === 1 ? "sentence" : "sentences"} in ${seconds} s`;
   } catch (error) {
     if (error.name === "AbortError") return;
-    asking.abort();
+    running.abort();
     at("status").textContent = "";
-    trouble(error.message);
+    showError(error.message);
   }
   saveView();
 }
 
 function choose(side, key) {
-  const place = sides[side].places.get(key);
-  if (!place?.translated) return;
+  const cell = sides[side].cells.get(key);
+  if (!cell?.translated) return;
   if (chosen.key !== key || chosen.side !== side) {
-    if (chosen.key) inside.view.hypothesis = 0;
-    inside.row = 0;
+    if (chosen.key) attentionView.view.hypothesis = 0;
+    attentionView.row = 0;
   }
   chosen = { side, key };
-  sides.forEach((each, number) => each.mark(number === side ? key : ""));
-  inside.open(sides[side].model, place.translated);
+  sides.forEach((each, number) => each.highlight(number === side ? key : ""));
+  attentionView.open(sides[side].model, cell.translated);
   saveView();
 }
 
-// The view as the address's fragment, which no server ever sees.
+// Save the view in the address's fragment, which is never sent to a server.
 function saveView() {
-  const { kind, layer, head, hypothesis } = inside.view;
-  const words = {
+  const { kind, layer, head, hypothesis } = attentionView.view;
+  const values = {
     text: at("text").value, model: at("model").value, beside: at("beside").value, beam: at("beam").value,
     alpha: at("alpha").value, nbest: at("nbest").value, sentence: chosen.key, side: chosen.side, kind, layer, head, hypothesis,
   };
-  const told = Object.entries(words).filter(([, value]) => `${value}` && `${value}` !== "0");
-  const fragment = `#${new URLSearchParams(told)}`;
+  const set = Object.entries(values).filter(([, value]) => `${value}` && `${value}` !== "0");
+  const fragment = `#${new URLSearchParams(set)}`;
   if (fragment !== location.hash) history.replaceState(null, "", fragment);
 }
 
 function restoreView() {
-  const words = new URLSearchParams(location.hash.slice(1));
-  const number = (name) => Math.max(0, Math.trunc(Number(words.get(name))) || 0);
-  at("text").value = words.get("text") || "";
-  const card = cardOf(words.get("model") || "") || known[0];
-  if (words.get("model") && !cardOf(words.get("model"))) trouble("The version that this link names is not served here.");
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  const number = (name) => Math.max(0, Math.trunc(Number(parameters.get(name))) || 0);
+  at("text").value = parameters.get("text") || "";
+  const card = cardOf(parameters.get("model") || "") || known[0];
+  if (parameters.get("model") && !cardOf(parameters.get("model"))) showError("The version that this link names is not served here.");
   at("model").value = card.name;
   updateOptions();
-  at("beside").value = cardOf(words.get("beside") || "")?.name || "";
-  for (const name of ["beam", "alpha"]) at(name).value = words.get(name) || "";
+  at("beside").value = cardOf(parameters.get("beside") || "")?.name || "";
+  for (const name of ["beam", "alpha"]) at(name).value = parameters.get(name) || "";
   if (at("beam").selectedIndex < 0) at("beam").value = "";
   if (at("beside").selectedIndex < 0) at("beside").value = "";
   at("nbest").value = `${number("nbest") || 1}`;
-  const kind = ["cross", "encoder", "decoder"].find((each) => each === words.get("kind")) || "cross";
-  Object.assign(inside.view, { kind, layer: number("layer"), head: number("head"), hypothesis: number("hypothesis") });
-  chosen = { side: number("side") === 1 ? 1 : 0, key: words.get("sentence") || "" };
+  const kind = ["cross", "encoder", "decoder"].find((each) => each === parameters.get("kind")) || "cross";
+  Object.assign(attentionView.view, { kind, layer: number("layer"), head: number("head"), hypothesis: number("hypothesis") });
+  chosen = { side: number("side") === 1 ? 1 : 0, key: parameters.get("sentence") || "" };
   updateOptions();
   if (at("text").value) run(true);
 }
@@ -168,7 +168,7 @@ async function start() {
   try {
     known = await models();
   } catch (error) {
-    trouble(error.message);
+    showError(error.message);
     return;
   }
   setOptions(at("model"), known.map((card) => [card.name, titled(card)]), "");

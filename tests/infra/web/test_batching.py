@@ -1,4 +1,4 @@
-"""Whatever comes: each request gets its own sentences, each once, and batches keep to their bounds."""
+"""Tests of the batcher: each request gets its own sentences, each once, and no batch is too large."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A real server: slow and silent connections harm nobody, a signal lets what was begun be finished."""
+"""Tests of a real server: connection timeouts, limits and an orderly shutdown."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from infra.errors import BadConfiguration
 from infra.web.limits import Limits
 from infra.web.server import address, bind_socket
 
-HOUSE = Path(__file__).resolve().parents[3]
+PROJECT_ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys, time
 sys.path.insert(0, "tests/support")
@@ -31,9 +31,9 @@ class Slow(Fake):
         time.sleep(seconds)
         return super().translate(*given)
 limits = Limits(batch=1, stop_seconds=bound_seconds)
-taken = bind_socket("127.0.0.1", 0)
+bound = bind_socket("127.0.0.1", 0)
 guarded = application([Slow()], limits)
-serve(guarded, taken, limits, lambda: print(address("127.0.0.1", taken), flush=True))
+serve(guarded, bound, limits, lambda: print(address("127.0.0.1", bound), flush=True))
 if guarded.batcher.worker.busy:
     end_at_once()
 """
@@ -45,8 +45,8 @@ def started(seconds: float, stop_seconds: int) -> tuple["subprocess.Popen[str]",
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=HOUSE,
-        env=os.environ | {"PYTHONPATH": str(HOUSE)},
+        cwd=PROJECT_ROOT,
+        env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)},
     )
     assert process.stdout
     return process, process.stdout.readline().strip()
@@ -109,7 +109,7 @@ def test_slow_heads_and_bodies_are_ended_and_nobody_waits_for_them() -> None:
 
 
 def ended(connection: socket.socket) -> bytes:
-    """What still comes until the server ends the connection."""
+    """Read until the server closes the connection."""
     found = b""
     try:
         while data := connection.recv(65_536):
@@ -145,11 +145,11 @@ def test_an_answer_that_nobody_reads_is_not_kept_for_ever() -> None:
         deaf.close()
 
 
-def test_an_address_that_is_taken_is_said_in_a_sentence() -> None:
-    with bind_socket("127.0.0.1", 0) as taken:
-        taken.listen()
-        port = taken.getsockname()[1]
-        assert address("127.0.0.1", taken) == f"http://127.0.0.1:{port}"
+def test_an_address_that_is_bound_is_said_in_a_sentence() -> None:
+    with bind_socket("127.0.0.1", 0) as bound:
+        bound.listen()
+        port = bound.getsockname()[1]
+        assert address("127.0.0.1", bound) == f"http://127.0.0.1:{port}"
         with pytest.raises(BadConfiguration, match=rf"cannot serve at 127\.0\.0\.1, port {port}: "):
             bind_socket("127.0.0.1", port)
     with pytest.raises(BadConfiguration, match="cannot serve at no such host"):

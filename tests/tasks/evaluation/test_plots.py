@@ -57,7 +57,6 @@ def test_pieces_are_never_read_as_formulas() -> None:
     source, hypothesis = ["▁$x_{", "\\frac$", "犬", "</s>"], ["$$", "</s>"]
     weights = np.full((3, 5, 2, 4), 0.25)
     size_of(plots.attention(weights, source, hypothesis, DARK))
-    size_of(plots.attention_map(weights[0, 0], hypothesis, source, "$x_{", DARK))
     kinds = {"$a": (weights, hypothesis, source), "b": (np.full((3, 5, 4, 4), 0.25), source, source)}
     size_of(plots.attention_heads(kinds, "▁$x_{", LIGHT))
     wide = plots.attention(np.full((1, 1, 2, 24), 1 / 24), ["▁a"] * 24, hypothesis, LIGHT)

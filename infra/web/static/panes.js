@@ -1,40 +1,40 @@
-// Translations on the page, sentence by sentence, each of which can be chosen. Text is only ever set as text.
+// A pane with the translation of one version. Each sentence can be chosen. Text is only ever set as text, never as HTML.
 
-import { differences } from "./words.js";
+import { differences } from "./diff.js";
 
 export class TranslationPane {
   constructor(out, name, choose) {
-    Object.assign(this, { out, name, choose, model: "", places: new Map() });
+    Object.assign(this, { out, name, choose, model: "", cells: new Map() });
   }
 
-  // An empty place for each sentence of each paragraph.
+  // Make an empty element for each sentence of each paragraph.
   begin(plan, language) {
     this.model = plan.model;
     this.name.textContent = plan.model;
     this.out.lang = language;
-    this.places = new Map();
+    this.cells = new Map();
     this.out.replaceChildren(
       ...plan.paragraphs.map((sentences, p) => {
         const paragraph = document.createElement("p");
-        sentences.forEach((_, s) => paragraph.append(this.place(p, s), " "));
+        sentences.forEach((_, s) => paragraph.append(this.addCell(p, s), " "));
         return paragraph;
       }),
     );
   }
 
-  place(paragraph, sentence) {
+  addCell(paragraph, sentence) {
     const span = document.createElement("span");
     span.className = "sentence waits";
     span.textContent = "…";
-    this.places.set(`${paragraph}.${sentence}`, { span });
+    this.cells.set(`${paragraph}.${sentence}`, { span });
     return span;
   }
 
   fill(message) {
     const key = `${message.paragraph}.${message.sentence}`;
-    const place = this.places.get(key);
-    const { span } = place;
-    place.translated = message.translated;
+    const cell = this.cells.get(key);
+    const { span } = cell;
+    cell.translated = message.translated;
     span.classList.remove("waits");
     span.textContent = message.translated.hypotheses[0].text || "∅";
     span.setAttribute("role", "button");
@@ -48,23 +48,23 @@ export class TranslationPane {
     });
   }
 
-  mark(key) {
-    for (const [own, { span, translated }] of this.places) {
-      if (translated) span.setAttribute("aria-pressed", `${own === key}`);
+  highlight(key) {
+    for (const [each, { span, translated }] of this.cells) {
+      if (translated) span.setAttribute("aria-pressed", `${each === key}`);
     }
   }
 
   clear() {
     this.model = "";
     this.name.textContent = "Translation";
-    this.places = new Map();
+    this.cells = new Map();
     this.out.replaceChildren();
   }
 }
 
-// Mark the words that two translations of a sentence do not share.
+// Mark the words in which two translations of a sentence differ.
 export function compare(one, other, key) {
-  const [a, b] = [one.places.get(key), other.places.get(key)];
+  const [a, b] = [one.cells.get(key), other.cells.get(key)];
   if (!a?.translated || !b?.translated) return;
   const texts = [a, b].map(({ translated }) => translated.hypotheses[0].text);
   differences(...texts).forEach((runs, side) => {

@@ -1,32 +1,37 @@
-// One sentence looked into: its hypotheses, its pieces, and what each looks at, by layer and head or on average.
+// The attention view of one sentence: its hypotheses, its tokens and the weights of each, by layer and head or as a mean.
 
-import { attention, pictureAddress } from "./talk.js";
+import { attention } from "./api.js";
+import { drawHeatMap } from "./heat_map.js";
 
 const at = (id) => document.getElementById(id);
 const NAMES = {
-  cross: ["Pieces of the translation: choose one to see what it looks at", "Pieces of the source"],
-  encoder: ["Pieces of the source: choose one to see what it looks at", "Pieces of the source"],
-  decoder: ["Pieces of the translation: choose one to see what it looks at", "What is written before it"],
+  cross: ["Tokens of the translation: choose one to see what it attends to", "Tokens of the source"],
+  encoder: ["Tokens of the source: choose one to see what it attends to", "Tokens of the source"],
+  decoder: ["Tokens of the translation: choose one to see what it attends to", "Tokens before it"],
 };
-const MOST_NAMED = 3;
+const MAX_LISTED = 3;
 
 export class AttentionView {
-  constructor(trouble, changed) {
-    Object.assign(this, { trouble, changed, view: { kind: "cross", layer: 0, head: 0, hypothesis: 0 }, row: 0 });
+  constructor(showError, changed) {
+    Object.assign(this, { showError, changed, view: { kind: "cross", layer: 0, head: 0, hypothesis: 0 }, row: 0 });
     for (const id of ["kind", "layer", "head"]) {
       at(id).addEventListener("change", () => {
         this.view[id] = id === "kind" ? at(id).value : Number(at(id).value);
         changed();
-        if (id === "kind") this.ask();
+        if (id === "kind") this.load();
         else this.draw();
       });
     }
     at("rows").addEventListener("keydown", (event) => this.step(event));
+    at("save").addEventListener("click", () => {
+      const link = Object.assign(document.createElement("a"), { download: "attention.png", href: at("map").toDataURL() });
+      link.click();
+    });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
   close() {
-    this.asking?.abort();
+    this.loading?.abort();
     this.translated = undefined;
     at("inside").hidden = true;
   }
@@ -36,12 +41,12 @@ export class AttentionView {
     this.translated = translated;
     if (!translated.hypotheses[this.view.hypothesis]) this.view.hypothesis = 0;
     at("inside-name").textContent = `Inside: “${translated.source}”`;
-    this.list();
+    this.listHypotheses();
     at("inside").hidden = false;
-    return this.ask();
+    return this.load();
   }
 
-  list() {
+  listHypotheses() {
     at("hypotheses").replaceChildren(
       ...this.translated.hypotheses.map((each, number) => {
         const [item, button, text, numbers] = ["li", "button", "span", "small"].map((tag) => document.createElement(tag));
@@ -57,7 +62,7 @@ export class AttentionView {
             other.setAttribute("aria-pressed", `${other === button}`);
           }
           this.changed();
-          this.ask();
+          this.load();
         });
         item.append(button);
         return item;
@@ -65,32 +70,32 @@ export class AttentionView {
     );
   }
 
-  get question() {
+  get request() {
     const { ids } = this.translated.hypotheses[this.view.hypothesis];
     return { model: this.model, source: this.translated.source, ids, kind: this.view.kind };
   }
 
-  async ask() {
+  async load() {
     if (!this.translated) return;
-    this.asking?.abort();
-    this.asking = new AbortController();
-    const { signal } = this.asking;
+    this.loading?.abort();
+    this.loading = new AbortController();
+    const { signal } = this.loading;
     try {
-      const found = await attention(this.question, signal);
+      const found = await attention(this.request, signal);
       if (signal.aborted) return;
       this.found = found;
     } catch (error) {
-      if (error.name !== "AbortError") this.trouble(error.message);
+      if (error.name !== "AbortError") this.showError(error.message);
       return;
     }
     this.row = Math.min(this.row, this.found.rows.length - 1);
     const focused = at("rows").contains(document.activeElement);
-    this.offer();
+    this.fillControls();
     this.draw();
-    if (focused) at("rows").children[this.row].focus(); // what had the focus has been replaced
+    if (focused) at("rows").children[this.row].focus(); // the element that had the focus has been replaced
   }
 
-  offer() {
+  fillControls() {
     const { weights } = this.found;
     for (const [id, count] of [["layer", weights.length], ["head", weights[0].length]]) {
       this.view[id] = Math.min(this.view[id], count);
@@ -108,7 +113,7 @@ export class AttentionView {
         button.className = "piece";
         button.textContent = piece;
         button.setAttribute("role", "radio");
-        for (const event of ["pointerenter", "focus", "click"]) button.addEventListener(event, () => this.look(row));
+        for (const event of ["pointerenter", "focus", "click"]) button.addEventListener(event, () => this.select(row));
         return button;
       }),
     );
@@ -126,16 +131,14 @@ export class AttentionView {
   draw() {
     if (!this.translated || !this.found) return;
     const { layer, head } = this.view;
-    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    const address = pictureAddress({ ...this.question, layer, head, dark });
     const where = [layer ? `layer ${layer}` : "mean of all layers", head ? `head ${head}` : "mean of all heads"];
-    at("map").src = address;
-    at("map").alt = `Map of attention, ${at("kind").selectedOptions[0].text}, ${where.join(", ")}`;
-    at("save").href = address;
-    this.look(this.row);
+    const title = `${at("kind").selectedOptions[0].text}, ${where.join(", ")} · ${this.model}`;
+    at("map").setAttribute("aria-label", `Heat map of attention, ${title}`);
+    drawHeatMap(at("map"), this.found, this.found.rows.map((_, row) => this.weights(row)), title);
+    this.select(this.row);
   }
 
-  // Weights of a row, averaged where a mean is asked for.
+  // The weights of a row; without a layer or head their mean.
   weights(row) {
     const { layer, head } = this.view;
     const layers = layer ? [this.found.weights[layer - 1]] : this.found.weights;
@@ -143,7 +146,7 @@ export class AttentionView {
     return this.found.columns.map((_, column) => maps.reduce((sum, map) => sum + map[row][column], 0) / maps.length);
   }
 
-  look(row) {
+  select(row) {
     this.row = row;
     const weights = this.weights(row);
     [...at("rows").children].forEach((button, number) => {
@@ -155,8 +158,8 @@ export class AttentionView {
       span.title = `${(100 * weights[column]).toFixed(1)} %`;
     });
     const order = weights.map((weight, column) => [weight, this.found.columns[column]]).sort((a, b) => b[0] - a[0]);
-    const named = order.filter(([weight], place) => !place || weight >= 0.01).slice(0, MOST_NAMED).map(([weight, piece]) => `${piece} ${Math.round(100 * weight)} %`);
-    at("looks").textContent = `${this.found.rows[row]} looks at ${named.join(", ")}`;
+    const listed = order.filter(([weight], rank) => !rank || weight >= 0.01).slice(0, MAX_LISTED).map(([weight, piece]) => `${piece} ${Math.round(100 * weight)} %`);
+    at("looks").textContent = `${this.found.rows[row]} attends to ${listed.join(", ")}`;
   }
 
   step(event) {

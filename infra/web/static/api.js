@@ -1,6 +1,6 @@
-// What is asked of the server. Every failure is an Error with a sentence that a person can read.
+// Calls of the API. Every failure throws an Error whose message is a sentence for the user.
 
-async function refusal(answer) {
+async function errorOf(answer) {
   try {
     return (await answer.json()).error || answer.statusText;
   } catch {
@@ -8,39 +8,33 @@ async function refusal(answer) {
   }
 }
 
-async function ask(path, body, signal) {
+async function call(path, body, signal) {
   let answer;
   try {
     const options = body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
     answer = await fetch(path, { ...options, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer.");
+    throw new Error("The server does not answer; check that repro serve still runs.");
   }
-  if (!answer.ok) throw new Error(await refusal(answer));
+  if (!answer.ok) throw new Error(await errorOf(answer));
   return answer;
 }
 
 export async function models() {
-  return (await ask("/api/models")).json();
+  return (await call("/api/models")).json();
 }
 
 export async function attention(body, signal) {
-  return (await ask("/api/attention", body, signal)).json();
+  return (await call("/api/attention", body, signal)).json();
 }
 
-export function pictureAddress({ ids, ...rest }) {
-  const words = new URLSearchParams(rest);
-  for (const id of ids) words.append("ids", id);
-  return `/api/attention.png?${words}`;
-}
-
-// Yields each line of the stream as a value: the plan, then sentences.
+// Yield each line of the stream: the plan, then the sentences, then the end.
 export async function* translate(body, signal) {
-  const answer = await ask("/api/translate/stream", body, signal);
+  const answer = await call("/api/translate/stream", body, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  let whole = false;
+  let complete = false;
   for (;;) {
     const { value, done } = await reader.read();
     if (done) break;
@@ -49,9 +43,9 @@ export async function* translate(body, signal) {
     for (const line of lines) {
       const message = JSON.parse(line);
       if (message.error) throw new Error(message.error);
-      whole = whole || message.done === true;
+      complete = complete || message.done === true;
       yield message;
     }
   }
-  if (!whole) throw new Error("The server broke off.");
+  if (!complete) throw new Error("The server ended before the translation was complete; try again.");
 }

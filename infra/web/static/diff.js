@@ -1,4 +1,4 @@
-// Which words of two texts differ: runs of [text, same] for each of both.
+// A word diff of two texts by their longest common subsequence: for each text its runs of [text, same].
 
 export function differences(a, b) {
   const left = a.split(" ");
