@@ -1,4 +1,4 @@
-"""``--set training.updates=200``: one field of a run, typed and checked by the dataclass that holds it."""
+"""Apply ``--set training.updates=200`` to a run: typed values, checked by the dataclasses that hold them."""
 
 import difflib
 from collections.abc import Sequence
@@ -14,14 +14,13 @@ Value = TypeVar("Value")
 
 
 def override(run: Value, assignments: Sequence[str]) -> Value:
-    """``run`` with each ``path=value`` applied; raises BadConfiguration naming field, value and what is allowed.
+    """``run`` with each ``path=value`` applied. Raises BadConfiguration naming field, value and what is allowed.
 
-    A path goes through fields, and through tuples of dataclasses by class name: ``filters.rules.LengthRatio.max=1.5``.
-    ``profile=NAME`` is a cleaning as a whole, one of ``flows.runs.profiles``: rules over text and limits in pieces; a
-    field that is also set by itself changes it. Of two values for one path the last counts; otherwise the order is
-    free: the dataclasses check what they hold when all is applied.
+    A path names fields, and members of tuples by their class: ``filters.rules.LengthRatio.max=1.5``. ``profile=NAME``
+    sets filters and limits of ``flows.runs.profiles``; other assignments then change them. The last of two values for
+    one path counts. Otherwise the order does not matter: checks run after all values are set.
     """
-    for assignment in sorted(assignments, key=_place):
+    for assignment in sorted(assignments, key=_sort_key):
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise BadConfiguration(f"--set {assignment}: not of the form field=value, as in training.updates=200")
@@ -32,12 +31,12 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
     try:
         checked: Value = _checked(run)
     except ValueError as error:
-        raise BadConfiguration(f"--set {', '.join(sorted(assignments, key=_place))}: {error}") from error
+        raise BadConfiguration(f"--set {', '.join(sorted(assignments, key=_sort_key))}: {error}") from error
     return checked
 
 
-def _place(assignment: str) -> tuple[bool, str]:
-    """The profile first, then by path."""
+def _sort_key(assignment: str) -> tuple[bool, str]:
+    """Sorts the profile first, then by path."""
     path = assignment.partition("=")[0]
     return path != "profile", path
 
@@ -52,7 +51,7 @@ def _with_profile(run: Value, profile: str) -> Value:
 
 
 def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
-    """``holder`` with one field changed, without the checks of the dataclasses."""
+    """``holder`` with one field changed, unchecked."""
     name, rest = path[0], path[1:]
     if isinstance(holder, tuple):
         members = [type(member).__name__ for member in holder]
@@ -75,7 +74,7 @@ def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
 
 
 def _unchecked(holder: Any, **values: Any) -> Any:
-    """As ``dataclasses.replace``, without ``__post_init__``: other fields may be about to change as well."""
+    """``dataclasses.replace`` without ``__post_init__``: another assignment may make the values fit."""
     changed = copy(holder)
     for name, value in values.items():
         object.__setattr__(changed, name, value)
@@ -83,7 +82,7 @@ def _unchecked(holder: Any, **values: Any) -> Any:
 
 
 def _checked(value: Any) -> Any:
-    """The same value, its dataclasses made anew from the inside out, so that each checks what it holds."""
+    """Recreate all dataclasses from the inside out, which runs their checks."""
     if isinstance(value, tuple):
         return tuple(_checked(member) for member in value)
     if not is_dataclass(value) or isinstance(value, type):

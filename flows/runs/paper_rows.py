@@ -1,7 +1,7 @@
-"""The rows of the paper's Tables 2 and 3 as runs: on the paper's corpus, or scaled down on another run's.
+"""The rows of the paper's Tables 2 and 3 as runs, on the paper's corpus or scaled down on the corpus of another run.
 
-A row on another corpus takes text, sets, vocabulary, schedule and norm from that corpus's run, all else from the paper.
-Its name says row, corpus and scale, so that it is found again by its name alone: ``demo-paper-A1-scale8``.
+On another corpus, text, sets, vocabulary, schedule and norm come from that run and everything else from the paper. The
+name ``demo-paper-A1-scale8`` holds corpus, row and scale, so ``parse_run_name`` can rebuild the run from it.
 """
 
 import re
@@ -15,7 +15,7 @@ from tasks.evaluation.paper_figures import ROWS
 from tasks.evaluation.paper_row import PaperRow
 
 PAPER = "wmt14-ende"
-"""The paper's own corpus, English-French for the rows that are so."""
+"""The paper's corpus; stands for WMT14 English-French in the rows of that language pair."""
 TABLE_2 = {
     "table2-base": PAPER_BASE,
     "table2-big": PAPER_BIG,
@@ -32,31 +32,31 @@ LAST_CHECKPOINT_RUNS = {
     )
     for row, run in (("base", PAPER_BASE), ("big", PAPER_BIG))
 }
-"""Table 3's base and big: the trainings of Table 2, without averaging."""
+"""Base and big of Table 3: the trainings of Table 2 without averaging."""
 PAPER_RUNS = {row: LAST_CHECKPOINT_RUNS.get(row) or TABLE_2.get(row) or VARIATIONS[f"{PAPER}-{row}"] for row in ROWS}
-"""Each row as the paper has it."""
+"""Each row at the paper's size, on the paper's corpus."""
 PAPER_RUN_NAMES = {run.name for run in PAPER_RUNS.values()}
 DEFAULT_SCALE = 8
-"""On any corpus but the paper's, where no other is asked for."""
+"""The scale on any corpus but the paper's, unless the request names one."""
 SHORTENED_UPDATES = {"demo": 400}
-"""Updates of a row where the corpus's own number would take long: 6 layers cost more than the demo's 2."""
+"""Fewer updates than the run of the corpus has: 6 layers take longer than the demo's 2."""
 RUN_NAME = re.compile(r"(.+)-paper-(.+)-scale([1-9]\d*)")
 
 
 def corpora() -> tuple[str, ...]:
-    """What rows can be run on: the paper's corpus, and that of any run which is not the paper's."""
+    """The corpora that rows can run on: the paper's, and that of every run outside the paper."""
     return (PAPER, *(name for name in RUNS if name not in PAPER_RUN_NAMES))
 
 
 def rows_on(corpus: str) -> tuple[str, ...]:
-    """The rows that the corpus has the languages of; raises BadConfiguration naming the corpora."""
+    """The rows for the languages of the corpus. Raises BadConfiguration for an unknown corpus."""
     if corpus not in corpora():
         raise BadConfiguration(f"unknown corpus {corpus!r}, known are: {', '.join(corpora())}")
     return tuple(row for row in PAPER_RUNS if corpus == PAPER or ROWS[row].languages == "English-German")
 
 
 def parse_rows(words: str, corpus: str) -> tuple[str, ...]:
-    """The rows of ``base,A1``, or of ``all``; raises BadConfiguration naming what is allowed on the corpus."""
+    """The rows in ``base,A1`` or ``all``. Raises BadConfiguration for an unknown or repeated row."""
     allowed = rows_on(corpus)
     rows = allowed if words == "all" else tuple(word.strip() for word in words.split(","))
     for row in rows:
@@ -68,7 +68,7 @@ def parse_rows(words: str, corpus: str) -> tuple[str, ...]:
 
 
 def effective_scale(scale: int, corpus: str) -> int:
-    """The scale that is meant; 0 leaves it to the corpus. Raises BadConfiguration for one below."""
+    """The scale, or the default of the corpus for 0. Raises BadConfiguration for a negative one."""
     if scale < 0:
         raise BadConfiguration(
             f"--scale is {scale}, allowed is a whole number of at least 1, or 0 for the corpus's own"
@@ -77,12 +77,12 @@ def effective_scale(scale: int, corpus: str) -> int:
 
 
 def row_run_name(row: str, corpus: str, scale: int) -> str:
-    """The name of the run that ``row_run`` gives."""
+    """The name of ``row_run(row, corpus, scale)``."""
     return PAPER_RUNS[row].name if corpus == PAPER and scale == 1 else f"{corpus}-paper-{row}-scale{scale}"
 
 
 def row_run(row: str, corpus: str, scale: int) -> Run:
-    """The row on the corpus, the widths of its model divided by ``scale``."""
+    """The row on the corpus, with the widths of its model divided by ``scale``."""
     own = PAPER_RUNS[row]
     if corpus == PAPER and scale == 1:
         return own
@@ -104,13 +104,13 @@ def row_run(row: str, corpus: str, scale: int) -> Run:
 
 
 def scale_model(model: Model, scale: int) -> Model:
-    """The model with its widths divided, at least 1 each, d_model even (§3.5); layers and heads are kept."""
+    """The model with its widths divided, at least 1 each and d_model even (§3.5); layers and heads stay."""
     widths = {name: max(1, getattr(model, name) // scale) for name in ("d_ff", "d_k", "d_v")}
     return replace(model, d_model=max(2, model.d_model // scale // 2 * 2), **widths)
 
 
 def parse_run_name(name: str) -> Run | None:
-    """The run that such a name means, None where it is not one; raises BadConfiguration for a row that is not known."""
+    """The run of a row by its name, or None for any other name. Raises BadConfiguration for an unknown row."""
     found = RUN_NAME.fullmatch(name)
     if not found:
         return None
@@ -121,7 +121,7 @@ def parse_run_name(name: str) -> Run | None:
 
 
 def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
-    """The row of the paper that a run is, whatever was overridden in it; none for any other run."""
+    """The row of the paper that a run reproduces, overrides included; empty for any other run."""
     found = RUN_NAME.fullmatch(run.name)
     own = {value.name: row for row, value in PAPER_RUNS.items()}
     if run.name in own:
@@ -136,7 +136,7 @@ def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
 
 
 def _comparison_set(run: Run, row: str) -> str:
-    """The set that stands against the paper's: dev for Table 3, for Table 2 a test set where the run has one."""
+    """The set to compare with the paper's: dev for Table 3; for Table 2 a test set if the run has one."""
     names = [each.name for each in run.sets]
     if ROWS[row].set_name in names:
         return ROWS[row].set_name

@@ -1,0 +1,194 @@
+"""All runs that ``repro run`` knows by name, from the demo to the paper's models. The dictionary is ``RUNS``."""
+
+from dataclasses import replace
+
+from flows.runs.profiles import PROFILES
+from flows.runs.run import Run
+from model.config import Averaging, Decoding, Model, Training
+from model.config.presets import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
+from tasks.cleaning.filters import (
+    Distinct,
+    Empty,
+    Filters,
+    Identical,
+    InvalidUnicode,
+    Language,
+    Length,
+    LengthRatio,
+    NoLetters,
+    NotIn,
+    OverlongWord,
+    Script,
+)
+from tasks.corpus import catalogue
+from tasks.stages.learn_bpe import Vocabulary
+from tasks.stages.shard import Sharding
+
+
+def standard_filters(source: str, target: str, words: Length, exclude: tuple[str, ...]) -> Filters:
+    """Filters for small or noisy text: remove broken, overlong, foreign and repeated lines, and lines of the sets."""
+    broken = Empty(), InvalidUnicode(), NoLetters(), OverlongWord(), words, Identical()
+    wrong = Script(), Language(source, target), LengthRatio(2.5)
+    return Filters((*broken, *wrong, NotIn(), Distinct()), exclude=exclude)
+
+
+PAPER_PROFILE = PROFILES["paper"]
+"""The paper names no cleaning (§5.1): only empty lines are removed, all others are used as published."""
+
+DEMO = Run(
+    name="demo",
+    about="English-German by a small grammar, embedded: the whole pipeline in minutes on two cores",
+    corpus=catalogue.DEMO,
+    sets=(catalogue.DEMO_DEV, catalogue.DEMO_TEST),
+    dev="dev",
+    filters=standard_filters("en", "de", Length(2, 60), ("dev", "test")),
+    vocabulary=Vocabulary(size=1_500),
+    sharding=Sharding(max_pieces=100),
+    model=Model(layers=2, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, norm="pre"),
+    training=Training(
+        updates=850,
+        batch_tokens=2_000,
+        schedule="linear",
+        warmup=80,
+        peak=6e-3,
+        checkpoint_every=15,
+        dev_every=170,
+    ),
+    averaging=Averaging(5),
+    decoding=Decoding(),
+)
+
+MULTI30K_ENDE = Run(
+    name="multi30k-ende",
+    about="Multi30k English-German, raw text, a tiny model; an hour on two cores",
+    corpus=catalogue.MULTI30K_ENDE,
+    sets=(catalogue.MULTI30K_ENDE_VAL, catalogue.MULTI30K_ENDE_TEST),
+    dev="val",
+    filters=standard_filters("en", "de", Length(1, 100), ("val", "test_2016_flickr")),
+    vocabulary=Vocabulary(size=8_000),
+    sharding=Sharding(max_pieces=100),
+    model=Model(layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, p_drop=0.3, norm="pre"),
+    training=Training(
+        updates=6_000,
+        batch_tokens=4_096,
+        schedule="linear",
+        warmup=400,
+        peak=5e-3,
+        checkpoint_every=40,
+        keep=8,
+        dev_every=200,
+    ),
+    averaging=Averaging(8),
+    decoding=Decoding(alpha=2.0),
+)
+
+MULTI30K_ENFR = replace(
+    MULTI30K_ENDE,
+    name="multi30k-enfr",
+    about="Multi30k English-French, settings of multi30k-ende",
+    corpus=catalogue.MULTI30K_ENFR,
+    sets=(catalogue.MULTI30K_ENFR_VAL, catalogue.MULTI30K_ENFR_TEST),
+    filters=standard_filters("en", "fr", Length(1, 100), ("val", "test_2016_flickr")),
+)
+
+WMT14_SAMPLE_ENDE = Run(
+    name="wmt14-sample-ende",
+    about="a real sample of WMT14 English-German (52,072 pairs); newstest2013 as dev, no test set",
+    corpus=catalogue.WMT14_SAMPLE_ENDE,
+    sets=(catalogue.WMT14_SAMPLE_NEWSTEST2013,),
+    dev="newstest2013",
+    filters=standard_filters("en", "de", Length(1, 150), ("newstest2013",)),
+    vocabulary=Vocabulary(size=10_000),
+    sharding=Sharding(max_pieces=150),
+    model=Model(layers=3, d_model=256, d_ff=1024, heads=4, d_k=64, d_v=64, p_drop=0.2, norm="pre"),
+    training=Training(
+        updates=10_000,
+        batch_tokens=8_000,
+        schedule="inverse_sqrt",
+        warmup=1_000,
+        peak=2e-3,
+        checkpoint_every=250,
+        dev_every=250,
+    ),
+    averaging=Averaging(5),
+    decoding=Decoding(),
+)
+
+PAPER_BASE = Run(
+    name="wmt14-ende-base",
+    about="the paper's base model, WMT14 English-German (Table 2; 1.66 GB of archives, GPU)",
+    corpus=catalogue.WMT14_ENDE,
+    sets=(
+        catalogue.WMT14_ENDE_NEWSTEST2013,
+        catalogue.WMT14_ENDE_NEWSTEST2014,
+        catalogue.WMT14_ENDE_NEWSTEST2014_FULL,
+    ),
+    dev="newstest2013",
+    filters=PAPER_PROFILE.filters,
+    vocabulary=Vocabulary(size=37_000),
+    sharding=PAPER_PROFILE.sharding,
+    model=BASE,
+    training=BASE_TRAINING,
+    averaging=Averaging(5),
+    decoding=Decoding(),
+)
+
+PAPER_BIG = replace(
+    PAPER_BASE,
+    name="wmt14-ende-big",
+    about="the paper's big model, WMT14 English-German (Table 2)",
+    model=BIG,
+    training=BIG_TRAINING,
+    averaging=Averaging(20),
+)
+
+PAPER_BASE_ENFR = replace(
+    PAPER_BASE,
+    name="wmt14-enfr-base",
+    about="the paper's base model, WMT14 English-French (36M pairs)",
+    corpus=catalogue.WMT14_ENFR,
+    sets=(
+        catalogue.WMT14_ENFR_NEWSTEST2013,
+        catalogue.WMT14_ENFR_NEWSTEST2014,
+        catalogue.WMT14_ENFR_NEWSTEST2014_FULL,
+    ),
+    vocabulary=Vocabulary(size=32_000),
+)
+
+PAPER_BIG_ENFR = replace(
+    PAPER_BASE_ENFR,
+    name="wmt14-enfr-big",
+    about="the paper's big model, WMT14 English-French, P_drop 0.1 (§6.1)",
+    model=replace(BIG, p_drop=0.1),
+    training=BIG_TRAINING,
+    averaging=Averaging(20),
+)
+
+VARIATIONS = {
+    f"wmt14-ende-{row}": replace(
+        PAPER_BASE,
+        name=f"wmt14-ende-{row}",
+        about=f"Table 3, row {row}: the last checkpoint, newstest2013",
+        sets=(catalogue.WMT14_ENDE_NEWSTEST2013,),
+        model=model,
+        training=training,
+        averaging=Averaging(1),
+    )
+    for row, (model, training) in TABLE_3.items()
+    if row not in ("base", "big")
+}
+"""The rows of Table 3 between base and big."""
+
+RUNS = {
+    run.name: run
+    for run in (
+        DEMO,
+        MULTI30K_ENDE,
+        MULTI30K_ENFR,
+        WMT14_SAMPLE_ENDE,
+        PAPER_BASE,
+        PAPER_BIG,
+        PAPER_BASE_ENFR,
+        PAPER_BIG_ENFR,
+    )
+} | VARIATIONS

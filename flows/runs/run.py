@@ -1,0 +1,59 @@
+"""The configuration of a run: everything that decides its result."""
+
+from dataclasses import dataclass
+
+from model.config import Averaging, Decoding, Model, Training, check_compatible
+from model.config.keying import require
+from tasks.cleaning.filters import Filters
+from tasks.corpus.catalogue import Corpus, EvaluationSet
+from tasks.stages.learn_bpe import Vocabulary
+from tasks.stages.shard import Sharding
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that decides the result. Where to compute it is decided by the ``Site``.
+
+    Raises ValueError if the parts do not fit together, naming the field, its value and what is allowed.
+    """
+
+    name: str
+    about: str
+    corpus: Corpus
+    sets: tuple[EvaluationSet, ...]
+    """Evaluation sets. Adding one does not repeat the training."""
+    dev: str
+    """The set that training validates on and that decides on ``champion``; never a test set."""
+    filters: Filters
+    vocabulary: Vocabulary
+    sharding: Sharding
+    model: Model
+    training: Training
+    averaging: Averaging
+    decoding: Decoding
+
+    def __post_init__(self) -> None:
+        names = [s.name for s in self.sets]
+        require(len(set(names)) == len(names), "sets", names, "sets of different names")
+        require(self.dev in names, "dev", self.dev, f"one of the run's sets: {', '.join(names)}")
+        for name in self.filters.exclude:
+            require(name in names, "filters.exclude", name, f"one of the run's sets: {', '.join(names)}")
+        check_compatible(self.model, self.training)
+        count, keep, patience = self.averaging.count, self.training.keep, self.training.patience
+        require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
+        last = self.averaging.which == "last" or patience > 0
+        require(last, "averaging.which", self.averaging.which, "last, where training.patience is 0")
+        fewest = self.training.updates
+        if patience:
+            # The first validation is the best so far; training can stop after ``patience`` more.
+            fewest = min(fewest, (patience + 1) * self.training.dev_every)
+        saved = -(-fewest // self.training.checkpoint_every)
+        allowed = f"at most {saved}, the checkpoints that {fewest} updates save every training.checkpoint_every"
+        require(count <= saved, "averaging.count", count, allowed)
+        joint = self.vocabulary.joint or not self.model.tied
+        require(joint, "model.tied", self.model.tied, "false, as vocabulary.joint is false")
+        longest, positions = self.sharding.max_pieces, self.model.max_positions
+        fits = self.model.positions == "sinusoid" or longest < positions
+        require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}")
+        budget = self.training.batch_tokens
+        require(longest < budget, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}")
