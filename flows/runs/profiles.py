@@ -28,5 +28,5 @@ PROFILES = {
     "paper": Profile(Filters((Empty(),), AS_READ), Sharding(min_pieces=1, max_pieces=256)),
     "tutorial": Profile(Filters((Empty(),), AS_READ), Sharding(min_pieces=3, max_pieces=150, max_ratio=2.0)),
 }
-"""``paper`` removes empty lines only; repeated lines and lines of the sets stay. Its limit of 256 pieces per side is what
-fits the model, not a rule of the paper. ``tutorial``: 3 to 150 pieces per side, ratio at most 2."""
+"""``paper`` removes empty lines only; repeated lines and lines of the sets stay. Its limit of 256 pieces per side is
+what fits the model, not a rule of the paper. ``tutorial``: 3 to 150 pieces per side, ratio at most 2."""
