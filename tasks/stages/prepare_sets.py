@@ -1,4 +1,4 @@
-"""Dev and test sets as Parquet, exactly as they were published: no filter, no normalising, order kept."""
+"""Converts dev and test sets to Parquet exactly as published: no filter, no normalisation, same order."""
 
 from pathlib import Path
 
@@ -6,17 +6,17 @@ import polars as pl
 
 from infra.errors import BadData
 from infra.store.local import Artifact
-from tasks import corpus
 from tasks.corpus.catalogue import EvaluationSet
+from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, stage
 
 
 def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFrame:
     """The pairs of a set: ``pair_id`` (``newstest2014:17``), ``source``, ``target``.
 
-    Raises BadData when the sides differ in their number of lines or there is none.
+    Raises BadData when the set is empty or its sides differ in their number of lines.
     """
-    frames = list(corpus.read((evaluation.source, evaluation.target), (source, target)))
+    frames = list(read_pairs((evaluation.source, evaluation.target), (source, target)))
     if not frames:
         raise BadData(f"{evaluation.name} holds no line ({source.name}, {target.name})")
     pair_id = pl.format("{}:{}", pl.lit(evaluation.name), pl.int_range(pl.len()))
@@ -25,7 +25,7 @@ def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFr
 
 @stage(version=1)
 def prepare_sets(out: Path, evaluation: EvaluationSet, source: Artifact, target: Artifact) -> Facts:
-    """One dev or test set.
+    """Write one dev or test set.
 
     out/
       pairs.parquet    pair_id, source, target

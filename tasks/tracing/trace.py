@@ -14,10 +14,10 @@ import polars as pl
 from infra.errors import BadConfiguration
 from infra.store.local import Artifact
 from model.data.bpe import TokenizerPair
-from tasks import corpus as reading
 from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import SIDES, Distinct, Filter, Filters, NotIn
 from tasks.cleaning.partitions import normalise_sides
+from tasks.corpus import reading
 from tasks.corpus.catalogue import Corpus, EvaluationSet, Part, Text
 from tasks.stages.shard import Sharding
 from tasks.tracing.steps import (
@@ -197,7 +197,7 @@ class _PairTracer:
         """The line as the stage ``clean`` reads it."""
         paths = [archive.path() / text.file.name for archive, text in zip(archives, texts, strict=True)]
         first = 0
-        for frame in reading.read(texts, (paths[0], paths[1])):
+        for frame in reading.read_pairs(texts, (paths[0], paths[1])):
             if self.line < first + frame.height:
                 source, target = frame.row(self.line - first)
                 files = _name(texts[0]), _name(texts[1])

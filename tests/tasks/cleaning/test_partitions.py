@@ -39,7 +39,7 @@ def digests(folder: Path, filters: Filters = FILTERS) -> tuple[dict[str, int], b
 
 @pytest.fixture
 def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.corpus.pairs.__defaults__", ("", "", 400))
+    monkeypatch.setattr("tasks.corpus.reading.ROWS", 400)
     monkeypatch.setattr(clean, "BUCKET_BYTES", 20_000)
 
 

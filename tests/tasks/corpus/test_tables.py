@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.errors import BadData
-from tasks import corpus
 from tasks.corpus.catalogue import File, Text
+from tasks.corpus.reading import read_lines
 
 ODD = ["\x00", "\u2028", "\u0085", "\x0c", "\ufeff", '"', ",", "&", "<", "é", "😀", " ", "a"]
 value = st.text(alphabet=st.one_of(st.sampled_from(ODD), st.characters(exclude_characters="\n\r\t", codec="utf-8")))
@@ -22,7 +22,7 @@ rows = st.lists(st.tuples(value, value), min_size=1, max_size=12)
 
 
 def all_lines(path: Path, column: str, member: str = "") -> list[str]:
-    return [line for block in corpus.lines(path, member, column) for line in block]
+    return [line for block in read_lines(path, member, column) for line in block]
 
 
 def test_a_table_must_say_its_column_and_other_text_must_not() -> None:

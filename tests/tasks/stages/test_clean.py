@@ -123,7 +123,7 @@ def test_a_pair_goes_by_the_first_rule_that_objects(
     filters = Filters(tuple(rules[:4]), AS_READ)
     expected = {f"p:{at}": verdict for at, verdict in enumerate(one_by_one(pairs, filters.rules))}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tasks.corpus.pairs.__defaults__", ("", "", rows))
+        patch.setattr("tasks.corpus.reading.ROWS", rows)
         patch.setattr(clean, "BUCKET_BYTES", 20 if buckets else 1 << 20)
         if set(expected.values()) == {""} or "" in expected.values():
             _, kept, rejected = cleaned(folder / "out", corpus, archives, filters)
@@ -146,7 +146,7 @@ def test_the_order_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest
     cleaned(tmp_path / "b", corpus, archives, Filters())
     _, other, _ = cleaned(tmp_path / "c", corpus, archives, Filters(seed=2))
     monkeypatch.setattr(clean, "BUCKET_BYTES", 300)
-    monkeypatch.setattr("tasks.corpus.pairs.__defaults__", ("", "", 37))
+    monkeypatch.setattr("tasks.corpus.reading.ROWS", 37)
     _, small, _ = cleaned(tmp_path / "d", corpus, archives, Filters())
     assert (tmp_path / "a/pairs.parquet").read_bytes() == (tmp_path / "b/pairs.parquet").read_bytes()
     assert first["pair_id"].to_list() == small["pair_id"].to_list() != other["pair_id"].to_list()
@@ -168,14 +168,6 @@ def test_places_are_spread_and_pinned() -> None:
 
 
 PINNED = [8593926902798518510, 8127042604926468075]
-
-
-def test_a_pair_keeps_its_verdict_when_pairs_are_added(tmp_path: Path) -> None:
-    corpus, archives = corpus_of(tmp_path / "in", ("p", ["a", "", "a", "b"], ["x", "y", "x", "z"]))
-    counts, kept, rejected = cleaned(tmp_path / "out", corpus, archives, Filters((Empty(), Distinct())))
-    assert counts == {"empty": 1, "distinct": 1}
-    assert set(kept["pair_id"]) == {"p:0", "p:3"}
-    assert rejected.select("pair_id", "filter").rows() == [("p:1", "empty"), ("p:2", "distinct")]
 
 
 def test_lines_of_excluded_sets_leave_after_rewriting(tmp_path: Path) -> None:

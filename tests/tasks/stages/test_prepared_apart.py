@@ -1,4 +1,4 @@
-"""Vocabulary and shards are the same, byte for byte, for any number of ranges and workers, also when one dies."""
+"""Vocabulary and shards are the same, byte for byte, for any number of ranges and workers."""
 
 import random
 from pathlib import Path
@@ -6,12 +6,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dask_cluster import losing_a_worker
 
 from infra.store.local import Artifact
 from tasks.bpe import word_counts
 from tasks.stages import shard
-from tasks.stages.learn_bpe import Vocabulary, learn_bpe
+from tasks.stages.learn_bpe import Vocabulary, learn_bpe, untrained_tokenizer
 
 PAIRS = 2_000
 WORDS = ["dog", "cat", "runs", "The", "a,", "b.", "Ü", "don't", "x86", "ﬁne", "日本", "\u00a0", " "]
@@ -37,12 +36,6 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard, "BATCH_PAIRS", 90)
 
 
-def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_counts, "RANGE_PAIRS", 400)
-    monkeypatch.setattr(word_counts, "PART_PAIRS", 150)
-    monkeypatch.setattr(shard, "RANGE_PAIRS", 50)
-
-
 def prepared(out: Path, text: Artifact, *, joint: bool = True) -> dict[str, bytes]:
     """All files of both stages."""
     for stage in ("learn_bpe", "shard"):
@@ -61,24 +54,26 @@ def test_ranges_parts_and_workers_do_not_show(
 ) -> None:
     plain = prepared(tmp_path / "plain", text, joint=joint)
     assert len(plain) > 5
-    small_ranges(monkeypatch)
+    monkeypatch.setattr(word_counts, "RANGE_PAIRS", 400)
+    monkeypatch.setattr(word_counts, "PART_PAIRS", 150)
+    monkeypatch.setattr(shard, "RANGE_PAIRS", 50)
     assert prepared(tmp_path / "ranges", text, joint=joint) == plain
     monkeypatch.setenv("REPRO_WORKERS", "4")
     assert prepared(tmp_path / "workers", text, joint=joint) == plain
 
 
-@pytest.mark.usefixtures("small_batches")
-@pytest.mark.parametrize(
-    "work", [("tasks.bpe.word_counts", "ChunkCounter", "count"), ("tasks.stages.shard", "RangeEncoder", "encode")]
-)
-def test_a_worker_of_a_cluster_that_is_killed_does_not_show(
-    tmp_path: Path, text: Artifact, monkeypatch: pytest.MonkeyPatch, work: tuple[str, str, str]
-) -> None:
-    plain = prepared(tmp_path / "plain", text)
-    small_ranges(monkeypatch)
-    with losing_a_worker(tmp_path / "dask", *work) as address:
-        monkeypatch.setenv("REPRO_DASK", address)
-        assert prepared(tmp_path / "cluster", text) == plain
+def test_encoding_a_range_twice_gives_the_same_file(tmp_path: Path, text: Artifact) -> None:
+    """A cluster repeats the call of a worker that it lost."""
+    prepared(tmp_path / "once", text)
+    pairs, vocabulary = text.path() / "pairs.parquet", tmp_path / "once/learn_bpe"
+    encoder = shard.RangeEncoder(pairs, vocabulary, shard.NO_LIMITS, tmp_path, 90)
+    (rows,) = shard.row_ranges(pairs)
+    counter = word_counts.ChunkCounter(pairs, ("source",), untrained_tokenizer(Vocabulary()), tmp_path, parts=3)
+    first = encoder.encode(0, rows).read_bytes()
+    assert encoder.encode(0, rows).read_bytes() == first
+    counts = [(counter.count(0, (0, 1)), (tmp_path / "0.range.arrow").read_bytes()) for _ in range(2)]
+    assert counts[0][0] == counts[1][0] == 340
+    assert sorted(path.name for path in tmp_path.glob("*.arrow*")) == ["0.arrow", "0.range.arrow"]
 
 
 def test_ranges_are_all_rows_in_whole_batches(text: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> TraceContext:
         made[name, item].path().mkdir()
         return made[name, item].path()
 
-    clean.clean_corpus(add("clean"), corpus, archives, (prepared,), filters)
+    clean.clean.body(add("clean"), corpus, archives, (prepared,), filters)
     learn_bpe.body(add("learn_bpe"), made["clean", ""], Vocabulary(size=270, min_frequency=1))
     shard.body(add("shard", "train"), made["clean", ""], made["learn_bpe", ""], sharding)
     shard.body(add("shard", "dev"), prepared, made["learn_bpe", ""], NO_LIMITS)
@@ -137,7 +137,7 @@ def test_a_repeated_pair_names_the_first_even_if_a_later_rule_rejected_it(tmp_pa
     corpus, archives = corpus_of(tmp_path, ("toy", ["One.", "One.", "Two."], [MANY, MANY, "Zwei."]))
     filters = Filters((Distinct(), LengthRatio()))
     (tmp_path / "clean").mkdir()
-    clean.clean_corpus(tmp_path / "clean", corpus, archives, (), filters)
+    clean.clean.body(tmp_path / "clean", corpus, archives, (), filters)
     made = {("clean", ""): Artifact("clean", "toy", tmp_path / "clean")}
     cleaned = step_of(trace_of(TraceContext("toy", corpus, (), filters, Sharding(), made), "toy:1"), Cleaned)
     assert cleaned.verdicts[0] == RuleVerdict("distinct", "rejected", "repeats toy:0")
