@@ -1,5 +1,5 @@
-"""Launchers: start a job (a program over files) here, on SLURM or on Kubernetes, and watch it to its end.
+"""Launchers: start a job (a program over files) on this machine, SLURM or Kubernetes, and wait for its end.
 
-In: a ``Job``. Out: nothing, or the Fault that the job's ``exit.json`` names. Knows neither stages nor what the
-program computes.
+Input: a ``JobSpec``. Output: nothing, or the Fault named in the job's ``exit.json``. Independent of stages and of what
+the program computes.
 """

@@ -1,4 +1,4 @@
-"""The command line of a job and the variables it needs, the same wherever it is started."""
+"""The command line and environment variables of a job, the same for all launchers."""
 
 import os
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from infra.launch.job import JobSpec
 from infra.processes.children import SAFE_PATH
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
-"""Where this project's packages lie."""
+"""The folder of this project's packages."""
 LAST_BYTES = 4000
 STARTERS = ("srun: ", "slurmstepd: ")
-"""How lines begin that are of who started the job."""
+"""Prefixes of log lines that SLURM's programs write, not the job."""
 
 
 def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalone",)) -> list[str]:
-    """Start the job over its ``job.json``: alone, or by torchrun, which finds the other nodes by ``rendezvous``."""
+    """The command line over ``job.json``: the module itself, or torchrun with the options ``rendezvous``."""
     module = ["-m", job.module, str(job.path)]
     if not job.distributed:
         return [python, *module]
@@ -31,32 +31,32 @@ def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalon
 
 
 def variables(job: JobSpec) -> dict[str, str]:
-    """What a job needs in its environment on any machine."""
+    """Environment variables of a job on any machine."""
     return {
         **SAFE_PATH,
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(job.threads),
         "TOKENIZERS_PARALLELISM": "true",
         **({"CUDA_VISIBLE_DEVICES": ",".join(job.gpus)} if job.gpus else {}),
-        # Large tensors come back from the heap instead of from fresh pages, which the kernel would have to clear.
+        # malloc reuses the heap for large tensors instead of new pages, which the kernel would have to clear.
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": "4294967296",
     }
 
 
 def python_path() -> str:
-    """``PYTHONPATH`` by which a job finds this project and what the caller has on its path."""
+    """``PYTHONPATH`` of a job: this project, then the caller's."""
     return os.pathsep.join(filter(None, [str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")]))
 
 
 def last_line(log: Path, begin: int) -> str:
-    """The job's last words in a log behind byte ``begin``; empty where there are none."""
+    """The job's last line in a log after byte ``begin``; empty if there is none. At most 300 characters."""
     try:
         with log.open("rb") as file:
             file.seek(begin)
             lines = [line.strip() for line in file.read()[-LAST_BYTES:].decode(errors="replace").splitlines()]
     except FileNotFoundError:
         return ""
-    said = [line for line in lines if line]
-    own = [line for line in said if not line.startswith(STARTERS)]
-    return next(reversed(own or said), "")[:300]
+    lines = [line for line in lines if line]
+    of_job = [line for line in lines if not line.startswith(STARTERS)]
+    return next(reversed(of_job or lines), "")[:300]

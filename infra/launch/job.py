@@ -1,7 +1,7 @@
-"""Starting a job where it is to run. A job is a program over files: it reads ``job.json``, writes into ``out``.
+"""The specification of a job and its end. A job is a program over files: it reads ``job.json`` and writes to ``out``.
 
-A launcher starts it, calls ``on_poll`` now and then, and returns when the job ended well; otherwise it raises the
-Fault that the job's ``exit.json`` names.
+A launcher starts it, calls ``on_poll`` periodically and returns when the job succeeds; otherwise it raises the Fault
+named in the job's ``exit.json``.
 """
 
 import json
@@ -18,7 +18,7 @@ PROBE_BYTES = 2**16
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A module to run, what it is to do, and the folder it writes into."""
+    """A module to run, its configuration and inputs, and its output folder."""
 
     module: str
     config: Mapping[str, Any]
@@ -27,19 +27,19 @@ class JobSpec:
     site: Mapping[str, Any]
     ranks: int = 1
     distributed: bool = False
-    """Started by torchrun, in ``ranks`` processes."""
+    """Start with torchrun, in ``ranks`` processes."""
     nodes: int = 1
-    """Machines among which the processes are divided."""
+    """Machines that share the processes evenly."""
     threads: int = 1
     pass_fds: tuple[int, ...] = field(default=())
-    """Descriptors of locks that the job holds too, so that nobody enters while it still ends. They are of use on this
-    machine only; elsewhere the job's name does what they do (``infra.launch.batch_queue``)."""
+    """File descriptors of locks that the job inherits, so that they stay locked until it has ended. For local jobs
+    only; in a queue the job's name serves the same purpose (``infra.launch.batch_queue``)."""
     gpus: tuple[str, ...] = ()
-    """The GPUs that are its own; empty: those that CUDA finds."""
+    """The GPUs of this job; empty: all that CUDA finds."""
 
     @property
     def path(self) -> Path:
-        """Where ``job.json`` is."""
+        """The path of ``job.json``."""
         return self.out.absolute() / "job.json"
 
     @property
@@ -47,7 +47,7 @@ class JobSpec:
         return self.ranks // self.nodes if self.distributed else 1
 
     def text(self) -> str:
-        """What ``job.json`` says."""
+        """The content of ``job.json``."""
         inputs = {name: str(folder.absolute()) for name, folder in self.inputs.items()}
         job = {"config": self.config, "inputs": inputs, "out": str(self.out.absolute()), "site": self.site}
         return json.dumps(job, indent=1)
@@ -61,11 +61,11 @@ class JobSpec:
 
 class Launcher(Protocol):
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
-        """Run to the end; raises a Fault. An exception in the caller's thread ends the job first."""
+        """Run to the end; raises a Fault. Any exception stops the job before it propagates."""
 
 
 def check_disk_space(folder: Path) -> None:
-    """Raise OSError where nothing more can be written: there a job cannot say why it ended."""
+    """Raise OSError if the disk is full, which keeps a job from writing ``exit.json``."""
     probe = folder / "probe.partial"
     try:
         probe.write_bytes(bytes(PROBE_BYTES))
@@ -74,7 +74,7 @@ def check_disk_space(folder: Path) -> None:
 
 
 def raise_for_exit(job: JobSpec, status: int, last_words: str) -> None:
-    """Raise the Fault that ``exit.json`` names; without one the job was killed, crashed, or (OSError) had no space."""
+    """Raise the Fault named in ``exit.json``. Without that file raise JobFailed, or OSError if the disk is full."""
     try:
         exit_ = json.loads((job.out / EXIT).read_text())
     except (OSError, ValueError):

@@ -1,18 +1,17 @@
-"""Jobs by Kubernetes: an Indexed Job with a pod for each node, and a headless Service by which torchrun's agents meet.
+"""Run jobs on Kubernetes: an Indexed Job with one pod per node, and a headless Service where torchrun's agents meet.
 
-    job.manifests.log   what was applied, as JSON
+    job.manifests.log   the submitted manifests, as JSON
 
-A pod that is taken away (``DisruptionTarget``) is started again by Kubernetes and goes on from the newest checkpoint;
-any other failure ends the Job, and the stage decides by its reason. The store's root is a volume that all pods and this
-machine mount at the same path; the image holds this project. Everything is done by ``kubectl`` and its JSON.
+Kubernetes restarts an evicted pod (``DisruptionTarget``), which continues from the newest checkpoint. Any other failure
+ends the Job, and the stage decides by its reason. All pods and this machine mount the store's volume at the same path;
+the image holds this project. The package ``kubernetes`` is an optional dependency and is imported late.
 """
 
 import json
 import os
 import shlex
-import shutil
-import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,19 @@ from infra.errors import BadConfiguration, Fault, NetworkFault, OutOfMemory
 from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
 from infra.launch.command import command, variables
 from infra.launch.job import EXIT, JobSpec
+from infra.processes import signals
 
 APPLIED = "job.manifests.log"
 LABEL = "repro/job"
 PORT = 29400
-ANSWER_SECONDS = 120
+REQUEST_SECONDS = 60
+"""Limit of one request, which is repeated once if the connection breaks."""
+DELETE_SECONDS = 60
+"""How long ``submit`` waits until an earlier Job of the same name is deleted."""
 GRACE_SECONDS = 90
-"""Between SIGTERM and SIGKILL: torchrun gives its ranks 30 s, and kubelet's clock begins before they are asked."""
+"""Between SIGTERM and SIGKILL: torchrun gives its ranks 30 s, and kubelet's clock starts before they get the signal."""
 KEPT_SECONDS = 24 * 3600
-"""How long a Job whose launcher is gone may be looked at."""
+"""How long Kubernetes keeps a finished Job for inspection."""
 FATAL_WAITING_REASONS = (
     "ErrImagePull",
     "ImagePullBackOff",
@@ -37,38 +40,27 @@ FATAL_WAITING_REASONS = (
     "CreateContainerConfigError",
     "CreateContainerError",
 )
-"""What a container waits for that will not come by itself."""
-UNREACHABLE_PATTERNS = (
-    "unable to connect",
-    "connection refused",
-    "timed out",
-    "timeout",
-    "no route",
-    "eof",
-    "tls handshake",
-    "refused",
-)
-FORBIDDEN = ("forbidden", "unauthorized", "invalid", "not found", "unknown field", "no matches for kind")
+"""Reasons for which a container waits and that do not resolve by themselves."""
 
 
 @dataclass(frozen=True)
 class KubernetesSettings:
-    """Where in a cluster."""
+    """Namespace, image and volume of the pods."""
 
     image: str
-    """Holds this project and its libraries (REPRO_KUBERNETES_IMAGE)."""
+    """Image with this project and its libraries (REPRO_KUBERNETES_IMAGE)."""
     claim: str
-    """The PersistentVolumeClaim with the store (REPRO_KUBERNETES_CLAIM): ReadWriteMany where there are many nodes."""
+    """PersistentVolumeClaim of the store (REPRO_KUBERNETES_CLAIM): ReadWriteMany for several nodes."""
     mount: Path
-    """Where it is mounted, here and in the pods (REPRO_KUBERNETES_MOUNT; else REPRO_ROOT)."""
+    """Mount path of the store, here and in the pods (REPRO_KUBERNETES_MOUNT; default: REPRO_ROOT)."""
     namespace: str = "default"
     """REPRO_KUBERNETES_NAMESPACE"""
     memory: str = ""
-    """Of each pod (REPRO_KUBERNETES_MEMORY) as in ``64Gi``; empty sets no limit."""
+    """Memory of each pod (REPRO_KUBERNETES_MEMORY), for example ``64Gi``; empty sets no limit."""
     python: str = "python"
     """The interpreter in the image (REPRO_KUBERNETES_PYTHON)."""
     pod: Mapping[str, Any] = field(default_factory=dict)
-    """What else the pods' ``spec`` holds (REPRO_KUBERNETES_POD, JSON), as in ``{"nodeSelector": {"gpu": "h100"}}``."""
+    """Additions to the pods' ``spec`` (REPRO_KUBERNETES_POD), as JSON: ``{"nodeSelector": {"gpu": "h100"}}``."""
 
     def __post_init__(self) -> None:
         for name, value in (("IMAGE", self.image), ("CLAIM", self.claim), ("MOUNT", f"{self.mount}".strip("."))):
@@ -79,35 +71,40 @@ class KubernetesSettings:
 
     @staticmethod
     def from_environment() -> "KubernetesSettings":
-        """What the environment says. Raises BadConfiguration for what is missing or cannot be read."""
-        said = {
-            name: os.environ.get(f"REPRO_KUBERNETES_{name}", "")
-            for name in ("IMAGE", "CLAIM", "MOUNT", "NAMESPACE", "MEMORY", "PYTHON", "POD")
-        }
+        """Read REPRO_KUBERNETES_*. Raises BadConfiguration for a missing or malformed value."""
+
+        def read(name: str, default: str = "") -> str:
+            return os.environ.get(f"REPRO_KUBERNETES_{name}") or default
+
+        text = read("POD", "{}")
         try:
-            pod = json.loads(said["POD"] or "{}")
+            pod = json.loads(text)
         except ValueError as error:
-            raise BadConfiguration(f"REPRO_KUBERNETES_POD is {said['POD']!r}, allowed is JSON: {error}") from None
+            raise BadConfiguration(f"REPRO_KUBERNETES_POD is {text!r}, allowed is JSON: {error}") from None
         if not isinstance(pod, dict):
-            raise BadConfiguration(f"REPRO_KUBERNETES_POD is {said['POD']!r}, allowed is a JSON object")
+            raise BadConfiguration(f"REPRO_KUBERNETES_POD is {text!r}, allowed is a JSON object")
         root = os.environ.get("REPRO_ROOT", "")
-        mount = Path(said["MOUNT"] or ("" if "://" in root else root))
+        default_mount = "" if "://" in root or not root else f"{Path(root).absolute()}"
         return KubernetesSettings(
-            said["IMAGE"],
-            said["CLAIM"],
-            mount if said["MOUNT"] or mount == Path() else mount.absolute(),
-            said["NAMESPACE"] or "default",
-            said["MEMORY"],
-            said["PYTHON"] or "python",
-            pod,
+            image=read("IMAGE"),
+            claim=read("CLAIM"),
+            mount=Path(read("MOUNT", default_mount)),
+            namespace=read("NAMESPACE", "default"),
+            memory=read("MEMORY"),
+            python=read("PYTHON", "python"),
+            pod=pod,
         )
 
 
 @dataclass(frozen=True)
 class Kubernetes:
-    """A cluster as a queue, by kubectl and the context that it is set to."""
+    """A cluster as a batch queue, over the Kubernetes API."""
 
     settings: KubernetesSettings
+    batch: Any = field(repr=False)
+    """``kubernetes.client.BatchV1Api``"""
+    core: Any = field(repr=False)
+    """``kubernetes.client.CoreV1Api``"""
 
     def is_same_spec(self, job: JobSpec) -> bool:
         try:
@@ -120,85 +117,109 @@ class Kubernetes:
         return "" if self.poll(name).phase == "ended" else name
 
     def submit(self, job: JobSpec) -> str:
-        text = _text(manifests(job, self.settings))
-        (job.out / APPLIED).write_text(text)
+        items, name = manifests(job, self.settings), job_name(job)
+        (job.out / APPLIED).write_text(_text(items))
         try:
-            # One that has ended is kept for who wants to look at it, and its name cannot be had twice.
-            self._answer("delete", "job", job_name(job), "--cascade=foreground", "--ignore-not-found", "--timeout=60s")
-            self._answer("apply", "--filename=-", text=text)
+            self._delete_and_wait(name)  # a finished Job is kept for inspection and blocks its name
+            for item in items:
+                if item["kind"] == "Service":  # a Service of this name is the same one
+                    self._request(self.core.create_namespaced_service, body=item, ignore=409)
+                else:
+                    self._request(self.batch.create_namespaced_job, body=item)
         except NetworkFault:
             raise
         except Fault as fault:
             raise BadConfiguration(f"{fault}") from None
-        return job_name(job)
+        return name
 
     def poll(self, name: str) -> QueueStatus:
-        listed = self._listed(name)
-        jobs = [each for each in listed if each["kind"] == "Job"]
-        if not jobs:
-            return QueueStatus("ended", "gone", Fault(f"Kubernetes job {name} was deleted by somebody"))
-        pods = [each for each in listed if each["kind"] == "Pod"]
-        status = jobs[0].get("status", {})
-        true = {c["type"]: c for c in status.get("conditions", ()) if c.get("status") == "True"}
-        if "Complete" in true:
+        job = self._request(self.batch.read_namespaced_job, name=name, ignore=404)
+        if job is None:
+            return QueueStatus("ended", "gone", Fault(f"Kubernetes job {name} was deleted by another client"))
+        conditions = {each.type for each in job.status.conditions or () if each.status == "True"}
+        if "Complete" in conditions:
             return QueueStatus("ended", "complete", status=0)
-        if "Failed" in true:
+        pods = self._request(self.core.list_namespaced_pod, label_selector=f"{LABEL}={name}").items
+        if "Failed" in conditions:
             return _failed(name, pods)
-        if "deletionTimestamp" in jobs[0]["metadata"]:
-            return QueueStatus("ends", "being deleted")
-        for pod in pods:
-            for waiting in _states(pod, "waiting"):
-                if waiting.get("reason") in FATAL_WAITING_REASONS:
-                    said = f"{waiting['reason']}: {waiting.get('message', '')}"
-                    return QueueStatus(
-                        "ended", "hopeless", BadConfiguration(f"Kubernetes job {name} cannot start: {said}")
-                    )
+        if job.metadata.deletion_timestamp:
+            return QueueStatus("stopping", "being deleted")
+        for waiting in _container_states(pods, "waiting"):
+            if waiting.reason in FATAL_WAITING_REASONS:
+                fault = BadConfiguration(
+                    f"Kubernetes job {name} cannot start: {waiting.reason}: {waiting.message or ''}"
+                )
+                return QueueStatus("ended", "cannot start", fault)
         phases = sorted({_phase(pod) for pod in pods}) or ["no pod yet"]
-        return QueueStatus("runs" if status.get("ready") else "waits", ", ".join(phases))
+        return QueueStatus("running" if job.status.ready else "pending", ", ".join(phases))
 
     def cancel(self, name: str) -> None:
-        # In the foreground: the Job is there until the last of its pods is gone.
-        self._answer("delete", "job", name, "--cascade=foreground", "--ignore-not-found", "--wait=false")
+        # Foreground deletion keeps the Job until its last pod has ended.
+        self._request(self.batch.delete_namespaced_job, name=name, propagation_policy="Foreground", ignore=404)
 
     def clear(self, name: str) -> None:
-        self._answer("delete", "service", name, "--ignore-not-found", "--wait=false")
+        self._request(self.core.delete_namespaced_service, name=name, ignore=404)
 
-    def _listed(self, name: str) -> list[dict[str, Any]]:
-        said = self._answer("get", "jobs,pods", f"--selector={LABEL}={name}", "--output=json")
-        try:
-            found: list[dict[str, Any]] = json.loads(said)["items"]
-        except (ValueError, KeyError) as error:
-            raise NetworkFault(f"kubectl gave no list: {error}") from None
-        return found
+    def _delete_and_wait(self, name: str) -> None:
+        self.cancel(name)
+        deadline = time.monotonic() + DELETE_SECONDS
+        while self._request(self.batch.read_namespaced_job, name=name, ignore=404) is not None:
+            if time.monotonic() > deadline:
+                raise NetworkFault(f"Kubernetes has not deleted the earlier job {name} after {DELETE_SECONDS} s")
+            signals.wait(0.5)
 
-    def _answer(self, *words: str, text: str = "") -> str:
-        """What kubectl prints. Raises NetworkFault where the cluster is away, else Fault."""
-        argv = ["kubectl", f"--namespace={self.settings.namespace}", *words]
+    def _request(self, method: Callable[..., Any], *, ignore: int = 0, **arguments: Any) -> Any:
+        """The answer of the API; None for the HTTP status ``ignore``.
+
+        Raises NetworkFault if the cluster is unreachable or overloaded, Fault if it refuses the request.
+        """
+        from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
+
         try:
-            done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            raise NetworkFault(f"kubectl did not answer for {ANSWER_SECONDS} s") from None
-        except OSError as error:
-            raise Fault(f"kubectl cannot be run: {error}") from None
-        if done.returncode == 0:
-            return done.stdout
-        said = " ".join(done.stderr.split()) or f"status {done.returncode}"
-        away = any(word in said.lower() for word in UNREACHABLE_PATTERNS) and not any(
-            word in said.lower() for word in FORBIDDEN
-        )
-        raise (NetworkFault if away else Fault)(f"kubectl {words[0]}: {said}")
+            return method(namespace=self.settings.namespace, _request_timeout=REQUEST_SECONDS, **arguments)
+        except HTTPError as error:
+            raise NetworkFault(f"the Kubernetes API does not answer: {error}") from None
+        except ApiException as error:
+            status = error.status or 0
+            if status == ignore:
+                return None
+            temporary = status in (0, 408, 429) or status >= 500
+            raise (NetworkFault if temporary else Fault)(
+                f"the Kubernetes API answers {status} to {method.__name__}: {_message(error)}"
+            ) from None
 
 
 def kubernetes_launcher() -> QueueLauncher:
-    """A launcher as the environment describes it; raises BadConfiguration where kubectl is not installed."""
-    if not shutil.which("kubectl"):
-        raise BadConfiguration("the launcher is 'kubernetes', but this machine has no program 'kubectl' on its PATH")
-    return QueueLauncher(Kubernetes(KubernetesSettings.from_environment()))
+    """A launcher for the cluster of kubeconfig (KUBECONFIG or ``~/.kube/config``) or, in a pod, for the pod's cluster.
+
+    Raises BadConfiguration if the package ``kubernetes``, a cluster or a setting is missing.
+    """
+    settings = KubernetesSettings.from_environment()
+    try:
+        from kubernetes import client, config
+    except ImportError as error:
+        raise BadConfiguration(
+            "the launcher 'kubernetes' needs the extra kubernetes: pip install -e '.[kubernetes]'"
+        ) from error
+    configuration = client.Configuration()
+    try:
+        # The library reads KUBECONFIG only once, at import.
+        config.load_kube_config(os.environ.get("KUBECONFIG"), client_configuration=configuration)
+    except config.ConfigException as missing:
+        try:
+            config.load_incluster_config(client_configuration=configuration)
+        except config.ConfigException:
+            raise BadConfiguration(
+                f"the launcher is 'kubernetes', but there is no cluster ({missing}); set KUBECONFIG"
+            ) from None
+    configuration.retries = 1
+    api = client.ApiClient(configuration)
+    return QueueLauncher(Kubernetes(settings, client.BatchV1Api(api), client.CoreV1Api(api)))
 
 
 def manifests(job: JobSpec, settings: KubernetesSettings) -> list[dict[str, Any]]:
-    """The Job, and the Service for its pods to meet where there are several. Raises BadConfiguration for a folder that
-    the pods would not see."""
+    """The Job and, for several nodes, the Service. Raises BadConfiguration for a folder that the pods do not mount."""
     for what, folder in (("out", job.out), *job.inputs.items()):
         if not folder.absolute().is_relative_to(settings.mount):
             allowed = f"a folder below {settings.mount}, which the pods mount (REPRO_KUBERNETES_MOUNT)"
@@ -213,7 +234,7 @@ def manifests(job: JobSpec, settings: KubernetesSettings) -> list[dict[str, Any]
             "clusterIP": "None",
             "selector": {LABEL: name},
             "ports": [{"name": "rendezvous", "port": PORT}],
-            # The agents look for each other before they are ready for anything else.
+            # The agents resolve each other's names before their pods are ready.
             "publishNotReadyAddresses": True,
         },
     }
@@ -250,7 +271,7 @@ def _pod(job: JobSpec, settings: KubernetesSettings, name: str) -> dict[str, Any
         "restartPolicy": "Never",
         "subdomain": name,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
-        # Ranks end when process 1 has become their parent, which must therefore not be torchrun.
+        # A rank whose parent is process 1 considers itself orphaned and exits, so torchrun must not be process 1.
         "shareProcessNamespace": True,
         "containers": [
             {
@@ -267,63 +288,71 @@ def _pod(job: JobSpec, settings: KubernetesSettings, name: str) -> dict[str, Any
         ],
         "volumes": [
             {"name": "store", "persistentVolumeClaim": {"claimName": settings.claim}},
-            # NCCL's ranks speak through it, and a container's own has 64 MiB.
+            # NCCL's ranks communicate through it; a container's default has 64 MiB.
             {"name": "memory", "emptyDir": {"medium": "Memory"}},
         ],
     }
 
 
 def _script(job: JobSpec, settings: KubernetesSettings, name: str) -> str:
-    """What a pod runs. What the first one says is the job's log, and shown as the pod's own too."""
-    alone = ("--standalone",)
-    meeting = (
-        f"--nnodes={job.nodes}",
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={name}-0.{name}:{PORT}",
-        f"--rdzv-id={name}",
-    )
-    words = shlex.join(command(job, settings.python, alone if job.nodes == 1 else meeting))
+    """The shell script of each pod. The output of the first pod is the job's log, and also the pod's."""
+    rendezvous: tuple[str, ...] = ("--standalone",)
+    if job.nodes > 1:
+        endpoint = f"--rdzv-endpoint={name}-0.{name}:{PORT}"
+        rendezvous = (f"--nnodes={job.nodes}", "--rdzv-backend=c10d", endpoint, f"--rdzv-id={name}")
+    start = shlex.join(command(job, settings.python, rendezvous))
     log, exit_ = (shlex.quote(f"{job.out.absolute() / file}") for file in ("job.log", EXIT))
-    # Whatever is in a pipe when a container's program ends is lost: the job's words go to the file, and from there on.
+    # Output still in a pipe when the container's process ends would be lost, so it goes to the file and tail shows it.
     show = f"touch {log}; tail --pid=$$ -c +$(($(stat -c %s {log}) + 1)) -F {log} &"
     first = f"if [ $JOB_COMPLETION_INDEX = 0 ]; then rm -f {exit_}; {show} exec >> {log} 2>&1; fi"
-    return f"{first}\nexec {words}\n"
+    return f"{first}\nexec {start}\n"
 
 
-def _failed(name: str, pods: list[dict[str, Any]]) -> QueueStatus:
-    ends = [ended for pod in pods for ended in _states(pod, "terminated")]
+def _failed(name: str, pods: list[Any]) -> QueueStatus:
+    ends = list(_container_states(pods, "terminated"))
     fault = None
-    if any(ended.get("reason") == "OOMKilled" for ended in ends):
-        more = "ask for more with REPRO_KUBERNETES_MEMORY"
-        fault = OutOfMemory(f"Kubernetes job {name} was killed for its memory: {more}")
-    return QueueStatus("ended", "failed", fault, max((ended.get("exitCode", 1) for ended in ends), default=1))
+    if any(end.reason == "OOMKilled" for end in ends):
+        fault = OutOfMemory(
+            f"Kubernetes job {name} was killed for its memory: ask for more with REPRO_KUBERNETES_MEMORY"
+        )
+    return QueueStatus("ended", "failed", fault, max((end.exit_code for end in ends), default=1))
 
 
-def _states(pod: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
-    found = pod.get("status", {}).get("containerStatuses") or ()
-    return [each["state"][kind] for each in found if kind in each.get("state", {})]
+def _container_states(pods: list[Any], kind: str) -> Iterator[Any]:
+    """The containers' states of a kind: ``waiting`` or ``terminated``."""
+    for pod in pods:
+        for container in pod.status.container_statuses or ():
+            if container.state and (state := getattr(container.state, kind)):
+                yield state
 
 
-def _phase(pod: Mapping[str, Any]) -> str:
+def _phase(pod: Any) -> str:
     """``Running``, or ``Pending (Unschedulable: 0/3 nodes are available)``."""
-    status = pod.get("status", {})
-    held = [c for c in status.get("conditions") or () if c.get("reason") == "Unschedulable"]
-    why = f" (Unschedulable: {held[0].get('message', '')})" if held else ""
-    return f"{status.get('phase', 'Pending')}{why}"
+    unschedulable = [each for each in pod.status.conditions or () if each.reason == "Unschedulable"]
+    why = f" (Unschedulable: {unschedulable[0].message or ''})" if unschedulable else ""
+    return f"{pod.status.phase or 'Pending'}{why}"
+
+
+def _message(error: Any) -> str:
+    """The sentence in an ApiException's JSON body, otherwise its HTTP reason."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(error.reason)
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """``one`` with what ``other`` says: objects are merged, lists are joined, anything else is replaced."""
-    found = dict(one)
+    """``one`` updated by ``other``: objects are merged, lists are joined, anything else is replaced."""
+    result = dict(one)
     for name, value in other.items():
-        before = found.get(name)
+        before = result.get(name)
         if isinstance(before, dict) and isinstance(value, dict):
-            found[name] = _merged(before, value)
+            result[name] = _merged(before, value)
         elif isinstance(before, list) and isinstance(value, list):
-            found[name] = [*before, *value]
+            result[name] = [*before, *value]
         else:
-            found[name] = value
-    return found
+            result[name] = value
+    return result
 
 
 def _text(items: list[dict[str, Any]]) -> str:

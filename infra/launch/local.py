@@ -1,4 +1,4 @@
-"""Jobs as process groups on this machine. Nothing outlives the launcher: not by Ctrl-C, not by SIGKILL."""
+"""Run jobs on this machine as process groups that never outlive the launcher, even if it gets SIGKILL."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ POLL_SECONDS = 0.2
 
 
 class LocalLauncher:
-    """Runs a job in a session of its own, its output in ``<out>/job.log``."""
+    """Runs a job in its own session and appends its output to ``<out>/job.log``."""
 
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         job.write()
@@ -43,5 +43,5 @@ class LocalLauncher:
             terminate_group(process)
             raise
         finally:
-            signal_group(process, signal.SIGKILL)  # what a killed leader left behind; ranks end with their torchrun
+            signal_group(process, signal.SIGKILL)  # children of a killed leader; ranks end with their torchrun
         raise_for_exit(job, process.returncode, last_line(log, begin))

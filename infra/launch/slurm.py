@@ -1,10 +1,10 @@
-"""Jobs by SLURM: a batch script in ``out``, submitted, watched by its number, cancelled with its launcher.
+"""Run jobs on SLURM: write a batch script to ``out``, submit it, watch its job id, cancel it with its launcher.
 
-    job.sh   what was submitted, to be read, and to be submitted again by hand
+    job.sh   the submitted script, which can be submitted again by hand
 
-One ``srun`` starts torchrun on each node; they meet at the first one. SLURM sends SIGTERM to the processes ahead of the
-time limit, at a pre-emption and at a cancellation: the ranks leave a checkpoint. A job that SLURM puts back into its
-queue goes on from there under the same number; after a time limit the stage submits another one.
+One ``srun`` starts torchrun on each node; rendezvous is on the first. Before the time limit, on preemption and on
+cancellation SLURM sends SIGTERM, and the ranks write a checkpoint. A requeued job continues from it under the same id;
+after a time limit the stage submits a new job.
 """
 
 import contextlib
@@ -44,32 +44,32 @@ UNREACHABLE_PATTERNS = (
     "zero bytes",
     "backup mode",
 )
-"""Words of SLURM's complaints that are no answer."""
+"""Parts of error messages that mean the controller cannot be reached; SLURM has no status for it."""
 
 
 @dataclass(frozen=True)
 class SlurmSettings:
-    """Where in a cluster; empty leaves it to SLURM."""
+    """Options of sbatch; an empty value leaves the choice to SLURM."""
 
     partition: str = ""
     """REPRO_SLURM_PARTITION"""
     account: str = ""
     """REPRO_SLURM_ACCOUNT"""
     time: str = ""
-    """Limit for one job (REPRO_SLURM_TIME) as in ``12:00:00``; a training that needs longer takes several."""
+    """Time limit of one job (REPRO_SLURM_TIME), for example ``12:00:00``; a longer training takes several jobs."""
     options: tuple[str, ...] = ()
-    """Any other option of sbatch (REPRO_SLURM_OPTIONS), as in ``--mem=64G --constraint=h100``."""
+    """Other options of sbatch (REPRO_SLURM_OPTIONS), for example ``--mem=64G --constraint=h100``."""
     notice_seconds: int = 120
-    """How long before the limit the ranks are asked for a checkpoint."""
+    """How long before the time limit the ranks get SIGTERM."""
 
     @staticmethod
     def from_environment() -> "SlurmSettings":
-        """What the environment says. Raises BadConfiguration for what cannot be read."""
-        said = os.environ.get("REPRO_SLURM_OPTIONS", "")
+        """Read REPRO_SLURM_*. Raises BadConfiguration for options that the shell's rules cannot split."""
+        text = os.environ.get("REPRO_SLURM_OPTIONS", "")
         try:
-            options = tuple(shlex.split(said))
+            options = tuple(shlex.split(text))
         except ValueError as error:
-            raise BadConfiguration(f"REPRO_SLURM_OPTIONS is {said!r}, allowed are options of sbatch: {error}") from None
+            raise BadConfiguration(f"REPRO_SLURM_OPTIONS is {text!r}, allowed are options of sbatch: {error}") from None
         partition, account, time = (
             os.environ.get(f"REPRO_SLURM_{name}", "") for name in ("PARTITION", "ACCOUNT", "TIME")
         )
@@ -78,7 +78,7 @@ class SlurmSettings:
 
 @dataclass(frozen=True)
 class Slurm:
-    """SLURM as a queue, by its own programs."""
+    """SLURM as a batch queue, through its command line programs."""
 
     settings: SlurmSettings
 
@@ -103,20 +103,22 @@ class Slurm:
 
     def poll(self, name: str) -> QueueStatus:
         state, reason, status = _state(_number(name))
-        words = f"{state.lower()}" + (f" ({reason})" if reason not in ("", "None") else "")
+        description = state.lower() + (f" ({reason})" if reason not in ("", "None") else "")
         if state in ENDED:
-            return QueueStatus("ended", words, _fault(name, state), status)
-        return QueueStatus("ends" if state == "COMPLETING" else "waits" if state in WAITING else "runs", words)
+            return QueueStatus("ended", description, _fault(name, state), status)
+        if state == "COMPLETING":
+            return QueueStatus("stopping", description)
+        return QueueStatus("pending" if state in WAITING else "running", description)
 
     def cancel(self, name: str) -> None:
         _run("scancel", _number(name))
 
     def clear(self, name: str) -> None:
-        """SLURM forgets jobs by itself."""
+        """SLURM removes ended jobs itself."""
 
 
 def slurm_launcher() -> QueueLauncher:
-    """A launcher as the environment describes it; raises BadConfiguration where SLURM is not installed."""
+    """A launcher with the settings of the environment; raises BadConfiguration if SLURM is not installed."""
     missing = [program for program in PROGRAMS if not shutil.which(program)]
     if missing:
         raise BadConfiguration(f"the launcher is 'slurm', but this machine has no program {missing[0]!r} on its PATH")
@@ -124,7 +126,7 @@ def slurm_launcher() -> QueueLauncher:
 
 
 def script(job: JobSpec, settings: SlurmSettings) -> str:
-    """The batch script. Raises BadConfiguration for a path that SLURM cannot write a log to."""
+    """The batch script. Raises BadConfiguration for a path with a line break, which no log option can hold."""
     out, cpus = job.out.absolute(), job.ranks_per_node * job.threads
     if "\n" in f"{out}":
         raise BadConfiguration(f"out is {f'{out}'!r}, allowed is a path of one line")
@@ -144,11 +146,11 @@ def script(job: JobSpec, settings: SlurmSettings) -> str:
         *([f"--time={settings.time}"] if settings.time else []),
         *settings.options,
     ]
-    # Over the port of another job on the same node the rendezvous would still be told apart by its id.
+    # Two jobs on one node may share a port; the rendezvous id still distinguishes them.
     port = "$((20000 + SLURM_JOB_ID % 20000))"
     rendezvous = (f"--nnodes={job.nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=$first:{port}")
-    words = command(job, sys.executable, (*rendezvous, "--rdzv-id=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"))
-    unseen = f"this node does not see {job.path}: out and inputs must lie on a disk that the nodes share"
+    start = command(job, sys.executable, (*rendezvous, "--rdzv-id=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"))
+    message = f"this node does not see {job.path}: out and inputs must lie on a disk that the nodes share"
     exports = {"PYTHONPATH": python_path(), **variables(job)}
     return "\n".join(
         [
@@ -156,40 +158,40 @@ def script(job: JobSpec, settings: SlurmSettings) -> str:
             *(f"#SBATCH {shlex.quote(option)}" for option in options),
             "",
             *(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
-            f"test -r {shlex.quote(f'{job.path}')} || {{ echo {shlex.quote(unseen)} >&2; exit 66; }}",
-            f"rm -f {shlex.quote(f'{out / EXIT}')}  # of a start before this job was put back into the queue",
+            f"test -r {shlex.quote(f'{job.path}')} || {{ echo {shlex.quote(message)} >&2; exit 66; }}",
+            f"rm -f {shlex.quote(f'{out / EXIT}')}  # of a start before this job was requeued",
             'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-            # A node whose ranks are done leaves the others the time to write what they have to.
+            # After the ranks of one node have ended, those of others may still be writing.
             f"exec srun --nodes={job.nodes} --ntasks-per-node=1 --cpus-per-task={cpus} --kill-on-bad-exit=0 \\",
-            "    " + " ".join(_word(word) for word in words),
+            "    " + " ".join(_word(word) for word in start),
             "",
         ]
     )
 
 
 def _word(word: str) -> str:
-    """Quoted for the shell, except in what this file itself wants the shell to fill in."""
+    """Quote for the shell; the rendezvous options keep their variables."""
     return f'"{word}"' if word.startswith("--rdzv-") else shlex.quote(word)
 
 
 def _state(number: str) -> tuple[str, str, int]:
-    """State, reason and exit status: squeue knows jobs that have not ended, and for minutes those that have."""
+    """State, reason and exit status. squeue lists unfinished jobs, and ended ones for some minutes."""
     listed = _run_or_empty("squeue", "--noheader", "--states=all", "--format=%T|%r", f"--jobs={number}")
     state, _, reason = listed.strip().partition("\n")[0].partition("|")
     if state and state not in ENDED:
         return state, reason, 1
-    # Accounting is not kept everywhere, and the controller forgets.
+    # Accounting may be switched off, and the controller drops ended jobs.
     with contextlib.suppress(NetworkFault):
-        wanted = ("--allocations", "--parsable2", "--format=State,ExitCode")
-        account = _run_or_empty("sacct", "--noheader", *wanted, f"--jobs={number}")
+        columns = ("--allocations", "--parsable2", "--format=State,ExitCode")
+        account = _run_or_empty("sacct", "--noheader", *columns, f"--jobs={number}")
         found = re.match(r"([A-Z_]+)[^|]*\|(\d+):(\d+)", account)
-        if found and found[1] in ENDED:  # it may lag behind
+        if found and found[1] in ENDED:  # accounting may lag behind
             return found[1], "", _status(found[2], found[3])
     shown = _run_or_empty("scontrol", "show", "job", "--oneliner", number)
-    told, code = re.search(r"\bJobState=(\w+)", shown), re.search(r"\bExitCode=(\d+):(\d+)", shown)
-    if told:
-        return told[1], "", _status(code[1], code[2]) if code else 1
-    return state or "FAILED", "", 1  # forgotten: its exit.json has the word
+    shown_state, code = re.search(r"\bJobState=(\w+)", shown), re.search(r"\bExitCode=(\d+):(\d+)", shown)
+    if shown_state:
+        return shown_state[1], "", _status(code[1], code[2]) if code else 1
+    return state or "FAILED", "", 1  # unknown to SLURM: exit.json decides
 
 
 def _status(code: str, signal: str) -> int:
@@ -197,7 +199,7 @@ def _status(code: str, signal: str) -> int:
 
 
 def _fault(name: str, state: str) -> Fault | None:
-    """The fault behind an end that the job itself may not have told of."""
+    """The fault of a job that SLURM ended, which the job itself may not have been able to report."""
     if state in ("TIMEOUT", "PREEMPTED", "DEADLINE"):
         return Preempted(f"{name} was ended by SLURM ({state}); its newest checkpoint is kept")
     if state in ("NODE_FAIL", "BOOT_FAIL"):
@@ -206,32 +208,33 @@ def _fault(name: str, state: str) -> Fault | None:
         more = "ask for more, as in REPRO_SLURM_OPTIONS=--mem=64G"
         return OutOfMemory(f"{name} was killed by SLURM for its memory: {more}")
     if state in ("CANCELLED", "REVOKED"):
-        return Fault(f"{name} was cancelled by somebody; its newest checkpoint is kept")
+        return Fault(f"{name} was cancelled outside of repro; its newest checkpoint is kept")
     return None
 
 
-def _run_or_empty(*words: str) -> str:
-    """What a program says; empty where it knows nothing of the job."""
+def _run_or_empty(*arguments: str) -> str:
+    """The output of a program; empty if it does not know the job."""
     try:
-        return _run(*words)
+        return _run(*arguments)
     except NetworkFault:
         raise
     except Fault:
         return ""
 
 
-def _run(*words: str) -> str:
-    """What a program of SLURM prints. Raises NetworkFault where the controller is away, else Fault."""
+def _run(*arguments: str) -> str:
+    """The output of a SLURM program. Raises NetworkFault if the controller cannot be reached, else Fault."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise NetworkFault(f"{words[0]} did not answer for {ANSWER_SECONDS} s") from None
+        raise NetworkFault(f"{arguments[0]} did not answer for {ANSWER_SECONDS} s") from None
     except OSError as error:
-        raise Fault(f"{words[0]} cannot be run: {error}") from None
+        raise Fault(f"{arguments[0]} cannot be run: {error}") from None
     if done.returncode == 0:
         return done.stdout
-    said = " ".join(done.stderr.split()) or f"status {done.returncode}"
-    raise (NetworkFault if any(word in said.lower() for word in UNREACHABLE_PATTERNS) else Fault)(f"{words[0]}: {said}")
+    message = " ".join(done.stderr.split()) or f"status {done.returncode}"
+    unreachable = any(pattern in message.lower() for pattern in UNREACHABLE_PATTERNS)
+    raise (NetworkFault if unreachable else Fault)(f"{arguments[0]}: {message}")
 
 
 def _named(number: str) -> str:

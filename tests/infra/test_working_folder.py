@@ -59,7 +59,7 @@ def test_a_job_finds_the_projects_modules(path: Path, tmp_path: Path, distribute
 @pytest.mark.usefixtures("path")
 def test_so_does_a_pool_of_processes() -> None:
     with executor(2) as workers:
-        assert list(workers.each(os.path.basename, [("a/b",), ("c/d",)])) == ["b", "d"]
+        assert list(workers.map(os.path.basename, [("a/b",), ("c/d",)])) == ["b", "d"]
     assert "PYTHONSAFEPATH" not in os.environ
 
 

@@ -167,7 +167,7 @@ def test_somebody_elses_scancel_is_not_tried_again(cluster: Cluster, tmp_path: P
         if not cancelled and has_begun(job):
             cancelled.append(cluster.ask("scancel", said[0].rpartition(" ")[2]))
 
-    with pytest.raises(Fault, match="was cancelled by somebody") as caught:
+    with pytest.raises(Fault, match="was cancelled outside of repro") as caught:
         launcher(said.append).run(job, cancel)
     assert not caught.value.retry
     assert 0 < newest_checkpoint(job.out) < LONG.updates
@@ -202,7 +202,7 @@ launcher().run(job, bool)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
         launcher(said.append).run(job, bool)
-    assert said[0] == f"SLURM job {left[0]} was left running by an earlier try; this one goes on with it"
+    assert said[0] == f"SLURM job {left[0]} is still running from an earlier attempt; continuing with it"
     assert [row["done"] for row in rows(job.path) if "loss" in row].count(1) == 1
     assert newest_checkpoint(job.out) == LONG.updates
 
@@ -215,7 +215,7 @@ def test_another_job_in_the_same_folder_is_ended_first(
     queue = launcher().queue
     sleeping.write()
     name = queue.submit(sleeping)
-    until(lambda: queue.poll(name).phase == "runs")
+    until(lambda: queue.poll(name).phase == "running")
     done = "pathlib.Path(json.load(open(sys.argv[1]))['out'], 'exit.json').write_text('{\"reason\": \"done\"}')"
     other = replace(code_job(tmp_path, done, monkeypatch), config={"other": 1})
     said: list[str] = []

@@ -1,4 +1,4 @@
-"""Programs on the PATH that note how they were called and answer what the test says."""
+"""Fake programs on the PATH that record their command lines and print what the test sets."""
 
 import json
 import os
@@ -13,11 +13,8 @@ PROGRAM = """#!{python} -S
 import json, os, sys
 here = os.path.dirname(os.path.abspath(__file__))
 name = os.path.basename(__file__)
-text = "" if sys.stdin.isatty() or name != "kubectl" else sys.stdin.read()
 with open(here + "/calls", "a") as file:
     file.write(json.dumps([name, *sys.argv[1:]]) + "\\n")
-if text:
-    open(here + "/text", "w").write(text)
 answers = json.load(open(here + "/answers.json"))
 for n, (words, said, complaint, status) in enumerate(answers):
     if words in " ".join([name, *sys.argv[1:]]):
@@ -30,7 +27,7 @@ for n, (words, said, complaint, status) in enumerate(answers):
 
 
 class Programs:
-    """``answer`` in order of asking; the last answer to the same words stays."""
+    """Answers to one command line are given in the order of ``answer``; the last one stays."""
 
     def __init__(self, folder: Path, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.answers = folder, list[list[Any]]()
@@ -42,21 +39,17 @@ class Programs:
         self._write()
 
     def answer(self, words: str, said: str = "", complaint: str = "", status: int = 0) -> None:
-        """To a command line that holds ``words``."""
+        """Answer a command line that contains ``words``."""
         self.answers.append([words, said, complaint, status])
         self._write()
 
     def calls(self, name: str = "") -> list[list[str]]:
-        """Every command line so far."""
+        """Every recorded command line, or those of one program."""
         try:
             lines = (self.folder / "calls").read_text().splitlines()
         except FileNotFoundError:
             return []
         return [call for call in map(json.loads, lines) if name in ("", call[0])]
-
-    def text(self) -> Any:
-        """What was last given to kubectl."""
-        return json.loads((self.folder / "text").read_text())
 
     def _write(self) -> None:
         (self.folder / "answers.json").write_text(json.dumps(self.answers))

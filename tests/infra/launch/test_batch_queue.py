@@ -1,4 +1,4 @@
-"""A launcher by a queue: what becomes of a job's end, of another in its folder, of an interrupt."""
+"""The queue launcher: how jobs end, jobs of an earlier launcher in the same folder, interrupts."""
 
 import json
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from infra.launch.job import JobSpec
 
 
 @dataclass
-class Listed:
-    """A queue whose answers are given; ``ends`` is called when the last one is asked for."""
+class FakeQueue:
+    """A queue with prepared answers; ``ends`` is called before it reports the end."""
 
-    looks: list[QueueStatus | Fault]
-    standing: str = ""
+    statuses: list[QueueStatus | Fault]
+    existing: str = ""
     same: bool = True
     ends: Callable[[], object] = bool
     did: list[str] = field(default_factory=list)
@@ -26,7 +26,7 @@ class Listed:
         return self.same
 
     def find(self, job: JobSpec) -> str:
-        return self.standing
+        return self.existing
 
     def submit(self, job: JobSpec) -> str:
         assert job.path.exists()
@@ -34,12 +34,12 @@ class Listed:
         return "job 1"
 
     def poll(self, name: str) -> QueueStatus:
-        look = self.looks[0] if len(self.looks) == 1 else self.looks.pop(0)
-        if isinstance(look, Fault):
-            raise look
-        if look.phase == "ended":
+        status_ = self.statuses[0] if len(self.statuses) == 1 else self.statuses.pop(0)
+        if isinstance(status_, Fault):
+            raise status_
+        if status_.phase == "ended":
             self.ends()
-        return look
+        return status_
 
     def cancel(self, name: str) -> None:
         self.did.append(f"cancel {name}")
@@ -49,7 +49,7 @@ class Listed:
 
 
 RUNS, DONE, FAILED = (
-    QueueStatus("runs", "running"),
+    QueueStatus("running", "running"),
     QueueStatus("ended", "completed", status=0),
     QueueStatus("ended", "failed", status=3),
 )
@@ -64,7 +64,7 @@ def leave(job: JobSpec, reason: str, message: str = "") -> None:
     (job.out / "exit.json").write_text(json.dumps({"reason": reason, "message": message}))
 
 
-def launch(queue: Listed, job: JobSpec, on_poll: Callable[[], object] = bool, **settings: float) -> list[str]:
+def launch(queue: FakeQueue, job: JobSpec, on_poll: Callable[[], object] = bool, **settings: float) -> list[str]:
     said: list[str] = []
     launcher = QueueLauncher(queue, poll_seconds=0.001, lag_seconds=0.0, say=said.append)
     for name, value in settings.items():
@@ -75,7 +75,7 @@ def launch(queue: Listed, job: JobSpec, on_poll: Callable[[], object] = bool, **
 
 def test_a_job_is_followed_to_its_end(job: JobSpec) -> None:
     queue, polls = (
-        Listed([QueueStatus("waits", "pending (Resources)"), RUNS, RUNS, DONE], ends=lambda: leave(job, "done")),
+        FakeQueue([QueueStatus("pending", "pending (Resources)"), RUNS, RUNS, DONE], ends=lambda: leave(job, "done")),
         [],
     )
     said = launch(queue, job, lambda: polls.append(1))
@@ -85,7 +85,7 @@ def test_a_job_is_followed_to_its_end(job: JobSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "look", "kind", "sentence"),
+    ("reason", "status_", "kind", "sentence"),
     [
         ("bad_data", FAILED, BadData, "line 7"),
         ("preempted", FAILED, Preempted, "line 7"),
@@ -96,82 +96,84 @@ def test_a_job_is_followed_to_its_end(job: JobSpec) -> None:
         ("preempted", QueueStatus("ended", "", Fault("cancelled")), Fault, "cancelled"),
     ],
 )
-def test_the_job_has_the_word_where_it_knows_and_the_queue_elsewhere(
-    job: JobSpec, reason: str, look: QueueStatus, kind: type[Fault], sentence: str
+def test_the_jobs_own_reason_takes_precedence_over_the_queues(
+    job: JobSpec, reason: str, status_: QueueStatus, kind: type[Fault], sentence: str
 ) -> None:
-    queue = Listed([RUNS, look], ends=lambda: leave(job, reason, "line 7") if reason else None)
+    queue = FakeQueue([RUNS, status_], ends=lambda: leave(job, reason, "line 7") if reason else None)
     with pytest.raises(kind, match=sentence) as caught:
         launch(queue, job)
     assert type(caught.value) is kind
 
 
-def test_a_job_that_is_done_is_done_whatever_its_node_did_next(job: JobSpec) -> None:
+def test_a_finished_job_counts_although_its_node_failed_afterwards(job: JobSpec) -> None:
     lost = QueueStatus("ended", "node_fail", JobFailed("its node is gone"))
-    launch(Listed([RUNS, lost], ends=lambda: leave(job, "done")), job)
+    launch(FakeQueue([RUNS, lost], ends=lambda: leave(job, "done")), job)
 
 
-def test_an_unseen_log_hints_at_the_disk(job: JobSpec) -> None:
+def test_a_missing_log_hints_at_the_shared_disk(job: JobSpec) -> None:
     with pytest.raises(JobFailed, match="do the nodes share that disk"):
-        launch(Listed([FAILED]), job)
+        launch(FakeQueue([FAILED]), job)
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, ValueError])
 def test_an_exception_cancels_and_waits(job: JobSpec, end: type[BaseException]) -> None:
-    queue = Listed([RUNS, RUNS, RUNS, DONE])
+    queue = FakeQueue([RUNS, RUNS, RUNS, DONE])
 
     def poll() -> None:
-        if len(queue.looks) < 3:
+        if len(queue.statuses) < 3:
             raise end
 
     with pytest.raises(end):
         launch(queue, job, poll)
     assert queue.did == ["submit", "cancel job 1", "clear job 1"]
-    assert queue.looks == [DONE], "it was left before it had ended"
+    assert queue.statuses == [DONE], "it returned before the job had ended"
 
 
-def test_an_interrupt_ends_though_the_queue_is_away(job: JobSpec) -> None:
+def test_an_interrupt_ends_although_the_queue_is_unreachable(job: JobSpec) -> None:
     def poll() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        launch(Listed([NetworkFault("away")]), job, poll)
+        launch(FakeQueue([NetworkFault("away")]), job, poll)
     with pytest.raises(KeyboardInterrupt):
-        launch(Listed([RUNS]), job, poll, end_seconds=0.01)
+        launch(FakeQueue([RUNS]), job, poll, end_seconds=0.01)
 
 
-def test_a_queue_may_be_away_for_a_while_and_not_for_ever(job: JobSpec) -> None:
+def test_a_queue_may_be_unreachable_for_a_limited_time(job: JobSpec) -> None:
     away = NetworkFault("the controller does not answer")
-    launch(Listed([RUNS, away, away, DONE], ends=lambda: leave(job, "done")), job)
+    launch(FakeQueue([RUNS, away, away, DONE], ends=lambda: leave(job, "done")), job)
     with pytest.raises(NetworkFault):
-        launch(Listed([RUNS, away]), job, patience_seconds=0.05)
+        launch(FakeQueue([RUNS, away]), job, patience_seconds=0.05)
 
 
-def test_the_same_job_of_a_killed_launcher_is_gone_on_with(job: JobSpec) -> None:
+def test_the_same_job_of_a_killed_launcher_is_continued(job: JobSpec) -> None:
     job.write()
-    queue = Listed([RUNS, DONE], standing="job 0", ends=lambda: leave(job, "done"))
-    assert launch(queue, job)[0] == "job 0 was left running by an earlier try; this one goes on with it"
+    queue = FakeQueue([RUNS, DONE], existing="job 0", ends=lambda: leave(job, "done"))
+    assert launch(queue, job)[0] == "job 0 is still running from an earlier attempt; continuing with it"
     assert queue.did == ["clear job 0"]
 
 
 @pytest.mark.parametrize("other", ["text", "description", "ending"])
-def test_another_job_over_the_same_folder_ends_before_one_is_submitted(job: JobSpec, other: str) -> None:
+def test_a_different_job_in_the_same_folder_is_cancelled_first(job: JobSpec, other: str) -> None:
     job.write()
     if other == "text":
         job.path.write_text("{}")
-    first: list[QueueStatus | Fault] = [QueueStatus("ends", "completing")] if other == "ending" else []
-    queue = Listed([*first, RUNS, DONE], standing="job 0", same=other != "description", ends=lambda: leave(job, "done"))
+    first: list[QueueStatus | Fault] = [QueueStatus("stopping", "completing")] if other == "ending" else []
+    queue = FakeQueue(
+        [*first, RUNS, DONE], existing="job 0", same=other != "description", ends=lambda: leave(job, "done")
+    )
     launch(queue, job)
     assert queue.did == ["cancel job 0", "clear job 0", "submit", "clear job 1"]
 
 
-def test_nothing_is_submitted_beside_a_job_that_does_not_end(job: JobSpec) -> None:
-    queue = Listed([RUNS], standing="job 0", same=False)
-    with pytest.raises(JobFailed, match="job 0 of an earlier try does not end"):
+def test_nothing_is_submitted_while_an_earlier_job_does_not_end(job: JobSpec) -> None:
+    queue = FakeQueue([RUNS], existing="job 0", same=False)
+    with pytest.raises(JobFailed, match="job 0, of an earlier attempt, does not end"):
         launch(queue, job, end_seconds=0.01)
     assert "submit" not in queue.did
 
 
-def test_a_folder_has_one_name_that_is_a_host_name_too(job: JobSpec, tmp_path: Path) -> None:
+def test_a_folder_has_one_name_that_is_a_valid_host_name(job: JobSpec, tmp_path: Path) -> None:
     again = JobSpec("model.train", {}, {}, tmp_path, {})
     other = JobSpec("model.train", {}, {}, tmp_path / "other", {})
     strange = JobSpec("model.Some_Very_Long_Name_Of_A_Module_", {}, {}, tmp_path, {})

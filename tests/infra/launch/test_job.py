@@ -1,4 +1,4 @@
-"""The local launcher: what a job says at its end arrives, and nothing is left behind."""
+"""The local launcher reports how a job ended and leaves no process behind."""
 
 import errno
 import os
@@ -60,7 +60,7 @@ CHILDREN = (
 )
 
 
-def test_a_job_that_could_not_say_why_for_want_of_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_explains_a_missing_exit_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, content: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
@@ -80,17 +80,17 @@ def test_an_interrupt_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.M
 
     with pytest.raises(KeyboardInterrupt):
         LocalLauncher().run(job(tmp_path, CHILDREN + "time.sleep(60)", monkeypatch), interrupt)
-    assert gone(int((tmp_path / "out" / "child").read_text()))
+    assert ended(int((tmp_path / "out" / "child").read_text()))
 
 
 def test_a_killed_leader_leaves_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = CHILDREN + "import os; os.kill(os.getpid(), 9)"
     with pytest.raises(JobFailed, match="signal 9"):
         LocalLauncher().run(job(tmp_path, code, monkeypatch), bool)
-    assert gone(int((tmp_path / "out" / "child").read_text()))
+    assert ended(int((tmp_path / "out" / "child").read_text()))
 
 
-def test_a_killed_launcher_takes_its_job_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_ends_with_its_killed_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import os, time; (out / 'pid').write_text(str(os.getpid()) + ' '); time.sleep(60)"
     job(tmp_path, code, monkeypatch)
     starter = (
@@ -98,16 +98,16 @@ def test_a_killed_launcher_takes_its_job_along(tmp_path: Path, monkeypatch: pyte
         f"LocalLauncher().run(JobSpec('some_job', {{}}, {{}}, pathlib.Path({str(tmp_path / 'out')!r}), {{}}), bool)"
     )
     process = subprocess.Popen([sys.executable, "-c", starter], env={**os.environ})
-    told = tmp_path / "out" / "pid"
-    while not (told.exists() and told.read_text().endswith(" ")):
+    pid_file = tmp_path / "out" / "pid"
+    while not (pid_file.exists() and pid_file.read_text().endswith(" ")):
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert gone(int(told.read_text()))
+    assert ended(int(pid_file.read_text()))
 
 
-def gone(pid: int) -> bool:
+def ended(pid: int) -> bool:
     for _ in range(500):
         if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
             return True

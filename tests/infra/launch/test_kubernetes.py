@@ -1,17 +1,18 @@
-"""What Kubernetes is given, held to its published schemas, and what its answers come to; kubectl is a stand-in."""
+"""Manifests are checked against the published schemas; requests and answers, against a small fake API server."""
 
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import kubernetes_validate
 import pytest
-from fake_programs import Programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +40,7 @@ def pod_of(job: JobSpec, settings_: KubernetesSettings = SETTINGS) -> dict[str, 
 @pytest.mark.parametrize("version", SCHEMAS)
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_manifests_keep_to_the_published_schemas(version: str, nodes: int, device: str) -> None:
+def test_manifests_match_the_published_schemas(version: str, nodes: int, device: str) -> None:
     for memory in ("", "64Gi"):
         items = manifests(replace(JOB, nodes=nodes, site={"device": device}), replace(SETTINGS, memory=memory))
         for item in items:
@@ -60,7 +61,7 @@ def test_a_pod_for_each_node_and_a_gpu_for_each_rank() -> None:
     assert on_cpu == {"requests": {"cpu": "12"}}
 
 
-def test_only_a_pod_that_was_taken_away_is_started_again() -> None:
+def test_only_an_evicted_pod_is_restarted() -> None:
     spec = of_kind("Job", manifests(JOB, SETTINGS))["spec"]
     taken, failed = spec["podFailurePolicy"]["rules"]
     assert (taken["action"], taken["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
@@ -70,7 +71,7 @@ def test_only_a_pod_that_was_taken_away_is_started_again() -> None:
     assert spec["ttlSecondsAfterFinished"] > 0
 
 
-def test_pods_meet_at_the_first_by_the_service() -> None:
+def test_pods_find_the_first_one_through_the_service() -> None:
     items = manifests(JOB, SETTINGS)
     service, job, pod = of_kind("Service", items), of_kind("Job", items), pod_of(JOB)
     name = job_name(JOB)
@@ -95,12 +96,12 @@ def test_one_node_needs_no_service_and_one_process_no_torchrun() -> None:
 
 
 def test_torchrun_is_not_process_1_of_its_pod() -> None:
-    """A rank whose parent is process 1 takes itself for an orphan and ends (model.job)."""
+    """A rank whose parent is process 1 considers itself orphaned and exits (model.job)."""
     assert pod_of(JOB)["shareProcessNamespace"]
 
 
 @pytest.mark.parametrize(("index", "leads"), [("0", True), ("1", False)])
-def test_the_first_pod_writes_the_jobs_log_and_forgets_the_end_before(tmp_path: Path, index: str, leads: bool) -> None:
+def test_the_first_pod_writes_the_log_and_removes_an_earlier_exit_file(tmp_path: Path, index: str, leads: bool) -> None:
     (tmp_path / "some_job.py").write_text("import sys\nprint('a word')\nsys.exit(7)\n")
     out = tmp_path / "it's out"
     out.mkdir()
@@ -125,13 +126,13 @@ def test_the_first_pod_writes_the_jobs_log_and_forgets_the_end_before(tmp_path: 
 
 @given(st.dictionaries(st.sampled_from(["nodeSelector", "priorityClassName", "tolerations"]), st.just({})))
 @settings(max_examples=10)
-def test_what_the_user_adds_leaves_the_rest(more: Mapping[str, Any]) -> None:
+def test_additions_to_the_pod_keep_the_rest(more: Mapping[str, Any]) -> None:
     plain, added = pod_of(JOB), pod_of(JOB, replace(SETTINGS, pod=more))
     assert {name: added[name] for name in plain} == plain
     assert added.keys() == plain.keys() | more.keys()
 
 
-def test_lists_of_the_user_are_added() -> None:
+def test_lists_in_the_pod_setting_are_joined() -> None:
     more = {"volumes": [{"name": "scratch", "emptyDir": {}}], "securityContext": {"runAsUser": 1000}}
     pod = pod_of(JOB, replace(SETTINGS, pod=more))
     assert [volume["name"] for volume in pod["volumes"]] == ["store", "memory", "scratch"]
@@ -139,150 +140,219 @@ def test_lists_of_the_user_are_added() -> None:
 
 
 @pytest.mark.parametrize("what", ["out", "shards"])
-def test_a_folder_that_pods_do_not_see_is_refused(what: str) -> None:
+def test_a_folder_outside_the_mount_is_refused(what: str) -> None:
     elsewhere = Path("/elsewhere")
     job = replace(JOB, out=elsewhere) if what == "out" else replace(JOB, inputs={"shards": elsewhere})
     with pytest.raises(BadConfiguration, match=rf"{what} is /elsewhere, allowed is a folder below /shared/repro"):
         manifests(job, SETTINGS)
 
 
-# What kubectl is asked, and what its answers come to.
+# Requests to the API server and its answers.
+
+
+class ApiServer(ThreadingHTTPServer):
+    """Stores objects by their paths and notes requests; ``pods`` and ``status`` are what the test sets."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), ApiHandler)
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.requests: list[str] = []
+        self.pods: list[dict[str, Any]] = []
+        self.refusal: tuple[int, str] | None = None
+
+    def set_job(self, *conditions: str, metadata: Mapping[str, Any] | None = None, **status: Any) -> None:
+        found = [{"type": condition, "status": "True"} for condition in conditions]
+        job = {"metadata": metadata or {}, "status": {"conditions": found, **status}}
+        self.objects[f"{JOBS}/{job_name(JOB)}"] = job
+
+
+class ApiHandler(BaseHTTPRequestHandler):
+    server: ApiServer
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        self.reply({"items": self.server.pods} if path == PODS else self.server.objects.get(path))
+
+    def do_POST(self) -> None:
+        form = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        path = f"{self.path}/{form['metadata']['name']}"
+        if path in self.server.objects:
+            self.reply({"message": "already exists"}, 409)
+        else:
+            self.server.objects[path] = {"status": {}, **form}
+            self.reply(form, 201)
+
+    def do_DELETE(self) -> None:
+        self.reply(self.server.objects.pop(self.path.partition("?")[0], None))
+
+    def reply(self, form: Mapping[str, Any] | None, status: int = 200) -> None:
+        self.server.requests.append(f"{self.command} {self.path}")
+        if self.server.refusal:
+            status, message = self.server.refusal
+            form = {"message": message}
+        elif form is None:
+            status, form = 404, {"message": "not found"}
+        text = json.dumps(form).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", f"{len(text)}")
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *arguments: Any) -> None: ...
+
+
+JOBS, PODS = "/apis/batch/v1/namespaces/lab/jobs", "/api/v1/namespaces/lab/pods"
+SERVICES = "/api/v1/namespaces/lab/services"
 
 
 @pytest.fixture
-def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
-    return Programs(tmp_path / "programs", ("kubectl",), monkeypatch)
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    """An API server that kubeconfig and the REPRO_KUBERNETES_* variables name."""
+    server = ApiServer()
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    cluster = {"name": "fake", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+    context = {"name": "fake", "context": {"cluster": "fake", "user": "fake"}}
+    kubeconfig = {"clusters": [cluster], "contexts": [context], "users": [{"name": "fake", "user": {}}]}
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig | {"current-context": "fake"}))
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'kubeconfig'}")
+    for name, value in (("IMAGE", SETTINGS.image), ("CLAIM", "store"), ("MOUNT", f"{ROOT}"), ("NAMESPACE", "lab")):
+        monkeypatch.setenv(f"REPRO_KUBERNETES_{name}", value)
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
-def listed(*items: Mapping[str, Any]) -> str:
-    return json.dumps({"kind": "List", "items": items})
-
-
-def job_item(*conditions: str, **status: Any) -> dict[str, Any]:
-    told = [{"type": condition, "status": "True"} for condition in conditions]
-    return {"kind": "Job", "metadata": {}, "status": {"conditions": told, **status}}
+def cluster_queue() -> Kubernetes:
+    queue = kubernetes_launcher().queue
+    assert isinstance(queue, Kubernetes)
+    return queue
 
 
 def pod_item(state: Mapping[str, Any], phase: str = "Pending", **status: Any) -> dict[str, Any]:
-    return {
-        "kind": "Pod",
-        "metadata": {},
-        "status": {"phase": phase, "containerStatuses": [{"state": state}], **status},
-    }
+    container = {"name": "job", "image": "", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+    return {"metadata": {}, "status": {"phase": phase, "containerStatuses": [container], **status}}
 
 
-def test_what_is_applied_is_asked_after_and_deleted(kubectl: Programs, tmp_path: Path) -> None:
-    job = replace(JOB, out=tmp_path / "out", inputs={})
+def test_a_job_is_submitted_found_and_deleted(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_KUBERNETES_MOUNT", f"{tmp_path}")
+    job, queue = replace(JOB, out=tmp_path / "out", inputs={}), cluster_queue()
     job.out.mkdir()
-    queue = Kubernetes(replace(SETTINGS, mount=tmp_path))
-    kubectl.answer("get jobs,pods", listed(job_item(ready=2), pod_item({"running": {}}, "Running")))
     assert not queue.is_same_spec(job)
-    name = queue.submit(job)
+    assert queue.find(job) == ""
+    api.requests.clear()
+    for _ in range(2):  # a finished job of the same name, and its service, are no obstacle
+        name = queue.submit(job)
+    assert name == job_name(job)
     assert queue.is_same_spec(job)
-    assert kubectl.text() == {"apiVersion": "v1", "kind": "List", "items": manifests(job, queue.settings)}
+    service, batch = manifests(job, queue.settings)
+    assert api.objects == {f"{SERVICES}/{name}": service | {"status": {}}, f"{JOBS}/{name}": batch | {"status": {}}}
     assert queue.find(job) == name
     queue.cancel(name)
     queue.clear(name)
-    asked = [" ".join(call) for call in kubectl.calls()]
-    assert asked == [
-        f"kubectl --namespace=lab delete job {name} --cascade=foreground --ignore-not-found --timeout=60s",
-        "kubectl --namespace=lab apply --filename=-",
-        f"kubectl --namespace=lab get jobs,pods --selector=repro/job={name} --output=json",
-        f"kubectl --namespace=lab delete job {name} --cascade=foreground --ignore-not-found --wait=false",
-        f"kubectl --namespace=lab delete service {name} --ignore-not-found --wait=false",
+    assert not api.objects
+    queue.cancel(name)
+    queue.clear(name)
+    assert api.requests[0] == f"DELETE {JOBS}/{name}?propagationPolicy=Foreground"
+
+
+NODES_FULL = {
+    "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
     ]
-
-
-NODES_FULL = {"conditions": [{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/3 nodes are available"}]}
-
-
-@pytest.mark.parametrize(
-    ("items", "phase", "fault", "said"),
-    [
-        ([job_item()], "waits", type(None), "no pod yet"),
-        ([job_item(), pod_item({}, **NODES_FULL)], "waits", type(None), "0/3 nodes are available"),
-        ([job_item(ready=1), pod_item({"running": {}}, "Running")], "runs", type(None), "Running"),
-        ([job_item("Complete")], "ended", type(None), "complete"),
-        ([job_item("Failed"), pod_item({"terminated": {"exitCode": 1}})], "ended", type(None), "failed"),
-        ([job_item("Failed"), pod_item({"terminated": {"reason": "OOMKilled"}})], "ended", OutOfMemory, "failed"),
-        ([job_item(), pod_item({"waiting": {"reason": "ImagePullBackOff"}})], "ended", BadConfiguration, "hopeless"),
-        ([job_item(), pod_item({"waiting": {"reason": "ContainerCreating"}})], "waits", type(None), "Pending"),
-        ([{**job_item(), "metadata": {"deletionTimestamp": "now"}}], "ends", type(None), "being deleted"),
-        ([], "ended", Fault, "gone"),
-    ],
-)
-def test_answers_become_looks(
-    kubectl: Programs, items: list[dict[str, Any]], phase: str, fault: type, said: str
-) -> None:
-    kubectl.answer("get jobs,pods", listed(*items))
-    look = Kubernetes(SETTINGS).poll("repro-train-1")
-    assert (look.phase, type(look.fault)) == (phase, fault)
-    assert said in look.words
-    assert not (look.fault and look.fault.retry)
+}
+KILLED = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
 
 
 @pytest.mark.parametrize(
-    ("complaint", "kind"),
+    ("job", "pods", "phase", "fault", "description"),
     [
-        ("Unable to connect to the server: dial tcp: i/o timeout", NetworkFault),
-        (
-            "The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?",
-            NetworkFault,
-        ),
-        ('error validating data: unknown field "spec.x"', BadConfiguration),
-        ('jobs.batch is forbidden: User "x" cannot create resource', BadConfiguration),
-        ('namespaces "lab" not found', BadConfiguration),
+        ({}, [], "pending", type(None), "no pod yet"),
+        ({}, [pod_item({}, **NODES_FULL)], "pending", type(None), "0/3 nodes are available"),
+        ({"ready": 1}, [pod_item({"running": {}}, "Running")], "running", type(None), "Running"),
+        ({"condition": "Complete"}, [], "ended", type(None), "complete"),
+        ({"condition": "Failed"}, [pod_item({"terminated": {"exitCode": 1}})], "ended", type(None), "failed"),
+        ({"condition": "Failed"}, [pod_item(KILLED)], "ended", OutOfMemory, "failed"),
+        ({}, [pod_item({"waiting": {"reason": "ImagePullBackOff"}})], "ended", BadConfiguration, "cannot start"),
+        ({}, [pod_item({"waiting": {"reason": "ContainerCreating"}})], "pending", type(None), "Pending"),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, [], "stopping", type(None), "being deleted"),
+        (None, [], "ended", Fault, "gone"),
     ],
 )
-def test_a_cluster_that_is_away_is_told_from_one_that_refuses(
-    kubectl: Programs, tmp_path: Path, complaint: str, kind: type[Fault]
+def test_poll_reads_the_job_and_its_pods(
+    api: ApiServer, job: dict[str, Any] | None, pods: list[dict[str, Any]], phase: str, fault: type, description: str
 ) -> None:
-    kubectl.answer("apply", complaint=complaint, status=1)
-    job = replace(JOB, out=tmp_path, inputs={})
-    with pytest.raises(kind):
-        Kubernetes(replace(SETTINGS, mount=tmp_path)).submit(job)
+    api.pods = pods
+    if job is not None:
+        api.set_job(*filter(None, [job.pop("condition", "")]), **job)
+    found = cluster_queue().poll(job_name(JOB))
+    assert (found.phase, type(found.fault)) == (phase, fault)
+    assert description in found.description
+    assert not (found.fault and found.fault.retry)
 
 
-def test_a_job_runs_to_its_end(kubectl: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, BadConfiguration), (403, BadConfiguration), (404, BadConfiguration), (422, BadConfiguration)]
+    + [(status, NetworkFault) for status in (429, 500, 503)],
+)
+def test_the_status_tells_a_refusal_from_an_outage(
+    api: ApiServer, tmp_path: Path, status: int, kind: type[Fault], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRO_KUBERNETES_MOUNT", f"{tmp_path}")
+    api.refusal = (status, "the sentence of the server")
+    with pytest.raises(kind, match=f"{status}.*the sentence of the server"):
+        cluster_queue().submit(replace(JOB, out=tmp_path, inputs={}))
+
+
+def test_an_unreachable_cluster_is_an_outage(api: ApiServer) -> None:
+    queue = cluster_queue()
+    api.server_close()
+    with pytest.raises(NetworkFault, match="does not answer"):
+        queue.poll("repro-train-1")
+
+
+def test_a_job_runs_to_its_end(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REPRO_KUBERNETES_MOUNT")
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
-    monkeypatch.setenv("REPRO_KUBERNETES_IMAGE", "repro")
-    monkeypatch.setenv("REPRO_KUBERNETES_CLAIM", "store")
-    launcher = kubernetes_launcher()
-    launcher.poll_seconds = 0.05
     job = replace(JOB, out=tmp_path / "out", inputs={})
     job.out.mkdir()
-    for items in ([], [job_item()], [job_item(ready=2)], [job_item("Complete")]):
-        kubectl.answer("get jobs,pods", listed(*items))
-    done = json.dumps({"reason": "done", "message": ""})
-    said: list[str] = []
-    launcher.say = said.append
-    launcher.run(
-        job, lambda: None if (job.out / "exit.json").exists() else (job.out / "exit.json").write_text(done) and None
-    )
+    launcher, said = kubernetes_launcher(), list[str]()
+    launcher.poll_seconds, launcher.say = 0.05, said.append
+
+    def complete() -> None:
+        if batch := api.objects.get(f"{JOBS}/{job_name(job)}"):
+            (job.out / "exit.json").write_text(json.dumps({"reason": "done", "message": ""}))
+            batch["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+    launcher.run(job, complete)
     assert said[0] == f"model.train was submitted as {job_name(job)}"
-    assert kubectl.calls()[-1][2:4] == ["delete", "service"]
+    assert api.objects.keys() == {f"{JOBS}/{job_name(job)}"}, "the service is deleted"
 
 
-def test_the_environment_describes_the_cluster(kubectl: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_describes_the_cluster(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("IMAGE", "CLAIM", "MOUNT"):
+        monkeypatch.delenv(f"REPRO_KUBERNETES_{name}")
     monkeypatch.setenv("REPRO_ROOT", "s3://bucket/repro")
-    with pytest.raises(BadConfiguration, match="REPRO_KUBERNETES_IMAGE is not set"):
-        kubernetes_launcher()
-    monkeypatch.setenv("REPRO_KUBERNETES_IMAGE", "registry.example/repro:gpu")
-    monkeypatch.setenv("REPRO_KUBERNETES_CLAIM", "store")
-    with pytest.raises(BadConfiguration, match="REPRO_KUBERNETES_MOUNT is not set"):
-        kubernetes_launcher()
-    monkeypatch.setenv("REPRO_KUBERNETES_MOUNT", "relative")
+    for name, value in (("IMAGE", SETTINGS.image), ("CLAIM", "store"), ("MOUNT", "relative")):
+        with pytest.raises(BadConfiguration, match=f"REPRO_KUBERNETES_{name} is not set"):
+            kubernetes_launcher()
+        monkeypatch.setenv(f"REPRO_KUBERNETES_{name}", value)
     with pytest.raises(BadConfiguration, match="REPRO_KUBERNETES_MOUNT is 'relative'"):
         kubernetes_launcher()
-    for name, value in (("MOUNT", f"{ROOT}"), ("NAMESPACE", "lab"), ("MEMORY", "64Gi"), ("PYTHON", "python3")):
+    for name, value in (("MOUNT", f"{ROOT}"), ("MEMORY", "64Gi"), ("PYTHON", "python3")):
         monkeypatch.setenv(f"REPRO_KUBERNETES_{name}", value)
-    queue = kubernetes_launcher().queue
-    assert isinstance(queue, Kubernetes)
-    assert queue.settings == SETTINGS
+    assert cluster_queue().settings == SETTINGS
     for wrong in ("{", "[]"):
         monkeypatch.setenv("REPRO_KUBERNETES_POD", wrong)
         with pytest.raises(BadConfiguration, match="REPRO_KUBERNETES_POD is"):
             kubernetes_launcher()
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(BadConfiguration, match="no program 'kubectl'"):
+    monkeypatch.delenv("REPRO_KUBERNETES_POD")
+    with monkeypatch.context() as patch, pytest.raises(BadConfiguration, match="there is no cluster .*KUBECONFIG"):
+        patch.setenv("KUBECONFIG", f"{tmp_path / 'none'}")
+        kubernetes_launcher()
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    with pytest.raises(BadConfiguration, match=r"pip install -e '\.\[kubernetes\]'"):
         kubernetes_launcher()

@@ -1,4 +1,4 @@
-"""What SLURM is asked and told, by programs that stand for its own; a real one is asked in tests/model."""
+"""Command lines for SLURM and its answers, with fake programs; tests/model has a real cluster."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ def test_the_script_asks_for_what_the_job_needs(job: JobSpec) -> None:
     said = options(script(job, SETTINGS))
     assert {"--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=12", "--gres=gpu:4", "--requeue"} <= set(said)
     assert {"--signal=TERM@120", "--partition=gpu-long", "--account=lab 7", "--time=12:00:00"} <= set(said)
-    assert said[-2:] == ["--mem=64G", "--comment=two words"], "what the user says comes last, and has the word"
+    assert said[-2:] == ["--mem=64G", "--comment=two words"], "the user's options come last and take precedence"
     assert f"--job-name={job_name(job)}" in said
     assert "%%/job.log" in next(line for line in script(job, SETTINGS).splitlines() if "--output" in line)
     bare = options(script(replace(job, site={"device": "cpu"}), SlurmSettings()))
@@ -44,9 +44,9 @@ def test_the_script_asks_for_what_the_job_needs(job: JobSpec) -> None:
 
 
 def test_the_script_starts_one_torchrun_on_each_node(job: JobSpec, slurm: Programs) -> None:
-    """Run by the shell, with an srun that notes its words."""
+    """Run by the shell, with a fake srun that records its command line."""
     job.write()
-    (job.out / "exit.json").write_text("of a start before")
+    (job.out / "exit.json").write_text("of an earlier start")
     slurm.answer("scontrol show hostnames node[3-4]", "node3\nnode4\n")
     slurm.answer("srun", status=7)
     text = script(job, SETTINGS)
@@ -68,7 +68,7 @@ def test_a_node_that_does_not_see_the_folder_says_so(job: JobSpec, slurm: Progra
     assert slurm.calls("srun") == []
 
 
-def test_a_job_of_one_process_goes_the_same_way_without_torchrun(job: JobSpec) -> None:
+def test_a_job_of_one_process_needs_no_torchrun(job: JobSpec) -> None:
     text = script(replace(job, module="model.average", distributed=False, ranks=1, nodes=1), SETTINGS)
     assert "torch.distributed.run" not in text
     assert "--gres=gpu:1" in options(text)
@@ -118,18 +118,23 @@ def test_without_accounting_the_controller_is_asked(slurm: Programs) -> None:
     slurm.answer("sacct", complaint="sacct: error: Connection refused", status=1)
     slurm.answer("scontrol show job", "JobId=9 JobName=x JobState=FAILED Reason=NonZeroExitCode ExitCode=0:9 X=1\n")
     look = Slurm(SETTINGS).poll("SLURM job 9")
-    assert (look.words, look.status) == ("failed", -9)
+    assert (look.description, look.status) == ("failed", -9)
     slurm.answers.clear()
     slurm.answer("", complaint="Invalid job id specified", status=1)
     forgotten = Slurm(SETTINGS).poll("SLURM job 9")
-    assert (forgotten.phase, forgotten.fault) == ("ended", None), "its exit.json has the word"
+    assert (forgotten.phase, forgotten.fault) == ("ended", None), "exit.json decides"
 
 
 @pytest.mark.parametrize(
     ("line", "phase"),
-    [("PENDING|Resources", "waits"), ("RUNNING|None", "runs"), ("COMPLETING|None", "ends"), ("SUSPENDED|None", "runs")],
+    [
+        ("PENDING|Resources", "pending"),
+        ("RUNNING|None", "running"),
+        ("COMPLETING|None", "stopping"),
+        ("SUSPENDED|None", "running"),
+    ],
 )
-def test_a_job_that_has_not_ended_costs_one_question(slurm: Programs, line: str, phase: str) -> None:
+def test_a_job_that_has_not_ended_costs_one_command(slurm: Programs, line: str, phase: str) -> None:
     slurm.answer("squeue", f"{line}\n")
     assert Slurm(SETTINGS).poll("SLURM job 9").phase == phase
     assert len(slurm.calls()) == 1
@@ -139,17 +144,17 @@ def test_a_late_account_does_not_contradict_the_queue(slurm: Programs) -> None:
     slurm.answer("squeue", "COMPLETED|None\n")
     slurm.answer("sacct", "RUNNING|0:0\n")
     slurm.answer("scontrol", "JobId=9 JobState=COMPLETED ExitCode=0:0\n")
-    assert Slurm(SETTINGS).poll("SLURM job 9").words == "completed"
+    assert Slurm(SETTINGS).poll("SLURM job 9").description == "completed"
 
 
-def test_a_controller_that_is_away_is_no_answer(job: JobSpec, slurm: Programs) -> None:
+def test_an_unreachable_controller_is_a_network_fault(job: JobSpec, slurm: Programs) -> None:
     slurm.answer("s", complaint="Unable to contact slurm controller (connect failure)", status=1)
     for ask in (lambda: Slurm(SETTINGS).poll("SLURM job 9"), lambda: Slurm(SETTINGS).submit(job)):
         with pytest.raises(NetworkFault, match="Unable to contact"):
             ask()
 
 
-def test_a_refusal_is_said_in_slurms_words(job: JobSpec, slurm: Programs) -> None:
+def test_a_refusal_repeats_slurms_message(job: JobSpec, slurm: Programs) -> None:
     slurm.answer("sbatch", complaint="sbatch: error: invalid partition specified: gpu-long", status=1)
     with pytest.raises(BadConfiguration, match="invalid partition specified: gpu-long"):
         Slurm(SETTINGS).submit(job)
