@@ -1,13 +1,12 @@
-"""A small English-German grammar: chance in, sentence pairs out.
+"""A small English-German grammar that generates random sentence pairs; ``tasks.demo.corpus`` writes them to files.
 
-It knows number and person agreement, four German cases and three genders with their articles and adjective endings,
-weak nouns, verb-second and verb-final clauses, separable verbs, compounds, comparatives and numbers. Each English
-sentence has one German translation, which follows from the English alone. It does not know which sentences go into
-which file: that is ``demo_corpus``.
+It covers number and person agreement, four German cases and three genders with articles and adjective endings, weak
+nouns, verb-second and verb-final clauses, separable verbs, compounds, comparatives and numbers. The German translation
+is a function of the English sentence.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tasks.demo.lexicon import (
     ACC,
@@ -55,7 +54,7 @@ _SURE = ("the",) * 6 + ("this", "my", "your", "his", "her", "our", "their")
 
 @dataclass(frozen=True)
 class Pair:
-    """An English sentence, its German translation, and the combinations that it holds."""
+    """An English sentence, its German translation, and the word combinations that it holds."""
 
     source: str
     target: str
@@ -64,22 +63,22 @@ class Pair:
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause before its word order is chosen. ``ask`` and ``bare`` make the English question (ask empty: none)."""
+    """A clause without word order. ``ask`` and ``bare`` form the English question; an empty ``ask`` means none."""
 
     subject: Phrase
     english: str
-    """Finite verb and all after it, without the time."""
+    """Finite verb and everything after it, except the time."""
     ask: str
     bare: str
     time: tuple[str, str]
     finite: str
     middle: tuple[str, ...]
-    """German between the subject and what closes the clause, without the time."""
+    """German between subject and ``closing``, except the time."""
     first: str
-    """A pronoun object: it stands before the time."""
+    """A pronoun object, which precedes the time."""
     closing: str
     joined: str
-    """How the clause ends when the finite verb goes last."""
+    """The end of the clause if the finite verb is last."""
     combined: tuple[str, ...]
 
 
@@ -96,7 +95,7 @@ def _sentence(source: str, target: str, combined: tuple[str, ...], mark: str = "
 
 
 def noun_phrase(draw: Draw, noun: Noun, determiners: Sequence[str], several: float = 0.25) -> Phrase:
-    """A phrase about ``noun`` in all cases: determiner or number, at most one adjective, the noun."""
+    """A phrase of ``noun`` in all cases: determiner or number, at most one adjective, the noun."""
     plural = draw.chance(several)
     determiner = "the" if plural and draw.chance(0.4) else draw.one(determiners)
     adjectives = _ADJECTIVES[noun.kind]
@@ -147,7 +146,7 @@ def _name(draw: Draw) -> Phrase:
 
 
 def subject(draw: Draw) -> Phrase:
-    """Who acts: a pronoun, a name or a phrase about a person."""
+    """A subject: a pronoun, a name or a phrase for a person."""
     if draw.chance(0.35):
         spoken = draw.one(SPEAKERS)
         return Phrase(spoken.english, spoken.english_object, spoken.german, spoken.person, spoken.plural, 0, True)
@@ -157,7 +156,7 @@ def subject(draw: Draw) -> Phrase:
 
 
 def thing(draw: Draw, kinds: str, sure: bool) -> Phrase:
-    """What a verb takes: a phrase about one of ``kinds``, now and then a pronoun, a name or a genitive after it."""
+    """An object: a phrase for one of ``kinds``, sometimes a pronoun, a name or with a genitive."""
     if "P" in kinds and draw.chance(0.3):
         return draw.one(SPEAKERS[2:4] + SPEAKERS[5:]) if draw.chance(0.6) else _name(draw)
     noun = _pick(draw, kinds)
@@ -178,7 +177,7 @@ def _place(draw: Draw, direction: bool = False) -> tuple[str, str, tuple[str, ..
 
 
 def _objects(draw: Draw, verb: Verb, sure: bool) -> tuple[str, list[str], str, tuple[str, ...]]:
-    """English objects, German objects in order, a pronoun that goes first, combinations."""
+    """English objects, German objects in order, a pronoun that precedes them, combinations."""
     if verb.takes == "none":
         return "", [], "", ()
     if verb.takes == "to":
@@ -245,29 +244,19 @@ def clause(draw: Draw, who: Phrase, verb: Verb, timed: float = 0.3, tail: bool =
     if often[0]:
         middle.insert(0, often[1])
         bare = f"{often[0]} {bare}"
-    return Clause(
-        who,
-        _words(english, objects),
-        "" if negated else ask,
-        _words(bare, objects),
-        time,
-        finite,
-        tuple(middle),
-        first,
-        closing,
-        joined,
-        who.combined + combined,
-    )
+    ask, english, bare = "" if negated else ask, _words(english, objects), _words(bare, objects)
+    combined = who.combined + combined
+    return Clause(who, english, ask, bare, time, finite, tuple(middle), first, closing, joined, combined)
 
 
 def _plain(c: Clause) -> tuple[str, str]:
-    """English and German as a main clause, the subject first."""
+    """English and German main clause, subject first."""
     german = _words(c.subject.german[NOM], c.finite, c.first, c.time[1], *c.middle, c.closing)
     return _words(c.subject.english, c.english, c.time[0]), german
 
 
 def _inverted(c: Clause) -> str:
-    """German with the verb before the subject, as after anything that stands in front."""
+    """German with the verb before the subject, as after a fronted phrase."""
     return _words(c.finite, c.subject.german[NOM], c.first, c.time[1], *c.middle, c.closing)
 
 
@@ -280,7 +269,7 @@ def statement(draw: Draw) -> Pair:
     """The man will buy a book tomorrow. / Tomorrow the man will buy a book."""
     c = clause(draw, subject(draw), draw.one(ACTIONS))
     if c.time[0] and draw.chance(0.5):
-        bare = Clause(c.subject, c.english, "", "", ("", ""), c.finite, c.middle, c.first, c.closing, c.joined, ())
+        bare = replace(c, time=("", ""))
         return _sentence(f"{c.time[0]} {_plain(bare)[0]}", f"{c.time[1]} {_inverted(bare)}", c.combined)
     return _sentence(*_plain(c), c.combined)
 
@@ -380,7 +369,7 @@ def pair(draw: Draw) -> Pair:
 
 
 def combinations() -> dict[str, list[str]]:
-    """All combinations that can be held out, by kind: adjective and noun, compound, number of two words."""
+    """All combinations that can be held out, by kind: adjective and noun, compound, two-digit number."""
     simple = {noun.english: noun.kind for noun in SIMPLE} | {noun.english: "L" for _, _, noun in PLACE_NOUNS}
     return {
         "adjective": [f"adjective {a.english}+{n}" for n, kind in simple.items() for a in _ADJECTIVES[kind]],

@@ -1,8 +1,7 @@
-"""The words of the embedded English-German corpus, with their forms.
+"""The words of the embedded English-German corpus, with their forms; ``tasks.demo.grammar`` makes sentences of them.
 
-Nouns with gender, genitive, plural and the weak ones; verbs with their present, participle, auxiliary, separable
-prefix and what they take; adjectives with comparatives; numbers written out; tables of endings. It does not know how
-sentences are made: that is ``demo_grammar``.
+Nouns with gender, genitive and plural; verbs with present, participle, auxiliary, separable prefix and objects;
+adjectives with comparatives; numbers in words; tables of endings.
 """
 
 from collections.abc import Sequence
@@ -127,43 +126,30 @@ THE = (
     ("dem", "der", "dem", "den"),
     ("des", "der", "des", "der"),
 )
-EIN_WORDS = {
-    "my": "mein",
-    "your": "dein",
-    "his": "sein",
-    "her": "ihr",
-    "our": "unser",
-    "their": "ihr",
-    "no": "kein",
-    "a": "ein",
-}
+EIN_WORDS = {"my": "mein", "your": "dein", "his": "sein", "her": "ihr", "our": "unser", "their": "ihr"}
+EIN_WORDS |= {"no": "kein", "a": "ein"}
 CONTRACTED = {"in dem": "im", "an dem": "am", "von dem": "vom", "in das": "ins", "zu dem": "zum", "zu der": "zur"}
 
 
-def _words(text: str) -> list[str]:
-    return text.split(" ")
-
-
-_ENGLISH_NUMBERS = _words(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
-)
-_GERMAN_NUMBERS = _words(
-    "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn "
-    "siebzehn achtzehn neunzehn"
-)
-_ENGLISH_TENS = _words("twenty thirty forty fifty sixty seventy eighty ninety")
-_GERMAN_TENS = _words("zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig")
+# English and German, from 0 and from 20.
+NUMBERS = """
+zero null|one ein|two zwei|three drei|four vier|five fünf|six sechs|seven sieben|eight acht|nine neun|ten zehn
+eleven elf|twelve zwölf|thirteen dreizehn|fourteen vierzehn|fifteen fünfzehn|sixteen sechzehn|seventeen siebzehn
+eighteen achtzehn|nineteen neunzehn
+"""
+TENS = """
+twenty zwanzig|thirty dreißig|forty vierzig|fifty fünfzig|sixty sechzig|seventy siebzig|eighty achtzig|ninety neunzig
+"""
 
 
 class Draw:
-    """Chance from a seed; only ``Random.random`` is used, the one method whose stream Python promises to keep."""
+    """Random choices from a seed. Uses only ``Random.random``, whose sequence Python guarantees across versions."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed).random
 
     def one(self, items: Sequence[Item]) -> Item:
-        """One of ``items``, all equally likely."""
+        """One of ``items``, uniformly."""
         return items[int(self._random() * len(items))]
 
     def chance(self, probability: float) -> bool:
@@ -173,7 +159,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Noun:
-    """A word with its forms; ``parts`` are the two halves of a compound (empty otherwise)."""
+    """A noun with its forms; ``parts`` names the two halves of a compound, or is empty."""
 
     english: str
     english_plural: str
@@ -196,7 +182,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Adjective:
-    """English and German positive and comparative (empty: none)."""
+    """English and German positive and comparative; an empty comparative does not exist."""
 
     english: str
     english_more: str
@@ -207,7 +193,7 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb; ``present`` is German ich, du, er, plural without ``prefix``, ``infinitive`` is joined."""
+    """A verb; ``present`` holds the German forms of ich, du, er and plural without ``prefix``."""
 
     english: tuple[str, str, str]
     prefix: str
@@ -221,7 +207,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Phrase:
-    """A noun phrase: English as subject and as object, German by case, agreement, and what it combines."""
+    """A noun phrase: English as subject and object, German by case, agreement, and the combinations that it holds."""
 
     english: str
     english_object: str
@@ -267,20 +253,10 @@ def _compounds(nouns: Sequence[Noun]) -> list[Noun]:
     for english, german, kinds in _rows(MODIFIERS):
         for head in nouns:
             if head.kind in kinds and head.german not in FAMILY:
-                forms = [german + form.lower() for form in (head.german, head.genitive, head.plural)]
-                made.append(
-                    Noun(
-                        f"{english} {head.english}",
-                        f"{english} {head.english_plural}",
-                        forms[0],
-                        head.gender,
-                        head.weak,
-                        forms[1],
-                        forms[2],
-                        head.kind,
-                        f"{english}+{head.english}",
-                    )
-                )
+                singular, plural = f"{english} {head.english}", f"{english} {head.english_plural}"
+                nominative, genitive, many = (german + f.lower() for f in (head.german, head.genitive, head.plural))
+                forms = nominative, head.gender, head.weak, genitive, many
+                made.append(Noun(singular, plural, *forms, head.kind, f"{english}+{head.english}"))
     return made
 
 
@@ -289,9 +265,7 @@ COMPOUNDS = _compounds(SIMPLE)
 PLACE_NOUNS = [(row[0], row[1], _noun(row[2:], "L")) for row in _rows(PLACES)]
 QUALITIES = [
     Adjective(en, more.replace("_", " ").strip("-"), de, mehr.strip("-"), kinds)
-    for en, more, de, mehr, kinds in (
-        row.split(" ") for line in ADJECTIVES.strip().split("\n") for row in line.split("|")
-    )
+    for en, more, de, mehr, kinds in _rows(ADJECTIVES)
 ]
 ACTIONS = [_verb(row) for row in _rows(VERBS)]
 SAYINGS = [_verb(row) for row in _rows(SAYING)]
@@ -302,16 +276,17 @@ SPEAKERS = [
 
 
 def number(n: int) -> tuple[str, str]:
-    """A number from 2 to 99, written out: ``("twenty-one", "einundzwanzig")``."""
-    if n < 20:
-        return _ENGLISH_NUMBERS[n], _GERMAN_NUMBERS[n]
-    tens, ones = divmod(n, 10)
-    english, german = _ENGLISH_TENS[tens - 2], _GERMAN_TENS[tens - 2]
-    return (f"{english}-{_ENGLISH_NUMBERS[ones]}", f"{_GERMAN_NUMBERS[ones]}und{german}") if ones else (english, german)
+    """A number from 2 to 99 in words: ``("twenty-one", "einundzwanzig")``."""
+    small, tens = _rows(NUMBERS), _rows(TENS)
+    english, german = small[n] if n < 20 else tens[n // 10 - 2]
+    if n < 20 or n % 10 == 0:
+        return english, german
+    one, ein = small[n % 10]
+    return f"{english}-{one}", f"{ein}und{german}"
 
 
 def contracted(preposition: str, phrase: str) -> str:
-    """Preposition and phrase, with im, am, vom, ins, zum and zur where German contracts."""
+    """Preposition and phrase, contracted to im, am, vom, ins, zum or zur where German does."""
     article, _, rest = phrase.partition(" ")
     short = CONTRACTED.get(f"{preposition} {article}")
     return f"{short} {rest}" if short else f"{preposition} {phrase}"
