@@ -1,4 +1,4 @@
-"""The command line ``repro``. Results go to stdout, everything said along the way to stderr.
+"""The command line ``repro``. Results go to stdout, progress and messages to stderr.
 
 Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration, 130 interrupted.
 """
@@ -41,15 +41,15 @@ app = App(
 
     For example:
 
-    repro run demo            the whole story on the embedded corpus
+    repro run demo            run the whole pipeline on the embedded corpus
 
-    repro plan multi30k-ende  what a run would do, and why
+    repro plan multi30k-ende  show which stages a run would execute, and why
 
     repro translate --model demo@candidate < in.txt > out.txt
 
-    --debug, at any place, shows the traceback of a failure.""",
+    Add --debug anywhere to see the traceback of an error.""",
     help_format="plaintext",
-    suppress_keyboard_interrupt=False,  # answered in main
+    suppress_keyboard_interrupt=False,  # handled in main
 )
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -75,13 +75,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "status": status,
 }
 RESUMABLE = ("run", "paper")
-"""Commands that, interrupted and called again, go on from what they had finished."""
+"""Commands that resume from their finished stages when they are repeated after an interrupt."""
 for name, command in COMMANDS.items():
     app.command(command, name=name)
 
 
 def main() -> None:
-    """Entry point: one clear sentence and the right exit code for whatever goes wrong."""
+    """Entry point: run the command, and turn any error into one message and an exit code."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
     resumable = arguments[:1] in [[name] for name in RESUMABLE]
@@ -89,17 +89,17 @@ def main() -> None:
 
 
 def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> int:
-    # What has to be ended in order (jobs, a server) is ended by the exception on its way out.
+    # SIGTERM raises an exception, so that jobs and servers are ended by the context managers it passes through.
     signals.install_handlers()
     try:
         command()
         return 0
     except KeyboardInterrupt:
-        kept = "; what was finished is kept, and the same command goes on from there" if resumable else ""
-        say(f"interrupted{kept}")
+        hint = "; finished stages are kept. Repeat the same command to resume" if resumable else ""
+        say(f"interrupted{hint}")
         return 130
     except BrokenPipeError:
-        # Whoever read has left: what is still buffered would fail again at the end, and say so.
+        # The reader of stdout closed it. Without this, flushing the rest at exit would fail again with a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -109,5 +109,5 @@ def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> i
             say(f"{error}")
             return 2
         known = isinstance(error, Fault | StageFailed)
-        say(f"{error}" if known else f"{type(error).__name__}: {error} (--debug shows where)")
+        say(f"{error}" if known else f"{type(error).__name__}: {error} (add --debug to see the traceback)")
         return 1

@@ -60,7 +60,7 @@ def test_deploy_works_from_a_wheel(installed: Path, tmp_path: Path) -> None:
     """As far as it goes without a server: the deployments are found."""
     done = repro(installed, tmp_path, "deploy")
     assert done.returncode == 2
-    assert "no Prefect server to deploy to" in done.stderr
+    assert "no Prefect server is configured" in done.stderr
 
 
 def test_the_version_is_the_packages(installed: Path, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ def attention(
     sentence: Annotated[str, Parameter(help="one sentence of the source language", allow_leading_hyphen=True)],
     *,
     model: Annotated[str, Parameter(help="NAME@alias, NAME/version or NAME")] = "demo@champion",
-    target: Annotated[str, Parameter(help="a translation to look at in place of the model's own")] = "",
-    out: Annotated[Path, Parameter(help="the picture")] = Path("attention.png"),
-    dark: Annotated[bool, Parameter(negative=(), help="for a dark page")] = False,
+    target: Annotated[str, Parameter(help="translation to show instead of the model's own")] = "",
+    out: Annotated[Path, Parameter(help="PNG file to write")] = Path("attention.png"),
+    dark: Annotated[bool, Parameter(negative=(), help="use colours for a dark page")] = False,
 ) -> None:
-    """Draw what every head of every layer looks at: the encoder, the decoder, and the decoder over the source.
+    """Draw the attention weights of every head and layer: encoder, decoder, and cross-attention.
 
     Example: repro attention "The old woman sees a dog." --model demo@candidate --out dog.png
     """
@@ -28,25 +28,25 @@ def attention(
     site = Site.named()
     configure_libraries(site.root)
     if out.is_dir() or not out.parent.is_dir():
-        raise BadConfiguration(f"the picture {out} cannot be written: {out.parent} must be a folder, {out} none")
+        raise BadConfiguration(f"--out is {out}, allowed is a file in an existing folder")
     from flows.inference.served_model import load_version, select_versions
     from tasks.evaluation.plots import DARK, LIGHT, attention_heads
 
     [version] = select_versions([model], site)
     served = load_version(version, site, "own", Path())
     source = " ".join(sentence.split())
-    most = min(Limits().attention_pieces, served.longest)
+    limit = min(Limits().attention_pieces, served.longest)
     for name, text in (("the sentence", source), ("--target", target)):
         length = served.lengths([text])[0]
-        if length > most:
-            raise BadConfiguration(f"{name} has {length} pieces, allowed are {most}")
+        if length > limit:
+            raise BadConfiguration(f"{name} has {length} pieces, allowed are {limit}")
     if not source:
         raise BadConfiguration("the sentence is empty, allowed is a sentence")
     text = target
     if not target:
         [own] = served.translate([source], served.search, 1)
         text = own.hypotheses[0].text
-        maps = served.maps(source, own.hypotheses[0].ids[:most])
+        maps = served.maps(source, own.hypotheses[0].ids[:limit])
     else:
         maps = served.maps(source, target)
     kinds = {

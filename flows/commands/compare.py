@@ -15,10 +15,10 @@ from infra.site import Site
 
 
 def compare(
-    a: Annotated[str, Parameter(help="a run, or a version as in demo@champion or demo/3")],
-    b: Annotated[str, Parameter(help="likewise")],
+    a: Annotated[str, Parameter(help="a run, or a version, for example demo@champion or demo/3")],
+    b: Annotated[str, Parameter(help="another run or version")],
     *,
-    html: Annotated[Path | None, Parameter(help="write the comparison, with the sentences that differ most")] = None,
+    html: Annotated[Path | None, Parameter(help="also write an HTML page with the sentences that differ most")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs or model versions on every set that both were scored on, with paired bootstrap p-values.
@@ -39,5 +39,5 @@ def compare(
         html.write_text(page(first.name, second.name, comparisons))
         error.print(f"\npage:    {html}", markup=False, soft_wrap=True)
     if as_json:
-        told = {"a": first.name, "b": second.name, "sets": [asdict(each) for each in comparisons]}
-        print(json.dumps(told, ensure_ascii=False))
+        result = {"a": first.name, "b": second.name, "sets": [asdict(each) for each in comparisons]}
+        print(json.dumps(result, ensure_ascii=False))

@@ -12,24 +12,22 @@ from infra.servers.environment import configure_libraries, server_configured
 from infra.site import Site
 
 FILE = Path(__file__).resolve().parents[1] / "prefect.yaml"
-"""In a checkout a link to the file at its top, in an installed package a copy."""
+"""A link to the file at the top of a checkout; a copy in an installed package."""
 
 
 def deploy(
     *runs: str,
-    activate: Annotated[bool, Parameter(help="switch the schedules of these on", negative=())] = False,
-    pause: Annotated[bool, Parameter(help="switch them off", negative=())] = False,
+    activate: Annotated[bool, Parameter(help="switch on the schedules of the named deployments", negative=())] = False,
+    pause: Annotated[bool, Parameter(help="switch off the schedules of the named deployments", negative=())] = False,
     notify: Annotated[
         str,
-        Parameter(
-            help="post the end of each run, with its scores, to this address (REPRO_NOTIFY_URL); none: to nobody"
-        ),
+        Parameter(help="URL to post the end of each run to, with its scores (or REPRO_NOTIFY_URL); none stops it"),
     ] = "",
-    file: Annotated[Path, Parameter(help="the deployments")] = FILE,
+    file: Annotated[Path, Parameter(help="file with the deployments")] = FILE,
 ) -> None:
-    """Bring the deployments of these runs, or of all, to the Prefect server that PREFECT_API_URL names.
+    """Create or update the deployments of these runs, by default all, at the Prefect server of PREFECT_API_URL.
 
-    Pools are made where they are missing. A second time changes nothing; a schedule stays as somebody switched it.
+    Creates missing work pools. May be repeated: ids stay, and a schedule stays switched on or off as it is.
 
     For example:
 
@@ -40,19 +38,21 @@ def deploy(
     repro deploy --notify https://example.org/hook
     """
     if activate and pause:
-        raise BadConfiguration("--activate and --pause exclude each other")
+        raise BadConfiguration("--activate and --pause exclude each other; give one of them")
     if not file.is_file():
-        raise BadConfiguration(f"no file {str(file)!r} to take deployments from; --file names another")
+        raise BadConfiguration(
+            f"--file is {str(file)!r}, which does not exist; allowed is a file in the form of prefect.yaml"
+        )
     configure_libraries(Site.named().root)
     if not server_configured():
         raise BadConfiguration(
-            "no Prefect server to deploy to: set PREFECT_API_URL to its address, as in http://127.0.0.1:4200/api"
+            "no Prefect server is configured; set PREFECT_API_URL to its address, for example http://127.0.0.1:4200/api"
         )
-    from flows.orchestration.deploy import deploy as bring
-    from flows.orchestration.notify import notify as tell
+    from flows.orchestration.deploy import deploy as deploy_file
+    from flows.orchestration.notify import notify as set_webhook
     from infra.servers.prefect_states import ensure_heartbeat_automation
 
-    bring(file, runs, "on" if activate else "off" if pause else "as it is", say)
+    deploy_file(file, runs, "on" if activate else "off" if pause else "as it is", say)
     ensure_heartbeat_automation()
     if address := notify or os.environ.get("REPRO_NOTIFY_URL", ""):
-        tell(address, say)
+        set_webhook(address, say)

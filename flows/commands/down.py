@@ -7,9 +7,9 @@ from infra.site import Site
 
 
 def down() -> None:
-    """End the servers and workers that `repro up` started, and all that they run; what was finished is kept.
+    """Stop the servers and workers that `repro up` started, and the runs of these workers. Finished stages are kept.
 
     Example: repro down
     """
     folder = Site.named().root.absolute() / FOLDER
-    say("down" if lifecycle.down(folder, say) else f"nothing runs under {folder.parent}")
+    say(f"the service under {folder.parent} " + ("is stopped" if lifecycle.down(folder, say) else "was not running"))

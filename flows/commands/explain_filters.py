@@ -11,16 +11,17 @@ from infra.errors import BadConfiguration
 
 
 def explain_filters(
-    run: Annotated[str, Parameter(help="a run's name, or FILE.py:NAME for one of your own")],
+    run: Annotated[str, Parameter(help="name of a run, or FILE.py:NAME for your own")],
     *,
-    samples: Annotated[int, Parameter(help="rejected pairs to show of each filter")] = 3,
-    seed: Annotated[int, Parameter(help="which of them")] = 1,
+    samples: Annotated[int, Parameter(help="rejected pairs to show for each filter")] = 3,
+    seed: Annotated[int, Parameter(help="seed that chooses the samples")] = 1,
     overrides: OverridesOption = (),
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Print what each filter of a run rejected: how many pairs, and samples with the numbers behind the verdict. Makes
-    nothing: the run's text must have been cleaned.
+    """Show what each filter of a run rejected: counts, and sample pairs with the measured and allowed values.
+
+    Runs nothing: the clean stage of the run must be done.
 
     Example: repro explain-filters demo --samples 5
     """
@@ -34,11 +35,11 @@ def explain_filters(
     clean = context.made.get(("clean", ""))
     if clean is None:
         why = context.reasons.get(("clean", ""), "not made yet")
-        raise BadConfiguration(f"the text of {context.run} is not cleaned ({why}): repro run {run} --until clean")
+        raise BadConfiguration(f"the text of {context.run} is not cleaned ({why}); run `repro run {run} --until clean`")
     rules = explain_rejections(clean.path(), context.filters, samples, seed)
     if as_json:
-        told = {"run": context.run, "clean": f"{clean.path()}", "filters": [asdict(rule) for rule in rules]}
-        print(json.dumps(told, ensure_ascii=False))
+        result = {"run": context.run, "clean": f"{clean.path()}", "filters": [asdict(rule) for rule in rules]}
+        print(json.dumps(result, ensure_ascii=False))
         return
     from rich.console import Console
 

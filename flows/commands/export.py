@@ -12,18 +12,18 @@ from infra.site import Site
 
 
 def export(
-    run: Annotated[str, Parameter(help="a run, or a version as in demo@champion or demo/3")],
+    run: Annotated[str, Parameter(help="a run, or a version, for example demo@champion or demo/3")],
     *,
-    to: Annotated[Target, Parameter(help="whose format")],
+    to: Annotated[Target, Parameter(help="format to write")],
     quantization: Annotated[
         Quantization,
-        Parameter(help="how CTranslate2 keeps matrices; int8 is a quarter of the size, and faster on CPUs"),
+        Parameter(help="type of CTranslate2's matrices; int8 is a quarter of the size and faster on CPUs"),
     ] = "float32",
     out: Annotated[
-        Path | None, Parameter(help="the folder, which must not be there yet", show_default="exports/RUN-FORMAT")
+        Path | None, Parameter(help="folder to write, which must not exist", show_default="exports/RUN-FORMAT")
     ] = None,
 ) -> None:
-    """Write a trained model, its vocabulary and how to search it for a program that knows nothing of this one.
+    """Export a trained model with its vocabulary and search settings to CTranslate2 or Hugging Face.
 
     For example:
 
@@ -36,8 +36,8 @@ def export(
     site = Site.named()
     configure_libraries(site.root)
     trained = find_trained_model(run, site)
-    mark = "" if quantization == "float32" else f"-{quantization}"
-    place = out or Path("exports") / f"{trained.name.replace('/', '-')}-{to}{mark}"
-    export(trained, to, quantization, place)
-    say(f"{trained.name} is in {place}, and {place / 'README.md'} says how to use it")
-    print(place)
+    suffix = "" if quantization == "float32" else f"-{quantization}"
+    folder = out or Path("exports") / f"{trained.name.replace('/', '-')}-{to}{suffix}"
+    export(trained, to, quantization, folder)
+    say(f"{trained.name} is exported to {folder}; {folder / 'README.md'} shows how to use it")
+    print(folder)

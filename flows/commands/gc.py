@@ -15,18 +15,20 @@ from infra.site import Site
 
 def gc(
     *,
-    delete: Annotated[bool, Parameter(negative=(), help="remove what goes; without it, it is only listed")] = False,
+    delete: Annotated[bool, Parameter(negative=(), help="delete them; without it they are only listed")] = False,
     keep: Annotated[
         tuple[str, ...],
-        Parameter(negative=(), show_default=False, help="only these runs are kept; else all that have a record"),
+        Parameter(
+            negative=(), show_default=False, help="keep only this run; repeatable. Default: every run with a record"
+        ),
     ] = (),
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """List, or remove, the artifacts that no kept run needs, and what unfinished work left behind a week ago.
+    """List, or delete, artifacts that no kept run needs, and leftovers of unfinished work older than a week.
 
-    A run is kept by its newest record and its newest finished one, those of each set of overrides apart; a registered
-    version keeps its weights, vocabulary and scores.
+    Of each run, with each set of overrides, the artifacts of the newest record and of the newest finished record are
+    kept. A registered model version keeps its weights, vocabulary and scores.
 
     For example:
 
@@ -34,26 +36,26 @@ def gc(
 
     repro gc --keep demo --keep multi30k-ende --delete
     """
-    place = Site.named(site)
-    configure_libraries(place.root)
-    found = find_garbage(place, keep)
+    where = Site.named(site)
+    configure_libraries(where.root)
+    found = find_garbage(where, keep)
     _show(found)
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     if delete:
-        say(f"removed {_size(remove_garbage(place, found))}")
+        say(f"deleted {_size(remove_garbage(where, found))}")
     elif found.removable or found.leftovers:
-        say("nothing was removed: --delete does")
+        say("nothing was deleted; repeat with --delete to delete what is listed as goes")
 
 
 def _show(found: GarbageReport) -> None:
     out = console()
-    stays: dict[str, list[int]] = defaultdict(list)
+    kept: dict[str, list[int]] = defaultdict(list)
     for each in found.kept:
-        stays[each.why].append(each.bytes)
+        kept[each.why].append(each.bytes)
     lines = [f"goes   {_size(each.bytes):>10}  {each.stage}/{each.key}  ({each.why})" for each in found.removable]
-    lines += [f"goes   {_size(each.bytes):>10}  {each.place}  (left over)" for each in found.leftovers]
-    lines += [f"stays  {_size(sum(sizes)):>10}  {len(sizes)} artifacts of {why}" for why, sizes in stays.items()]
+    lines += [f"goes   {_size(each.bytes):>10}  {each.place}  (leftover)" for each in found.leftovers]
+    lines += [f"stays  {_size(sum(sizes)):>10}  {len(sizes)} artifacts of {why}" for why, sizes in kept.items()]
     goes, left = sum(each.bytes for each in found.removable), sum(each.bytes for each in found.leftovers)
     lines.append(f"in all {_size(goes + left)} of {_size(goes + left + sum(each.bytes for each in found.kept))} goes")
     for line in lines:

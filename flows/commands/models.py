@@ -14,10 +14,16 @@ from infra.site import Site
 
 
 def models(
-    name: Annotated[str, Parameter(help="one model only, or one version in full as in demo@champion or demo/3")] = "",
+    name: Annotated[
+        str,
+        Parameter(
+            help="one model, for example demo, or the details of one version, for example demo@champion or demo/3"
+        ),
+    ] = "",
     *,
     sort: Annotated[
-        Literal["name", "newest", "dev", "test"], Parameter(help="order: by BLEU on the dev or the first test set, …")
+        Literal["name", "newest", "dev", "test"],
+        Parameter(help="order by name, by date, or by BLEU on the dev set or the first test set"),
     ] = "name",
     as_json: JsonOption = False,
 ) -> None:
@@ -38,20 +44,20 @@ def models(
         return
     found = versions(site.registry, name)
     if not found:
-        say("no model is registered yet; `repro run demo` registers one")
+        say("no model is registered yet; register one with `repro run demo`")
     found = found if sort == "name" else ordered(found, sort)
     if as_json:
-        print(json.dumps([_told(version) for version in found], ensure_ascii=False))
+        print(json.dumps([_as_json(version) for version in found], ensure_ascii=False))
         return
     for version in found:
         print(version.line())
 
 
 def promote(
-    version: Annotated[str, Parameter(help="which version, as in demo/3 or demo@candidate")],
+    version: Annotated[str, Parameter(help="the version, for example demo/3 or demo@candidate")],
     *,
-    why: Annotated[str, Parameter(help="the reason, kept with the version")],
-    alias: Annotated[str, Parameter(help="the name that moves to it")] = "champion",
+    why: Annotated[str, Parameter(help="reason, recorded with the version")],
+    alias: Annotated[str, Parameter(help="alias to move")] = "champion",
 ) -> None:
     """Move an alias to a model version, and record who did so, when and why.
 
@@ -64,46 +70,45 @@ def promote(
             f"version is {version!r}, allowed is one version, as in {version}/3 or {version}@candidate"
         )
     if not why.strip():
-        raise BadConfiguration("why is empty, allowed is a reason in words")
+        raise BadConfiguration("--why is empty, allowed is a reason in words")
     site = Site.named()
     configure_libraries(site.root)
     chosen = resolve(site.tracking, version)
     named = f"{chosen.name}/{chosen.version}"
     if alias in chosen.aliases:
-        say(f"{named} is {alias} already; nothing was moved")
+        say(f"{named} is {alias} already; nothing changed")
         return
-    said = set_alias(site.tracking, chosen, alias, why)
-    print(f"{chosen.name}@{alias} is {named}  {said}")
+    reason = set_alias(site.tracking, chosen, alias, why)
+    print(f"{chosen.name}@{alias} is {named}  {reason}")
 
 
-def _show(words: str, site: Site, as_json: bool) -> None:
-    """One version in full: every tag, the run it comes from with its parameters, and how its model's aliases moved."""
+def _show(name: str, site: Site, as_json: bool) -> None:
+    """Print one version: its tags, its source run with parameters, and the history of its model's aliases."""
     from infra.tracking.registry import history, resolve, source_run, versions
 
-    version = resolve(site.tracking, words)
+    version = resolve(site.tracking, name)
     source = source_run(site.tracking, version)
     moves = history(versions(site.registry, version.name))
     if as_json:
-        told = {**_told(version), "source": source, "history": [asdict(move) for move in moves]}
-        print(json.dumps(told, ensure_ascii=False))
+        details = {**_as_json(version), "source": source, "history": [asdict(move) for move in moves]}
+        print(json.dumps(details, ensure_ascii=False))
         return
     print(version.line())
     print("\nsource run")
     if not source:
-        print(f"  {version.run_id or 'none'} (not there)")
+        print(f"  {version.run_id or 'none'} (no longer in MLflow)")
     for name, value in source.items():
         print(f"  {name}  {value}")
     print("\ntags")
     for name, value in sorted(version.tags.items()):
         if not name.startswith("promotion."):
             print(f"  {name}  {value}")
-    print("\naliases, the newest move first")
+    print("\naliases, newest move first")
     for move in moves:
         print(f"  {move.when}  {move.alias} to version {move.version}  {move.why}")
 
 
-def _told(version: Any) -> dict[str, Any]:
-    """A version as JSON."""
+def _as_json(version: Any) -> dict[str, Any]:
     return {
         "name": version.name,
         "version": version.version,

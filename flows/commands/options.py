@@ -1,4 +1,4 @@
-"""What several commands are asked alike."""
+"""Options that several commands share."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
@@ -7,12 +7,14 @@ from cyclopts import Parameter
 
 from flows.runner.run import RunRequest
 
-JsonOption = Annotated[bool, Parameter(name="--json", help="one JSON object as the last line of stdout", negative=())]
+JsonOption = Annotated[
+    bool, Parameter(name="--json", help="print one JSON object as the last line of stdout", negative=())
+]
 OverridesOption = Annotated[
     tuple[str, ...],
     Parameter(
         name="--set",
-        help="one field of the run, as in training.updates=200; may be repeated",
+        help="set one field of the run, for example training.updates=200; repeatable",
         negative=(),
         show_default=False,
     ),
@@ -23,15 +25,17 @@ SiteOption = Annotated[str, Parameter(help="where to compute: local or gpu")]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RunOptions:
-    """What run and plan are asked alike: a Request, word by word."""
+    """Arguments of run and plan: the fields of a RunRequest."""
 
-    run: Annotated[str, Parameter(help="a run's name (see `repro runs`), or FILE.py:NAME for one of your own")]
+    run: Annotated[str, Parameter(help="name of a run (see `repro runs`), or FILE.py:NAME for your own")]
     _: KW_ONLY
-    from_stage: Annotated[str, Parameter(name="--from", help="run this stage and all after it, cached or not")] = ""
+    from_stage: Annotated[
+        str, Parameter(name="--from", help="run this stage and all later ones, even if they are cached")
+    ] = ""
     until: Annotated[str, Parameter(help="stop after this stage")] = ""
     force: Annotated[
         tuple[str, ...],
-        Parameter(help="run this stage, cached or not; may be repeated", negative=(), show_default=False),
+        Parameter(help="run this stage even if it is cached; repeatable", negative=(), show_default=False),
     ] = ()
     overrides: OverridesOption = ()
     site: SiteOption = "local"

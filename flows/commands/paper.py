@@ -18,21 +18,24 @@ from tasks.evaluation.paper_page import COLUMNS, conditions, row_cells
 def paper(
     *,
     rows: Annotated[
-        str, Parameter(help="rows of Table 3 (base, A1, …) and of Table 2 (table2-base, …), or all")
+        str,
+        Parameter(help="rows of Table 3 (base, A1, …) and of Table 2 (table2-base, …), separated by commas, or all"),
     ] = "all",
     corpus: Annotated[
-        str, Parameter(help="wmt14-ende, the paper's; or a run whose text to take, as demo")
+        str, Parameter(help="wmt14-ende, the paper's corpus, or another run whose text to use, for example demo")
     ] = "wmt14-ende",
-    scale: Annotated[int, Parameter(help="divide the models' widths; 0: by 1 for the paper's corpus, else by 8")] = 0,
-    at_once: Annotated[int, Parameter(help="rows at work at the same time")] = 1,
+    scale: Annotated[
+        int, Parameter(help="divisor of the models' widths; 0 means 1 for the paper's corpus, else 8")
+    ] = 0,
+    at_once: Annotated[int, Parameter(help="number of rows to run in parallel")] = 1,
     overrides: Annotated[
         tuple[str, ...],
-        Parameter(name="--set", help="one field of every row's run; may be repeated", negative=(), show_default=False),
+        Parameter(name="--set", help="set one field of every row's run; repeatable", negative=(), show_default=False),
     ] = (),
     site: Annotated[str, Parameter(help="where to compute: local or gpu")] = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Run rows of the paper's Tables 2 and 3, each for itself, and lay them beside the paper's figures.
+    """Run rows of the paper's Tables 2 and 3 and compare their results with the paper's.
 
     For example:
 
@@ -43,7 +46,7 @@ def paper(
     repro paper --rows base --corpus wmt14-sample-ende --scale 8 --set training.updates=500
     """
     asked = PaperRequest(rows, corpus, scale, at_once, overrides, site)
-    asked.requests()  # a wrong word is said before a server is started for it
+    asked.requests()  # report a wrong argument before starting a server
     place = Site.named(site)
     configure_libraries(place.root)
     try:

@@ -24,7 +24,7 @@ from infra.site import Site, open_store
 
 
 def runs() -> None:
-    """List the runs, one line each; those of Table 3 on one.
+    """List the runs, one per line; the rows of Table 3 share a line.
 
     Example: repro runs
     """
@@ -33,16 +33,16 @@ def runs() -> None:
         if name not in VARIATIONS:
             print(f"{name:{width}}  {value.about}")
     rows = ", ".join(name.removeprefix("wmt14-ende-") for name in VARIATIONS)
-    print(f"{'wmt14-ende-ROW':{width}}  a row of Table 3, the last checkpoint, newstest2013: {rows}")
+    print(f"{'wmt14-ende-ROW':{width}}  a row of Table 3, scored on newstest2013 by its last checkpoint: {rows}")
 
 
 def run_command(
     asked: RunOptions,
     *,
-    seeds: Annotated[str, Parameter(help="one run for each of these seeds, compared at the end")] = "",
+    seeds: Annotated[str, Parameter(help="run once per seed and compare the results, for example 1,2,3")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Run what is missing of a run; stages whose result is there stay cached.
+    """Run every stage of a run that is not cached.
 
     For example:
 
@@ -59,7 +59,7 @@ def run_command(
     repro run my_runs.py:TINY --json
     """
     request = asked.request()
-    request.resolve()  # a wrong word is said before a server is started for it
+    request.resolve()  # report a wrong argument before starting a server
     several = parse_seeds(seeds) if seeds else ()
     configure_libraries(Site.named(request.site).root)
     served = server_configured()
@@ -78,7 +78,7 @@ def run_command(
 
 
 def plan_command(asked: RunOptions, *, as_json: JsonOption = False) -> None:
-    """Say for each stage whether it is there, and what changed since the last run. Runs nothing.
+    """Show for each stage whether it is cached, and if not, what changed since the last run. Runs nothing.
 
     Example: repro plan demo --set training.updates=200
     """
@@ -90,7 +90,7 @@ def plan_command(asked: RunOptions, *, as_json: JsonOption = False) -> None:
 
 
 def _run_seeds(request: RunRequest, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
-    """Run them all and compare them; raises Fault at the end where one failed."""
+    """Run all seeds and compare them. Raises Fault at the end if a seed failed."""
     found = run_seeds(request, seeds, lambda own: dispatch(own, served), say)
     site = Site.named(request.site)
     path = records.write_seeds(site.root, found.run, request.overrides, found.as_json())
@@ -102,12 +102,12 @@ def _run_seeds(request: RunRequest, seeds: tuple[int, ...], served: bool, as_jso
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     if found.failed:
-        told = "; ".join(f"seed {seed}: {found.outcomes[seed].failure}" for seed in found.failed)
-        raise Fault(f"{len(found.failed)} of {len(seeds)} seeds failed: {told}")
+        failures = "; ".join(f"seed {seed}: {found.outcomes[seed].failure}" for seed in found.failed)
+        raise Fault(f"{len(found.failed)} of {len(seeds)} seeds failed: {failures}")
 
 
 def _show(outcome: Outcome, site: Site, served: bool) -> None:
-    """The stages, the scores, a few translations, and where to look on."""
+    """Print stages, scores, a few translations, and the commands and addresses to look at next."""
     error = console()
     error.print()
     error.print(stage_table(outcome.rows))
@@ -118,8 +118,8 @@ def _show(outcome: Outcome, site: Site, served: bool) -> None:
         error.print(line, markup=False, soft_wrap=True)
 
 
-def _samples(outcome: Outcome, site: Site, most: int = 3) -> list[str]:
-    """A few sentences of the last set scored: source, reference, hypothesis."""
+def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
+    """Random sentences of the last scored set: source, reference, hypothesis."""
     import polars as pl
 
     scored = [row for row in outcome.rows if row.stage == "score" and row.path]
@@ -127,7 +127,7 @@ def _samples(outcome: Outcome, site: Site, most: int = 3) -> list[str]:
         return []
     table = pl.read_parquet(stage_folder(scored[-1], site) / "sentences.parquet")
     lines = []
-    for row in table.sample(min(most, len(table)), seed=1).iter_rows(named=True):
+    for row in table.sample(min(count, len(table)), seed=1).iter_rows(named=True):
         lines += ["", *(f"  {name:10}  {row[name]}" for name in ("source", "reference", "hypothesis"))]
     return lines
 
@@ -152,4 +152,4 @@ def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
 
 
 def _served_at() -> str:
-    return os.environ.get("PREFECT_API_URL", "").removesuffix("/api") or "the server that is configured"
+    return os.environ.get("PREFECT_API_URL", "").removesuffix("/api") or "the configured server"

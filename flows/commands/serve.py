@@ -13,17 +13,19 @@ from infra.site import Site
 
 
 def serve(
-    *models: Annotated[str, Parameter(help="NAME@alias, NAME/version or NAME; else all versions with an alias")],
-    host: Annotated[str, Parameter(help="address to serve at; the default is this machine alone")] = "127.0.0.1",
-    port: Annotated[int, Parameter(help="0 takes any that is free")] = 8765,
+    *models: Annotated[str, Parameter(help="NAME@alias, NAME/version or NAME; default: every version with an alias")],
+    host: Annotated[
+        str, Parameter(help="address to listen on; the default accepts connections from this machine only")
+    ] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="port to listen on; 0 picks a free one")] = 8765,
     engine: Annotated[
-        Literal["auto", "own", "ctranslate2"], Parameter(help="auto: CTranslate2 for versions that were exported")
+        Literal["auto", "own", "ctranslate2"], Parameter(help="auto: CTranslate2 for versions exported to it, else own")
     ] = "auto",
-    exports: Annotated[Path, Parameter(help="where repro export wrote")] = Path("exports"),
+    exports: Annotated[Path, Parameter(help="folder that repro export writes to")] = Path("exports"),
 ) -> None:
-    """Serve a page to translate on and to look inside, and a JSON API (its pages: /docs), for registered versions.
+    """Serve registered model versions: a web page to translate and inspect, and a JSON API, documented at /docs.
 
-    Ctrl-C or SIGTERM ends it when what was begun is done.
+    Ctrl-C or SIGTERM stops it once requests in progress are answered.
 
     For example:
 
@@ -51,13 +53,13 @@ def serve(
         say(f"{versions[-1].name}{also}: {versions[-1].engine}, beam {versions[-1].search.beam}")
     inside = host in LOOPBACK or host.startswith("127.")
     if not inside:
-        say(f"warning: anyone who reaches {host} can translate here; there is no password, and no encryption")
+        say(f"warning: anyone who can connect to {host} can use this server; it has no password and no encryption")
     limits = Limits()
     guarded = application(versions, limits, LOOPBACK | {host} if inside else frozenset())
     where = address(host, taken)
 
     def ready() -> None:
-        say(f"the page is at {where} (Ctrl-C ends)")
+        say(f"serving at {where}; Ctrl-C stops")
         print(where, flush=True)
 
     serve_until_stopped(guarded, taken, limits, ready)

@@ -15,7 +15,9 @@ from infra.site import Site
 
 
 def status(*, as_json: JsonOption = False) -> None:
-    """Say what of the service runs, since when, whether it answers, and where to look; exit code 1: not all is well.
+    """Show each program of the service: state, start, health, address and log. Lists interrupted runs as well.
+
+    Exit code 1 if the service is down or a program is not healthy.
 
     Example: repro status
     """
@@ -27,8 +29,8 @@ def status(*, as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps(form(found)))
     for each in unfinished(Site.named()):
-        say(f"cut off, {each.begun[:8]}: {each.command}")
+        say(f"the run of {each.begun[:8]} was interrupted; to resume it: {each.command}")
     if not found:
-        raise Fault(f"nothing runs under {folder.parent}: `repro up` starts it")
+        raise Fault(f"no service is running under {folder.parent}; start it with `repro up`")
     if bad := [each.name for each in found if not each.healthy]:
-        raise Fault(f"not healthy: {', '.join(bad)}")
+        raise Fault(f"not healthy: {', '.join(bad)}; see the logs in {folder / 'logs'}")

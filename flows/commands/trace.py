@@ -12,16 +12,18 @@ from infra.errors import BadConfiguration
 
 
 def trace(
-    run: Annotated[str, Parameter(help="a run's name, or FILE.py:NAME for one of your own")],
-    pair_id: Annotated[str, Parameter(help="the name of a part of the corpus or of a set, and a line: demo:17")],
+    run: Annotated[str, Parameter(help="name of a run, or FILE.py:NAME for your own")],
+    pair_id: Annotated[
+        str, Parameter(help="name of a corpus part or evaluation set and a line number, for example demo:17")
+    ],
     *,
-    attention: Annotated[Path | None, Parameter(help="write the cross-attention as a picture (PNG)")] = None,
+    attention: Annotated[Path | None, Parameter(help="write the cross-attention to this PNG file")] = None,
     overrides: OverridesOption = (),
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Print the walk of one pair through a run: raw text, each filter's verdict, pieces, shard; of a dev or test pair
-    also hypothesis, beams, attention and scores. Makes nothing; a stage that is not made yet is named.
+    """Trace one sentence pair through every stage of a run: raw text, filter verdicts, tokens, shard; for a dev or test
+    pair also hypothesis, beams, attention and scores. Runs nothing; stages that have not run yet are named.
 
     Example: repro trace demo test:17 --attention looked.png
     """
@@ -35,7 +37,7 @@ def trace(
     if attention:
         decoded = [step for step in walk.steps if isinstance(step, Decoded)]
         if not decoded:
-            raise BadConfiguration(f"--attention: {pair_id} was not decoded, which only pairs of dev and test sets are")
+            raise BadConfiguration(f"--attention needs a pair of a dev or test set; {pair_id} was not decoded")
         from tasks.evaluation import plots
 
         (step,) = decoded

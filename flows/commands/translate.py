@@ -22,46 +22,52 @@ if TYPE_CHECKING:
     from model.decoding.sentence_splitting import SentenceSplitter
     from model.decoding.translator import Translator
 
-PIECES_OF_A_LINE = 4
-"""A block has a line for each so many pieces of a batch: with longer lines, as most are, it fills several batches, in
-which lines of like length come together."""
+TOKENS_PER_LINE = 4
+"""A block has ``batch_pieces / TOKENS_PER_LINE`` lines. Most lines are longer, so a block fills several batches, and
+lines of similar length are batched together."""
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 Value = TypeVar("Value")
 
 
 def translate(
-    input: Annotated[Path, Parameter(help="file to read; - is stdin", allow_leading_hyphen=True)] = STDIO,
-    output: Annotated[Path, Parameter(help="file to write; - is stdout", allow_leading_hyphen=True)] = STDIO,
+    input: Annotated[Path, Parameter(help="file to read; - for stdin", allow_leading_hyphen=True)] = STDIO,
+    output: Annotated[Path, Parameter(help="file to write; - for stdout", allow_leading_hyphen=True)] = STDIO,
     *,
     model: Annotated[str, Parameter(help="NAME@alias, NAME/version or NAME")] = "demo@champion",
-    beam: Annotated[
-        int | None, Parameter(help="hypotheses kept at each step, 1 is greedy; else as its run did")
+    beam: Annotated[int | None, Parameter(help="beam size, 1 is greedy search; default: as in the model's run")] = None,
+    alpha: Annotated[
+        float | None, Parameter(help="exponent of the length penalty; default: as in the model's run")
     ] = None,
-    alpha: Annotated[float | None, Parameter(help="exponent of the length penalty; else as its run did")] = None,
-    beta: Annotated[float | None, Parameter(help="weight of the coverage penalty; else as its run did")] = None,
-    n_best: Annotated[int, Parameter(help="hypotheses of each line, up to --beam; above 1 as with --scores")] = 1,
+    beta: Annotated[
+        float | None, Parameter(help="weight of the coverage penalty; default: as in the model's run")
+    ] = None,
+    n_best: Annotated[int, Parameter(help="hypotheses per line, up to --beam; more than 1 implies --scores")] = 1,
     scores: Annotated[
-        bool, Parameter(negative=(), help="a JSON object for each line: source, hypotheses, scores")
+        bool, Parameter(negative=(), help="write one JSON object per line: source, hypotheses, scores")
     ] = False,
     sample: Annotated[
-        bool, Parameter(negative=(), help="draw each piece by its probability in place of a search")
+        bool, Parameter(negative=(), help="sample each token from the model's distribution instead of beam search")
     ] = False,
-    temperature: Annotated[float, Parameter(help="of --sample: below 1 the likely become likelier")] = 1.0,
-    top_k: Annotated[int, Parameter(help="of --sample: only the so many likeliest pieces; 0 is all")] = 0,
-    top_p: Annotated[float, Parameter(help="of --sample: only the likeliest that reach this probability")] = 1.0,
-    seed: Annotated[int, Parameter(help="of --sample")] = 1,
+    temperature: Annotated[float, Parameter(help="with --sample: values below 1 favour likely tokens")] = 1.0,
+    top_k: Annotated[int, Parameter(help="with --sample: consider only this many most likely tokens; 0 means all")] = 0,
+    top_p: Annotated[
+        float, Parameter(help="with --sample: consider only the most likely tokens that sum to this probability")
+    ] = 1.0,
+    seed: Annotated[int, Parameter(help="with --sample: seed of the random numbers")] = 1,
     split: Annotated[
         Literal["long", "always", "never"],
-        Parameter(help="split a line into sentences if it is longer than what training saw, always, or never"),
+        Parameter(help="when to split a line into sentences: if it is longer than any in training, always, or never"),
     ] = "always",
     language: Annotated[
-        str, Parameter(help="ISO 639-1 code by whose rules lines are split; else the version's source language")
+        str,
+        Parameter(help="ISO 639-1 code of the language whose rules split lines; default: the model's source language"),
     ] = "",
 ) -> None:
-    """Translate lines with a registered model: as many come out as go in, in their order, as soon as they are done.
+    """Translate a file or stdin with a registered model, one output line per input line, as soon as each is done.
 
-    Exit code 1: a sentence was too long for the model; it is named and its line left empty, all others are translated.
+    Exit code 1 if a sentence is too long for the model: the message names its line, which stays empty in the output.
+    All other lines are translated.
 
     For example:
 
@@ -77,20 +83,20 @@ def translate(
 
     for path in (input, output):
         if path != STDIO and f"{path}".startswith("-"):
-            raise BadConfiguration(f"unknown option {path} (a file of this name is ./{path})")
-    # Torch takes seconds: what cannot be is said before.
-    typed: dict[str, Any] = {"beam": beam, "alpha": alpha, "beta": beta}
-    typed = {name: value for name, value in typed.items() if value is not None}
-    _valid(lambda: Decoding(**typed))
+            raise BadConfiguration(f"unknown option {path}; for a file of this name write ./{path}")
+    # Check all options before importing torch, which takes seconds.
+    given: dict[str, Any] = {"beam": beam, "alpha": alpha, "beta": beta}
+    given = {name: value for name, value in given.items() if value is not None}
+    _valid(lambda: Decoding(**given))
     if beam is not None:
         _check_n_best(n_best, beam)
     sampling = _valid(lambda: Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed))
-    chosen = {**typed, "n_best": n_best} if sample else vars(sampling)
-    usual = {"n_best": 1} if sample else vars(Sampling())
-    for name, value in chosen.items():
-        if value != usual.get(name):
+    unused = {**given, "n_best": n_best} if sample else vars(sampling)
+    defaults = {"n_best": 1} if sample else vars(Sampling())
+    for name, value in unused.items():
+        if value != defaults.get(name):
             raise BadConfiguration(
-                f"{_typed(name)} is {value}, allowed {'without' if sample else 'with'} --sample only"
+                f"{_option(name)} is {value}, allowed {'without' if sample else 'with'} --sample only"
             )
     if language and (split == "never" or not LANGUAGE.fullmatch(language)):
         allowed = "without --split never only" if split == "never" else "is an ISO 639-1 code such as de"
@@ -101,8 +107,8 @@ def translate(
     configure_libraries(site.root)
     keep_pages()
     with open_input(input) as descriptor:
-        version = _resolved(model, site)
-        decoding = replace(decoding_config(version), **typed)
+        version = _resolve(model, site)
+        decoding = replace(decoding_config(version), **given)
         _check_n_best(n_best, decoding.beam)
         translator = _load(version, site)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
@@ -110,23 +116,23 @@ def translate(
         from model.decoding.sentence_splitting import unsplit
 
         search = sampler(translator, sampling, decoding) if sample else beam_searcher(translator, decoding, n_best)
-        seen = min(int(version.tags.get("max_pieces", translator.longest_source)), translator.longest_source)
-        parts = _sentences(version, language)
-        lines = LineTranslator(translator, search, Splitting(split, parts, seen), n_best)
-        stream = TranslationStream(
-            lines.translate, lines.too_long, seen, parts if split == "long" else unsplit, as_json=scores or n_best > 1
-        )
+        trained = min(int(version.tags.get("max_pieces", translator.longest_source)), translator.longest_source)
+        splitter = _sentence_splitter(version, language)
+        lines = LineTranslator(translator, search, Splitting(split, splitter, trained), n_best)
+        splits = splitter if split == "long" else unsplit
+        as_json = scores or n_best > 1
+        stream = TranslationStream(lines.translate, lines.too_long, trained, splits, as_json=as_json)
         if os.isatty(descriptor):
-            say(f"{version.name}/{version.version} translates each line that you type here; Ctrl-D ends")
-        pace = RateDisplay()
+            say(f"type lines to translate them with {version.name}/{version.version}; Ctrl-D ends")
+        rate = RateDisplay()
         with open_output(output) as file:
-            for answer in stream.translate_blocks(line_blocks(descriptor, translator.batch_pieces // PIECES_OF_A_LINE)):
+            for answer in stream.translate_blocks(line_blocks(descriptor, translator.batch_pieces // TOKENS_PER_LINE)):
                 file.write(answer)
                 file.flush()
-                pace.show(stream.lines, fraction_read(descriptor))
-        pace.end()
-    for remark in stream.warnings:
-        say(remark)
+                rate.show(stream.lines, fraction_read(descriptor))
+        rate.end()
+    for warning in stream.warnings:
+        say(warning)
     if stream.too_long.lines:
         raise Fault(f"{stream.too_long}")
 
@@ -136,10 +142,10 @@ def _check_n_best(n_best: int, beam: int) -> None:
         raise BadConfiguration(f"--n-best is {n_best}, allowed is 1 to --beam, which is {beam}")
 
 
-def _resolved(words: str, site: Site) -> "Version":
+def _resolve(name: str, site: Site) -> "Version":
     from infra.tracking.registry import resolve
 
-    return resolve(site.tracking, words)
+    return resolve(site.tracking, name)
 
 
 def _load(version: "Version", site: Site) -> "Translator":
@@ -150,35 +156,35 @@ def _load(version: "Version", site: Site) -> "Translator":
     return Translator.load(folder / "weights", folder / "vocabulary", device=site.device, threads=site.threads_each)
 
 
-def _sentences(version: "Version", language: str) -> "SentenceSplitter":
-    """How this version's source language is split; what is only supposed is said when it first matters."""
+def _sentence_splitter(version: "Version", language: str) -> "SentenceSplitter":
+    """The splitter of the source language; if that is unknown, English with a warning at the first split."""
     from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
 
     known = language or version.tags.get("source_language", "")
     split = splitter(known or DEFAULT_LANGUAGE)
 
     @cache
-    def suppose() -> None:
+    def warn_once() -> None:
         name = f"{version.name}/{version.version}"
-        say(f"{name} does not say its source language: lines are split as English is (--language names another)")
+        say(f"{name} has no source language; lines are split by the rules of English, unless --language names another")
 
-    def supposed(line: str) -> Sequence[str]:
-        found = split(line)
-        if len(found) > 1:
-            suppose()
-        return found
+    def split_with_warning(line: str) -> Sequence[str]:
+        sentences = split(line)
+        if len(sentences) > 1:
+            warn_once()
+        return sentences
 
-    return split if known else supposed
+    return split if known else split_with_warning
 
 
 def _valid(make: Callable[[], Value]) -> Value:
-    """What ``make`` gives; raises BadConfiguration that names a field as it is typed here."""
+    """Call ``make``. A ValueError becomes BadConfiguration with fields named as options."""
     try:
         return make()
     except ValueError as error:
-        said = re.sub(r"\b(?:decoding|sampling)\.(\w+)", lambda field: _typed(field[1]), f"{error}")
-        raise BadConfiguration(said) from error
+        message = re.sub(r"\b(?:decoding|sampling)\.(\w+)", lambda field: _option(field[1]), f"{error}")
+        raise BadConfiguration(message) from error
 
 
-def _typed(field: str) -> str:
+def _option(field: str) -> str:
     return f"--{field.replace('_', '-')}"

@@ -25,22 +25,28 @@ GPU_WORKERS = int(Path("/dev/nvidia0").exists())
 def up(
     *,
     host: Annotated[
-        str, Parameter(help="where both servers listen; beyond loopback only with credentials")
+        str, Parameter(help="address both servers listen on; other than loopback needs credentials")
     ] = "127.0.0.1",
     prefect_port: int = PREFECT_PORT,
     mlflow_port: int = MLFLOW_PORT,
-    cpu: Annotated[int, Parameter(help="workers for the pool cpu")] = 1,
-    gpu: Annotated[int, Parameter(help="workers for the pool gpu; several have a device each")] = GPU_WORKERS,
+    cpu: Annotated[int, Parameter(help="number of workers for the pool cpu")] = 1,
+    gpu: Annotated[
+        int, Parameter(help="number of workers for the pool gpu; each of several gets its own device")
+    ] = GPU_WORKERS,
     database_url: Annotated[
         str,
-        Parameter(help="postgresql://user@host/name: databases name_prefect and name_mlflow (REPRO_DATABASE_URL)"),
+        Parameter(
+            help="postgresql://user@host/name: use the databases name_prefect and name_mlflow (or REPRO_DATABASE_URL)"
+        ),
     ] = "",
-    foreground: Annotated[bool, Parameter(negative=(), help="stay, and end it all on Ctrl-C or SIGTERM")] = False,
+    foreground: Annotated[
+        bool, Parameter(negative=(), help="do not return; stop everything on Ctrl-C or SIGTERM")
+    ] = False,
 ) -> None:
-    """Start Prefect's server, MLflow's and workers, and keep them running; what runs already stays as it is.
+    """Start Prefect's server, MLflow's server and workers, and keep them running. A running service is not changed.
 
-    While it is up, commands in the same REPRO_ROOT use it. REPRO_AUTH=user:password, or REPRO_AUTH_FILE, asks everybody
-    for these credentials.
+    While it is up, all commands with the same REPRO_ROOT use it. To require credentials from every client, set
+    REPRO_AUTH=user:password, or REPRO_AUTH_FILE to a file with that line.
 
     For example:
 
@@ -55,49 +61,52 @@ def up(
     outer = os.environ | ({databases.VARIABLE: database_url} if database_url else {})
     lifecycle.check(service, outer)
     if foreground and lifecycle.running(service.folder):
-        raise BadConfiguration("--foreground starts it anew, but it is up already: `repro down` ends it")
-    with _ended_with(service) if foreground else nullcontext():
+        raise BadConfiguration(
+            "--foreground needs to start the service, but it is running already; stop it with `repro down`"
+        )
+    with _stop_at_exit(service) if foreground else nullcontext():
         found = lifecycle.up(service, outer, say, foreground)
         _show(found, outer)
-        _offer(site)
+        _close_and_list_interrupted(site)
         if foreground and found.supervisor:
             status = found.supervisor.wait()
-            raise JobFailed(f"the supervisor ended with status {status}; see {service.folder / 'logs'}")
+            raise JobFailed(f"the supervisor exited with status {status}; see {service.folder / 'logs'}")
 
 
 @contextmanager
-def _ended_with(service: Service) -> Iterator[None]:
-    """The service ends with the block; Ctrl-C and SIGTERM are how that is meant to come."""
+def _stop_at_exit(service: Service) -> Iterator[None]:
+    """Stop the service when the block ends; Ctrl-C and SIGTERM are the normal way."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        say("ending all of it")
+        say("stopping the service")
     finally:
         lifecycle.down(service.folder, say)
 
 
 def _show(found: lifecycle.RunningService, outer: Mapping[str, str]) -> None:
     if not found.supervisor:
-        say(f"up already, as it was started; `repro down` ends it, {found.service.folder / 'logs'} holds its logs")
+        logs = found.service.folder / "logs"
+        say(f"the service is up already and was not changed; `repro down` stops it; logs are in {logs}")
     error = console()
     error.print(state_table(found.states))
     for line in _exports(found.service, outer):
         error.print(line, markup=False, soft_wrap=True)
 
 
-def _offer(site: Site) -> None:
-    """End what a machine that went down left "Running", and say how each run goes on."""
+def _close_and_list_interrupted(site: Site) -> None:
+    """Close runs that a machine that went down left "Running", and print the command that resumes each."""
     configure_libraries(site.root)
     sweep(Site.named())
     if left := unfinished(site):
-        say("these runs were cut off; what they finished is kept, and they go on by:")
+        say("these runs were interrupted; their finished stages are kept. To resume them:")
         for each in left:
             say(each.command)
 
 
 def _exports(service: Service, outer: Mapping[str, str]) -> list[str]:
-    there = service.addresses if service.on_loopback else service.addresses_at(socket.gethostname())
-    lines = ["", *(f"export {name}={value}" for name, value in there.exports.items())]
+    reached = service.addresses if service.on_loopback else service.addresses_at(socket.gethostname())
+    lines = ["", *(f"export {name}={value}" for name, value in reached.exports.items())]
     if read_credentials(outer):
-        lines.append("and REPRO_AUTH or REPRO_AUTH_FILE as here, for whoever asks")
+        lines.append("Clients also need the same REPRO_AUTH or REPRO_AUTH_FILE.")
     return lines

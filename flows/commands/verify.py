@@ -10,13 +10,13 @@ from infra.errors import Fault
 from infra.servers.environment import configure_libraries
 from infra.site import Site
 
-TOLD_SECONDS = 5.0
+PROGRESS_SECONDS = 5.0
 
 
 def verify(*runs: str, site: SiteOption = "local", as_json: JsonOption = False) -> None:
-    """Read every byte of the artifacts of these runs, or of all there are, and name each file that is not as it was.
+    """Read every byte of the artifacts of these runs, by default of all, and name each damaged file.
 
-    Exit code 1 where there is one; the next run that needs it makes it again.
+    Exit code 1 if an artifact is damaged. The next run that needs it makes it again.
 
     For example:
 
@@ -27,15 +27,15 @@ def verify(*runs: str, site: SiteOption = "local", as_json: JsonOption = False) 
     from flows.inspection.verify import verify as check
 
     configure_libraries(Site.named(site).root)
-    told = time.monotonic()
+    reported = time.monotonic()
 
-    def tell(done: int, total: int, label: str) -> None:
-        nonlocal told
-        if time.monotonic() - told >= TOLD_SECONDS:
-            told = time.monotonic()
-            say(f"{done} of {total} artifacts are read; now {label}")
+    def report(done: int, total: int, label: str) -> None:
+        nonlocal reported
+        if time.monotonic() - reported >= PROGRESS_SECONDS:
+            reported = time.monotonic()
+            say(f"verified {done} of {total} artifacts; reading {label}")
 
-    checked = check(runs, site, tell)
+    checked = check(runs, site, report)
     bad = [each for each in checked if each.wrong]
     for each in bad:
         for wrong in each.wrong:
@@ -46,4 +46,4 @@ def verify(*runs: str, site: SiteOption = "local", as_json: JsonOption = False) 
         raise Fault(
             f"{len(bad)} of {len(checked)} artifacts are damaged; the next run that needs them makes them again"
         )
-    say(f"{len(checked)} artifacts are whole")
+    say(f"all {len(checked)} artifacts are intact")

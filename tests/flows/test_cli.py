@@ -138,5 +138,5 @@ def test_only_resumable_commands_say_so_when_interrupted(
     for command in ("run", "translate", "serve"):
         assert call(monkeypatch, "--debug", command) == 130
         said[command] = capsys.readouterr().err
-    assert "the same command goes on from there" in said["run"]
+    assert "Repeat the same command to resume" in said["run"]
     assert said["translate"] == said["serve"] == "repro: interrupted\n"

@@ -81,7 +81,7 @@ def test_an_alias_is_moved_with_its_reason(capsys: pytest.CaptureFixture[str]) -
         ("endee/1", "why", "champion", "did you mean ende"),
         ("ende@nobody", "why", "champion", "no alias 'nobody'"),
         ("ende", "why", "champion", "as in ende/3"),
-        ("ende/1", " ", "champion", "why is empty"),
+        ("ende/1", " ", "champion", "--why is empty"),
         ("ende/1", "why", "v1", "alias is 'v1'"),
     ],
 )

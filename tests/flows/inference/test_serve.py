@@ -139,7 +139,7 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
     said = process.stderr.read() if process.stderr else ""
-    assert f"the page is at {url} (Ctrl-C ends)" in said
+    assert f"serving at {url}; Ctrl-C stops" in said
     assert "warning" not in said
     assert said.endswith("repro: stopped\n")
 

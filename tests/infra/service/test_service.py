@@ -201,14 +201,14 @@ def test_the_commands_say_what_they_find(place: Path) -> None:
             assert done.returncode == 0, done.stderr
             for name, value in service.addresses.exports.items():
                 assert f"export {name}={value}\n" in done.stderr
-        assert "up already" in second.stderr
-        assert "up already" not in first.stderr
+        assert "is up already" in second.stderr
+        assert "is up already" not in first.stderr
         form = json.loads(repro("status", "--json").stdout)
         assert form["healthy"]
         assert [each["name"] for each in form["programs"]] == ["prefect", "mlflow", "cpu-1"]
         assert all(each["since"] and each["pid"] and each["log"] for each in form["programs"])
-        assert repro("down").stderr == "repro: down\n"
-        assert "nothing runs" in repro("down").stderr
+        assert repro("down").stderr.endswith(" is stopped\n")
+        assert "was not running" in repro("down").stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])

@@ -226,7 +226,7 @@ from infra.errors import Fault
 try:
     status()
 except Fault as said:
-    print("nothing runs" in str(said), {"torch", "prefect", "mlflow", "psycopg2"} & {*sys.modules})
+    print("no service is running" in str(said), {"torch", "prefect", "mlflow", "psycopg2"} & {*sys.modules})
 """
     environment = os.environ | {"REPRO_ROOT": str(tmp_path)}
     done = subprocess.run(
