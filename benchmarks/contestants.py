@@ -22,9 +22,9 @@ from model.data.batches import BatchSampler, Cursor
 from model.data.shards import Array, Shards
 from model.job import Job, JobSettings
 from model.network.transformer import sinusoid
-from model.train import Trainer
 from model.training.distributed import Ranks
 from model.training.optimizer import learning_rate
+from model.training.setup import build_trainer
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ class Own(Contestant):
         site = JobSettings(setting.device, setting.threads, compiled)  # type: ignore[arg-type]
         out = setting.folder / "own"
         out.mkdir(exist_ok=True)
-        self.trainer = Trainer(Job(config, inputs, out, site), Ranks())
-        self.parameters = sum(p.numel() for p in self.trainer.model.parameters())
+        self.trainer = build_trainer(Job(config, inputs, out, site), Ranks())
+        self.parameters = sum(p.numel() for p in self.trainer.step.model.parameters())
 
     def batches(self) -> Iterator[Array]:
-        return (rows for rows, _ in self.trainer.sampler.batches_from(Cursor()))
+        return (rows for rows, _ in self.trainer.reader.sampler.batches_from(Cursor()))
 
     def step(self, rows: Array) -> Step:
-        losses = self.trainer.train_step(self.trainer.read(rows, Cursor()))
+        losses = self.trainer.train_step(self.trainer.reader.read(rows, Cursor()))
         return Step(len(rows), losses.pieces, losses.num_positions, losses.padding)
 
 

@@ -88,7 +88,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "model.export": {"model.config", "model.data", "model.decoding", "model.network"},
         "model.job": {"model.config", "model.errors"},
         "model.network": {"model.config", "model.errors"},
-        "model.train": {"model.config", "model.data", "model.errors", "model.job", "model.network", "model.training"},
+        "model.train": {"model.config", "model.job", "model.network", "model.training"},
         "model.training": {
             "model.config",
             "model.data",

@@ -26,6 +26,7 @@ from ..config import from_json
 from ..errors import JobError
 from ..network.transformer import Transformer
 from ..network.weights import WEIGHTS, load_tensors, load_weights, save_tensors
+from .checkpoint_policy import CheckpointPolicy
 from .position import Position
 
 STATE, POSITION = "state.safetensors", "position.json"
@@ -34,11 +35,11 @@ BEST = "best"
 
 
 class Checkpoints:
-    """The checkpoints of one training: the last ``keep`` at multiples of ``every`` and at ``last`` stay for averaging,
-    and the two newest of all so that the training can go on, each with the best of its time."""
+    """The checkpoints of one training: those that the policy keeps for averaging, and the two newest for resuming,
+    each with the best checkpoint of its time."""
 
-    def __init__(self, out: Path, every: int, keep: int, last: int) -> None:
-        self.folder, self.every, self.keep, self.last = out / "checkpoints", every, keep, last
+    def __init__(self, out: Path, policy: CheckpointPolicy) -> None:
+        self.folder, self.policy = out / "checkpoints", policy
         self.folder.mkdir(parents=True, exist_ok=True)
         for partial in self.folder.glob("*.partial"):
             shutil.rmtree(partial, ignore_errors=True)
@@ -49,14 +50,6 @@ class Checkpoints:
 
     def path(self, update: int) -> Path:
         return self.folder / f"{update:08d}"
-
-    def is_among_last(self, update: int) -> bool:
-        """Whether an update is so late that a checkpoint of it would be among those that stay."""
-        return update > self.last - self.keep * self.every
-
-    def is_kept(self, update: int) -> bool:
-        """Whether a checkpoint is among those that are averaged (while it is one of the last)."""
-        return update % self.every == 0 or update == self.last
 
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, position: Position) -> None:
         """Write a whole checkpoint, then let go of what it replaces. A full disk leaves the older ones as they are."""
@@ -79,15 +72,12 @@ class Checkpoints:
 
     def prune(self) -> None:
         updates = self.updates()
-        kept = {*self.averaged(), *(best_update_at(self.path(update)) for update in updates[-2:])}
+        kept = {*self.policy.averaged(updates), *(best_update_at(self.path(update)) for update in updates[-2:])}
         for update in updates[:-2]:
             if update in kept:
                 (self.path(update) / STATE).unlink(missing_ok=True)
             else:
                 shutil.rmtree(self.path(update))
-
-    def averaged(self) -> list[int]:
-        return [update for update in self.updates() if self.is_kept(update)][-self.keep :]
 
     def resume(
         self, model: Transformer, optimizer: torch.optim.Optimizer, damaged: Callable[[int, str], None]
@@ -118,7 +108,7 @@ class Checkpoints:
 
     def finish(self) -> None:
         """Leave only the weights to average, and the best. Cut short it can be done again."""
-        averaged = self.averaged()
+        averaged = self.policy.averaged(self.updates())
         apart = self.folder / BEST
         if (self.folder / f"{BEST}.json").exists() and not apart.exists():
             best = read_best_update(self.folder)

@@ -44,9 +44,9 @@ class MetricsLogger:
         self.metrics = Metrics(job.out) if is_main else None
         self.every, self.total = job.site.log_seconds, total
         self.window: list[tuple[int, float, LossSums]] = []
-        self.begin(0, 0)
+        self.start_clock(0, 0)
 
-    def begin(self, update: int, tokens: int) -> None:
+    def start_clock(self, update: int, tokens: int) -> None:
         """Start the clock after ``update``, whose checkpoint is the last, and ``tokens`` target pieces."""
         self.last_saved = self.first = update
         self.tokens = tokens

@@ -32,3 +32,8 @@ def configure_precision(model: Model, training: Training, device: torch.device) 
         allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
         require(supports_varlen_attention(model), "training.batching", training.batching, allowed)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+
+
+def autocast(training: Training, device: torch.device) -> torch.autocast:
+    """The context in which forward passes compute: bfloat16 products for precision bf16, else unchanged."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=training.precision == "bf16")

@@ -19,9 +19,9 @@ from model.data.packing import BatchShape
 from model.data.shards import Shards
 from model.job import Job, StopSignal
 from model.network.transformer import Transformer
-from model.train import Trainer
 from model.training.distributed import Ranks
 from model.training.loss import Objective
+from model.training.setup import build_trainer
 
 pytestmark = pytest.mark.gpu
 
@@ -71,7 +71,7 @@ def test_a_training_on_a_gpu_learns(tmp_path: Path, compiled: str, batching: Any
 
 def test_no_update_waits_for_the_gpu(tmp_path: Path) -> None:
     path = write_job(tmp_path, model=WIDE, training=PACKED, device="cuda", log_seconds=1e9)
-    trainer, stop = Trainer(Job.read(path), Ranks()), StopSignal()
+    trainer, stop = build_trainer(Job.read(path), Ranks()), StopSignal()
     updates = trainer.updates()
     trainer.update(next(updates), stop)  # first uses may wait
     torch.cuda.set_sync_debug_mode("error")

@@ -32,9 +32,11 @@ from small_training import (
 
 from model.job import Job
 from model.network.weights import load_model
-from model.train import Trainer
 from model.training.distributed import Ranks
 from model.training.precision import has_bf16
+from model.training.setup import build_trainer
+from model.training.step import TrainingStep
+from model.training.trainer import Trainer
 
 
 def test_eight_pairs_are_learnt_by_heart(tmp_path: Path) -> None:
@@ -202,9 +204,9 @@ def test_two_ranks_are_one(tmp_path: Path, micro_batch_tokens: int, batching: An
 
 def test_dev_perplexity_is_that_of_the_plain_formula(tmp_path: Path) -> None:
     path = write_job(tmp_path)
-    trainer = Trainer(Job.read(path), Ranks())
+    trainer = build_trainer(Job.read(path), Ranks())
     trainer.validate()
-    model, sums, pieces = trainer.model.eval(), 0.0, 0
+    model, sums, pieces = trainer.step.model.eval(), 0.0, 0
     for source, target in pairs(10, seed=1):
         hidden = model(torch.tensor([[*source, 2]]), torch.tensor([[1, *target]]))
         log_p = model.logits(hidden).log_softmax(-1)[0]
@@ -310,13 +312,13 @@ def test_gradients_are_clipped_and_their_norm_told_as_it_was(tmp_path: Path) -> 
         )
         for name, norm in (("free", 0.0), ("clipped", 0.1))
     )
-    trainers = [Trainer(Job.read(job), Ranks()) for job in (free, clipped)]
+    trainers = [build_trainer(Job.read(job), Ranks()) for job in (free, clipped)]
     for trainer in trainers:
         trainer.train_step(next(trainer.updates()))
-    norms = [float(trainer.gradient_norm()) for trainer in trainers]
+    norms = [float(trainer.step.gradient_norm()) for trainer in trainers]
     assert norms[0] == norms[1] > 0.2
     lengths = [
-        float(torch.nn.utils.get_total_norm([p.grad for p in trainer.model.parameters() if p.grad is not None]))
+        float(torch.nn.utils.get_total_norm([p.grad for p in trainer.step.model.parameters() if p.grad is not None]))
         for trainer in trainers
     ]
     assert lengths == pytest.approx([norms[0], 0.1], rel=1e-4)
@@ -324,15 +326,15 @@ def test_gradients_are_clipped_and_their_norm_told_as_it_was(tmp_path: Path) -> 
 
 def test_a_gradient_that_is_no_number_is_named(tmp_path: Path) -> None:
     def spoil() -> None:
-        gradients = Trainer.gradients
+        gradients = TrainingStep.compute_gradients
 
-        def spoilt(self: Trainer, update: Any) -> Any:
+        def spoilt(self: TrainingStep, update: Any) -> Any:
             losses = gradients(self, update)
-            if self.position.update == 6:
+            if self.update == 7:
                 next(self.model.parameters()).grad.fill_(float("nan"))  # type: ignore[union-attr]
             return losses
 
-        Trainer.gradients = spoilt  # type: ignore[method-assign]
+        TrainingStep.compute_gradients = spoilt  # type: ignore[method-assign]
 
     answer = run(write_job(tmp_path), before=spoil)
     assert answer["reason"] == "diverged"
@@ -370,7 +372,7 @@ def test_an_empty_dev_set_is_named(tmp_path: Path) -> None:
 
 def test_weight_decay_is_for_matrices(tmp_path: Path) -> None:
     training = replace(TRAINING, optimizer="adamw", weight_decay=0.3)
-    optimizer = Trainer(Job.read(write_job(tmp_path, training=training)), Ranks()).optimizer
+    optimizer = build_trainer(Job.read(write_job(tmp_path, training=training)), Ranks()).step.optimizer
     decays = {p.dim(): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert decays == {2: 0.3, 1: 0.0}
 

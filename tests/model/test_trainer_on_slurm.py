@@ -180,10 +180,10 @@ def test_a_job_whose_launcher_was_killed_is_gone_on_with(cluster: Cluster, tmp_p
 import json, sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
 from pathlib import Path
-from tests.model.test_trainer_on_slurm import launcher, Job
+from tests.model.test_trainer_on_slurm import launcher, JobSpec
 told = json.loads(sys.argv[1])
 inputs = {{name: Path(folder) for name, folder in told["inputs"].items()}}
-job = Job("model.train", told["config"], inputs, Path(told["out"]), told["site"], 1, distributed=True)
+job = JobSpec("model.train", told["config"], inputs, Path(told["out"]), told["site"], 1, distributed=True)
 launcher().run(job, bool)
 """
     house = Path(__file__).resolve().parents[2]

@@ -19,6 +19,7 @@ from model.decoding.translator import SPECIAL_IDS, CachedDecoder, pad_sequences
 from model.network.transformer import Transformer
 from model.network.weights import build, load_model, load_weights
 from model.training.checkpoint import Checkpoints
+from model.training.checkpoint_policy import CheckpointPolicy
 from model.training.optimizer import optimizer_of
 from model.training.position import Position
 
@@ -182,7 +183,7 @@ def test_a_training_begun_with_one_goes_on_with_the_other(tmp_path: Path) -> Non
 
     for _ in range(3):
         update(0)
-    checkpoints = Checkpoints(tmp_path, every=1, keep=1, last=9)
+    checkpoints = Checkpoints(tmp_path, CheckpointPolicy(Training(checkpoint_every=1, keep=1, updates=9)))
     checkpoints.save(models[0], optimizers[0], Position(update=3))
     assert checkpoints.resume(models[1], optimizers[1], lambda *told: pytest.fail(str(told))).update == 3
     update(0)

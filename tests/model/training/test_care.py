@@ -16,10 +16,12 @@ from model.config.special_pieces import EOS
 from model.data.batches import Batch, Update
 from model.errors import JobError
 from model.job import Job, StopSignal
-from model.train import Trainer
 from model.training.distributed import Ranks
 from model.training.loss import Objective
 from model.training.metrics import LossSums
+from model.training.setup import build_trainer
+from model.training.step import TrainingStep
+from model.training.trainer import Trainer
 
 NEVER = cast(StopSignal, SimpleNamespace(received=False))
 
@@ -28,17 +30,17 @@ def spoilt(*updates: int, end_after: int = 0) -> Callable[[], None]:
     """Have gradients that are not finite at these updates; be asked to end after ``end_after``."""
 
     def before() -> None:
-        gradients = Trainer.gradients
+        gradients = TrainingStep.compute_gradients
 
-        def spoil(self: Trainer, update: Update) -> LossSums:
+        def spoil(self: TrainingStep, update: Update) -> LossSums:
             losses = gradients(self, update)
-            if self.position.update + 1 in updates:
+            if self.update in updates:
                 next(self.model.parameters()).grad[0, 0] = math.nan  # type: ignore[index]
-            if self.position.update + 1 == end_after:
+            if self.update == end_after:
                 Ranks.any = lambda *_: True  # type: ignore[method-assign]
             return losses
 
-        Trainer.gradients = spoil  # type: ignore[method-assign]
+        TrainingStep.compute_gradients = spoil  # type: ignore[method-assign]
 
     return before
 
@@ -83,9 +85,9 @@ def test_the_device_is_waited_for_only_where_updates_may_be_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip_nonfinite: int, asked: int
 ) -> None:
     path = write_job(tmp_path, training=replace(TRAINING, skip_nonfinite=skip_nonfinite), log_seconds=1e9)
-    trainer = Trainer(Job.read(path), Ranks())
-    norm, calls = trainer.gradient_norm, []
-    monkeypatch.setattr(trainer, "gradient_norm", lambda: calls.append(1) or norm())
+    trainer = build_trainer(Job.read(path), Ranks())
+    norm, calls = trainer.step.gradient_norm, []
+    monkeypatch.setattr(trainer.step, "gradient_norm", lambda: calls.append(1) or norm())
     trainer.run(NEVER)
     assert len(calls) == asked
 
@@ -97,7 +99,7 @@ def test_dev_text_that_the_model_has_no_number_for_ends_as_diverged(tmp_path: Pa
         def spoil(self: Trainer, *args: Any) -> None:
             advance(self, *args)
             if self.position.update == 6:
-                self.model.target_embedding.data.fill_(math.nan)
+                self.step.model.target_embedding.data.fill_(math.nan)
 
         Trainer.advance_position = spoil  # type: ignore[method-assign]
 
@@ -120,7 +122,7 @@ def test_a_batch_that_does_not_fit_is_described(
         raise error
 
     monkeypatch.setattr(Objective, "forward", full)
-    trainer = Trainer(Job.read(write_job(tmp_path, training=replace(TRAINING, batching=batching))), Ranks())
+    trainer = build_trainer(Job.read(write_job(tmp_path, training=replace(TRAINING, batching=batching))), Ranks())
     with pytest.raises(JobError) as caught:
         trainer.run(NEVER)
     told = str(caught.value)

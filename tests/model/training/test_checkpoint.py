@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_training import MODEL
+from small_training import MODEL, TRAINING
 
 from model.errors import JobError
 from model.network import weights
@@ -15,6 +15,7 @@ from model.network.transformer import Transformer
 from model.network.weights import load_model, save_model
 from model.training import checkpoint
 from model.training.checkpoint import Checkpoints, read_best_update
+from model.training.checkpoint_policy import CheckpointPolicy
 from model.training.position import Position
 
 
@@ -56,12 +57,16 @@ def test_weights_of_another_shape_are_named(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
+def checkpoints_in(folder: Path, keep: int = 2) -> Checkpoints:
+    return Checkpoints(folder, CheckpointPolicy(replace(TRAINING, checkpoint_every=10, keep=keep, updates=45)))
+
+
 def fail(update: int, sentence: str) -> None:
     pytest.fail(f"{update}: {sentence}")
 
 
 def saved(folder: Path, *updates: int) -> Checkpoints:
-    checkpoints = Checkpoints(folder, every=10, keep=2, last=45)
+    checkpoints = checkpoints_in(folder, keep=2)
     model, optimizer = made()
     for update in updates:
         checkpoints.save(model, optimizer, Position(update=update, epoch=update // 7))
@@ -124,7 +129,7 @@ def test_what_is_averaged_stays_and_what_served_to_go_on_goes(tmp_path: Path) ->
 
 
 def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, every=10, keep=1, last=45)
+    checkpoints = checkpoints_in(tmp_path, keep=1)
     model, optimizer = made()
     for update, best in ((4, 4), (8, 8), (10, 8), (16, 16), (20, 16), (23, 16)):
         checkpoints.save(model, optimizer, Position(update=update, best_update=best))
@@ -146,7 +151,7 @@ def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
 
 
 def test_moments_of_a_training_that_has_passed_over_all_its_updates(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, every=10, keep=1, last=45)
+    checkpoints = checkpoints_in(tmp_path, keep=1)
     model, _ = made()
     fresh = torch.optim.Adam(model.parameters(), fused=True)
     checkpoints.save(model, fresh, Position(update=2, skipped=2))
@@ -187,5 +192,5 @@ def test_the_system_s_error_comes_out_of_the_library_s(tmp_path: Path, monkeypat
 def test_what_a_kill_left_half_written_is_removed(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10)
     checkpoints.path(20).with_suffix(".partial").mkdir()
-    assert Checkpoints(tmp_path, every=10, keep=2, last=45).updates() == [10]
+    assert checkpoints_in(tmp_path, keep=2).updates() == [10]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000010"]

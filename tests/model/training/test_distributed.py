@@ -28,9 +28,10 @@ from infra.tracking.tracker import Tracker
 from model import job as model_job
 from model.data.batches import Update
 from model.errors import JobError
-from model.train import Trainer
 from model.training.distributed import Ranks
 from model.training.metrics import LossSums
+from model.training.setup import build_trainer
+from model.training.step import TrainingStep
 from tasks.engine.stage import StageCall, StageContext, stage_context
 from tasks.stages.train import newest_checkpoint, train
 
@@ -155,7 +156,7 @@ def test_ranks_go_on_from_the_checkpoint_that_the_leading_one_finds(tmp_path: Pa
 
     follower = Following(rank=1, world_size=1)
     with pytest.raises(JobError, match="00000010"):
-        Trainer(model_job.Job.read(job), follower)
+        build_trainer(model_job.Job.read(job), follower)
 
 
 @pytest.mark.parametrize("what", ["rounding", "an update left out"])
@@ -166,21 +167,21 @@ def test_the_comparison_sees_what_a_rank_did_not_do_and_no_rounding(tmp_path: Pa
 
     def disturb() -> None:
         in_float64()
-        gradients = Trainer.gradients
+        gradients = TrainingStep.compute_gradients
         noise = torch.Generator().manual_seed(1)
 
-        def disturbed(self: Trainer, update: Update) -> LossSums:
+        def disturbed(self: TrainingStep, update: Update) -> LossSums:
             losses = gradients(self, update)
             for parameter in self.model.parameters():
                 assert parameter.grad is not None
                 if what == "rounding":
                     most = 64 * torch.finfo(parameter.dtype).eps * parameter.grad.abs().max()
                     parameter.grad += most * torch.randn(parameter.shape, generator=noise)
-                elif self.position.update == 60:
+                elif self.update == 61:
                     parameter.grad = None
             return losses
 
-        Trainer.gradients = disturbed  # type: ignore[method-assign]
+        TrainingStep.compute_gradients = disturbed  # type: ignore[method-assign]
 
     assert run(other, disturb)["reason"] == "done"
     with nullcontext() if what == "rounding" else pytest.raises(AssertionError, match="00000100"):

@@ -21,9 +21,9 @@ from model.average import best_checkpoint
 from model.config import Averaging
 from model.errors import JobError
 from model.job import Job
-from model.train import Trainer
 from model.training.checkpoint import Checkpoints
 from model.training.position import Position, after_validation, is_finished
+from model.training.trainer import Trainer
 
 PATIENT = replace(TRAINING, updates=600, dev_every=20, patience=3, checkpoint_every=60)
 

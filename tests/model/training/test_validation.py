@@ -7,8 +7,8 @@ import pytest
 from small_training import MODEL, TRAINING, pairs, rows, run, weights, write_job, write_shards, write_vocabulary
 
 from model.job import Job
-from model.train import Trainer
 from model.training.distributed import Ranks
+from model.training.setup import build_trainer
 
 
 def test_a_dev_set_learnt_by_heart_is_translated_well(tmp_path: Path) -> None:
@@ -43,9 +43,9 @@ def test_a_decoding_that_others_would_not_wait_for_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = Job.read(write_job(tmp_path, training=replace(TRAINING, dev_bleu=10)))
-    trainer = Trainer(job, Ranks())
+    trainer = build_trainer(job, Ranks())
     monkeypatch.setattr("model.decoding.translator.BATCH_PIECES", {"cpu": 1})
-    assert "dev_bleu" in trainer.validation.bleu(trainer.model), "alone nobody waits"
+    assert "dev_bleu" in trainer.validation.bleu(trainer.step.model), "alone nobody waits"
     trainer.validation.ranks = Ranks(0, 2)
-    assert trainer.validation.bleu(trainer.model) == {}
+    assert trainer.validation.bleu(trainer.step.model) == {}
     assert "lower training.dev_bleu" in capsys.readouterr().err

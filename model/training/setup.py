@@ -1,0 +1,106 @@
+"""Assembles a Trainer from a job: data, model, optimizer, loss, hardware, and the checkpoint to resume from."""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from ..config import Model, Training, check_compatible, from_json
+from ..data.batches import BatchSampler, Cursor, check_lengths
+from ..data.bpe import TokenizerPair
+from ..data.shards import Shards
+from ..job import Job
+from ..network.transformer import Transformer
+from ..network.weights import build, load_weights
+from .checkpoint import Checkpoints
+from .checkpoint_policy import CheckpointPolicy
+from .distributed import Ranks
+from .flops import PEAKS, training_flops
+from .hardware import HardwareMonitor, device_name, mfu
+from .loss import Objective
+from .metrics import MetricsLogger
+from .optimizer import optimizer_of
+from .position import Position
+from .precision import autocast, configure_precision
+from .reader import UpdateReader
+from .step import TrainingStep
+from .trainer import Trainer
+from .validation import Validation
+
+
+def build_trainer(job: Job, ranks: Ranks) -> Trainer:
+    """The trainer of a job, at the position of its newest whole checkpoint.
+
+    Raises JobError for inputs that are missing or damaged, ValueError for a configuration that this device cannot run.
+    """
+    device, site = job.site.torch_device(), job.site
+    config, training = from_json(Model, job.config["model"]), from_json(Training, job.config["training"])
+    check_compatible(config, training)
+    vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
+    shards, dev = (load_shards(job, name, config, vocabulary) for name in ("shards", "dev"))
+    sampler = BatchSampler(shards, training.batch_tokens, training.seed, training.batching)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    configure_precision(config, training, device)
+    torch.manual_seed(training.seed)
+    model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
+    optimizer = optimizer_of(training, model)
+    mfu_per_token = utilisation(config, vocabulary.target_size, sampler, device, ranks)
+    metrics = MetricsLogger(job, training.updates, ranks.is_main, mfu_per_token)
+    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, site.resume_seconds))
+    position = resume(checkpoints, model, optimizer, metrics, ranks)
+    if not position.update and "start" in job.inputs:
+        load_weights(model, job.inputs["start"])
+    hardware = HardwareMonitor(device, position.gpu_kwh)
+    objective = build_objective(job, model, training, sampler.packed)
+    step = TrainingStep(training, objective, optimizer, ranks, device, site.micro_batch_tokens)
+    validation = Validation(dev, ranks, device, partial(autocast, training, device), vocabulary, training.dev_bleu)
+    reader = UpdateReader(sampler, ranks, device, site.micro_batch_tokens)
+    if ranks.world_size > 1:
+        # After its first backward pass DDP rearranges the gradients, and over three or more ranks their layout decides
+        # how sums round. With that pass done, a resumed training rounds as an uninterrupted one does.
+        step.compute_gradients(reader.read(np.zeros(1, np.int64), Cursor()))
+    if ranks.is_main:
+        checkpoints.remove_after(position.update)
+    return Trainer(training, ranks, reader, step, validation, checkpoints, metrics, hardware, position, job.out)
+
+
+def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair) -> Shards:
+    """Open an input folder of shards. Raises JobError where a pair fits neither vocabulary nor positions."""
+    shards = Shards(job.inputs[name])
+    check_lengths(shards, config)
+    shards.check_pieces("source", vocabulary.source_size)
+    shards.check_pieces("target", vocabulary.target_size)
+    return shards
+
+
+def utilisation(
+    config: Model, vocabulary: int, sampler: BatchSampler, device: torch.device, ranks: Ranks
+) -> dict[str, float]:
+    """``mfu`` at a rate of one target token a second; empty for a device whose peak is unknown."""
+    flops = training_flops(config, vocabulary, sampler.source, sampler.target) / sampler.target.sum()
+    return mfu(float(flops) / ranks.world_size, device_name(device), PEAKS)
+
+
+def resume(
+    checkpoints: Checkpoints,
+    model: Transformer,
+    optimizer: torch.optim.Optimizer,
+    metrics: MetricsLogger,
+    ranks: Ranks,
+) -> Position:
+    """Load the main rank's newest whole checkpoint. Raises JobError where another rank does not find it."""
+    position = checkpoints.resume(model, optimizer, metrics.log_damaged) if ranks.is_main else Position()
+    update = ranks.broadcast(position.update)
+    return position if ranks.is_main or not update else checkpoints.load(update, model, optimizer)
+
+
+def build_objective(job: Job, model: Transformer, training: Training, packed: bool) -> Objective:
+    """The loss over the model, with its layers compiled where ``site.compile`` says so."""
+    compiled = job.site.compile == "always" or (job.site.compile == "auto" and job.site.torch_device().type == "cuda")
+    compiled = compiled and not training.attention_entropy  # the compiler does not see its hooks
+    if compiled:
+        for layer in (*model.encoder, *model.decoder):
+            # Packed batches have one shape; for another the compiler switches to dynamic shapes by itself.
+            layer.compile(dynamic=None if packed else True)
+    return Objective(model, training.label_smoothing, training.attention_entropy, compiled=compiled)

@@ -1,0 +1,98 @@
+"""One update of the weights (§5): gradients, learning rate, clipping, the optimizer's step."""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..config import Training
+from ..data.batches import Update, out_of_memory_error
+from ..job import is_out_of_memory
+from .distributed import Ranks
+from .loss import Objective
+from .metrics import LossSums
+from .optimizer import learning_rate
+from .precision import autocast
+
+
+class TrainingStep:
+    """Computes updates. After each, ``skipped`` says whether it left the weights alone because of its gradients."""
+
+    def __init__(
+        self,
+        training: Training,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        ranks: Ranks,
+        device: torch.device,
+        micro_batch_tokens: int,
+    ) -> None:
+        self.training, self.objective, self.optimizer = training, objective, optimizer
+        self.ranks, self.device, self.micro_batch_tokens = ranks, device, micro_batch_tokens
+        self.model = objective.transformer
+        self.ddp_objective = ranks.wrap(objective)
+        self.update, self.skipped = 0, False
+        self.norm: Tensor | None = None
+
+    def __call__(self, batches: Update, update: int) -> LossSums:
+        """Compute update number ``update``, counted from 1; returns its losses.
+
+        Waits for the device only where updates may be skipped (``training.skip_nonfinite``). Raises JobError
+        (out_of_memory) naming the batch that does not fit.
+        """
+        self.update, self.norm = update, None
+        torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
+        self.optimizer.zero_grad()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.training, self.model.config.d_model, update)
+        try:
+            losses = self.compute_gradients(batches)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise out_of_memory_error(batches, update, self.micro_batch_tokens, error) from error
+            raise
+        # All ranks hold the same sums, so they decide alike.
+        self.skipped = self.training.skip_nonfinite > 0 and not math.isfinite(float(self.gradient_norm()))
+        if not self.skipped:
+            if self.training.clip_norm:
+                parameters = self.model.parameters()
+                torch.nn.utils.clip_grads_with_norm_(parameters, self.training.clip_norm, self.gradient_norm())
+            self.optimizer.step()
+        return losses
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the last update."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def compute_gradients(self, batches: Update) -> LossSums:
+        """Gradients of the mean loss over all target tokens of an update, for any number of ranks and micro-batches."""
+        losses = LossSums(self.device)
+        for i, batch in enumerate(batches.micro_batches):
+            with self.no_sync() if i < len(batches.micro_batches) - 1 else nullcontext():
+                with autocast(self.training, self.device):
+                    loss, nll = self.ddp_objective(batch.to(self.device))
+                # DDP averages over ranks; the sum is wanted.
+                (loss * (self.ranks.world_size / batches.pieces)).backward()
+            losses.add(loss, nll, batch)
+        return losses
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Keep gradients on their rank: the last micro-batch of an update sums them all."""
+        if isinstance(self.ddp_objective, nn.parallel.DistributedDataParallel):
+            context: AbstractContextManager[None] = self.ddp_objective.no_sync()
+            return context
+        return nullcontext()
+
+    def gradient_norm(self) -> Tensor:
+        """Norm of the update's gradients before clipping."""
+        if self.norm is None:
+            self.norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        return self.norm
+
+
+def dropout_seed(seed: int, update: int, rank: int) -> int:
+    """The seed of the random numbers of one update on one rank."""
+    return int(np.random.SeedSequence([seed, update, rank]).generate_state(1, np.uint64)[0])

@@ -1,0 +1,184 @@
+"""The training loop (§5): update after update, with metrics, validation and checkpoints in between.
+
+``model.training.setup`` assembles a Trainer; ``model.training.step`` computes an update.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..config import Training
+from ..data.batches import Cursor, Update
+from ..data.prefetch import read_ahead
+from ..errors import JobError
+from ..job import Facts, StopSignal
+from ..network.weights import save_model_config
+from .checkpoint import Checkpoints
+from .distributed import Ranks
+from .hardware import HardwareMonitor
+from .metrics import LossSums, MetricsLogger
+from .position import Position, after_validation, is_finished
+from .reader import UpdateReader
+from .step import TrainingStep
+from .validation import Validation
+
+
+@dataclass
+class Trainer:
+    """A training at ``position``; ``run`` takes it to its end, ``finish`` writes the results."""
+
+    training: Training
+    ranks: Ranks
+    reader: UpdateReader
+    step: TrainingStep
+    validation: Validation
+    checkpoints: Checkpoints
+    metrics: MetricsLogger
+    hardware: HardwareMonitor
+    position: Position
+    out: Path
+
+    def __post_init__(self) -> None:
+        self.policy = self.checkpoints.policy
+        self.started = time.monotonic() - self.position.seconds
+
+    def run(self, stop: StopSignal) -> None:
+        """Train to the last update, or until patience ends.
+
+        Raises JobError: preempted once ``stop`` is received and a checkpoint is saved, diverged, out_of_memory.
+        """
+        self.metrics.start_clock(self.position.update, self.position.target_tokens)
+        with read_ahead(self.updates) as updates:
+            for batches in updates:
+                self.update(batches, stop)
+                if is_finished(self.training, self.position):
+                    return
+
+    def update(self, batches: Update, stop: StopSignal) -> None:
+        """One update, then what is due after it: a row of metrics, validation, a checkpoint, the end."""
+        losses = self.train_step(batches)
+        self.log(losses)
+        if self.position.update % self.training.dev_every == 0:
+            self.validate()
+        finished = is_finished(self.training, self.position)
+        if finished:
+            self.metrics.flush(self.position.target_tokens, self.hardware_metrics)
+            self.policy.last = self.position.update
+        stopped = self.ranks.any(stop.received)
+        if stopped or self.policy.is_due(self.position):
+            self.save()
+        if stopped and not finished:
+            self.ranks.any(False)  # waits until the main rank has saved
+            update = self.position.update
+            raise JobError("preempted", f"asked to end; update {update} of {self.training.updates} is saved")
+
+    def updates(self) -> Iterator[Update]:
+        """Read the batches of the remaining updates."""
+        remaining = 0 if is_finished(self.training, self.position) else self.training.updates - self.position.update
+        return self.reader.read_from(Cursor(self.position.epoch, self.position.batch), remaining)
+
+    def train_step(self, batches: Update) -> LossSums:
+        """Compute the next update and advance ``position``.
+
+        Raises JobError (diverged) for one update more than ``skip_nonfinite`` whose gradient is not finite.
+        """
+        number = self.position.update + 1
+        losses = self.step(batches, number)
+        if self.step.skipped and self.position.skipped == self.training.skip_nonfinite:
+            self.metrics.check()
+            raise self.diverged("gradient", number)
+        self.advance_position(batches)
+        return losses
+
+    def advance_position(self, batches: Update) -> None:
+        self.position = replace(
+            self.position,
+            update=self.position.update + 1,
+            epoch=batches.next.epoch,
+            batch=batches.next.batch,
+            target_tokens=self.position.target_tokens + batches.pieces,
+            skipped=self.position.skipped + self.step.skipped,
+            seconds=time.monotonic() - self.started,
+        )
+
+    def log(self, losses: LossSums) -> None:
+        """Record the update's losses; write a row of metrics when one is due."""
+        if self.step.skipped:
+            self.metrics.write(self.position.update, {"skipped": self.position.skipped})
+        else:
+            tokens, rate = self.position.target_tokens, self.step.learning_rate
+            self.metrics.record(self.position.update, rate, losses, tokens, self.row_metrics)
+
+    def row_metrics(self) -> dict[str, float]:
+        """What a row of metrics holds beside the losses; waits for the device."""
+        return {"gradient_norm": float(self.step.gradient_norm())} | self.hardware_metrics()
+
+    def hardware_metrics(self) -> dict[str, float]:
+        skipped = {"skipped": self.position.skipped} if self.training.skip_nonfinite else {}
+        return self.hardware.read() | skipped
+
+    def validate(self) -> None:
+        """Compute the dev metrics. Raises JobError (diverged) when the perplexity is NaN."""
+        values = self.validation.check(self.step.objective)
+        if math.isnan(values["dev_perplexity"]):
+            self.metrics.check()
+            raise self.diverged("dev perplexity", self.position.update)
+        self.position = after_validation(self.training, self.position, values["dev_perplexity"])
+        self.metrics.write(self.position.update, values)
+
+    def save(self) -> None:
+        """Save a checkpoint on the main rank. Raises JobError (diverged) when a weight is not finite."""
+        if not self.ranks.is_main:
+            return
+        started = time.monotonic()
+        self.metrics.check()
+        if not all(bool(p.isfinite().all()) for p in self.step.model.parameters()):
+            raise self.diverged("gradient", self.position.update)
+        self.position = replace(self.position, gpu_kwh=self.hardware.gpus.kwh())
+        self.checkpoints.save(self.step.model, self.step.optimizer, self.position)
+        self.metrics.last_saved = self.position.update
+        self.policy.record_save(started)
+
+    def diverged(self, what: str, update: int) -> JobError:
+        return self.metrics.diverged(what, update, self.step.learning_rate)
+
+    def finish(self) -> Facts:
+        """Remove what only resuming needs, write ``model.json``, and return the facts."""
+        if self.position.update % self.training.dev_every:
+            self.validate()
+        facts = self.facts()
+        if self.ranks.is_main:
+            self.metrics.write_facts(facts)
+            self.policy.last = self.position.update
+            if self.training.patience:
+                self.checkpoints.write_best(self.position)
+            save_model_config(self.out, self.step.model)
+            self.checkpoints.finish()
+        return facts
+
+    def facts(self) -> Facts:
+        """Updates, dev_perplexity, target_tokens, seconds, parameters, device and ranks.
+
+        With patience also best_update, best_dev_perplexity and stopped_early; skipped and gpu_kwh if counted.
+        """
+        position = self.position
+        facts: Facts = {
+            "updates": position.update,
+            "dev_perplexity": position.dev_perplexity,
+            "target_tokens": position.target_tokens,
+            "seconds": position.seconds,
+            "parameters": sum(p.numel() for p in self.step.model.parameters()),
+            "device": self.step.device.type,
+            "ranks": self.ranks.world_size,
+        }
+        if self.training.patience:
+            facts["best_update"] = position.best_update
+            facts["best_dev_perplexity"] = position.best_dev_perplexity
+            facts["stopped_early"] = position.update < self.training.updates
+        if self.training.skip_nonfinite:
+            facts["skipped"] = position.skipped
+        if self.hardware.gpus.begun:
+            facts["gpu_kwh"] = self.hardware.gpus.kwh()
+        return facts
