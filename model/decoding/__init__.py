@@ -1,4 +1,4 @@
-"""From source lines to translations: beam search (section 6.1), sampling, sentence splitting.
+"""Decoding: beam search (§6.1), sampling and sentence splitting.
 
-In: a folder of weights, a vocabulary and text. Out: hypotheses with scores. Knows neither training nor export.
+In: a folder of weights, a vocabulary and text. Out: hypotheses with scores. Must not depend on training or export.
 """

@@ -1,19 +1,16 @@
-"""Batched beam search (§6.1): scores of next pieces in, the best hypotheses of each sentence out.
+"""Batched beam search (§6.1) over any ``IncrementalDecoder``: a Transformer, or a table of scores in the tests.
 
-It knows nothing of networks, text or files: what is searched is a ``IncrementalDecoder``, so that a table can stand in
-for a model.
-
-How it searches. Of the continuations of a sentence's live hypotheses, those among the best K that end in eos are
-finished, and the best K others live on. A sentence is done when K hypotheses have finished, at its greatest length,
-or as soon as no live hypothesis can beat the finished ones that are asked for. So beam 1 is greedy search, and the
-early stop never changes a result. Equal candidates are taken in the order of hypothesis and piece, whatever else is in
-the batch.
-
-Shape suffixes:
-    B sentences still searched     W hypotheses of each: 1 before the first step, then K, the beam
-    R rows of the step, B * W, hypotheses of a sentence side by side     N vocabulary
-    C candidates of a row     X candidates of a sentence, W * C     T pieces so far     S source positions
+At each step, the continuations among a sentence's best K that end in eos are finished; the best K others stay live. A
+sentence is done when K hypotheses have finished, at the greatest length, or when no live hypothesis can beat the
+``n_best`` finished ones. So beam 1 is greedy search, and the early stop never changes a result.
 """
+
+# Equal candidates are ordered by hypothesis and token, so the result does not depend on the rest of the batch.
+#
+# Shape suffixes:
+#     B live sentences     W hypotheses per sentence: 1 before the first step, then K, the beam
+#     R rows, B * W, the hypotheses of a sentence side by side     N vocabulary
+#     C candidates of a row     X candidates of a sentence, W * C     T tokens so far     S source positions
 
 import math
 from collections.abc import Sequence
@@ -27,56 +24,33 @@ from ..config import Decoding
 from ..config.keying import require
 
 BLOCK = 32
-"""Columns looked at together where the greatest of many are sought."""
+"""Columns per block in ``blockwise_topk``."""
 
 
 class IncrementalDecoder(Protocol):
-    """A model in the middle of a search: rows of hypotheses over sentences, equally many rows for each sentence."""
+    """The state of a model during a search: one row per hypothesis, equally many rows per sentence."""
 
     def advance(self, pieces_R: Tensor) -> Tensor:
-        """Append a piece to each row; the scores before the softmax of what may follow, (R, N)."""
+        """Append a token to each row (R); return the logits of the next token (R, N)."""
         ...
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Let row i go on from what row ``rows_R[i]`` has seen; there may be more rows than before."""
+        """Make row i continue row ``rows_R[i]``; there may be more rows than before."""
         ...
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
-        """Forget all but these sentences; ``reorder`` follows with their rows, counted as before."""
+        """Drop all other sentences; ``reorder`` follows with the rows that stay, numbered among those kept."""
         ...
 
     def attention(self) -> Tensor:
-        """How much the piece that was appended last looks at each source position (R, S), each row summing to 1; 1
-        where a position is padding. Asked for only where coverage counts."""
+        """Attention of the last token over the source positions (R, S): each row sums to 1 over the source, and
+        padding has 1. Called only with a coverage penalty."""
         ...
-
-
-class Ensemble:
-    """Several models of one vocabulary as one Step: the mean of their probabilities, and of their attention."""
-
-    def __init__(self, steps: Sequence[IncrementalDecoder]) -> None:
-        self.steps = steps
-
-    def advance(self, pieces_R: Tensor) -> Tensor:
-        """The logarithm of the mean probability: its softmax is that mean."""
-        log_p_ERN = torch.stack([step.advance(pieces_R).log_softmax(dim=1) for step in self.steps])
-        return log_p_ERN.logsumexp(dim=0)
-
-    def reorder(self, rows_R: Tensor) -> None:
-        for step in self.steps:
-            step.reorder(rows_R)
-
-    def keep_sentences(self, sentences_B: Tensor) -> None:
-        for step in self.steps:
-            step.keep_sentences(sentences_B)
-
-    def attention(self) -> Tensor:
-        return torch.stack([step.attention() for step in self.steps]).mean(dim=0)
 
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The pieces that mean something to a search; ``forbidden`` ones are never written."""
+    """Ids of the special tokens; the search never writes the ``forbidden`` ones."""
 
     bos: int
     eos: int
@@ -85,11 +59,10 @@ class SpecialIds:
 
 @dataclass(frozen=True)
 class SearchConstraints:
-    """What is asked of one sentence's hypotheses: their lengths, eos counted, and the pieces that they begin with."""
+    """Least and greatest length of a sentence's hypotheses, eos counted. Raises ValueError for impossible ones."""
 
     max_length: int
     min_length: int = 1
-    prefix: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.max_length >= 1, "max_length", self.max_length, "a whole number of at least 1")
@@ -99,19 +72,14 @@ class SearchConstraints:
             self.min_length,
             f"1 to {self.max_length}, the greatest length",
         )
-        length = len(self.prefix)
-        require(
-            length < self.max_length, "prefix", self.prefix, f"fewer than {self.max_length} pieces, the greatest length"
-        )
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """An output: its pieces without bos and eos.
+    """An output of a search: its tokens without bos and eos.
 
-    ``log_probability`` is natural and sums over ``length`` pieces, eos counted; ``score`` is it over the length
-    penalty, plus the coverage penalty. One that is not ``finished`` was cut at its greatest length, for want of any
-    that ended.
+    ``log_probability`` is natural and sums over ``length`` tokens, eos counted. ``score`` is it over the length penalty
+    plus the coverage penalty. A hypothesis that is not ``finished`` was cut at the greatest length.
     """
 
     pieces: tuple[int, ...]
@@ -121,18 +89,20 @@ class Hypothesis:
 
     @property
     def length(self) -> int:
-        """|Y|: pieces written, the eos of a finished one counted."""
+        """|Y|: tokens written, with eos if finished."""
         return len(self.pieces) + self.finished
 
 
 def length_penalty(length: int, alpha: float) -> float:
-    """((5 + |Y|) / 6) ** alpha (§6.1, and Wu et al. 2016, equation 14)."""
+    """Return ((5 + |Y|) / 6) ** alpha (§6.1; Wu et al. 2016, equation 14)."""
     return float(((5 + length) / 6) ** alpha)
 
 
 def coverage_penalty(coverage_RS: Tensor, beta: float) -> Tensor:
-    """beta * sum over source positions of log(min(coverage, 1)), coverage the attention so far (Wu et al. 2016,
-    equation 15): (R). A position that nothing looked at costs much, yet not infinitely much."""
+    """Return beta * sum over source positions of log(min(coverage, 1)), (R) (Wu et al. 2016, equation 15).
+
+    Coverage is the sum of the attention so far, at least 1e-10 so that an unattended position costs a finite amount.
+    """
     return beta * coverage_RS.double().clamp(1e-10, 1).log().sum(dim=1)
 
 
@@ -145,18 +115,12 @@ def beam_search(
     device: torch.device,
     n_best: int = 1,
 ) -> list[list[Hypothesis]]:
-    """The ``n_best`` best hypotheses of each sentence, best first, in the sentences' order (§6.1).
+    """Return the ``n_best`` best hypotheses of each sentence, best first, in the order of the sentences (§6.1).
 
-    Where fewer ended before the greatest length, the likeliest that were cut follow them. Forbidden pieces, and those
-    that a constraint rules out, keep their share of the softmax. Raises ValueError for more hypotheses than the beam is
-    wide and for a prefix with a piece that no hypothesis can hold, FloatingPointError where scores are no numbers.
+    If fewer finished, the likeliest cut ones follow. Tokens that are forbidden or break a constraint keep their share
+    of the softmax. Raises ValueError if ``n_best`` exceeds the beam, FloatingPointError for scores that are NaN.
     """
     require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
-    for constraint in constraints:
-        for piece in constraint.prefix:
-            require(
-                piece not in (special_ids.eos, *special_ids.forbidden), "prefix", constraint.prefix, "pieces of words"
-            )
     state = BeamState(constraints, decoding, n_best)
     log_p_BW = torch.zeros(len(constraints), 1, dtype=torch.float64, device=device)
     pieces_R = torch.full((len(constraints),), special_ids.bos, device=device)
@@ -167,16 +131,11 @@ def beam_search(
         log_p_RN = step.advance(pieces_R).log_softmax(dim=1)
         if decoding.beta:
             coverage_RS = coverage_RS + step.attention()
-        too_short, forced = state.too_short(), state.forced()
-        if any(too_short):
+        if any(too_short := state.too_short()):
             log_p_RN[torch.tensor(too_short, device=device).repeat_interleave(width), special_ids.eos] = -torch.inf
         scores_RC, pieces_RC = candidates(log_p_RN, decoding.beam, special_ids)
-        for sentence, piece in forced.items():
-            rows = slice(sentence * width, (sentence + 1) * width)
-            scores_RC[rows] = -torch.inf
-            scores_RC[rows, 0], pieces_RC[rows, 0] = log_p_RN[rows, piece].double(), piece
         per_row = scores_RC.shape[1]
-        # Stable: equal candidates stay in the order of hypothesis and piece.
+        # Stable: equal candidates stay in the order of hypothesis and token.
         scores_BX = (log_p_BW.view(-1, 1) + scores_RC).view(sentences, -1)
         scores_BX, order_BX = scores_BX.sort(dim=1, descending=True, stable=True)
         pieces_BX = pieces_RC.reshape(sentences, -1).gather(1, order_BX)
@@ -186,12 +145,12 @@ def beam_search(
         ended_BK = (ends_BX & (scores_BX > -torch.inf))[:, : decoding.beam]
         for sentence, rank in ended_BK.nonzero().tolist():
             row = rows_BX[sentence, rank]
-            covered = float(coverage_penalty(coverage_RS[row][None], decoding.beta)) if decoding.beta else 0.0
-            state.finish(sentence, prefixes_RT[row].tolist(), float(scores_BX[sentence, rank]), covered)
+            coverage = float(coverage_penalty(coverage_RS[row][None], decoding.beta)) if decoding.beta else 0.0
+            state.finish(sentence, prefixes_RT[row].tolist(), float(scores_BX[sentence, rank]), coverage)
 
-        lives_BW = ends_BX.to(torch.uint8).argsort(dim=1, stable=True)[:, : decoding.beam]
-        log_p_BW = scores_BX.masked_fill(ends_BX, -torch.inf).gather(1, lives_BW)
-        rows_BW, pieces_BW = rows_BX.gather(1, lives_BW), pieces_BX.gather(1, lives_BW)
+        live_BW = ends_BX.to(torch.uint8).argsort(dim=1, stable=True)[:, : decoding.beam]
+        log_p_BW = scores_BX.masked_fill(ends_BX, -torch.inf).gather(1, live_BW)
+        rows_BW, pieces_BW = rows_BX.gather(1, live_BW), pieces_BX.gather(1, live_BW)
         prefixes_RT = torch.cat([prefixes_RT[rows_BW.view(-1)], pieces_BW.view(-1, 1)], dim=1)
 
         stay = state.end_step(log_p_BW, prefixes_RT.view(*log_p_BW.shape, -1))
@@ -207,14 +166,13 @@ def beam_search(
         rows_R, pieces_R = rows_BW.reshape(-1), pieces_BW.reshape(-1)
         if not torch.equal(rows_R, torch.arange(sentences * width, device=device)):
             step.reorder(rows_R)
-    return state.results()
+    return state.best
 
 
 def candidates(log_p_RN: Tensor, beam: int, special_ids: SpecialIds) -> tuple[Tensor, Tensor]:
-    """Enough of each row's best next pieces: log-probabilities (R, C), float64 and falling, and the pieces (R, C).
+    """Select the best next tokens of each row: log-probabilities (R, C) in float64, descending, and ids (R, C).
 
-    Enough are the ``beam`` best that may go on, eos if it is among them, and the forbidden, which get minus infinity.
-    Raises FloatingPointError where scores are no numbers.
+    C is the beam plus eos plus the forbidden tokens, which get minus infinity. Raises FloatingPointError for NaN.
     """
     count = min(beam + 1 + len(special_ids.forbidden), log_p_RN.shape[1])
     scores_RC, pieces_RC = stable_topk(log_p_RN, count)
@@ -226,41 +184,41 @@ def candidates(log_p_RN: Tensor, beam: int, special_ids: SpecialIds) -> tuple[Te
 
 
 def stable_topk(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The ``count`` greatest of each row, falling, and their columns; of equal ones the first columns.
+    """Return the ``count`` greatest values of each row, descending, and their columns; of equal values the first.
 
-    ``torch.topk`` leaves open which of equal values it takes, so the answer could change with the batch.
+    ``torch.topk`` does not define which of equal values it takes, so its result could change with the batch.
     """
-    some = min(count + 1, values_RN.shape[1])
-    values_RC, columns_RC = blockwise_topk(values_RN, some)
+    available = min(count + 1, values_RN.shape[1])
+    values_RC, columns_RC = blockwise_topk(values_RN, available)
     columns_RC, by_column_RC = columns_RC.sort(dim=1)
     values_RC, order_RC = values_RC.gather(1, by_column_RC).sort(dim=1, descending=True, stable=True)
     columns_RC = columns_RC.gather(1, order_RC)
-    if some > count:
+    if available > count:
         tied = (values_RC[:, count - 1] == values_RC[:, count]).nonzero().view(-1)
         if tied.numel():
             values_TN, columns_TN = values_RN[tied].sort(dim=1, descending=True, stable=True)
-            values_RC[tied], columns_RC[tied] = values_TN[:, :some], columns_TN[:, :some]
+            values_RC[tied], columns_RC[tied] = values_TN[:, :available], columns_TN[:, :available]
     return values_RC[:, :count], columns_RC[:, :count]
 
 
 def blockwise_topk(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """``values_RN.topk(count)``, six times faster on a CPU: the greatest lie in the blocks with the greatest maxima."""
+    """Compute ``values_RN.topk(count)`` six times faster on a CPU: it searches the blocks with the greatest maxima."""
     blocks = values_RN.shape[1] // BLOCK
     if blocks <= count:
         return values_RN.topk(count, dim=1)
-    inside, device = blocks * BLOCK, values_RN.device
-    best_RC = values_RN[:, :inside].reshape(-1, blocks, BLOCK).amax(dim=2).topk(count, dim=1).indices
+    covered, device = blocks * BLOCK, values_RN.device
+    best_RC = values_RN[:, :covered].reshape(-1, blocks, BLOCK).amax(dim=2).topk(count, dim=1).indices
     columns_RX = (best_RC[:, :, None] * BLOCK + torch.arange(BLOCK, device=device)).flatten(1)
-    rest_RX = torch.arange(inside, values_RN.shape[1], device=device).expand(len(values_RN), -1)
+    rest_RX = torch.arange(covered, values_RN.shape[1], device=device).expand(len(values_RN), -1)
     columns_RX = torch.cat([columns_RX, rest_RX], dim=1)
     values_RC, order_RC = values_RN.gather(1, columns_RX).topk(count, dim=1)
     return values_RC, columns_RX.gather(1, order_RC)
 
 
 class BeamState:
-    """Which sentences are still searched, and the best that each has found: the bookkeeping beside the tensors.
+    """The live sentences and the best hypotheses of each.
 
-    Sentences are counted among those still live; ``results`` are in the order of ``constraints``.
+    Methods number sentences among the live ones; ``best`` is in the order of ``constraints``.
     """
 
     def __init__(self, constraints: Sequence[SearchConstraints], decoding: Decoding, n_best: int) -> None:
@@ -269,31 +227,26 @@ class BeamState:
         self.best: list[list[Hypothesis]] = [[] for _ in constraints]
         self.finished = [0] * len(constraints)
         self.length = 1
-        """|Y| of the hypotheses that end in this step."""
+        """|Y| of the hypotheses that finish in this step."""
 
     def too_short(self) -> list[bool]:
-        """Of which sentences no hypothesis may end in this step."""
+        """For each live sentence, whether its hypotheses may not finish yet."""
         return [self.length < self.constraints[number].min_length for number in self.live]
 
-    def forced(self) -> dict[int, int]:
-        """The piece that a sentence's hypotheses must write in this step, where its prefix says so."""
-        prefixes = [self.constraints[number].prefix for number in self.live]
-        return {b: prefix[self.length - 1] for b, prefix in enumerate(prefixes) if len(prefix) >= self.length}
-
-    def finish(self, sentence: int, pieces: list[int], log_probability: float, covered: float) -> None:
-        """A hypothesis has written eos; ``covered`` is its coverage penalty."""
+    def finish(self, sentence: int, pieces: list[int], log_probability: float, coverage: float) -> None:
+        """Add a hypothesis that has written eos; ``coverage`` is its coverage penalty."""
         number = self.live[sentence]
         self.finished[number] += 1
-        score = log_probability / length_penalty(self.length, self.decoding.alpha) + covered
+        score = log_probability / length_penalty(self.length, self.decoding.alpha) + coverage
         found = [*self.best[number], Hypothesis(tuple(pieces), log_probability, score, finished=True)]
-        # Stable: of equal ones the first found is the best.
+        # Stable: of equal scores the first found wins.
         self.best[number] = sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.n_best]
 
     def end_step(self, live_log_p_BW: Tensor, live_BWT: Tensor) -> list[int]:
-        """End the step and the sentences that are done; which of them stay, in order.
+        """End the step, drop the sentences that are done, and return the numbers of the others in order.
 
-        ``live_log_p_BW`` are the live hypotheses' log-probabilities, falling, ``live_BWT`` their pieces: cut here, they
-        fill up what the finished ones leave open.
+        ``live_log_p_BW`` are the log-probabilities of the live hypotheses, descending, ``live_BWT`` their tokens. They
+        are cut and fill up the n best of a sentence with too few finished hypotheses.
         """
         greatest = live_log_p_BW[:, 0].tolist()
         stay = [b for b, number in enumerate(self.live) if not self.is_done(number, greatest[b])]
@@ -309,19 +262,18 @@ class BeamState:
         return stay
 
     def is_done(self, number: int, live_log_p: float) -> bool:
-        """Whether nothing better can come for a sentence."""
-        most = self.constraints[number].max_length
-        if self.length == most or live_log_p == -math.inf or self.finished[number] >= self.decoding.beam:
+        """Whether the search of a sentence can stop."""
+        if (
+            self.length == self.constraints[number].max_length
+            or live_log_p == -math.inf
+            or self.finished[number] >= self.decoding.beam
+        ):
             return True
         return self.cannot_improve(number, live_log_p)
 
     def cannot_improve(self, number: int, live_log_p: float) -> bool:
-        """Whether the best live hypothesis of a sentence can no longer win (§6.1: "terminate early when possible")."""
-        # Log-probabilities only fall, coverage costs at least nothing and alpha >= 0: no live one can reach more.
+        """Whether no live hypothesis of a sentence can win any more (§6.1: "terminate early when possible")."""
+        # Log-probabilities only fall, the coverage penalty is at most 0 and alpha >= 0: this is the upper bound.
         reachable = live_log_p / length_penalty(self.constraints[number].max_length, self.decoding.alpha)
         found = self.best[number]
         return len(found) == self.n_best and reachable <= found[-1].score
-
-    def results(self) -> list[list[Hypothesis]]:
-        """The best hypotheses of every sentence."""
-        return self.best

@@ -1,7 +1,7 @@
-"""Lines of any length become lines: split into sentences where that is wished, translated, joined by a space.
+"""Translates lines of any length: splits them into sentences, translates these and joins the results by a space.
 
-In come lines, out comes an answer for each, so that lines out are as many as lines in, whatever is in them. How a line
-is split and how a sentence is searched are functions from outside; of files and streams nothing is known here.
+There is one result per line, whatever a line contains. The caller provides the functions that split a line and search
+a sentence.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,13 +17,13 @@ from .sentence_splitting import SentenceSplitter, unsplit
 from .translator import LONGEST_SOURCE, Translation, Translator
 
 SearchFunction = Callable[[Sequence[Sequence[int]], int], Sequence[Sequence[Hypothesis]]]
-"""The hypotheses of each sentence, best first, from its pieces; and the number of the first of these sentences."""
+"""Takes the tokens of sentences and the number of the first; returns the hypotheses of each, best first."""
 SplitMode = Literal["long", "always", "never"]
 
 
 @dataclass(frozen=True)
 class Splitting:
-    """Which lines are split. ``long``: those of more than ``longest`` pieces, which training has seen none of."""
+    """Which lines are split: with ``long`` those of more than ``longest`` tokens, the longest source in training."""
 
     when: SplitMode = "always"
     sentences: SentenceSplitter = unsplit
@@ -36,27 +36,27 @@ class Splitting:
 
 @dataclass(frozen=True)
 class TranslatedLine:
-    """A line's translations, best first; none where its longest sentence is too long for the model."""
+    """The translations of a line, best first; none if its longest sentence is too long for the model."""
 
     translations: tuple[Translation, ...]
     sentences: int
     longest: int
-    """Pieces of its longest sentence."""
+    """Tokens of its longest sentence."""
 
 
 def beam_searcher(translator: Translator, decoding: Decoding, n_best: int = 1) -> SearchFunction:
-    """Beam search (§6.1). Raises ValueError for more hypotheses than the beam is wide."""
+    """Return a beam search (§6.1). Raises ValueError if ``n_best`` exceeds the beam."""
     require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
     return lambda sources, _: translator.search_n_best(sources, decoding, n_best)
 
 
 def sampler(translator: Translator, sampling: Sampling, decoding: Decoding) -> SearchFunction:
-    """One output of each sentence, drawn by its probabilities: a function of the seed and the sentence's number."""
+    """Return a function that draws one output per sentence, which depends on the seed and the sentence's number."""
     return lambda sources, first: [[each] for each in translator.sample(sources, sampling, decoding, first=first)]
 
 
 class LineTranslator:
-    """Translates lines, as many at once as it is given; sentences are numbered over all calls."""
+    """Translates blocks of lines; sentences are numbered across blocks."""
 
     def __init__(self, translator: Translator, search: SearchFunction, splitting: Splitting, n_best: int = 1) -> None:
         self.translator, self.search, self.splitting, self.n_best = translator, search, splitting, n_best
@@ -64,38 +64,38 @@ class LineTranslator:
         self.next_number = 0
 
     def translate(self, lines: Sequence[str]) -> list[TranslatedLine]:
-        """One answer for each line, in their order; an empty line stays empty."""
-        divided = self.split_and_encode(lines)
-        longest = [max(map(len, sources), default=0) for sources in divided]
-        asked = [sources if most <= self.limit else [] for sources, most in zip(divided, longest, strict=True)]
-        found = self.search([source for sources in asked for source in sources], self.next_number)
-        ends = list(accumulate(map(len, asked)))
-        answers = []
-        for sources, most, end in zip(divided, longest, ends, strict=True):
-            own = found[end - len(sources) : end] if most <= self.limit else []
-            translations = self.combine_sentences(own) if most <= self.limit else ()
-            answers.append(TranslatedLine(translations, len(sources), most))
+        """Translate lines; the results are in the same order, and an empty line stays empty."""
+        encoded = self.split_and_encode(lines)
+        longest = [max(map(len, sources), default=0) for sources in encoded]
+        accepted = [sources if length <= self.limit else [] for sources, length in zip(encoded, longest, strict=True)]
+        found = self.search([source for sources in accepted for source in sources], self.next_number)
+        ends = accumulate(map(len, accepted))
+        results = []
+        for sources, length, end in zip(encoded, longest, ends, strict=True):
+            fits = length <= self.limit
+            translations = self.combine_sentences(found[end - len(sources) : end]) if fits else ()
+            results.append(TranslatedLine(translations, len(sources), length))
         self.next_number += len(found)
-        return answers
+        return results
 
     def split_and_encode(self, lines: Sequence[str]) -> list[list[list[int]]]:
-        """The pieces of each sentence of each line; none of a line without text."""
+        """Return the tokens of each sentence of each line; a line without text has no sentence."""
         encode, splitting = self.translator.vocabulary.encode_source, self.splitting
         stripped = [line.strip() for line in lines]
-        divided = [[source] if source else [] for source in encode(stripped)]
+        encoded = [[source] if source else [] for source in encode(stripped)]
         if splitting.when == "never":
-            return divided
-        for number, sources in enumerate(divided):
+            return encoded
+        for number, sources in enumerate(encoded):
             if sources and (splitting.when == "always" or len(sources[0]) > splitting.longest):
-                divided[number] = [source for source in encode(splitting.sentences(stripped[number])) if source]
-        return divided
+                encoded[number] = [source for source in encode(splitting.sentences(stripped[number])) if source]
+        return encoded
 
     def combine_sentences(self, sentences: Iterable[Sequence[Hypothesis]]) -> tuple[Translation, ...]:
-        """The best ways to take one hypothesis of each sentence, by the sum of their scores; finished ones first."""
+        """Return the best combinations of one hypothesis per sentence by the sum of scores, fewest unfinished first."""
         best: list[tuple[Hypothesis, ...]] = [()]
         for hypotheses in sentences:
             longer = [(*before, hypothesis) for before in best for hypothesis in hypotheses]
-            # Stable, and a sum grows with each of its parts: no better one begins with what is dropped here.
+            # A sum grows with each of its parts, so no dropped beginning can lead to a better combination.
             best = sorted(longer, key=_rank)[: self.n_best]
         return tuple(self._translation(hypotheses) for hypotheses in best)
 
@@ -111,7 +111,7 @@ class LineTranslator:
         )
 
     def too_long(self, line: TranslatedLine, number: int) -> str:
-        """One sentence that says what is wrong with a line that has no translation."""
+        """Return the error message of a line without a translation."""
         part = "a sentence of" if line.sentences > 1 or self.splitting.when != "never" else "in all"
         return f"line {number} has {part} {line.longest} pieces, the longest that this model takes has {self.limit}"
 

@@ -1,8 +1,7 @@
-"""Draws an output piece by piece from a model's probabilities, over the same ``IncrementalDecoder`` and
-``SearchConstraints`` as beam search.
+"""Sampling: draws an output token by token, over the same ``IncrementalDecoder`` as beam search.
 
-The random numbers of a sentence are a function of the seed and its number, so that it comes out the same whatever else
-is in the batch. Shape suffixes are those of ``model.decoding.beam_search``.
+The random numbers of a sentence depend on the seed and its number only, so its output does not depend on the batch.
+Shape suffixes are those of ``model.decoding.beam_search``.
 """
 
 from collections.abc import Sequence
@@ -24,10 +23,10 @@ def sample(
     device: torch.device,
     numbers: Sequence[int],
 ) -> list[Hypothesis]:
-    """One output of each sentence, in their order; ``numbers`` name the sentences to the random numbers.
+    """Draw one output per sentence; ``numbers`` select the random numbers of each sentence.
 
-    ``log_probability`` and ``score`` are the model's own, whatever the temperature. Raises FloatingPointError where the
-    step's scores are no numbers.
+    ``log_probability`` and ``score`` are the model's at temperature 1. Raises FloatingPointError for scores that are
+    NaN.
     """
     uniforms = [
         np.random.default_rng([sampling.seed, number]).random(constraint.max_length)
@@ -44,18 +43,13 @@ def sample(
         allowed_RN = log_p_RN.clone()
         allowed_RN[:, list(special_ids.forbidden)] = -torch.inf
         for row, number in enumerate(live):
-            constraint = constraints[number]
-            if length < constraint.min_length:
+            if length < constraints[number].min_length:
                 allowed_RN[row, special_ids.eos] = -torch.inf
-            if length <= len(constraint.prefix):
-                forced = allowed_RN[row, constraint.prefix[length - 1]].clone()
-                allowed_RN[row] = -torch.inf
-                allowed_RN[row, constraint.prefix[length - 1]] = forced
         uniform_R = torch.tensor([uniforms[number][length - 1] for number in live], dtype=torch.float64, device=device)
         pieces_R = draw(allowed_RN, uniform_R, sampling)
         drawn = log_p_RN.gather(1, pieces_R[:, None])[:, 0].tolist()
-        for number, piece, its_log_p in zip(live, pieces_R.tolist(), drawn, strict=True):
-            log_p[number] += its_log_p
+        for number, piece, piece_log_p in zip(live, pieces_R.tolist(), drawn, strict=True):
+            log_p[number] += piece_log_p
             ended[number] = piece == special_ids.eos
             if not ended[number]:
                 written[number].append(piece)
@@ -71,13 +65,15 @@ def sample(
 
 
 def draw(log_p_RN: Tensor, uniform_R: Tensor, sampling: Sampling) -> Tensor:
-    """A piece for each row by its chance, a uniform number in [0, 1): pieces in the order of their probability share
-    out that interval. Minus infinity is never drawn. Returns (R)."""
+    """Draw a token for each row (R) with uniform numbers in [0, 1), by inverse transform sampling.
+
+    Tokens divide the interval in the order of their probability. Minus infinity is never drawn.
+    """
     scores_RN, pieces_RN = (log_p_RN / sampling.temperature).sort(dim=1, descending=True, stable=True)
     if sampling.top_k:
         scores_RN[:, sampling.top_k :] = -torch.inf
     p_RN = scores_RN.softmax(dim=1)
-    # A piece stays while those before it have not reached top_p: the first one always does.
+    # A token stays while those before it sum to less than top_p, so the first always stays.
     p_RN = p_RN * (p_RN.cumsum(dim=1) - p_RN < sampling.top_p)
     ends_RN = p_RN.cumsum(dim=1)
     drawn_R1 = (ends_RN <= (uniform_R[:, None] * ends_RN[:, -1:])).sum(dim=1, keepdim=True)

@@ -1,10 +1,10 @@
-"""Weights and a vocabulary become something that translates: lines in, lines out, and what the model thought of them.
+"""``Translator``: a model with its vocabulary, which translates, samples and scores sentences in batches.
 
-It sorts by length and forms batches inside; callers see only their own order. It knows nothing of files but the two
-folders that it is loaded from. Shape suffixes are those of ``model.network.transformer``.
+Sentences are sorted by length for batching; results are in the order of the caller. Shape suffixes are those of
+``model.network.transformer``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -25,26 +25,26 @@ from .beam_search import Hypothesis, SearchConstraints, SpecialIds, beam_search
 from .sampling import sample
 
 ProgressCallback = Callable[[int, int], None]
-"""Called with the number of sentences done and of all sentences."""
-Prefixes = Mapping[int, Sequence[int]]
-"""The pieces with which the outputs of some sources, by number, are to begin."""
+"""Called with the number of sentences done and the number of all sentences."""
 Answer = TypeVar("Answer")
 
 SPECIAL_IDS = SpecialIds(BOS, EOS, forbidden=(PAD, BOS))
 BATCH_PIECES = {"cpu": 1_024, "cuda": 16_384}
-"""Source pieces of a batch, eos and padding counted, by type of device; each has a whole beam of target rows."""
+"""Source tokens of a batch by device type, with eos and padding; the target has a beam of rows for each source."""
 MIN_COUNTED_LENGTH = 8
-"""Pieces that the shortest source counts for in a batch."""
+"""Least number of tokens that a source counts for in a batch."""
 LONGEST_SOURCE = 1_000
-"""Pieces of the longest source, where the model itself sets no limit."""
+"""Tokens of the longest source of a model without a limit of its own."""
 EMPTY_HYPOTHESIS = Hypothesis((), 0.0, 0.0, finished=True)
-"""What an empty source is translated to, without asking the model."""
+"""The translation of an empty source; the model is not asked."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A line's translation. ``pieces`` are without eos; ``length`` counts it, and ``score`` is ``log_probability``
-    over the length penalty. Not ``finished``: cut at the greatest length that the decoding allows."""
+    """The translation of a line; see ``model.decoding.beam_search.Hypothesis`` for the fields.
+
+    ``pieces`` are without eos, ``length`` counts it.
+    """
 
     text: str
     score: float
@@ -55,13 +55,12 @@ class Translation:
 
 
 class CachedDecoder:
-    """A ``model.decoding.beam_search.IncrementalDecoder`` over a Transformer that computes each target position
-    once."""
+    """An ``IncrementalDecoder`` over a Transformer with a key-value cache: each target position is computed once."""
 
     def __init__(
         self, model: Transformer, sources: Sequence[Sequence[int]], device: torch.device, record_attention: bool = False
     ) -> None:
-        """``sources`` are pieces with eos. Only a step that is ``record_attention`` can tell its ``attention``."""
+        """``sources`` are tokens with eos. ``attention`` needs ``record_attention``."""
         self.model, self.record_attention = model, record_attention
         self.cache = model.start_cache(*model.encode(pad_sequences(sources, device)))
         self.weights: list[Tensor] = []
@@ -73,7 +72,7 @@ class CachedDecoder:
             return self.model.logits(self.model.decode(pieces_R[:, None], self.cache)[:, -1])
 
     def attention(self) -> Tensor:
-        """The mean over layers and heads."""
+        """Return the mean cross-attention over layers and heads, (R, S)."""
         weights_BWS = torch.stack(self.weights).mean(dim=(0, 2))
         if self.cache.source_mask_B11S is not None:
             weights_BWS = weights_BWS.masked_fill(~self.cache.source_mask_B11S[:, 0], 1.0)
@@ -87,21 +86,12 @@ class CachedDecoder:
 
 
 class Translator:
-    """A model with its vocabulary on a device. Raises ValueError where their sizes differ."""
+    """A model with its vocabulary on a device. Raises ValueError if their sizes differ."""
 
     def __init__(self, model: Transformer, vocabulary: TokenizerPair, device: torch.device) -> None:
-        require(
-            model.source_size == vocabulary.source_size,
-            "source vocabulary size",
-            vocabulary.source_size,
-            f"the model's {model.source_size}",
-        )
-        require(
-            model.target_size == vocabulary.target_size,
-            "target vocabulary size",
-            vocabulary.target_size,
-            f"the model's {model.target_size}",
-        )
+        for side in ("source", "target"):
+            expected, size = getattr(model, f"{side}_size"), getattr(vocabulary, f"{side}_size")
+            require(size == expected, f"{side} vocabulary size", size, f"the model's {expected}")
         self.model, self.vocabulary, self.device = model, vocabulary, device
         self.batch_pieces = BATCH_PIECES[device.type]
         learned = model.config.positions == "learned"
@@ -127,34 +117,32 @@ class Translator:
         where = JobSettings(device=device).torch_device()
         return cls(load_model(weights, where), TokenizerPair.load(vocabulary), where)
 
-    def translate(
-        self, lines: Sequence[str], decoding: Decoding, progress: ProgressCallback | None = None
-    ) -> list[Translation]:
-        """Translate lines, each a sentence; the answers are in their order, and an empty line stays empty. Whoever has
-        longer ones takes ``model.decoding.lines``.
+    def translate(self, lines: Sequence[str], decoding: Decoding) -> list[Translation]:
+        """Translate lines of one sentence each; for longer lines use ``model.decoding.lines``.
 
-        Raises ValueError naming the line (counted from 1) whose source is too long for the model.
+        The results are in the order of the lines, and an empty line stays empty. Raises ValueError that names the line
+        (counted from 1) whose source is too long for the model.
         """
         sources = self.vocabulary.encode_source([line.strip() for line in lines])
         for number, source in enumerate(sources, start=1):
             self.check_source(source, f"line {number}")
-        return [self.translation(hypothesis) for hypothesis in self.search(sources, decoding, progress)]
+        return [self.translation(hypothesis) for hypothesis in self.search(sources, decoding)]
 
     def check_source(self, source: Sequence[int], name: str) -> None:
-        """Raise ValueError naming the source, its length and the limit where it is too long."""
+        """Raise ValueError with the name, length and limit if a source is too long."""
         if len(source) > self.longest_source:
             raise ValueError(
                 f"{name} has {len(source)} pieces, the longest that this model takes has {self.longest_source}"
             )
 
     def check_target(self, target: Sequence[int], name: str) -> None:
-        """Raise ValueError naming the target, its length and the limit where it is too long."""
+        """Raise ValueError with the name, length and limit if a target is too long."""
         longest = self.longest_target - 1
         if len(target) > longest:
             raise ValueError(f"{name} has {len(target)} pieces, the longest that this model takes has {longest}")
 
     def translation(self, hypothesis: Hypothesis) -> Translation:
-        """A hypothesis with its text."""
+        """Return a hypothesis with its text."""
         return Translation(
             self.text(hypothesis),
             hypothesis.score,
@@ -165,30 +153,29 @@ class Translator:
         )
 
     def text(self, hypothesis: Hypothesis) -> str:
-        """The text of a hypothesis, always one line: lines out must be as many as lines in."""
+        """Return the text of a hypothesis as one line, so that there are as many lines as sources."""
         return " ".join(self.vocabulary.decode_target(hypothesis.pieces).splitlines())
 
     def search(
         self, sources: Sequence[Sequence[int]], decoding: Decoding, progress: ProgressCallback | None = None
     ) -> list[Hypothesis]:
-        """The best hypothesis of each source, as ``search_n_best`` finds it."""
-        return [best for best, *_ in self.search_n_best(sources, decoding, 1, progress=progress)]
+        """Return the best hypothesis of each source; see ``search_n_best``."""
+        return [best for best, *_ in self.search_n_best(sources, decoding, 1, progress)]
 
     def search_n_best(
         self,
         sources: Sequence[Sequence[int]],
         decoding: Decoding,
         n_best: int,
-        prefixes: Prefixes | None = None,
         progress: ProgressCallback | None = None,
     ) -> list[list[Hypothesis]]:
-        """Beam search (§6.1) over sources given as pieces without eos, in their order: the best of each, best first."""
+        """Beam search (§6.1): the ``n_best`` hypotheses of each source, best first. Sources are tokens without eos."""
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
             batch = [[*sources[n], EOS] for n in numbers]
             step = CachedDecoder(self.model, batch, self.device, record_attention=decoding.beta > 0)
-            constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
+            constraints = [self.constraints_for(sources[n], decoding) for n in numbers]
             return beam_search(step, constraints, decoding, SPECIAL_IDS, self.device, n_best)
 
         return self._in_batches(sources, find, [EMPTY_HYPOTHESIS], progress)
@@ -198,43 +185,42 @@ class Translator:
         sources: Sequence[Sequence[int]],
         sampling: Sampling,
         decoding: Decoding,
-        prefixes: Prefixes | None = None,
-        progress: ProgressCallback | None = None,
         first: int = 0,
     ) -> list[Hypothesis]:
-        """One output of each source, drawn by its probabilities; of ``decoding`` only the lengths count.
+        """Draw one output per source; of ``decoding`` only the lengths count.
 
-        ``first`` is the number of the first source among all that are drawn with this seed: no two share their chances.
+        ``first`` is the number of the first source among all that are drawn with this seed: each has its own random
+        numbers.
         """
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[Hypothesis]:
             step = CachedDecoder(self.model, [[*sources[n], EOS] for n in numbers], self.device)
-            constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
+            constraints = [self.constraints_for(sources[n], decoding) for n in numbers]
             return sample(step, constraints, sampling, SPECIAL_IDS, self.device, [first + n for n in numbers])
 
-        return self._in_batches(sources, find, EMPTY_HYPOTHESIS, progress)
+        return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
 
-    def constraints_for(self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int]) -> SearchConstraints:
-        """What is asked of a source's output; room is left for one piece after the prefix."""
-        least, most = decoding.lengths(len(source) + 1)
-        most = min(max(most, len(prefix) + 1), self.longest_target)
-        return SearchConstraints(most, min(least, most), tuple(prefix))
+    def constraints_for(self, source: Sequence[int], decoding: Decoding) -> SearchConstraints:
+        """Return the bounds on the length of a source's output."""
+        shortest, longest = decoding.lengths(len(source) + 1)
+        longest = min(longest, self.longest_target)
+        return SearchConstraints(longest, min(shortest, longest))
 
     def _in_batches(
         self,
         sources: Sequence[Sequence[int]],
         find: Callable[[Sequence[int]], Sequence[Answer]],
-        nothing: Answer,
+        empty: Answer,
         progress: ProgressCallback | None,
     ) -> list[Answer]:
-        """What ``find`` answers to batches of sources, by number, in the sources' order; ``nothing`` to empty ones."""
-        answers = [nothing] * len(sources)
-        asked = [number for number, source in enumerate(sources) if len(source)]
-        done = len(sources) - len(asked)
-        lengths = [len(sources[number]) + 1 for number in asked]
+        """Call ``find`` with batches of source numbers; return the answers by source, ``empty`` for empty ones."""
+        answers = [empty] * len(sources)
+        filled = [number for number, source in enumerate(sources) if len(source)]
+        done = len(sources) - len(filled)
+        lengths = [len(sources[number]) + 1 for number in filled]
         for batch in batch_by_length(lengths, self.batch_pieces):
-            numbers = [asked[position] for position in batch]
+            numbers = [filled[position] for position in batch]
             for number, answer in zip(numbers, find(numbers), strict=True):
                 answers[number] = answer
             done += len(numbers)
@@ -249,9 +235,9 @@ class Translator:
         targets: Sequence[Sequence[int]],
         progress: ProgressCallback | None = None,
     ) -> list[float]:
-        """Natural log-probability of each target given its source, eos counted, unsmoothed (§6.2's perplexity).
+        """Return the natural log-probability of each target given its source, with eos (perplexity in §6.2).
 
-        Both are pieces without eos. Raises ValueError where a target is longer than a learned position table.
+        Both are tokens without eos. Raises ValueError if a target is longer than a learned position table.
         """
         found = [0.0] * len(sources)
         done = 0
@@ -272,7 +258,7 @@ class Translator:
         return found
 
     def cross_attention(self, source: Sequence[int], hypothesis: Hypothesis) -> Tensor:
-        """Weights (L, H, T, S) with which each written piece, eos counted, looked at source and eos."""
+        """Return the cross-attention (L, H, T, S) of each written token, with eos, over the source and its eos."""
         target = [BOS, *hypothesis.pieces][: max(hypothesis.length, 1)]
         weights_LBHTS = self.model.cross_attention(
             pad_sequences([[*source, EOS]], self.device), pad_sequences([target], self.device)
@@ -280,9 +266,9 @@ class Translator:
         return weights_LBHTS[:, 0].cpu()
 
     def attention_maps(self, source: Sequence[int], target: Sequence[int], finished: bool = True) -> AttentionMaps:
-        """Weights of all heads without the dimension B, for a source and a target, both given without eos.
+        """Return the weights of all heads, without the dimension B, for a source and a target without eos.
 
-        Of the target, rows are what is written, of a finished one eos last, and columns what has been read, bos first.
+        Rows of the target are the written tokens, with eos if ``finished``; columns are the tokens read, bos first.
         """
         read = [BOS, *target][: max(len(target) + finished, 1)]
         maps = attention_maps(
@@ -292,16 +278,16 @@ class Translator:
 
 
 def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Pieces as one array (rows, longest), padded at the end."""
+    """Return tokens as one tensor (rows, longest), padded at the end."""
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.int64, device=device)
 
 
 def batch_by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Positions in ``lengths`` by falling length, together: longest times number is at most ``budget``, or one alone.
+    """Yield batches of positions in ``lengths``: longest times number is at most ``budget``, or the batch has one.
 
-    The longest come first, so that what does not fit into memory shows at once. The shortest count for more, since the
-    scores of a step take as much for them as for any.
+    The longest come first, so that a lack of memory shows at once. Short ones count as ``MIN_COUNTED_LENGTH``, since
+    the logits of a step take as much memory for them as for long ones.
     """
     order = sorted(range(len(lengths)), key=lambda position: -lengths[position])
     start = 0

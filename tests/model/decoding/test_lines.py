@@ -1,4 +1,4 @@
-"""Lines in, lines out: split where that is wished, joined again, nothing lost and nothing cut in silence."""
+"""Lines are split into sentences and joined again; nothing is lost and nothing is cut silently."""
 
 import itertools
 import re
@@ -76,7 +76,7 @@ def test_a_paragraph_is_its_sentences_joined(translator: Translator) -> None:
     assert never[0].translations[0].pieces == translator.translate([PARAGRAPH], DECODING)[0].pieces
 
 
-def test_only_what_is_longer_than_training_saw_is_split(translator: Translator) -> None:
+def test_long_mode_splits_only_lines_longer_than_in_training(translator: Translator) -> None:
     pieces = len(translator.vocabulary.encode_source([PARAGRAPH])[0])
     for longest, sentences in ((pieces, 1), (pieces - 1, 4)):
         [line] = lines_of(translator, Splitting("long", by_full_stops, longest)).translate([PARAGRAPH])
@@ -133,7 +133,7 @@ def test_blocks_of_any_size_give_the_same(translator: Translator, size: int, dra
     assert (found[1] != found[4]) == draws
 
 
-def test_what_cannot_be_asked(translator: Translator) -> None:
+def test_impossible_settings_are_named(translator: Translator) -> None:
     with pytest.raises(ValueError, match="n_best is 4, allowed is 1 to decoding.beam, which is 3"):
         beam_searcher(translator, DECODING, 4)
     with pytest.raises(ValueError, match="split is 'sometimes', allowed is long, always or never"):

