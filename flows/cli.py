@@ -29,7 +29,7 @@ from flows.commands.translate import translate
 from flows.commands.unfinished import unfinished
 from flows.commands.up import up
 from flows.commands.verify import verify
-from flows.runner.run import StageFailed
+from flows.runner.outcome import StageFailed
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals

@@ -26,12 +26,12 @@ def explain_filters(
     Example: repro explain-filters demo --samples 5
     """
     from flows.inspection.trace import trace_context
-    from flows.runner.run import RunRequest
+    from flows.runner.request import RunRequest
     from tasks.cleaning.explain import explain_rejections
 
     if samples < 0:
         raise BadConfiguration(f"--samples is {samples}, allowed is a whole number of at least 0")
-    context = trace_context(RunRequest(run, until="clean", overrides=overrides, site=site))
+    context = trace_context(RunRequest(run, until="clean", overrides=overrides, site=site).resolve())
     clean = context.made.get(("clean", ""))
     if clean is None:
         why = context.reasons.get(("clean", ""), "not made yet")

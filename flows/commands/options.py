@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.runner.run import RunRequest
+from flows.runner.request import RunRequest
 
 JsonOption = Annotated[
     bool, Parameter(name="--json", help="print one JSON object as the last line of stdout", negative=())

@@ -45,12 +45,11 @@ def paper(
 
     repro paper --rows base --corpus wmt14-sample-ende --scale 8 --set training.updates=500
     """
-    asked = PaperRequest(rows, corpus, scale, at_once, overrides, site)
-    asked.requests()  # report a wrong argument before starting a server
+    resolved = PaperRequest(rows, corpus, scale, at_once, overrides, site).resolve()
     place = Site.named(site)
     configure_libraries(place.root)
     try:
-        found = dispatch_paper(asked, server_configured())
+        found = dispatch_paper(resolved, server_configured())
     except RowsFailed as failed:
         _show(failed.paper, place, as_json)
         raise

@@ -13,7 +13,8 @@ from rich.console import Console
 from flows.commands.options import JsonOption, RunOptions
 from flows.orchestration.dispatch import dispatch
 from flows.runner import records
-from flows.runner.run import Outcome, RunRequest, StageFailed, plan, stage_folder
+from flows.runner.outcome import Outcome, StageFailed, stage_folder
+from flows.runner.request import ResolvedRun, plan
 from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs import RUNS, VARIATIONS
 from flows.views.tables import score_table, seed_table, stage_table
@@ -58,21 +59,20 @@ def run_command(
 
     repro run my_runs.py:TINY --json
     """
-    request = asked.request()
-    request.resolve()  # report a wrong argument before starting a server
+    resolved = asked.request().resolve()  # reports a wrong argument before a server is started
     several = parse_seeds(seeds) if seeds else ()
-    configure_libraries(Site.named(request.site).root)
+    configure_libraries(resolved.site.root)
     served = server_configured()
     if several:
-        _run_seeds(request, several, served, as_json)
+        _run_seeds(resolved, several, served, as_json)
         return
     try:
-        outcome = dispatch(request, served)
+        outcome = dispatch(resolved, served)
     except StageFailed as failed:
         if as_json:
             print(json.dumps(failed.outcome.as_json(), ensure_ascii=False))
         raise
-    _show(outcome, Site.named(request.site), served)
+    _show(outcome, resolved.site, served)
     if as_json:
         print(json.dumps(outcome.as_json(), ensure_ascii=False))
 
@@ -89,12 +89,11 @@ def plan_command(asked: RunOptions, *, as_json: JsonOption = False) -> None:
         Console(highlight=False).print(stage_table(outcome.rows))
 
 
-def _run_seeds(request: RunRequest, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
+def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
     """Run all seeds and compare them. Raises Fault at the end if a seed failed."""
-    found = run_seeds(request, seeds, lambda own: dispatch(own, served), say)
-    site = Site.named(request.site)
-    path = records.write_seeds(site.root, found.run, request.overrides, found.as_json())
-    open_store(site).send(path)
+    found = run_seeds(resolved, seeds, lambda own: dispatch(own, served), say)
+    path = records.write_seeds(resolved.site.root, found.run, resolved.request.overrides, found.as_json())
+    open_store(resolved.site).send(path)
     error = console()
     error.print()
     error.print(seed_table(found))

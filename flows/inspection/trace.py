@@ -5,10 +5,9 @@ Makes no artifact; ``tasks.tracing`` reads them.
 
 from dataclasses import dataclass
 
-from flows.runner.run import RunRequest, plan
+from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import Run
-from flows.runs.initial_weights import initial_weights_of
-from infra.site import Site, open_store
+from infra.site import Site
 from infra.store.local import Artifact
 from tasks.tracing.steps import Beam, Decoded, PairTrace, Trained
 from tasks.tracing.trace import TraceContext, trace
@@ -20,24 +19,24 @@ LAST_STAGE = "score"
 def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: str = "local") -> PairTrace:
     """Trace one pair. Raises BadConfiguration for an unknown run or id, BadData for damaged artifacts."""
     request = RunRequest(run, until=LAST_STAGE, overrides=overrides, site=site)
-    resolved, resolved_site, _ = request.resolve()
-    return trace(trace_context(request), pair_id, TorchNetwork(resolved, resolved_site))
+    resolved = request.resolve()
+    return trace(trace_context(resolved), pair_id, TorchNetwork(resolved.run, resolved.site))
 
 
-def trace_context(request: RunRequest) -> TraceContext:
+def trace_context(resolved: ResolvedRun) -> TraceContext:
     """The artifacts of a run that exist, according to its plan."""
-    run, site, _ = request.resolve()
-    store = open_store(site)
+    run, planned = resolved.run, resolved.plan
+    store = planned.store
     made: dict[tuple[str, str], Artifact] = {}
     reasons: dict[tuple[str, str], str] = {}
-    for row in plan(request).rows:
-        manifest = store.manifest(row.stage, row.key) if row.state in ("hit", "waits") else None
+    for row in planned.outcome.rows:
+        manifest = planned.lookups[row.key].manifest if row.state in ("hit", "waits") else None
         if manifest and not (row.state == "waits" and store.damage(manifest)):
             made[row.stage, row.item] = store.artifact(manifest)
         if row.state != "hit" or not manifest:
             reasons[row.stage, row.item] = row.why
-    if initial := initial_weights_of(run, site):
-        made["learn_bpe", ""] = initial.vocabulary
+    if planned.initial:
+        made["learn_bpe", ""] = planned.initial.vocabulary
     return TraceContext(run.name, run.corpus, run.sets, run.filters, run.sharding, made, reasons)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from flows.runner.run import RunRequest, plan
+from flows.runner.request import RunRequest, plan
 from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.store.maintenance import rehash

@@ -1,12 +1,14 @@
-"""A request carried out: by Prefect where there is work, without it where there is none."""
+"""Runs a request: with Prefect where there is work, without it where there is none."""
 
 import atexit
 import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from flows.runner.paper import PaperRequest, PaperResults, cached_paper, write_pages
-from flows.runner.run import Outcome, RunRequest, cached_outcome, conclude, plan
+from flows.runner.outcome import Outcome, cached_outcome
+from flows.runner.paper import PaperResults, ResolvedPaper, cached_paper, write_pages
+from flows.runner.request import ResolvedRun
+from flows.runner.run import conclude
 from flows.views.terminal import say
 from infra.processes import signals
 from infra.servers.environment import server_configured
@@ -14,36 +16,32 @@ from infra.servers.temporary_prefect import temporary_server
 from infra.site import Site
 
 
-def dispatch(request: RunRequest, has_server: bool) -> Outcome:
-    """Run what is missing; where nothing is, without Prefect, unless a server of the user's is to know of it."""
-    outcome = None if has_server else cached_outcome(plan(request))
-    if outcome is None:
-        return _run_with_prefect(request)
-    conclude(request, outcome, say)
-    return outcome
-
-
-def dispatch_paper(asked: PaperRequest, has_server: bool) -> PaperResults:
-    """Likewise for rows of the paper, their page written; raises RowsFailed where one failed."""
-    there = None if has_server else cached_paper(asked)
-    if there:
-        write_pages(there, Site.named(asked.site).root)
-        return there
-    _ensure_server()
-    from flows.orchestration.prefect_flows import paper_with_prefect
-
-    return signals.run_shielded(lambda: paper_with_prefect(asked))
-
-
-def _run_with_prefect(request: RunRequest) -> Outcome:
+def dispatch(resolved: ResolvedRun, has_server: bool) -> Outcome:
+    """Run what is missing. A run without work needs no Prefect, unless the user has a server, which records it."""
+    outcome = None if has_server else cached_outcome(resolved.plan.outcome)
+    if outcome:
+        conclude(resolved, outcome, say)
+        return outcome
     _ensure_server()
     from flows.orchestration.prefect_flows import run_with_prefect
 
-    return signals.run_shielded(lambda: run_with_prefect(request))
+    return signals.run_shielded(lambda: run_with_prefect(resolved))
+
+
+def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
+    """Likewise for rows of the paper, their page written; raises RowsFailed where one failed."""
+    cached = None if has_server else cached_paper(resolved)
+    if cached:
+        write_pages(cached, Site.named(resolved.request.site).root)
+        return cached
+    _ensure_server()
+    from flows.orchestration.prefect_flows import paper_with_prefect
+
+    return signals.run_shielded(lambda: paper_with_prefect(resolved))
 
 
 def _ensure_server() -> None:
-    """Have a server, before ``flows.orchestration.prefect_flows`` is imported: Prefect reads the address then."""
+    """Have a server before ``flows.orchestration.prefect_flows`` is imported: Prefect reads the address then."""
     if not server_configured():
         # Registered before Prefect is imported, so that it ends last: Prefect sends its log on the way out.
         stack = ExitStack()

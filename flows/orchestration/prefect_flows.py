@@ -4,9 +4,11 @@ Parameters are what a person edits in the form of Prefect's UI: its drop-downs c
 from the docstrings.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from inspect import signature
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from prefect import flow
@@ -19,10 +21,11 @@ from flows.orchestration.duplicates import duplicate_run
 from flows.orchestration.remote_stage import DeploymentDispatch, current_work_pool
 from flows.orchestration.single_stage import StageRequest, run_single_stage
 from flows.reproduce import StageName
-from flows.runner import run as running
 from flows.runner.interrupted import sweep
-from flows.runner.paper import PaperRequest, PaperResults, RowsFailed, run_rows, write_pages
-from flows.runner.run import Outcome, RunRequest
+from flows.runner.outcome import Outcome, cached_outcome
+from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFailed, run_rows, write_pages
+from flows.runner.request import ResolvedRun, RunRequest, plan
+from flows.runner.run import run as run_resolved
 from flows.views.tables import metric_names
 from flows.views.terminal import TerminalDisplay, say
 from infra.errors import Fault, NetworkFault
@@ -33,6 +36,20 @@ from tasks.engine.prefect_runner import PrefectTaskWrapper, plain_server_errors,
 OptionalStageName = Literal["", StageName]
 SiteName = Literal["local", "gpu"]
 HEADLINE_METRICS = ("bleu", "chrf")
+Value = TypeVar("Value")
+
+_resolved_run: ContextVar[ResolvedRun | None] = ContextVar("resolved_run", default=None)
+_resolved_paper: ContextVar[ResolvedPaper | None] = ContextVar("resolved_paper", default=None)
+"""What this process resolved before it called the flow, whose parameters are words only."""
+
+
+@contextmanager
+def _set(variable: ContextVar[Value | None], value: Value) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def _sweep_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
@@ -81,14 +98,16 @@ def reproduce(
     if duplicate := duplicate_run("reproduce", _parameter_defaults(reproduce)):
         return Completed(name="Skipped", message=duplicate)
     request = RunRequest(run, from_stage, until, force, overrides, site)
-    here = Site.named(site)
-    pool = _dispatch_pool(here)
-    task_wrapper = PrefectTaskWrapper(here.root.absolute() / "prefect-records", ("gpu",) if pool else ())
+    resolved = _resolved_run.get()
+    if resolved is None or resolved.request != request:  # a worker runs this flow
+        resolved = request.resolve(again=flow_run.run_count > 1)
+    pool = _dispatch_pool(resolved.site)
+    task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records", ("gpu",) if pool else ())
     mark = run if flow_run.parent_flow_run_id else ""  # several may run at once
     display = TerminalDisplay(task_wrapper.progress, mark)
     dispatch = {"gpu": DeploymentDispatch(request, pool, display.say)} if pool else {}
     try:
-        outcome = running.run(request, display, task_wrapper, dispatch, again=flow_run.run_count > 1)
+        outcome = run_resolved(resolved, display, task_wrapper, dispatch)
     finally:
         task_wrapper.close()
     publish_markdown("scores", _scores_markdown(outcome), f"Scores of {outcome.run}")
@@ -154,16 +173,17 @@ def _parameter_defaults(made: Flow[..., Any]) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in signature(made.fn).parameters.items()}
 
 
-def run_with_prefect(request: RunRequest) -> Outcome:
+def run_with_prefect(resolved: ResolvedRun) -> Outcome:
     """Run a request as a flow in this process, by the configured server or Prefect's own temporary one."""
+    request = resolved.request
     try:
-        with plain_server_errors():
+        with plain_server_errors(), _set(_resolved_run, resolved):
             form: dict[str, Any] = reproduce(  # type: ignore[call-overload]
                 request.run, request.from_stage, request.until, request.force, request.overrides, request.site
             )
     except NetworkFault as fault:
         # Whether the work is done is not the server's to say.
-        if request.force or request.from_stage or not (done := running.cached_outcome(running.plan(request))):
+        if request.force or request.from_stage or not (done := cached_outcome(plan(request))):
             raise
         say(f"{fault}; the run is done all the same")
         return done
@@ -204,7 +224,10 @@ def paper(
     if duplicate := duplicate_run("paper", _parameter_defaults(paper)):
         return Completed(name="Skipped", message=duplicate)
     asked = PaperRequest(rows, corpus, scale, at_once, overrides, site)
-    found = run_rows(asked, run_with_prefect, say)
+    resolved = _resolved_paper.get()
+    if resolved is None or resolved.request != asked:  # a worker runs this flow
+        resolved = asked.resolve()
+    found = run_rows(resolved, run_with_prefect, say)
     folder = write_pages(found, Site.named(site).root)
     publish_markdown("paper", (folder / "paper.md").read_text(), f"Against the paper: {asked.title}")
     if found.failed:
@@ -212,9 +235,11 @@ def paper(
     return found
 
 
-def paper_with_prefect(asked: PaperRequest) -> PaperResults:
+def paper_with_prefect(resolved: ResolvedPaper) -> PaperResults:
     """Rows of the paper as one flow in this process, each row that has work a flow below it; raises RowsFailed."""
-    found: PaperResults = paper(asked.rows, asked.corpus, asked.scale, asked.at_once, asked.overrides, asked.site)  # type: ignore[call-overload]
+    asked = resolved.request
+    with _set(_resolved_paper, resolved):
+        found: PaperResults = paper(asked.rows, asked.corpus, asked.scale, asked.at_once, asked.overrides, asked.site)  # type: ignore[call-overload]
     return found
 
 

@@ -23,11 +23,11 @@ from prefect.utilities.urls import url_for
 
 from flows.orchestration.duplicates import HEARTBEAT_TIMEOUT_SECONDS, has_heartbeat
 from flows.orchestration.single_stage import StageRequest
-from flows.runner.run import RunRequest
+from flows.runner.request import RunRequest
 from infra import errors
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault
 from infra.processes import signals
-from tasks.engine.stage import RemoteStage
+from tasks.engine.remote import RemoteStage
 
 POLL_SECONDS = 1.0
 SERVER_TIMEOUT_SECONDS = 900.0

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from flows.reproduce import STAGES, reproduce
-from flows.runner.run import find_run
+from flows.runner.request import RunRequest
 from flows.runs.initial_weights import initial_weights_of
-from flows.runs.overrides import override
 from infra.errors import BadConfiguration
-from infra.site import Site, open_store
+from infra.site import open_store
 from infra.store.local import Artifact
 from infra.tracking.tracker import Tracker
-from tasks.engine.planner import Scope, StageResult, StopPipeline, look_up, store_for
+from tasks.engine.lookup import look_up
+from tasks.engine.planner import Scope, StageResult, StopPipeline
 from tasks.engine.progress import Display
 from tasks.engine.runner import Runner, TaskWrapper, without_task
 from tasks.engine.stage import StageCall, engine
@@ -58,11 +58,11 @@ class _SingleStageEngine:
         if (call.stage.name, call.item) == (self.request.stage, self.request.item):
             self._make(call)
         lookup = look_up(store, site, call)
-        if not lookup.hit or not lookup.manifest:
+        if lookup.artifact is None:
             place = store.folder(call.stage.name, call.key)
             told = f"{self.request.label} was handed to this worker, but {call.label} is no artifact here: {lookup.why}"
             raise BadConfiguration(f"{told} ({site.remote or place}); both workers need the same REPRO_ROOT")
-        return store_for(store, site, call).artifact(lookup.manifest)
+        return lookup.artifact
 
     def _make(self, call: StageCall) -> NoReturn:
         if call.key != self.request.key:
@@ -76,10 +76,12 @@ def run_single_stage(request: StageRequest, display: Display, task_wrapper: Task
     """Make what is asked for, unless it is there; raises the Fault it comes to, BadConfiguration where it cannot be."""
     if request.stage not in STAGES:
         raise BadConfiguration(f"unknown stage {request.stage!r}, known are: {', '.join(STAGES)}")
-    run, site = override(find_run(request.run), request.overrides), replace(Site.named(request.site), gpu_pool="")
+    resolved = RunRequest(request.run, overrides=request.overrides, site=request.site).resolve()
+    run, site = resolved.run, replace(resolved.site, gpu_pool="")
+    store = open_store(site)
     scope = Scope(STAGES, forced=frozenset([request.stage] if request.attempt else []), attempt=request.attempt)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    runner = Runner(open_store(site), site, scope, display, tracker, task_wrapper)
+    runner = Runner(store, site, scope, display, tracker, task_wrapper)
     status = "FAILED"
     try:
         if request.record:
@@ -87,7 +89,7 @@ def run_single_stage(request: StageRequest, display: Display, task_wrapper: Task
         else:
             tracker.start(run.name, f"{run.name} {request.label}", {"site": request.site}, {})
         with engine(_SingleStageEngine(runner, request)):
-            reproduce(run, bool(request.overrides), initial_weights_of(run, site))
+            reproduce(run, bool(request.overrides), initial_weights_of(run, site, store))
         raise BadConfiguration(f"{request.run} has no stage {request.label!r}")
     except StopPipeline:
         status = "FINISHED"

@@ -1,8 +1,7 @@
-"""Rows of the paper's Tables 2 and 3, carried out as runs and laid beside the paper's figures.
+"""Rows of the paper's Tables 2 and 3, each run as a run of its own and compared with the paper's figures.
 
-Each row is a run of its own: what rows have in common (text, vocabulary, shards, a training) is made by the first that
-comes to it and found by the others; a row that fails stops no other. How a request is carried out is the caller's
-business, what a row is ``flows.runs.paper_rows``'.
+What rows have in common (text, vocabulary, shards, a training) is made by the first that needs it and found by the
+others. A row that fails stops no other. ``flows.runs.paper_rows`` says what a row is.
 """
 
 import json
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.runner import records
-from flows.runner.run import Outcome, RunRequest, StageFailed, cached_outcome, plan, stage_folder
+from flows.runner.outcome import Outcome, StageFailed, cached_outcome, stage_folder
+from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.paper_rows import effective_scale, paper_row_of, parse_rows, row_run_name
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
@@ -27,7 +27,7 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class PaperRequest:
-    """What somebody asked for, in words that travel; ``scale`` 0 leaves it to the corpus, ``rows`` may be ``all``."""
+    """Which rows (``base,A1`` or ``all``) on which corpus; ``scale`` 0 leaves the widths to the corpus."""
 
     rows: str = "all"
     corpus: str = "wmt14-ende"
@@ -36,22 +36,20 @@ class PaperRequest:
     overrides: tuple[str, ...] = ()
     site: str = "local"
 
-    def requests(self) -> dict[str, RunRequest]:
-        """The request for each row; raises BadConfiguration for an unknown word or settings that do not fit."""
+    def resolve(self) -> "ResolvedPaper":
+        """The run of each row; raises BadConfiguration for an unknown word or settings that do not fit."""
         if self.at_once < 1:
             raise BadConfiguration(f"--at-once is {self.at_once}, allowed is a whole number of at least 1")
         scale = effective_scale(self.scale, self.corpus)
-        found = {
+        requests = {
             row: RunRequest(row_run_name(row, self.corpus, scale), overrides=self.overrides, site=self.site)
             for row in parse_rows(self.rows, self.corpus)
         }
-        for request in found.values():
-            request.resolve()
-        return found
+        return ResolvedPaper(self, {row: request.resolve() for row, request in requests.items()})
 
     @property
     def title(self) -> str:
-        """Where it was done, in words: ``demo, widths divided by 8``."""
+        """The corpus and the widths in words: ``demo, widths divided by 8``."""
         scale = effective_scale(self.scale, self.corpus)
         words = [self.corpus, f"widths divided by {scale}" if scale > 1 else "the paper's widths"]
         return ", ".join([*words, *self.overrides])
@@ -63,11 +61,23 @@ class PaperRequest:
 
 
 @dataclass(frozen=True)
-class PaperResults:
-    """What came of each row."""
+class ResolvedPaper:
+    """A request and the run of each row; each is planned once, when that is first needed."""
 
     request: PaperRequest
+    rows: Mapping[str, ResolvedRun]
+
+
+@dataclass(frozen=True)
+class PaperResults:
+    """The outcome of each row."""
+
+    resolved: ResolvedPaper
     outcomes: Mapping[str, Outcome]
+
+    @property
+    def request(self) -> PaperRequest:
+        return self.resolved.request
 
     @property
     def failed(self) -> dict[str, str]:
@@ -75,8 +85,7 @@ class PaperResults:
         return {row: outcome.failure for row, outcome in self.outcomes.items() if outcome.failure}
 
     def comparisons(self) -> list[PaperComparison]:
-        requests = self.request.requests()
-        return [compare_row(requests[row], outcome) for row, outcome in self.outcomes.items()]
+        return [compare_row(self.resolved.rows[row], outcome) for row, outcome in self.outcomes.items()]
 
     def as_json(self) -> dict[str, Any]:
         names = ("stage", "item", "key", "state")
@@ -94,7 +103,7 @@ class PaperResults:
 
 
 class RowsFailed(Fault):
-    """Some rows failed; ``paper`` says which, and what came of the others."""
+    """Some rows failed; ``paper`` says which, and has the outcomes of the others."""
 
     def __init__(self, paper: PaperResults) -> None:
         told = "; ".join(f"{row}: {failure}" for row, failure in paper.failed.items())
@@ -109,57 +118,61 @@ def write_pages(paper: PaperResults, root: Path) -> Path:
     return records.write_paper(root, paper.request.record_name, texts, paper.as_json())
 
 
-def compare_row(request: RunRequest, outcome: Outcome) -> PaperComparison:
-    """The row beside the paper's, as far as the run came."""
-    run, site, _ = request.resolve()
-    (row,) = paper_row_of(run)
+def compare_row(resolved: ResolvedRun, outcome: Outcome) -> PaperComparison:
+    """The row beside the paper's, as far as the run got."""
+    (row,) = paper_row_of(resolved.run)
     training = next((r.facts for r in outcome.rows if r.stage == "train" and r.path), {})
     scored = [r for r in outcome.rows if r.stage == "score" and r.item == row.set_name and r.path]
-    card = json.loads((stage_folder(scored[0], site) / "card.json").read_text()) if scored else {}
+    card = json.loads((stage_folder(scored[0], resolved.site) / "card.json").read_text()) if scored else {}
     return compare_to_paper(row, training, card, outcome.failure)
 
 
-def cached_paper(asked: PaperRequest) -> PaperResults | None:
-    """The rows as they stand where nothing of them is to be made; None where there is work."""
+def cached_paper(resolved: ResolvedPaper) -> PaperResults | None:
+    """The outcomes if every stage of every row is a hit; None where there is work, then later rows are not planned."""
     found: dict[str, Outcome] = {}
-    for row, request in asked.requests().items():
-        outcome = cached_outcome(plan(request))
+    for row, each in resolved.rows.items():
+        outcome = cached_outcome(each.plan.outcome)
         if outcome is None:
             return None
         found[row] = outcome
-    return PaperResults(asked, found)
+    return PaperResults(resolved, found)
 
 
 def run_rows(
-    asked: PaperRequest, run_request: Callable[[RunRequest], Outcome], say: Callable[[str], None]
+    resolved: ResolvedPaper, run_resolved: Callable[[ResolvedRun], Outcome], say: Callable[[str], None]
 ) -> PaperResults:
-    """Carry out each row that has work, at most ``at_once`` at a time; a failure is kept with its row."""
+    """Run each row that has work, at most ``at_once`` at a time; a failure stays with its row."""
 
-    def one(row: str, request: RunRequest) -> Outcome:
+    def one(row: str) -> Outcome:
         signals.check()
+        each = resolved.rows[row]
         try:
-            there = cached_outcome(plan(request))
-            say(f"row {row}: {'all is there' if there else request.run}")
-            return there or run_request(request)
+            cached = cached_outcome(each.plan.outcome)
+            say(f"row {row}: {'all is there' if cached else each.request.run}")
+            return cached or run_resolved(each)
         except StageFailed as failed:
             outcome = failed.outcome
         except Exception as error:  # a server away, a folder gone: the next row may be luckier
             reason = f"{error}" if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
-            outcome = Outcome(request.run, failure=reason)
+            outcome = Outcome(each.request.run, failure=reason)
         except BaseException:
             signals.stop_all_threads()
             raise
         say(f"row {row}: {outcome.failure}")
         return outcome
 
-    requests = asked.requests()
-    if asked.at_once == 1:
-        return PaperResults(asked, {row: one(row, request) for row, request in requests.items()})
-    with ThreadPoolExecutor(asked.at_once, thread_name_prefix="row") as pool:
-        futures = {row: pool.submit(copy_context().run, one, row, request) for row, request in requests.items()}
+    if resolved.request.at_once == 1:
+        return PaperResults(resolved, {row: one(row) for row in resolved.rows})
+    return PaperResults(resolved, _run_at_once(resolved, one))
+
+
+def _run_at_once(resolved: ResolvedPaper, run_row: Callable[[str], Outcome]) -> dict[str, Outcome]:
+    """Run the rows on threads; an interrupt ends all of them."""
+    with ThreadPoolExecutor(resolved.request.at_once, thread_name_prefix="row") as pool:
+        futures = {row: pool.submit(copy_context().run, run_row, row) for row in resolved.rows}
         try:
             _wait_for_rows(set(futures.values()))
-            return PaperResults(asked, {row: future.result() for row, future in futures.items()})
+            return {row: future.result() for row, future in futures.items()}
         except BaseException:
             for future in futures.values():
                 future.cancel()

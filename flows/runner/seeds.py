@@ -10,7 +10,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from flows.reproduce import STAGES
-from flows.runner.run import Outcome, RunRequest, StageFailed
+from flows.runner.outcome import Outcome, StageFailed
+from flows.runner.request import ResolvedRun, RunRequest
 from infra.errors import BadConfiguration
 
 METRICS = ("bleu", "chrf")
@@ -84,15 +85,15 @@ def parse_seeds(words: str) -> tuple[int, ...]:
     return seeds
 
 
-def requests_by_seed(request: RunRequest, seeds: Sequence[int]) -> Iterator[tuple[int, RunRequest]]:
+def requests_by_seed(resolved: ResolvedRun, seeds: Sequence[int]) -> Iterator[tuple[int, RunRequest]]:
     """The request for each seed. Stages before training that are to run whatever is there run for the first alone."""
-    run, _, _ = request.resolve()
+    request = resolved.request
     if request.until and STAGES.index(request.until) < FIRST_SEEDED_STAGE:
         raise BadConfiguration(
             f"--seeds with --until {request.until}: only {STAGES[FIRST_SEEDED_STAGE]} and what follows has a seed"
         )
     for seed in seeds:
-        own = () if seed == run.training.seed else (f"training.seed={seed}",)
+        own = () if seed == resolved.run.training.seed else (f"training.seed={seed}",)
         yield seed, replace(request, overrides=(*request.overrides, *own))
         if request.from_stage:
             later = max(FIRST_SEEDED_STAGE, STAGES.index(request.from_stage))
@@ -103,15 +104,17 @@ def requests_by_seed(request: RunRequest, seeds: Sequence[int]) -> Iterator[tupl
 
 
 def run_seeds(
-    request: RunRequest, seeds: Sequence[int], run_request: Callable[[RunRequest], Outcome], say: Callable[[str], None]
+    resolved: ResolvedRun,
+    seeds: Sequence[int],
+    run_resolved: Callable[[ResolvedRun], Outcome],
+    say: Callable[[str], None],
 ) -> SeedResults:
     """Carry the request out for each seed; one that fails does not stop those after it."""
-    asked, _, _ = request.resolve()
-    found = SeedResults(asked.name, asked.dev)
-    for seed, own in list(requests_by_seed(request, seeds)):
+    found = SeedResults(resolved.run.name, resolved.run.dev)
+    for seed, own in [(seed, request.resolve()) for seed, request in requests_by_seed(resolved, seeds)]:
         say(f"seed {seed}")
         try:
-            found.outcomes[seed] = run_request(own)
+            found.outcomes[seed] = run_resolved(own)
         except StageFailed as failed:
             say(f"seed {seed}: {failed}")
             found.outcomes[seed] = failed.outcome

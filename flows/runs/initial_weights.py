@@ -10,7 +10,7 @@ from typing import Any
 
 from flows.runs import Run
 from infra.errors import BadConfiguration
-from infra.site import Site, open_store
+from infra.site import Site
 from infra.store.local import Artifact, Store
 from infra.tracking.registry import Version, resolve
 from model.config import Model, from_json
@@ -29,7 +29,7 @@ class InitialWeights:
     vocabulary: Artifact
 
 
-def initial_weights_of(run: Run, site: Site) -> InitialWeights | None:
+def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | None:
     """The start of the run, None where its weights are drawn anew.
 
     Raises BadConfiguration for a version that is not known, is not in this store, or is of another shape.
@@ -39,7 +39,6 @@ def initial_weights_of(run: Run, site: Site) -> InitialWeights | None:
         return None
     version = resolve(site.tracking, words)
     name = f"{version.name}/{version.version}"
-    store = open_store(site)
     initial = InitialWeights(
         name, _source_artifact(version, "average", store), _source_artifact(version, "learn_bpe", store)
     )

@@ -1,60 +1,45 @@
-"""Hit or miss, and why: ``look_up`` decides it for one call, ``Planner`` for a whole run without making anything.
-
-The manifest decides. A stage is a hit when its manifest is there, each input has the content it had when the stage
-ran, every file has its checksum, and what the stage did outside its folder still stands.
-"""
+"""What a run would do: hit, miss or waits for each stage, without making anything."""
 
 import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from infra.site import Site
-from infra.store.local import Artifact, Manifest, Store
+from infra.store.local import Artifact, Store
+from tasks.engine.lookup import CacheLookup, look_up
 from tasks.engine.stage import StageCall
 
 StageState = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
 
 
 class StopPipeline(Exception):
-    """The last stage asked for is done."""
+    """The last stage of the request is done."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Which stages of the story may run, and which must."""
+    """Which stages may run, and which must."""
 
     order: tuple[str, ...]
     until: str = ""
     forced: frozenset[str] = frozenset()
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Which attempt the forced stages belong to: a new one, unless one that was cut off is to be gone on with."""
+    """The attempt that the forced stages belong to: a new one, or one that was interrupted and is resumed."""
 
     def attempt_at(self, call: StageCall) -> str:
-        """The attempt that must make ``call``; "" where an artifact by anyone will do."""
+        """The attempt that must make ``call``; "" where the artifact of any attempt will do."""
         return self.attempt if call.stage.name in self.forced else ""
 
     def check(self, call: StageCall) -> None:
-        """Raise Enough for a stage behind ``until``."""
+        """Raise StopPipeline for a stage after ``until``."""
         if self.until and self.order.index(call.stage.name) > self.order.index(self.until):
             raise StopPipeline
 
 
 @dataclass(frozen=True)
-class CacheLookup:
-    """Whether a call is a hit, and in a few words why not."""
-
-    hit: bool
-    why: str = ""
-    manifest: Manifest | None = None
-    damaged: bool = False
-    forced: bool = False
-
-
-@dataclass(frozen=True)
 class StageResult:
-    """What became of one stage in one run."""
+    """The result of one stage in one run."""
 
     stage: str
     item: str
@@ -67,41 +52,26 @@ class StageResult:
     form: dict[str, Any] = field(default_factory=dict)
     """The arguments in canonical form, kept in the run's record so that the next plan can say what changed."""
 
+    @staticmethod
+    def of(call: StageCall, state: StageState, artifact: Artifact, seconds: float = 0.0) -> "StageResult":
+        """The result of a call that has its ``artifact``."""
+        name, path, facts = call.stage.name, str(artifact.folder), dict(artifact.facts)
+        return StageResult(name, call.item, call.key, state, seconds, path, facts, form=call.form)
 
-def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> CacheLookup:
-    """Is the artifact of ``call`` there, whole, made from what its inputs hold now, and by ``attempt`` if one must?"""
-    verdict = _judge(store, site, call)
-    if attempt and not (verdict.manifest and verdict.manifest.made.get("attempt") == attempt):
-        return replace(verdict, hit=False, why="forced", forced=True)
-    return verdict
-
-
-def _judge(store: Store, site: Site, call: StageCall) -> CacheLookup:
-    store = store_for(store, site, call)
-    manifest = store.manifest(call.stage.name, call.key)
-    if manifest is None:
-        return CacheLookup(False, "not made yet")
-    for artifact in call.inputs:
-        if manifest.inputs.get(f"{artifact.stage}/{artifact.key}") != artifact.content:
-            return CacheLookup(False, f"{artifact.stage} has other content than when this was made", manifest)
-    if damage := store.damage(manifest):
-        return CacheLookup(False, damage, manifest, damaged=True)
-    if not call.stage.still_valid(store.artifact(manifest), site):
-        return CacheLookup(False, "what it registered is gone", manifest)
-    return CacheLookup(True, "", manifest)
-
-
-def store_for(store: Store, site: Site, call: StageCall) -> Store:
-    """Where the artifact of ``call`` belongs: what it did at an MLflow of this machine is nothing to the others."""
-    return store.local() if call.stage.has_side_effects and not site.shares_tracking else store
+    @staticmethod
+    def without_artifact(call: StageCall, state: StageState, why: str, seconds: float = 0.0) -> "StageResult":
+        """The result of a call that has none, and why."""
+        return StageResult(call.stage.name, call.item, call.key, state, seconds, why=why, form=call.form)
 
 
 class Planner:
-    """Looks, makes nothing: rows say hit, miss, or waits (a hit unless what must be made first comes out otherwise)."""
+    """Looks up each call once. ``waits`` is a hit, unless an input that must be made first gets other content."""
 
     def __init__(self, store: Store, site: Site, scope: Scope) -> None:
         self.store, self.site, self.scope = store, site, scope
         self.rows: list[StageResult] = []
+        self.lookups: dict[str, CacheLookup] = {}
+        """The answer of the store for each key."""
         self._to_make: dict[str, str] = {}
 
     def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:  # noqa: ARG002
@@ -109,26 +79,17 @@ class Planner:
 
     def resolve(self, call: StageCall) -> Artifact:
         self.scope.check(call)
-        waits_for = [self._to_make[a.key] for a in call.inputs if a.key in self._to_make]
-        lookup = look_up(self.store, self.site, call, self.scope.attempt_at(call))
-        state: StageState = "hit" if lookup.hit else "miss"
-        why = lookup.why
+        if call.key not in self.lookups:
+            self.lookups[call.key] = look_up(self.store, self.site, call, self.scope.attempt_at(call))
+        lookup = self.lookups[call.key]
+        if lookup.artifact:
+            self.rows.append(StageResult.of(call, "hit", lookup.artifact))
+            return lookup.artifact
+        waits_for = dict.fromkeys(self._to_make[a.key] for a in call.inputs if a.key in self._to_make)
         if waits_for and lookup.manifest and not lookup.forced:
-            state, why = "waits", f"runs if {_joined(waits_for)} comes out otherwise"
-        elif lookup.hit:
-            assert lookup.manifest
-            artifact = store_for(self.store, self.site, call).artifact(lookup.manifest)
-            self.rows.append(row_of(call, "hit", artifact))
-            return artifact
+            row = StageResult.without_artifact(call, "waits", f"runs if {', '.join(waits_for)} comes out otherwise")
+        else:
+            row = StageResult.without_artifact(call, "miss", lookup.why)
         self._to_make[call.key] = call.label
-        self.rows.append(row_of(call, state, Artifact(call.stage.name, call.key, Path()), why=why))
+        self.rows.append(row)
         return Artifact(call.stage.name, call.key, self.store.folder(call.stage.name, call.key))
-
-
-def row_of(call: StageCall, state: StageState, artifact: Artifact, why: str = "") -> StageResult:
-    path = str(artifact.folder) if state in ("cached", "completed", "hit") else ""
-    return StageResult(call.stage.name, call.item, call.key, state, 0.0, path, dict(artifact.facts), why, call.form)
-
-
-def _joined(labels: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(labels))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol
 
 from infra.launch.job import JobSpec
@@ -48,6 +47,11 @@ class StageCall:
     @cached_property
     def inputs(self) -> tuple[Artifact, ...]:
         return tuple(artifacts_in(self.arguments))
+
+    @property
+    def input_contents(self) -> dict[str, str]:
+        """The content digest of each input, by ``stage/key``."""
+        return {f"{artifact.stage}/{artifact.key}": artifact.content for artifact in self.inputs}
 
     @property
     def label(self) -> str:
@@ -217,18 +221,3 @@ def job_facts(out: Path) -> Facts:
     """What the job that ended in ``out`` said of its work."""
     facts: Facts = json.loads((out / "exit.json").read_text()).get("facts", {})
     return facts
-
-
-@dataclass(frozen=True)
-class RemoteStage:
-    """A stage for a worker elsewhere, below MLflow's run ``record``; a forced one with the ``attempt`` to belong to."""
-
-    call: StageCall
-    attempt: str
-    record: str
-
-
-Dispatch = Callable[[RemoteStage], None]
-"""Returns when the artifact is in the store, or raises the Fault that it came to there."""
-NO_DISPATCH: Mapping[str, Dispatch] = MappingProxyType({})
-"""By what a stage needs; what is not named is made here."""

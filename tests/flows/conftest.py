@@ -7,7 +7,7 @@ import pytest
 from small_pipeline import ForkLauncher, run_small, small_run
 
 from flows.runs import RUNS
-from tasks.engine import runner
+from tasks.engine import jobs
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def finished_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("REPRO_ROOT", str(base / "root"))
         patch.setenv("REPRO_MIRRORS", str(base / "mirror"))
         patch.setenv("REPRO_THREADS", "1")
-        patch.setitem(runner.LAUNCHERS, "local", ForkLauncher)
+        patch.setitem(jobs.LAUNCHERS, "local", ForkLauncher)
         patch.setitem(RUNS, "small", small_run(base / "mirror"))
         run_small()
     return base / "root"
@@ -35,6 +35,6 @@ def small(finished_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("REPRO_ROOT", str(root))
     monkeypatch.setenv("REPRO_MIRRORS", str(finished_root.parent / "mirror"))
     monkeypatch.setenv("REPRO_THREADS", "1")
-    monkeypatch.setitem(runner.LAUNCHERS, "local", ForkLauncher)
+    monkeypatch.setitem(jobs.LAUNCHERS, "local", ForkLauncher)
     monkeypatch.setitem(RUNS, "small", small_run(finished_root.parent / "mirror"))
     return root

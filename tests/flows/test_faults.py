@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from small_pipeline import ForkLauncher, all_gone, run_small, small_run
 
-from flows.runner.run import RunRequest, StageFailed, plan
+from flows.runner.outcome import StageFailed
+from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS, Run
 from infra.errors import BadConfiguration
 from infra.store.local import Store
 from tasks.cleaning.filters import Filters, Length
 from tasks.corpus.catalogue import Corpus, File, Part
-from tasks.engine import runner
+from tasks.engine import jobs
 
 HERE = Path(__file__).parents[1] / "support"
 PIPELINE = f"""
@@ -41,7 +42,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty root, a mirror with the small run's files, and that run among the runs."""
     monkeypatch.setenv("REPRO_MIRRORS", str(tmp_path / "mirror"))
     monkeypatch.setenv("REPRO_THREADS", "1")
-    monkeypatch.setitem(runner.LAUNCHERS, "local", ForkLauncher)
+    monkeypatch.setitem(jobs.LAUNCHERS, "local", ForkLauncher)
     monkeypatch.setitem(RUNS, "small", small_run(tmp_path / "mirror"))
     return tmp_path / "mirror"
 

@@ -10,7 +10,8 @@ from small_pipeline import all_gone, run_small
 
 from flows.orchestration.dispatch import dispatch
 from flows.runner.interrupted import unfinished
-from flows.runner.run import Outcome, RunRequest, plan
+from flows.runner.outcome import Outcome
+from flows.runner.request import RunRequest, plan
 from infra.site import Site
 from infra.store.local import Store
 
@@ -18,11 +19,11 @@ HERE = Path(__file__).parents[1] / "support"
 PIPELINE = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
 import pathlib, torch
-from flows.runner.run import RunRequest
+from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from small_pipeline import ForkLauncher, run_small, small_run
-from tasks.engine import runner as execution
-execution.LAUNCHERS["local"] = ForkLauncher
+from tasks.engine import jobs
+jobs.LAUNCHERS["local"] = ForkLauncher
 RUNS["small"] = small_run(pathlib.Path(sys.argv[1]))
 run_small(RunRequest("small", from_stage="shard", until="train"))
 """
@@ -81,6 +82,6 @@ def test_one_that_was_killed_after_its_last_stage_is_over_when_it_is_repeated(sm
     newest = max((small / "runs" / "small").glob("*.json"))
     newest.write_text(newest.read_text().replace('"outcome": "FINISHED"', '"outcome": "KILLED"'))
     assert len(unfinished(Site.named())) == 1
-    assert {row.state for row in dispatch(request, has_server=False).rows} == {"cached"}
+    assert {row.state for row in dispatch(request.resolve(), has_server=False).rows} == {"cached"}
     assert unfinished(Site.named()) == []
     assert [row.why for row in plan(request).rows if row.state == "miss"] == ["forced"]

@@ -9,7 +9,8 @@ from official_layout import LINES, MORE_LINES, NEWSTEST, archives, pinned
 from s3_server import Server
 from small_pipeline import run_small
 
-from flows.runner.run import Outcome, RunRequest, cached_outcome, plan
+from flows.runner.outcome import Outcome, cached_outcome
+from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from infra.processes import signals
 from tasks.stages.download import MAX_CONCURRENT_DOWNLOADS

@@ -7,7 +7,7 @@ import pytest
 from slurm_cluster import Cluster
 from small_pipeline import run_small
 
-from flows.runner.run import RunRequest
+from flows.runner.request import RunRequest
 from infra.errors import BadConfiguration
 from infra.store.local import Store
 

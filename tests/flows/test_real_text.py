@@ -8,7 +8,9 @@ import pyarrow.ipc
 import pytest
 from small_pipeline import run_small
 
-from flows.runner.run import Outcome, RunRequest, find_run
+from flows.runner.find_run import find_run
+from flows.runner.outcome import Outcome
+from flows.runner.request import RunRequest
 from infra.store.local import Store
 from model.data.bpe import TokenizerPair
 

@@ -16,13 +16,14 @@ from s3_server import Server
 from small_pipeline import ForkLauncher, Untracked, run_small, small_run
 
 from flows.inspection.compare import find_system
-from flows.runner.run import RunRequest, cached_outcome, plan, stage_folder
+from flows.runner.outcome import cached_outcome, stage_folder
+from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from infra.launch.job import JobSpec
 from infra.site import Site, open_store
 from infra.store import checkpoint_sync
 from infra.store.s3 import S3Store
-from tasks.engine import runner
+from tasks.engine import jobs
 from tasks.stages.train import newest_checkpoint
 
 
@@ -33,7 +34,7 @@ def machine(s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Mac
     monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/house")
     monkeypatch.setenv("REPRO_MIRRORS", str(tmp_path / "mirror"))
     monkeypatch.setenv("REPRO_THREADS", "1")
-    monkeypatch.setitem(runner.LAUNCHERS, "local", ForkLauncher)
+    monkeypatch.setitem(jobs.LAUNCHERS, "local", ForkLauncher)
     monkeypatch.setitem(RUNS, "small", small_run(tmp_path / "mirror"))
     machines = Machines(tmp_path, monkeypatch)
     machines.go_to("first")
@@ -138,10 +139,10 @@ def test_a_training_whose_machine_is_lost_goes_on_at_another(
     monkeypatch.setattr(checkpoint_sync, "MIN_INTERVAL_SECONDS", 0.0)
     request = RunRequest("small", overrides=("training.checkpoint_every=10",), until="train")
     with monkeypatch.context() as patch:
-        patch.setitem(runner.LAUNCHERS, "local", LosingLauncher)
+        patch.setitem(jobs.LAUNCHERS, "local", LosingLauncher)
         with pytest.raises(SystemExit):
             run_small(request)
-    monkeypatch.setitem(runner.LAUNCHERS, "local", WatchedLauncher)
+    monkeypatch.setitem(jobs.LAUNCHERS, "local", WatchedLauncher)
     machine.go_to("second")
     trained = run_small(request).rows[-1]
     assert "goes on from what another machine had sent" in capsys.readouterr().err

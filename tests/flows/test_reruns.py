@@ -10,7 +10,8 @@ import pytest
 from small_pipeline import run_small
 
 from flows.reproduce import STAGES
-from flows.runner.run import Outcome, RunRequest, StageFailed, cached_outcome, plan
+from flows.runner.outcome import Outcome, StageFailed, cached_outcome
+from flows.runner.request import RunRequest, plan
 from infra.errors import BadData
 from infra.store.local import Store
 

@@ -25,11 +25,11 @@ MINE = replace(DEMO, about=f"{Even(5).kept()}")
 """
 PROGRAM = """
 import sys
-from flows.runner.run import RunRequest
+from flows.runner.request import RunRequest
 from infra.processes.workers import executor
 
 if __name__ == "__main__":
-    run, *_ = RunRequest("mine/my_runs.py:MINE").resolve()
+    run = RunRequest("mine/my_runs.py:MINE").resolve().run
     import my_rules
     with executor(2) as workers:
         assert list(workers.each(my_rules.Even.kept, [(my_rules.Even(5),)] * 3)) == [[0, 2, 4]] * 3

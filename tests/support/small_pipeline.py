@@ -11,7 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from flows.runner.run import Outcome, RunRequest, run
+from flows.runner.outcome import Outcome
+from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.run import run
 from flows.runs import DEMO, Run
 from flows.views.terminal import TerminalDisplay
 from infra.launch.job import JobSpec, raise_for_exit
@@ -76,9 +78,10 @@ def small_run(mirror: Path) -> Run:
     )
 
 
-def run_small(request: RunRequest = RunRequest("small")) -> Outcome:  # noqa: B008
-    """Carry out a request without Prefect."""
-    return run(request, TerminalDisplay(lambda *_: None))
+def run_small(request: RunRequest | ResolvedRun = RunRequest("small")) -> Outcome:  # noqa: B008
+    """Run a request without Prefect."""
+    resolved = request.resolve() if isinstance(request, RunRequest) else request
+    return run(resolved, TerminalDisplay(lambda *_: None))
 
 
 class Untracked:

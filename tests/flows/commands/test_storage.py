@@ -13,7 +13,8 @@ from small_pipeline import Untracked, run_small, small_run
 
 from flows.commands.gc import gc
 from flows.commands.verify import verify
-from flows.runner.run import RunRequest, cached_outcome, plan
+from flows.runner.outcome import cached_outcome
+from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from infra.errors import BadConfiguration, BadData, Fault
 from infra.site import Site, open_store

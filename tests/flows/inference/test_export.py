@@ -10,7 +10,7 @@ from small_pipeline import run_small
 
 from flows.commands.export import export as command
 from flows.inference.export import export, find_trained_model
-from flows.runner.run import RunRequest
+from flows.runner.request import RunRequest
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.store.local import Store

@@ -8,7 +8,7 @@ import pytest
 from small_pipeline import run_small
 
 from flows.inspection.compare import compare_systems, find_system
-from flows.runner.run import RunRequest
+from flows.runner.request import RunRequest
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import Store

@@ -13,7 +13,7 @@ import yaml
 from flows.orchestration import prefect_flows
 from flows.orchestration.prefect_flows import SiteName
 from flows.runner.paper import PaperRequest
-from flows.runner.run import RunRequest
+from flows.runner.request import RunRequest
 from flows.runs import RUNS, VARIATIONS
 from infra.site import SITES
 
@@ -30,12 +30,12 @@ def test_every_run_has_a_deployment() -> None:
         module, _, function = each["entrypoint"].rpartition(".")
         assert hasattr(importlib.import_module(module), function)
         if each["name"] == "paper":
-            requests = PaperRequest(**each["parameters"]).requests()
-            assert {f"wmt14-ende-{row}" for row in requests} > set(VARIATIONS)
-            request = requests["base"]
+            rows = PaperRequest(**each["parameters"]).resolve().rows
+            assert {f"wmt14-ende-{row}" for row in rows} > set(VARIATIONS)
+            resolved = rows["base"]
         else:
-            request = RunRequest(**each["parameters"])
-        run, site, _ = request.resolve()
+            resolved = RunRequest(**each["parameters"]).resolve()
+        run, site = resolved.run, resolved.site
         assert run.name == each["name"] or each["name"] == "paper"
         assert site.device == ("cuda" if "paper" in each["tags"] else "auto")
         assert each["work_pool"]["name"] == ("gpu" if each["name"] == "paper" else "cpu"), "text needs no GPU"

@@ -11,7 +11,7 @@ from small_pipeline import Untracked
 from flows.orchestration import single_stage
 from flows.orchestration.remote_stage import FAULTS, raise_for_state
 from flows.orchestration.single_stage import StageRequest, run_single_stage
-from flows.runner.run import RunRequest, plan
+from flows.runner.request import RunRequest, plan
 from flows.views.terminal import TerminalDisplay
 from infra.errors import BadConfiguration, Diverged, Fault, JobFailed, NetworkFault
 from infra.store.local import Store

@@ -9,7 +9,7 @@ import pytest
 
 from flows.runner import records
 from flows.runner.interrupted import attempt_to_resume, sweep, unfinished
-from flows.runner.run import RunRequest
+from flows.runner.request import RunRequest
 from infra.processes.identity import process_identity
 from infra.site import Site
 from infra.tracking.client import mlflow_client

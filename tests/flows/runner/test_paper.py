@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from small_pipeline import ForkLauncher, run_small
 
+from flows.runner.find_run import find_run
+from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.paper import PaperRequest, PaperResults, cached_paper, run_rows, write_pages
-from flows.runner.run import Outcome, RunRequest, StageFailed, find_run, plan
+from flows.runner.request import ResolvedRun
 from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
 from flows.runs.overrides import override
 from flows.runs.paper_rows import (
@@ -30,7 +32,7 @@ from infra.processes import signals
 from model.config import Averaging
 from model.config.parameter_count import parameters
 from model.config.presets import TABLE_3
-from tasks.engine import runner
+from tasks.engine import jobs
 from tasks.engine.planner import StageResult
 from tests.flows.test_cli import repro
 
@@ -53,8 +55,8 @@ def every_run() -> list[tuple[str, str, int, Run]]:
     return [(*cell, row_run(*cell)) for cell in cells]
 
 
-def keys(request: RunRequest, stages: tuple[str, ...]) -> set[str]:
-    return {row.key for row in plan(request).rows if row.stage in stages}
+def keys(row: ResolvedRun, stages: tuple[str, ...]) -> set[str]:
+    return {each.key for each in row.plan.outcome.rows if each.stage in stages}
 
 
 def test_a_row_is_found_by_its_name_alone() -> None:
@@ -110,14 +112,14 @@ def test_a_run_that_is_no_row_has_none_and_a_changed_row_is_not_the_paper_s() ->
 
 @pytest.mark.parametrize("corpus", ["demo", PAPER])
 def test_rows_share_all_that_comes_before_training(corpus: str) -> None:
-    requests = PaperRequest("base,A1,C2,D0,E", corpus).requests()
-    assert len({frozenset(keys(request, SHARED)) for request in requests.values()}) == 1
-    assert len({frozenset(keys(request, ("train",))) for request in requests.values()}) == len(requests)
+    rows = PaperRequest("base,A1,C2,D0,E", corpus).resolve().rows
+    assert len({frozenset(keys(row, SHARED)) for row in rows.values()}) == 1
+    assert len({frozenset(keys(row, ("train",))) for row in rows.values()}) == len(rows)
 
 
 def test_the_mean_of_table_2_is_of_the_same_training_as_the_last_checkpoint_of_table_3() -> None:
     for corpus in ("demo", PAPER):
-        last, mean = PaperRequest("base,table2-base", corpus).requests().values()
+        last, mean = PaperRequest("base,table2-base", corpus).resolve().rows.values()
         assert keys(last, ("train",)) == keys(mean, ("train",))
         assert keys(last, ("average",)) != keys(mean, ("average",))
 
@@ -127,8 +129,8 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
 ) -> None:
     said: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setitem(runner.LAUNCHERS, "local", Unlucky)
-        failed = run_rows(SMALL, run_small, said.append)
+        patch.setitem(jobs.LAUNCHERS, "local", Unlucky)
+        failed = run_rows(SMALL.resolve(), run_small, said.append)
     assert failed.failed == {"D0": "train failed: lightning"}
     assert "row D0: train failed: lightning" in said
     whole, broken = failed.comparisons()
@@ -136,9 +138,9 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
     assert (broken.failure, "bleu" in broken.ours) == ("train failed: lightning", False)
     page = (write_pages(failed, small) / "paper.md").read_text()
     assert "- D0: train failed: lightning" in page
-    assert cached_paper(SMALL) is None
+    assert cached_paper(SMALL.resolve()) is None
 
-    again = run_rows(SMALL, run_small, said.append)
+    again = run_rows(SMALL.resolve(), run_small, said.append)
     states = {row: {(r.stage, r.state) for r in outcome.rows} for row, outcome in again.outcomes.items()}
     assert {state for _, state in states["C2"]} == {"cached"}
     assert {stage for stage, state in states["D0"] if state == "cached"} == set(SHARED)
@@ -153,7 +155,7 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
         assert "corpus small, widths divided by 64" in report.read_text()
         assert line.differences == {}
 
-    there = cached_paper(SMALL)
+    there = cached_paper(SMALL.resolve())
     assert there
     assert there.as_json()["table"] == [
         {**row, "stages": [{**stage, "state": "cached"} for stage in row["stages"]]} for row in again.as_json()["table"]
@@ -168,8 +170,8 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
     assert json.loads(record.read_text())["table"][1]["failure"] == "train failed: lightning"
 
 
-def work(request: RunRequest) -> Outcome:
-    return Outcome(request.run, [StageResult("train", "", "k", "completed")])
+def work(row: ResolvedRun) -> Outcome:
+    return Outcome(row.run.name, [StageResult("train", "", "k", "completed")])
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
@@ -177,33 +179,33 @@ def test_at_most_so_many_rows_are_at_work(most: int) -> None:
     lock, now, seen = threading.Lock(), [0], set[int]()
     together = threading.Barrier(most)
 
-    def carry_out(request: RunRequest) -> Outcome:
+    def run_row(row: ResolvedRun) -> Outcome:
         with lock:
             now[0] += 1
             seen.add(now[0])
         together.wait(20)
         with lock:
             now[0] -= 1
-        return work(request)
+        return work(row)
 
     asked = PaperRequest("base,A1,A4,A16,A32,B16", "demo", at_once=most)
-    found = run_rows(asked, carry_out, lambda _: None)
+    found = run_rows(asked.resolve(), run_row, lambda _: None)
     assert list(found.outcomes) == asked.rows.split(",")
     assert max(seen) == most
     assert not found.failed
 
 
 def test_a_failure_of_any_kind_stays_with_its_row() -> None:
-    def carry_out(request: RunRequest) -> Outcome:
-        if "A1" in request.run:
+    def run_row(row: ResolvedRun) -> Outcome:
+        if "A1" in row.run.name:
             raise OSError("the disk is gone")
-        if "C2" in request.run:
-            raise StageFailed(Outcome(request.run, failure="score failed: no words"))
-        return work(request)
+        if "C2" in row.run.name:
+            raise StageFailed(Outcome(row.run.name, failure="score failed: no words"))
+        return work(row)
 
     for at_once in (1, 2):
         asked = PaperRequest("base,A1,C2", "demo", at_once=at_once)
-        found = run_rows(asked, carry_out, lambda _: None)
+        found = run_rows(asked.resolve(), run_row, lambda _: None)
         assert found.failed == {"A1": "OSError: the disk is gone", "C2": "score failed: no words"}
 
 
@@ -212,10 +214,10 @@ def test_an_interrupt_ends_the_rows_at_work_and_begins_no_other(monkeypatch: pyt
     begun, ended = [], []
     both = threading.Barrier(2)
 
-    def carry_out(request: RunRequest) -> Outcome:
-        begun.append(request.run)
+    def run_row(row: ResolvedRun) -> Outcome:
+        begun.append(row.run.name)
         both.wait(20)
-        if request.run == "demo-paper-base-scale8":
+        if row.run.name == "demo-paper-base-scale8":
             raise KeyboardInterrupt
         deadline = time.monotonic() + 20
         try:
@@ -223,12 +225,12 @@ def test_an_interrupt_ends_the_rows_at_work_and_begins_no_other(monkeypatch: pyt
                 signals.check()
                 time.sleep(0.01)
         except SystemExit:
-            ended.append(request.run)
+            ended.append(row.run.name)
             raise
-        return work(request)
+        return work(row)
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):  # the row's own, or what all others were told
-        run_rows(PaperRequest("base,A1,C2,D0", "demo", at_once=2), carry_out, lambda _: None)
+        run_rows(PaperRequest("base,A1,C2,D0", "demo", at_once=2).resolve(), run_row, lambda _: None)
     assert sorted(begun) == ["demo-paper-A1-scale8", "demo-paper-base-scale8"]
     assert ended == ["demo-paper-A1-scale8"]
 
@@ -249,7 +251,7 @@ def test_an_interrupt_ends_the_rows_at_work_and_begins_no_other(monkeypatch: pyt
 )
 def test_wrong_words_are_named_with_what_is_allowed(asked: PaperRequest, sentence: str) -> None:
     with pytest.raises(BadConfiguration) as wrong:
-        asked.requests()
+        asked.resolve()
     assert sentence in str(wrong.value)
 
 
@@ -297,6 +299,6 @@ def test_four_rows_on_the_demo_corpus_and_again_from_the_cache(monkeypatch: pyte
 
 
 def test_paper_of_nothing_asked_names_all_rows_of_its_corpus() -> None:
-    assert set(PaperRequest().requests()) == set(PAPER_RUNS)
-    assert not any("enfr" in row for row in PaperRequest(corpus="demo").requests())
-    assert PaperResults(PaperRequest(), {}).comparisons() == []
+    assert set(PaperRequest().resolve().rows) == set(PAPER_RUNS)
+    assert not any("enfr" in row for row in PaperRequest(corpus="demo").resolve().rows)
+    assert PaperResults(PaperRequest().resolve(), {}).comparisons() == []

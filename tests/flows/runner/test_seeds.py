@@ -8,7 +8,8 @@ import pytest
 from small_pipeline import run_small
 
 from flows.runner import records
-from flows.runner.run import Outcome, RunRequest, StageFailed, plan
+from flows.runner.outcome import Outcome, StageFailed
+from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.runner.seeds import SeedResults, SeedSpread, parse_seeds, requests_by_seed, run_seeds
 from flows.views.tables import seed_table
 from flows.views.terminal import console
@@ -21,7 +22,7 @@ FEW = ("training.checkpoint_every=4", "training.updates=8", "training.dev_every=
 def test_each_seed_is_a_run_and_what_comes_before_training_is_shared(small: Path) -> None:
     said: list[str] = []
     request = RunRequest("small", until="score")
-    found = run_seeds(request, (1, 2), run_small, said.append)
+    found = run_seeds(request.resolve(), (1, 2), run_small, said.append)
     ran = {seed: {row.stage for row in o.rows if row.state == "completed"} for seed, o in found.outcomes.items()}
     assert ran == {1: set(), 2: {"train", "average", "translate", "score"}}, "seed 1 is the run itself"
     assert (found.failed, said) == ([], ["seed 1", "seed 2"])
@@ -35,13 +36,13 @@ def test_each_seed_is_a_run_and_what_comes_before_training_is_shared(small: Path
 
 
 def test_a_seed_that_fails_does_not_stop_the_others(small: Path) -> None:
-    def unlucky(request: RunRequest) -> Outcome:
-        if "training.seed=2" in request.overrides:
+    def unlucky(resolved: ResolvedRun) -> Outcome:
+        if resolved.run.training.seed == 2:
             raise StageFailed(Outcome("small", failure="train failed: lightning"))
-        return run_small(request)
+        return run_small(resolved)
 
     said: list[str] = []
-    found = run_seeds(RunRequest("small", until="train", overrides=FEW), (2, 3), unlucky, said.append)
+    found = run_seeds(RunRequest("small", until="train", overrides=FEW).resolve(), (2, 3), unlucky, said.append)
     assert found.failed == [2]
     assert said == ["seed 2", "seed 2: train failed: lightning", "seed 3"]
     (spread,) = found.spreads()
@@ -75,10 +76,10 @@ def test_the_table_has_a_column_for_each_seed() -> None:
 
 def test_stages_before_training_are_forced_once() -> None:
     request = RunRequest("demo", from_stage="clean", force=("download", "score"))
-    first, second = (own for _, own in requests_by_seed(request, (1, 2)))
+    first, second = (own for _, own in requests_by_seed(request.resolve(), (1, 2)))
     assert (first.from_stage, first.force, first.overrides) == ("clean", ("download", "score"), ())
     assert (second.from_stage, second.force, second.overrides) == ("train", ("score",), ("training.seed=2",))
-    later = [own.from_stage for _, own in requests_by_seed(RunRequest("demo", from_stage="score"), (1, 2))]
+    later = [own.from_stage for _, own in requests_by_seed(RunRequest("demo", from_stage="score").resolve(), (1, 2))]
     assert later == ["score", "score"]
 
 
@@ -91,4 +92,4 @@ def test_seeds_are_two_or_more_whole_numbers(words: str) -> None:
 def test_seeds_need_a_training() -> None:
     assert parse_seeds("3, 1") == (3, 1)
     with pytest.raises(BadConfiguration, match="--until clean: only train and what follows has a seed"):
-        list(requests_by_seed(RunRequest("demo", until="clean"), (1, 2)))
+        list(requests_by_seed(RunRequest("demo", until="clean").resolve(), (1, 2)))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from small_pipeline import run_small
 
-from flows.runner.run import Outcome, RunRequest, plan
+from flows.runner.outcome import Outcome
+from flows.runner.request import RunRequest, plan
 from infra.errors import BadConfiguration
 from tasks.engine.keys import artifact_key
 from tasks.stages.train import train

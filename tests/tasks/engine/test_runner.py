@@ -15,11 +15,13 @@ import pytest
 from infra.errors import BadConfiguration, BadData, NetworkFault, NoSpace
 from infra.launch.job import JobSpec
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.local import Artifact, Manifest, Store
+from tasks.engine import jobs
 from tasks.engine.planner import Planner, Scope, StageResult, StopPipeline
 from tasks.engine.progress import describe_metrics, duration
+from tasks.engine.remote import RemoteStage
 from tasks.engine.runner import Runner
-from tasks.engine.stage import Facts, RemoteStage, StageCall, engine, progress, run_job, stage
+from tasks.engine.stage import Facts, StageCall, engine, progress, run_job, stage
 
 ORDER = ("make", "twice", "total")
 
@@ -133,6 +135,65 @@ def test_runs_once_then_is_cached(tmp_path: Path) -> None:
     assert CALLS == []
     assert (Path(rows[-1].path) / "n").read_text() == "9"
     assert rows[0].facts == {"value": 3}
+
+
+class CountingStore(Store):
+    """Notes which manifests it is asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked: list[str] = []
+
+    def manifest(self, stage: str, key: str) -> Manifest | None:
+        self.asked.append(stage)
+        return super().manifest(stage, key)
+
+
+def run_planned(
+    root: Path, meanwhile: Callable[[], object] = lambda: None, **scope: object
+) -> tuple[Runner, list[str]]:
+    """Plan, then run with the plan's lookups; gives the runner, and the manifests asked for after the plan."""
+    store, site, within = CountingStore(root), Site(root=root), Scope(ORDER, **scope)  # type: ignore[arg-type]
+    planner = Planner(store, site, within)
+    with engine(planner):
+        story(3)
+    assert store.asked == list(ORDER)
+    meanwhile()
+    store.asked.clear()
+    present = Runner(store, site, within, Quiet(), NoTracker(), lookups=planner.lookups)  # type: ignore[arg-type]
+    with engine(present):
+        story(3)
+    return present, store.asked
+
+
+def test_a_planned_run_asks_the_store_only_for_what_was_a_miss(tmp_path: Path) -> None:
+    present, asked = run_planned(tmp_path)
+    assert (states(present.rows), asked) == (["completed"] * 3, list(ORDER))
+    present, asked = run_planned(tmp_path)
+    assert (states(present.rows), asked) == (["cached"] * 3, [])
+    Path(present.rows[-1].path).rename(tmp_path / "away")
+    present, asked = run_planned(tmp_path)
+    assert (states(present.rows), asked) == (["cached", "cached", "completed"], ["total"])
+
+
+def test_what_waits_is_asked_for_once_its_inputs_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path)
+    present, asked = run_planned(tmp_path, forced=frozenset({"make"}))
+    assert (states(present.rows), asked) == (["completed", "cached", "cached"], list(ORDER))
+
+    def otherwise(out: Path, number: Number) -> Facts:
+        (out / "n").write_text("100")
+        return {"value": number.value}
+
+    monkeypatch.setattr(make, "body", otherwise)
+    present, asked = run_planned(tmp_path, forced=frozenset({"make"}))
+    assert (states(present.rows), asked) == (["completed"] * 3, list(ORDER))
+
+
+def test_what_another_run_made_since_the_plan_is_not_made_again(tmp_path: Path) -> None:
+    present, _ = run_planned(tmp_path, meanwhile=lambda: run(tmp_path))
+    assert states(present.rows) == ["cached"] * 3
+    assert CALLS == ["make", "twice", "total"]
 
 
 def test_another_argument_is_another_artifact(tmp_path: Path) -> None:
@@ -381,13 +442,15 @@ def learn(out: Path, number: Number) -> Facts:
     return {}
 
 
-def test_two_trainings_begun_at_once_follow_each_other_on_one_gpu(tmp_path: Path) -> None:
+def test_two_trainings_begun_at_once_follow_each_other_on_one_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gpu, recorder = f"{uuid.uuid4()}", Recorder()
+    monkeypatch.setitem(jobs.LAUNCHERS, "local", lambda: recorder)
 
     def train(value: int) -> None:
         site = Site(root=tmp_path, gpus=(gpu,))
         present = Runner(Store(tmp_path), site, Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
-        present.launcher = recorder
         with engine(present):
             learn(Number(value))
 
@@ -401,14 +464,16 @@ def test_two_trainings_begun_at_once_follow_each_other_on_one_gpu(tmp_path: Path
     assert own == others == (gpu,)
 
 
-def test_what_is_handed_over_is_not_made_here_and_has_to_come_to_the_same_store(tmp_path: Path) -> None:
+def test_what_is_handed_over_is_not_made_here_and_has_to_come_to_the_same_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
     handed: list[RemoteStage] = []
 
     def make_there(there: Path) -> Callable[[RemoteStage], None]:
         def hand(what: RemoteStage) -> None:
             handed.append(what)
             elsewhere = Runner(Store(there), Site(root=there), Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
-            elsewhere.launcher = Recorder()
             elsewhere.resolve(what.call)
 
         return hand

@@ -1,0 +1,139 @@
+"""A request to run or plan, and the values that its words mean: each is resolved once and passed on.
+
+``RunRequest`` holds words that travel (a command line, a deployment's parameters). ``ResolvedRun`` holds the run, site
+and scope behind them. ``ResolvedRun.plan`` is what the store says, asked when it is first needed.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from flows.reproduce import STAGES, reproduce
+from flows.runner import records
+from flows.runner.find_run import find_run
+from flows.runner.interrupted import InterruptedRun, attempt_to_resume
+from flows.runner.outcome import Outcome
+from flows.runs import Run
+from flows.runs.initial_weights import InitialWeights, initial_weights_of
+from flows.runs.overrides import override
+from infra.errors import BadConfiguration
+from infra.site import Site, open_store
+from infra.store.local import Store
+from tasks.engine.keys import differences
+from tasks.engine.lookup import CacheLookup
+from tasks.engine.planner import Planner, Scope, StageResult, StopPipeline
+from tasks.engine.stage import Engine, engine
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Which run, from and until which stage, which stages in any case, with which overrides, at which site."""
+
+    run: str
+    from_stage: str = ""
+    until: str = ""
+    force: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    site: str = "local"
+
+    def resolve(self, *, again: bool = False) -> "ResolvedRun":
+        """The values behind the words; raises BadConfiguration for an unknown one.
+
+        ``again``: the caller made the same request before, as a flow run that is retried. Its forced stages are resumed
+        even if they failed; otherwise only if they were interrupted.
+        """
+        for name in filter(None, (self.from_stage, self.until, *self.force)):
+            if name not in STAGES:
+                raise BadConfiguration(f"unknown stage {name!r}, known are: {', '.join(STAGES)}")
+        for name in filter(None, (self.from_stage, *self.force)):
+            if self.until and STAGES.index(name) > STAGES.index(self.until):
+                raise BadConfiguration(
+                    f"stage {name!r} is to run, but comes after the last one asked for, {self.until!r}"
+                )
+        after = STAGES[STAGES.index(self.from_stage) :] if self.from_stage else ()
+        scope = Scope(STAGES, self.until, frozenset((*self.force, *after)))
+        return ResolvedRun(self, override(find_run(self.run), self.overrides), Site.named(self.site), scope, again)
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What the store has of a run, looked up once for each stage."""
+
+    store: Store
+    scope: Scope
+    """With the attempt of its forced stages: a new one, or that of ``interrupted``."""
+    initial: InitialWeights | None
+    interrupted: InterruptedRun | None
+    """The last run of the same request, if it was cut off."""
+    outcome: Outcome
+    """States are hit, miss and waits."""
+    lookups: Mapping[str, CacheLookup]
+    """By key."""
+
+    @property
+    def attempt(self) -> str:
+        """The attempt of the forced stages, "" where none is forced."""
+        return self.scope.attempt if self.scope.forced else ""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the forced stages belong to an attempt that was cut off."""
+        return self.interrupted is not None and self.interrupted.attempt == self.scope.attempt
+
+
+@dataclass(frozen=True)
+class ResolvedRun:
+    """A request and the values behind its words."""
+
+    request: RunRequest
+    run: Run
+    site: Site
+    scope: Scope
+    again: bool = False
+
+    @cached_property
+    def plan(self) -> RunPlan:
+        """What a run would do. Looks when it is first asked for, then stays as it is: a new look is a new value."""
+        store, name = open_store(self.site), self.run.name
+        store.receive(records.record_folder(name), newest=1)
+        interrupted = attempt_to_resume(self.site, name, vars(self.request), again=self.again)
+        resumes = self.scope.forced and interrupted and interrupted.attempt
+        scope = replace(self.scope, attempt=interrupted.attempt) if interrupted and resumes else self.scope
+        initial = initial_weights_of(self.run, self.site, store)
+        planner = Planner(store, self.site, scope)
+        self.walk(planner, initial)
+        rows = _with_changes(planner.rows, records.last_arguments(self.site.root, name), initial)
+        return RunPlan(store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
+
+    def walk(self, present: Engine, initial: InitialWeights | None) -> None:
+        """Call the stages of the run, as far as its scope goes, under an engine."""
+        with engine(present), _until_stopped():
+            reproduce(self.run, bool(self.request.overrides), initial)
+
+
+def plan(request: RunRequest) -> Outcome:
+    """What a run would do, by looking alone; ``why`` also says what changed since the last run of that name."""
+    return request.resolve().plan.outcome
+
+
+@contextmanager
+def _until_stopped() -> Iterator[None]:
+    try:
+        yield
+    except StopPipeline:
+        return
+
+
+def _with_changes(
+    rows: list[StageResult], before: Mapping[tuple[str, str], Any], initial: InitialWeights | None
+) -> list[StageResult]:
+    """The rows; those that are no hit say what changed since ``before``, the arguments of the last run."""
+
+    def explain(row: StageResult) -> StageResult:
+        begins = [f"begins with {initial.version}"] if initial and row.stage == "train" else []
+        changed = differences(row.form, before.get((row.stage, row.item), row.form))
+        return replace(row, why="; ".join([row.why, *begins, *changed]))
+
+    return [row if row.state == "hit" else explain(row) for row in rows]

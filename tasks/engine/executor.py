@@ -1,0 +1,121 @@
+"""Makes one stage: locks its key, runs its body in a partial folder, seals the folder, logs the run."""
+
+import errno
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from infra.errors import NoSpace
+from infra.launch.job import JobSpec
+from infra.processes import signals
+from infra.processes.locks import file_lock
+from infra.site import Site
+from infra.store.local import Artifact, Store
+from infra.tracking.provenance import provenance
+from tasks.engine.jobs import JobRunner
+from tasks.engine.locked_tracker import LockedTracker
+from tasks.engine.lookup import look_up, store_for
+from tasks.engine.progress import Display
+from tasks.engine.stage import Facts, StageCall, StageContext, stage_context
+
+
+class StageExecutor:
+    """Makes the artifact of a call, unless somebody else has made it before this process got the lock of its key."""
+
+    def __init__(self, store: Store, site: Site, display: Display, tracker: LockedTracker) -> None:
+        self.store, self.site, self.display, self.tracker = store, site, display, tracker
+        self.jobs = JobRunner(store, site, display, tracker)
+
+    def make(self, call: StageCall, attempt: str) -> tuple[Artifact, bool]:
+        """The artifact, and whether it had to be made; with an ``attempt``, only what that attempt made will do."""
+
+        def waiting(holder: str) -> None:
+            self.display.say(f"{call.label}: waiting for {holder}, which is making the same")
+
+        store = store_for(self.store, self.site, call)
+        lock_file = store.lock_file(call.stage.name, call.key)
+        with _space_faults(self.store.root), file_lock(lock_file, waiting) as lock:
+            if found := self._existing(store, call, attempt):
+                return found, False
+            return self._make(store, call, attempt, lock), True
+
+    def _existing(self, store: Store, call: StageCall, attempt: str) -> Artifact | None:
+        """The artifact that the store has, or can restore from this machine; a damaged one is moved aside."""
+        lookup = look_up(self.store, self.site, call, attempt)
+        if lookup.artifact:
+            return lookup.artifact
+        if lookup.damaged:
+            aside = store.quarantine(call.stage.name, call.key)
+            self.display.say(f"{call.label}: {lookup.why}; moved aside to {aside} and made again")
+        if attempt or not store.restore(call.stage.name, call.key):
+            return None
+        return look_up(self.store, self.site, call).artifact
+
+    def _make(self, store: Store, call: StageCall, attempt: str, lock: int) -> Artifact:
+        name, key, inputs = call.stage.name, call.key, call.input_contents
+        out = store.partial(name, key, (inputs or {"": key}) if call.stage.resume else {}, attempt)
+        run_id = ""
+        try:
+            with self.tracker as tracker:
+                run_id = tracker.start_stage(name, call.item, key, call.form)
+            started = time.monotonic()
+            facts = self._run_body(call, out, run_id, lock)
+            artifact = store.seal(
+                out,
+                {
+                    "stage": name,
+                    "key": key,
+                    "version": call.stage.version,
+                    "item": call.item,
+                    "arguments": call.form,
+                    "inputs": inputs,
+                    "facts": facts,
+                    "seconds": round(time.monotonic() - started, 3),
+                    "made": provenance(),
+                },
+            )
+        except BaseException as error:
+            if not call.stage.resume or not any(out.iterdir()):
+                store.discard(out)
+            self._finish(run_id, "FAILED" if isinstance(error, Exception) else "KILLED", _failure(error))
+            raise
+        finally:
+            self.store.release()
+        self._finish(run_id, "FINISHED", facts)
+        return artifact
+
+    def _run_body(self, call: StageCall, out: Path, run_id: str, lock: int) -> Facts:
+        """Run the body of the stage; its jobs inherit the lock, which so outlives this process as long as they do."""
+
+        def run_job(job: JobSpec) -> None:
+            self.jobs.run(call, replace(job, pass_fds=(lock,)), run_id)
+
+        report = partial(self._progress, call)
+        with stage_context(StageContext(self.site, call, run_job, report, self.tracker.tracker, run_id)):
+            return call.stage.body(out, **call.arguments)
+
+    def _progress(self, call: StageCall, done: float, total: float, text: str) -> None:
+        signals.check()
+        self.display.progress(call, done, total, text)
+
+    def _finish(self, run_id: str, status: str, facts: Facts) -> None:
+        with self.tracker as tracker:
+            tracker.finish_stage(run_id, status, facts)
+
+
+def _failure(error: BaseException) -> Facts:
+    return {"failure": f"{error}" or type(error).__name__}
+
+
+@contextmanager
+def _space_faults(root: Path) -> Iterator[None]:
+    """Turn the OSError of a full disk, wherever it is raised, into NoSpace."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise NoSpace(f"no space left under {root}: free some, or set REPRO_ROOT to another disk") from error

@@ -1,0 +1,54 @@
+"""The job of a stage: started by the site's launcher on GPUs of its own, its metrics sent to MLflow and the display."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from infra.launch.batch_queue import QueueLauncher
+from infra.launch.job import JobSpec, Launcher
+from infra.launch.kubernetes import kubernetes_launcher
+from infra.launch.local import LocalLauncher
+from infra.launch.slurm import slurm_launcher
+from infra.processes.gpu_locks import lock_gpus
+from infra.site import Site
+from infra.store.local import Store
+from infra.tracking.metrics_tail import MetricsTail
+from tasks.engine.locked_tracker import LockedTracker
+from tasks.engine.progress import Display, describe_metrics
+from tasks.engine.stage import StageCall
+
+LAUNCHERS: dict[str, Callable[[], Launcher]] = {
+    "local": LocalLauncher,
+    "slurm": slurm_launcher,
+    "kubernetes": kubernetes_launcher,
+}
+"""By ``Site.launcher``."""
+
+
+class JobRunner:
+    """Runs jobs of a site one at a time, or several from several threads."""
+
+    def __init__(self, store: Store, site: Site, display: Display, tracker: LockedTracker) -> None:
+        self.store, self.site, self.display, self.tracker = store, site, display, tracker
+        self.launcher = LAUNCHERS[site.launcher]()
+        if isinstance(self.launcher, QueueLauncher):
+            self.launcher.say = display.say
+
+    def run(self, call: StageCall, job: JobSpec, run_id: str) -> None:
+        """Run ``job``, its metrics logged under ``run_id``; raises the Fault it ends with."""
+        tail = MetricsTail(job.out / "metrics.jsonl")
+
+        def poll() -> None:
+            self.store.sync_checkpoint(job.out)
+            if rows := tail.read():
+                with self.tracker as tracker:
+                    tracker.log_rows(run_id, rows)
+                last = rows[-1]
+                self.display.progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
+
+        def waiting() -> None:
+            self.display.say(f"{call.label}: waiting for a GPU of this machine")
+
+        # A launcher that goes to other nodes gets its GPUs from the scheduler there.
+        gpus = self.site.gpus if call.stage.needs == "gpu" and self.site.launcher == "local" else ()
+        with lock_gpus(gpus, job.ranks, waiting) as own:
+            self.launcher.run(replace(job, gpus=own.names, pass_fds=(*job.pass_fds, *own.locks)), poll)
