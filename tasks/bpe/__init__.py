@@ -1,5 +1,5 @@
-"""Byte-pair encoding on the scale of a corpus: word counts, merges, and a cache of encoded words.
+"""Byte-pair encoding at the scale of a corpus: word counts, merges, and a cache of encoded words.
 
-In: cleaned text. Out: merge rules, and pieces for each word. How a vocabulary is loaded and applied is
-``model.data.bpe``. Nothing here makes artifacts or imports a stage.
+Input: cleaned text. Output: merge rules, and the pieces of each word. ``model.data.bpe`` loads and applies a
+vocabulary. Depends on no stage.
 """

@@ -1,12 +1,8 @@
-"""The merges of a byte-level BPE vocabulary (Sennrich et al. 2016) from how often each word occurs.
+"""Learns the merges of a byte-level BPE vocabulary (Sennrich et al. 2016) from chunk counts.
 
-In come distinct chunks of text with their counts; out come vocabulary and merges, those that
-``tokenizers.trainers.BpeTrainer`` finds over the running text. That one takes no counts and reads every line again.
-
-A merge looks at the places of one pair and at what stands beside them, however many chunks there are
-(``tasks.bpe.symbols``). Only pairs that occur often enough to be merged soon are kept with their places: the others are
-parked as two numbers each, until the commonest pair left is no commoner than they are. How text is cut is not known
-here.
+The result equals that of ``tokenizers.trainers.BpeTrainer`` over the running text, which takes no counts. A merge
+visits only the positions of its pair and their neighbours (``tasks.bpe.symbols``). Positions are kept only for pairs
+frequent enough to be merged soon; the others are deferred as two numbers each.
 """
 
 import heapq
@@ -19,13 +15,13 @@ import polars as pl
 from tasks.bpe.symbols import SHIFT, Integers, PairOccurrences, SymbolArray
 
 THRESHOLD_RATIO = 8
-"""How many times rarer than the commonest pair left a pair may be to be kept with its places."""
+"""A pair is kept with its positions if it is at most this many times rarer than the most frequent pair left."""
 PROGRESS_MERGES = 500
 
 
 @dataclass(frozen=True)
 class LearnedMerges:
-    """``vocabulary`` gives each piece its id; ``merges`` are in the order in which they are to be done."""
+    """``vocabulary`` maps pieces to ids; ``merges`` are in the order of application."""
 
     vocabulary: dict[str, int]
     merges: list[tuple[str, str]]
@@ -42,59 +38,59 @@ def learn_merges(
     letters: Mapping[str, int],
     on_progress: Callable[[int, int], None] = _silent,
 ) -> LearnedMerges:
-    """At most ``size`` pieces: ``first`` (specials and the alphabet), then the commonest pair merged, again and again.
+    """Learn at most ``size`` pieces: ``first`` (specials and the alphabet), then merges of the most frequent pair.
 
-    ``counts`` are distinct chunks and how often each occurs (``chunk`` and ``count``), in as many frames as you like;
-    ``letters`` are the pieces of a single byte, with it. Of equally common pairs the one with the lower ids goes first.
-    Ends early where no pair occurs ``min_frequency`` times. ``say`` hears of pieces found and wanted.
+    ``counts`` are any number of frames of distinct chunks with their counts (columns ``chunk`` and ``count``);
+    ``letters`` maps each single-byte piece to its byte. Of equally frequent pairs the one with the lower ids is merged
+    first. Stops when no pair occurs ``min_frequency`` times. Calls ``on_progress(pieces, size)`` at times.
     """
     pieces = list(first)
     ids = {piece: number for number, piece in enumerate(pieces)}
-    most = max(size, len(pieces))
-    of_byte = np.full(256, most)
+    limit = max(size, len(pieces))
+    of_byte = np.full(256, limit)
     for piece, byte in letters.items():
         of_byte[byte] = ids[piece]
     frames = (frame.sort("count", descending=True) for frame in counts)
-    cells = SymbolArray.of(((frame["chunk"].to_arrow(), frame["count"].to_numpy()) for frame in frames), of_byte, most)
+    words = ((frame["chunk"].to_arrow(), frame["count"].to_numpy()) for frame in frames)
+    symbols = SymbolArray.of(words, of_byte, limit)
     merges: list[tuple[str, str]] = []
-    queue = MergeQueue(cells, len(pieces))
-    while len(ids) < size and (offer := queue.pop_most_frequent()):
-        count, pair, where = offer
+    queue = MergeQueue(symbols, len(pieces))
+    while len(ids) < size and (popped := queue.pop_most_frequent()):
+        count, pair, positions = popped
         if count < min_frequency:
             break
         a, b = pair >> SHIFT, pair & ((1 << SHIFT) - 1)
         merges.append((pieces[a], pieces[b]))
-        # A special that is spelt out in the text has its id already.
+        # A special token that the text spells out has an id already.
         new = ids.setdefault(pieces[a] + pieces[b], len(pieces))
         if new == len(pieces):
             pieces.append(pieces[a] + pieces[b])
-        queue.update(*cells.merge_pair(a, b, new, where))
+        queue.update(*symbols.merge_pair(a, b, new, positions))
         if len(merges) % PROGRESS_MERGES == 0:
             on_progress(len(ids), size)
     return LearnedMerges(ids, merges)
 
 
 class MergeQueue:
-    """Pairs that may be merged, commonest first, then by their ids; exactly as if all were kept.
+    """A priority queue of pairs by frequency, then by ids; pairs below a threshold wait without their positions.
 
-    A pair is offered, with its places, once: by the words as they come or by the merge that made the later of its
-    symbols. From then on it only becomes rarer, so that one with fewer than ``_floor`` occurrences may wait, parked,
-    until what is left is no commoner.
+    All occurrences of a pair exist from the start or from the merge that made the later of its symbols. Afterwards the
+    pair only becomes rarer, so one below ``_threshold`` can be deferred until no queued pair is more frequent.
     """
 
-    def __init__(self, cells: SymbolArray, alphabet: int) -> None:
-        self._cells = cells
+    def __init__(self, symbols: SymbolArray, alphabet: int) -> None:
+        self._symbols = symbols
         self._frequency: dict[int, int] = {}
-        self._places: dict[int, Integers] = {}
+        self._positions: dict[int, Integers] = {}
         self._queue: list[tuple[int, int]] = []
-        """Occurrences when last looked at, negative, and the pair."""
-        keys, totals = cells.count_pairs(alphabet)
+        """Negative frequency when last pushed, and the pair."""
+        keys, totals = symbols.count_pairs(alphabet)
         self._deferred = [(keys, totals)]
-        """Pairs, and how often each occurred when it was offered."""
+        """Pairs, and their frequencies when they were deferred."""
         self._threshold = 1 + int(totals.max(initial=0))
 
     def pop_most_frequent(self) -> tuple[int, int, Integers] | None:
-        """How often it occurs, the pair, and its places; it is offered no more."""
+        """Remove the most frequent pair: its frequency, the pair, and its positions."""
         while True:
             top = -self._queue[0][0] if self._queue else 0
             if top < self._threshold and self._deferred:
@@ -104,11 +100,11 @@ class MergeQueue:
             else:
                 count, pair = heapq.heappop(self._queue)
                 if -count == self._frequency[pair]:
-                    return -count, pair, self._places.pop(pair)
+                    return -count, pair, self._positions.pop(pair)
                 self._push(pair)
 
     def update(self, lost: PairOccurrences, gained: PairOccurrences) -> None:
-        """A merge took pairs away and made others."""
+        """Apply what a merge removed and added."""
         frequency = self._frequency
         for key, total in zip(lost.keys.tolist(), lost.totals.tolist(), strict=True):
             if key in frequency:
@@ -120,22 +116,22 @@ class MergeQueue:
             self._keep(gained, at)
 
     def _lower_threshold(self, top: int) -> None:
-        """Let the floor fall, and keep what is not below it any more."""
+        """Lower the threshold and queue the deferred pairs that reach it."""
         keys, totals = (np.concatenate(part) for part in zip(*self._deferred, strict=True))
         self._threshold = max(max(top, int(totals.max(initial=0))) // THRESHOLD_RATIO, 1)
-        out = totals >= self._threshold
-        self._deferred = [(keys[~out], totals[~out])] if not out.all() else []
-        standing = self._cells.find_pairs(np.sort(keys[out])) if out.any() else PairOccurrences.none()
-        for at in np.flatnonzero(standing.totals).tolist():
-            self._keep(standing, at)
+        reached = totals >= self._threshold
+        self._deferred = [(keys[~reached], totals[~reached])] if not reached.all() else []
+        found = self._symbols.find_pairs(np.sort(keys[reached])) if reached.any() else PairOccurrences.none()
+        for at in np.flatnonzero(found.totals).tolist():
+            self._keep(found, at)
 
     def _keep(self, pairs: PairOccurrences, at: int) -> None:
         pair = int(pairs.keys[at])
-        self._frequency[pair], self._places[pair] = int(pairs.totals[at]), pairs.positions_of(at)
+        self._frequency[pair], self._positions[pair] = int(pairs.totals[at]), pairs.positions_of(at)
         self._push(pair)
 
     def _push(self, pair: int) -> None:
         if self._frequency[pair] > 0:
             heapq.heappush(self._queue, (-self._frequency[pair], pair))
         else:
-            del self._frequency[pair], self._places[pair]
+            del self._frequency[pair], self._positions[pair]

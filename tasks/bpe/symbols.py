@@ -1,8 +1,7 @@
-"""All words' symbols end to end, a cell for each byte: what a BPE learner merges in.
+"""The symbols of all words in one array, with one cell for each byte, in which a BPE learner merges pairs.
 
-A symbol's first and last cell hold its id, the cells between nothing. As a symbol covers as many cells as its piece
-has bytes, its neighbours' places follow from their ids, and two bytes for each byte of text are all that is kept. Which
-pair is merged when, and what pieces are called, is not known here.
+A symbol's first and last cell hold its id, the cells between are empty. A symbol covers as many cells as its piece has
+bytes, so the positions of its neighbours follow from their ids, and memory is two bytes for each byte of text.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,21 +15,21 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 
 SHIFT = 32
-"""A pair as one number: its first symbol above so many bits, its second below."""
+"""A pair as one number: ``first << SHIFT | second``."""
 CELLS_PER_BLOCK = 1 << 18
-"""Cells that are looked at in one go."""
+"""Cells that are scanned at once."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SIEVE_BITS = 20
 
 
 @dataclass(frozen=True)
 class PairOccurrences:
-    """Distinct pairs, rising, how often each occurs, and where."""
+    """Distinct pairs in ascending order, with their frequencies and positions."""
 
     keys: Integers
     totals: Integers
     offsets: Integers
-    """Where in ``where`` the places of a pair begin; one more, where the last ones end."""
+    """The start of each pair's positions in ``positions``, and the end of the last."""
     positions: Integers
 
     @classmethod
@@ -40,7 +39,7 @@ class PairOccurrences:
 
     @classmethod
     def grouped(cls, keys: Integers, weights: Integers, positions: Integers) -> "PairOccurrences":
-        """From a pair, its weight and its place each."""
+        """From single occurrences: a pair, its weight and its position each."""
         if not len(keys):
             return cls.none()
         order = np.argsort(keys, kind="stable")
@@ -51,33 +50,33 @@ class PairOccurrences:
         )
 
     def positions_of(self, at: int) -> Integers:
-        """Places of the pair with this index, in memory of their own."""
+        """A copy of the positions of the pair with this index."""
         return self.positions[self.offsets[at] : self.offsets[at + 1]].copy()
 
 
 class SymbolArray:
-    """``cell``: ids, with one that ends words and one that is nothing (the two highest) between them.
+    """``cell`` holds ids below ``limit``, ``limit`` where a word ends, and ``limit + 1`` where a cell is empty.
 
-    ``bounds`` rise and say from which cell on all words have the count of the same index in ``counts``.
+    From cell ``bounds[i]`` (ascending) to the next bound all words have the count ``counts[i]``.
     """
 
-    def __init__(self, cell: NDArray[np.unsignedinteger], counts: Integers, bounds: Integers, most: int) -> None:
-        self._cell, self._counts, self._bounds, self._end = cell, counts, bounds, most
-        self._length = np.ones(most + 2, np.int64)
-        self._place = np.min_scalar_type(len(cell))
+    def __init__(self, cell: NDArray[np.unsignedinteger], counts: Integers, bounds: Integers, limit: int) -> None:
+        self._cell, self._counts, self._bounds, self._end = cell, counts, bounds, limit
+        self._length = np.ones(limit + 2, np.int64)
+        self._position_type = np.min_scalar_type(len(cell))
 
     @classmethod
-    def of(cls, counts: Iterable[tuple[pa.Array, Integers]], ids: NDArray[np.int64], most: int) -> "SymbolArray":
-        """Of distinct words and their counts, commonest first in each batch, with the id of each byte; ids are below
-        ``most``."""
-        kind = np.min_scalar_type(most + 1)
-        cells, numbers, bounds, size = [np.array([most], kind)], [], [], 1
+    def of(cls, counts: Iterable[tuple[pa.Array, Integers]], ids: NDArray[np.int64], limit: int) -> "SymbolArray":
+        """From batches of distinct words with their counts in descending order; ``ids`` are those of each byte, and all
+        ids are below ``limit``."""
+        kind = np.min_scalar_type(limit + 1)
+        cells, numbers, bounds, size = [np.array([limit], kind)], [], [], 1
         for words, count in counts:
             text = words.cast(pa.large_binary())
             lengths = pc.binary_length(text).to_numpy()
             ends = np.cumsum(lengths + 1)
-            # Where a word ends a cell is left between it and the next.
-            cell = np.full(int(ends[-1]) if len(ends) else 0, most, kind)
+            # One cell between two words marks the end of the first.
+            cell = np.full(int(ends[-1]) if len(ends) else 0, limit, kind)
             letters = np.ones(len(cell), np.bool_)
             letters[ends - 1] = False
             cell[letters] = ids.astype(kind)[_bytes(text)]
@@ -87,49 +86,51 @@ class SymbolArray:
             bounds.append((ends - lengths - 1)[change] + size)
             size += len(cell)
         nothing = np.zeros(0, np.int64)
-        return cls(np.concatenate(cells), np.concatenate([nothing, *numbers]), np.concatenate([nothing, *bounds]), most)
+        return cls(
+            np.concatenate(cells), np.concatenate([nothing, *numbers]), np.concatenate([nothing, *bounds]), limit
+        )
 
     def count_pairs(self, alphabet: int) -> tuple[Integers, Integers]:
-        """Distinct pairs, rising, and how often they occur, before anything is merged: ids are below ``alphabet``."""
+        """Distinct pairs in ascending order and their frequencies before any merge, when ids are below ``alphabet``."""
         totals = np.zeros(alphabet**2)
-        for places, keys in self._neighbours():
+        for positions, keys in self._neighbours():
             dense = (keys >> SHIFT) * alphabet + (keys & ((1 << SHIFT) - 1))
-            totals += np.bincount(dense, self._weights(places), alphabet**2)
+            totals += np.bincount(dense, self._weights(positions), alphabet**2)
         found = np.flatnonzero(totals)
         return ((found // alphabet) << SHIFT) | (found % alphabet), totals[found].astype(np.int64)
 
     def find_pairs(self, keys: Integers) -> PairOccurrences:
-        """These pairs (rising) as they stand; of those that stand nowhere the total is 0."""
+        """The occurrences of these pairs (ascending); the total of a pair without any is 0."""
         sieve = np.zeros(1 << _SIEVE_BITS, np.bool_)
         sieve[_hashed(keys)] = True
         totals, counts = np.zeros(len(keys)), np.zeros(len(keys), np.int64)
         found = []
-        for places, pairs in self._neighbours():
+        for positions, pairs in self._neighbours():
             likely = sieve[_hashed(pairs)]
-            places, pairs = places[likely], pairs[likely]
+            positions, pairs = positions[likely], pairs[likely]
             at = np.searchsorted(keys, pairs).clip(max=len(keys) - 1)
             right = keys[at] == pairs
-            places, at = places[right], at[right]
-            totals += np.bincount(at, self._weights(places), len(keys))
+            positions, at = positions[right], at[right]
+            totals += np.bincount(at, self._weights(positions), len(keys))
             counts += np.bincount(at, minlength=len(keys))
             order = np.argsort(at, kind="stable")
-            found.append((at[order].astype(np.int32), places[order].astype(self._place)))
+            found.append((at[order].astype(np.int32), positions[order].astype(self._position_type)))
         begins = np.concatenate(([0], np.cumsum(counts)))
-        where, free = np.empty(begins[-1], self._place), begins[:-1].copy()
-        for at, places in found:
-            # The nth place of a pair in this slice goes to the nth free one of the pair.
+        slots, free = np.empty(begins[-1], self._position_type), begins[:-1].copy()
+        for at, positions in found:
+            # The nth position of a pair in this block goes to the pair's nth free slot.
             first = np.searchsorted(at, at)
-            where[free[at] + np.arange(len(at)) - first] = places
+            slots[free[at] + np.arange(len(at)) - first] = positions
             free += np.bincount(at, minlength=len(keys))
-        return PairOccurrences(keys, totals.astype(np.int64), begins, where)
+        return PairOccurrences(keys, totals.astype(np.int64), begins, slots)
 
-    def merge_pair(self, a: int, b: int, new: int, places: Integers) -> tuple[PairOccurrences, PairOccurrences]:
-        """Make ``new`` of each ``a b`` at these places, if it still stands there, from left to right.
+    def merge_pair(self, a: int, b: int, new: int, positions: Integers) -> tuple[PairOccurrences, PairOccurrences]:
+        """Replace each ``a b`` that is still at these positions by ``new``, from left to right.
 
-        The pairs with neighbours that this takes away (not where they were) and those that it makes.
+        Returns the pairs with neighbours that this removes (without positions) and those that it adds.
         """
         cell, length = self._cell, self._length
-        first = np.sort(places).astype(np.int64)
+        first = np.sort(positions).astype(np.int64)
         first = first[cell[first] == a]
         first = first[cell[first + length[a]] == b]
         if a == b:
@@ -139,7 +140,7 @@ class SymbolArray:
         weights = self._weights(first)
         before = cell[first - 1]
         left, joins_left, joins_right = first - length[before], before < self._end, cell[right] < self._end
-        # A pair between two places that both merge is taken away, and made, once.
+        # A pair between two merged positions is removed, and added, once.
         joins_left[1:] &= left[1:] != second[:-1]
         left = left[joins_left]
         weights = np.concatenate((weights[joins_left], weights[joins_right]))
@@ -149,43 +150,45 @@ class SymbolArray:
         cell[second - 1], cell[second] = self._end + 1, self._end + 1
         cell[first], cell[right - 1] = new, new
         made = np.concatenate((left, first[joins_right]))
-        return lost, PairOccurrences.grouped(self._keys(made), weights, made.astype(self._place))
+        return lost, PairOccurrences.grouped(self._keys(made), weights, made.astype(self._position_type))
 
     def _neighbours(self) -> Iterator[tuple[Integers, Integers]]:
-        """Every pair of neighbours, so many cells at once: the place of its first symbol, and the pair."""
+        """All pairs of neighbours, block by block: the position of the first symbol, and the pair."""
         ends = 0
         for begin in range(0, len(self._cell), CELLS_PER_BLOCK):
             part = self._cell[begin : begin + CELLS_PER_BLOCK]
-            places = np.flatnonzero(part < self._end)
-            several = self._length[part[places]] > 1
-            # Of the cells of longer symbols every other one is a last one.
+            positions = np.flatnonzero(part < self._end)
+            several = self._length[part[positions]] > 1
+            # Longer symbols have their id in two cells, so every other such cell is a last one.
             count = np.cumsum(several) + ends
             ends = int(count[-1]) % 2 if len(count) else ends
-            places = places[~several | (count % 2 == 1)] + begin
-            places = places[self._cell[self._next_symbol(places)] < self._end]
-            yield places, self._keys(places)
+            positions = positions[~several | (count % 2 == 1)] + begin
+            positions = positions[self._cell[self._next_symbol(positions)] < self._end]
+            yield positions, self._keys(positions)
 
-    def _next_symbol(self, places: Integers) -> Integers:
-        after: Integers = places + self._length[self._cell[places]]
+    def _next_symbol(self, positions: Integers) -> Integers:
+        after: Integers = positions + self._length[self._cell[positions]]
         return after
 
-    def _keys(self, places: Integers) -> Integers:
-        return (self._cell[places].astype(np.int64) << SHIFT) | self._cell[self._next_symbol(places)]
+    def _keys(self, positions: Integers) -> Integers:
+        return (self._cell[positions].astype(np.int64) << SHIFT) | self._cell[self._next_symbol(positions)]
 
-    def _weights(self, places: Integers) -> Integers:
-        weights: Integers = self._counts[np.searchsorted(self._bounds, places, side="right") - 1]
+    def _weights(self, positions: Integers) -> Integers:
+        weights: Integers = self._counts[np.searchsorted(self._bounds, positions, side="right") - 1]
         return weights
 
 
-def without_overlaps(places: Integers, length: int) -> Integers:
-    """Of runs such as the three pairs in ``aaaa`` the first, third … (rising ``places`` of ``a a``, so many cells
-    each ``a``)."""
-    if len(places) < 2:
-        return places
-    follows = np.concatenate(([False], places[:-1] + length == places[1:]))
-    index = np.arange(len(places))
+def without_overlaps(positions: Integers, length: int) -> Integers:
+    """Every other position of each run of overlapping pairs, such as the three pairs ``a a`` in ``aaaa``.
+
+    ``positions`` ascend; ``length`` is the number of cells of ``a``.
+    """
+    if len(positions) < 2:
+        return positions
+    follows = np.concatenate(([False], positions[:-1] + length == positions[1:]))
+    index = np.arange(len(positions))
     start = np.maximum.accumulate(np.where(follows, 0, index))
-    odd: Integers = places[(index - start) % 2 == 0]
+    odd: Integers = positions[(index - start) % 2 == 0]
     return odd
 
 

@@ -1,9 +1,8 @@
-"""Lines to piece ids with each distinct word looked at once; the ids are exactly those of whole lines.
+"""Encodes lines to piece ids word by word with a cache; the ids are exactly those of whole lines.
 
-Where words stand between single spaces, no chunk of the tokenizer reaches over a space
-(``learn_bpe.untrained_tokenizer``), so that a line's pieces are its words' pieces in a row. Any other line (odd or
-doubled white space, or a character that the normaliser turns into some) is taken whole. The table of words is emptied
-when it has grown large, so that memory stays flat.
+Between words separated by single spaces no chunk of the tokenizer crosses a space (``learn_bpe.untrained_tokenizer``),
+so a line's pieces are its words' pieces. Other lines (other or double white space, or a character that the normaliser
+turns into white space) are encoded whole.
 """
 
 import pickle
@@ -23,12 +22,12 @@ Integers = NDArray[np.int64]
 ODD_SPACE = (
     r"^$|^ | $|  |[\x00-\x1f\x7f-\xa0\x{1680}\x{180e}\x{2000}-\x{200b}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}]"
 )
-"""Finds text in which white space may be more than the boundary of two words; wider than any definition of it."""
+"""Matches text whose white space may be more than single spaces between words; wider than any definition of it."""
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of different lengths, end to end in ``ids``."""
+    """Rows of different lengths, concatenated in ``ids``."""
 
     ids: Integers
     lengths: Integers
@@ -39,14 +38,14 @@ class Ragged:
         return cls(ids, np.fromiter(map(len, rows), np.int64, len(rows)))
 
     def take(self, rows: Integers) -> "Ragged":
-        """These rows in this order; a row may be taken often."""
+        """The rows with these indices, which may repeat."""
         starts = np.cumsum(self.lengths) - self.lengths
         lengths = self.lengths[rows]
         shifts = starts[rows] - (np.cumsum(lengths) - lengths)
         return Ragged(self.ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())], lengths)
 
     def join(self, counts: Integers) -> "Ragged":
-        """Make one row of the first ``counts[0]`` rows, one of the next ``counts[1]``, and so on."""
+        """Join the first ``counts[0]`` rows into one, the next ``counts[1]`` into another, and so on."""
         ends = np.concatenate(([0], np.cumsum(self.lengths)))[np.cumsum(counts)]
         return Ragged(self.ids, np.diff(ends, prepend=0))
 
@@ -56,7 +55,7 @@ class Ragged:
 
 
 class WordSplitter:
-    """Tells apart the words of lines as a tokenizer would."""
+    """Splits lines into words where that does not change a tokenizer's pieces."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._odd = "|".join(
@@ -64,7 +63,7 @@ class WordSplitter:
         )
 
     def split(self, lines: pa.Array) -> tuple[NDArray[np.bool_], pa.Array, Integers]:
-        """Which lines are to be taken whole; of the others all words in a row, and how many each line has."""
+        """A mask of the lines to encode whole, and the concatenated words of the others with their number per line."""
         whole: NDArray[np.bool_] = pc.match_substring_regex(lines, self._odd).to_numpy(zero_copy_only=False).copy()
         split = pc.split_pattern(lines.filter(pa.array(~whole)) if whole.any() else lines, " ")
         counts = pc.list_value_length(split).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -73,9 +72,9 @@ class WordSplitter:
 
 @cache
 def characters_made_space(normaliser: bytes) -> tuple[str, ...]:
-    """Characters that a (pickled) normaliser turns into white space, or into more with some of it (``¨`` by NFKC).
+    """Characters that a (pickled) normaliser turns into text with white space (``¨`` by NFKC).
 
-    No sequence of characters becomes what none of them does.
+    It suffices to test single characters: no sequence gets white space that none of its characters gets.
     """
     normalise = pickle.loads(normaliser).normalize_str
     everything = "".join(map(chr, chain(range(0x21, 0xD800), range(0xE000, sys.maxunicode + 1))))
@@ -87,27 +86,27 @@ def characters_made_space(normaliser: bytes) -> tuple[str, ...]:
 
 
 class WordCache:
-    """The pieces of each word met so far."""
+    """The pieces of each word so far; emptied after ``max_words`` words, so that memory stays bounded."""
 
-    def __init__(self, tokenizer: Tokenizer, most_words: int = 1_000_000) -> None:
+    def __init__(self, tokenizer: Tokenizer, max_words: int = 1_000_000) -> None:
         self._tokenizer, self._splitter = tokenizer, WordSplitter(tokenizer)
-        self._most_words = most_words
+        self._max_words = max_words
         self._numbers: dict[str, int] = {}
         self._pieces = Ragged.of([])
 
     def encode(self, lines: pa.Array) -> Ragged:
-        """Piece ids of each line, without specials."""
-        if len(self._numbers) > self._most_words:
+        """Piece ids of each line, without special tokens."""
+        if len(self._numbers) > self._max_words:
             self._numbers.clear()
             self._pieces = Ragged.of([])
         whole, words, counts = self._splitter.split(lines)
         encoded = self._pieces_of(words).join(counts)
         if not whole.any():
             return encoded
-        place = np.arange(len(lines))
-        place[~whole] = np.arange(len(counts))
-        place[whole] = len(counts) + np.arange(whole.sum())
-        return encoded.concat(self._encode(lines.filter(pa.array(whole)).to_pylist())).take(place)
+        row = np.arange(len(lines))
+        row[~whole] = np.arange(len(counts))
+        row[whole] = len(counts) + np.arange(whole.sum())
+        return encoded.concat(self._encode(lines.filter(pa.array(whole)).to_pylist())).take(row)
 
     def _pieces_of(self, words: pa.Array) -> Ragged:
         distinct = words.dictionary_encode()

@@ -1,10 +1,8 @@
-"""How often each chunk of text occurs: all that a BPE learner needs to know of a corpus.
+"""Counts the distinct chunks of a corpus, which is all that a BPE learner needs of it.
 
-In come lines, or ``pairs.parquet`` and the site's workers; out come distinct chunks, as they stand in the text, the
-space before them included, with their counts. Each distinct word is cut into the tokenizer's chunks once; a line of
-which ``tasks.bpe.word_cache`` cannot say its words is cut whole. Of a corpus, ranges of row groups are counted apart
-and their chunks spread over parts by hash, on disk; then each part is summed. So memory does not grow with the corpus,
-and the counts are the same for any number of ranges, parts and workers.
+A chunk is a piece of text as the tokenizer's pre-tokenizer splits it, with the space before it. Workers count ranges of
+row groups and write the counts partitioned by hash; then each partition is summed. Memory does not grow with the
+corpus, and the counts are the same for any number of ranges, partitions and workers.
 """
 
 from collections import Counter
@@ -28,24 +26,24 @@ from tasks.engine.stage import progress
 
 BATCH_PAIRS = 50_000
 RANGE_PAIRS = 200_000
-"""Fewest pairs of a range of row groups that is counted in one go, if there are as many."""
+"""Fewest pairs of a range of row groups, except the last."""
 PART_PAIRS = 500_000
-"""Pairs of the corpus for each part by hash."""
+"""Pairs of the corpus per hash partition."""
 MAX_UNMERGED_ROWS = 2_000_000
-"""Rows of counts that are kept before equal words are put together."""
+"""Rows of counts to hold before the counts of equal words are summed."""
 WORDS_PER_CALL = 10_000
-"""Words that are cut into chunks in one call."""
+"""Words per call of the pre-tokenizer."""
 SPACE = "Ġ"
-"""A space, as byte-level chunks spell it; each word's first chunk begins so."""
+"""The space in byte-level chunks; the first chunk of each word begins with it."""
 STABLE_CHARACTERS = "".join(map(chr, (*range(0x21, 0x7F), *range(0xC0, 0x250), *range(0x400, 0x460))))
-"""Characters (ASCII, Latin, Cyrillic) of which all versions of Unicode say the same."""
+"""Characters (ASCII, Latin, Cyrillic) with the same properties in all versions of Unicode."""
 CHUNK_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
 """The chunks of ``pre_tokenizers.ByteLevel`` in a word with a space before it."""
 SCHEMA = {"chunk": pl.String, "count": pl.Int64}
 
 
 def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFrame:
-    """The chunks that the tokenizer's BPE works on, of all lines together: ``chunk`` and ``count``."""
+    """The tokenizer's chunks of all lines: ``chunk`` and ``count``."""
     splitter, whole_lines = WordSplitter(tokenizer), Counter[str]()
     counted = [pl.DataFrame(schema=SCHEMA)]
     for lines in batches:
@@ -56,14 +54,14 @@ def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFr
             counted = [sum_counts(counted)]
         for line in lines.filter(pa.array(whole)).to_pylist():
             whole_lines.update(_chunks(tokenizer, line))
-    spelt = pl.DataFrame(
+    from_lines = pl.DataFrame(
         {"chunk": map(chunk_text, whole_lines), "count": list(whole_lines.values())}, schema=SCHEMA, strict=True
     )
-    return sum_counts([*split_into_chunks(tokenizer, sum_counts(counted)), spelt])
+    return sum_counts([*split_into_chunks(tokenizer, sum_counts(counted)), from_lines])
 
 
 def split_into_chunks(tokenizer: Tokenizer, words: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The chunks of words."""
+    """The chunks of words with their counts; the same chunk may occur in several rows."""
     unchanged = "".join(
         rf"\x{{{ord(c):x}}}" for c in STABLE_CHARACTERS if tokenizer.normalizer.normalize_str(c) == f" {c}"
     )
@@ -72,18 +70,18 @@ def split_into_chunks(tokenizer: Tokenizer, words: pl.DataFrame) -> Iterator[pl.
     yield words.filter(plain).select(spaced.str.extract_all(CHUNK_PATTERN).alias("chunk"), "count").explode("chunk")
     for some in words.filter(~plain).iter_slices(WORDS_PER_CALL):
         found = _chunks(tokenizer, " ".join(some["chunk"]))
-        # A word has a space before it and none within.
+        # A word has a space before it and none inside.
         number = np.cumsum([chunk.startswith(SPACE) for chunk in found]) - 1
         yield pl.DataFrame({"chunk": map(chunk_text, found), "count": some["count"].gather(number)}, schema=SCHEMA)
 
 
 def sum_counts(counted: list[pl.DataFrame]) -> pl.DataFrame:
-    """The sums of the same chunks' counts."""
+    """One row per chunk, with the sum of its counts."""
     return pl.concat(counted).group_by("chunk").agg(pl.col("count").sum())
 
 
 def chunk_text(chunk: str) -> str:
-    """The text that a chunk spells."""
+    """The text of a byte-level chunk."""
     return bytes(BYTE_DECODER[c] for c in chunk).decode()
 
 
@@ -93,25 +91,25 @@ def _chunks(tokenizer: Tokenizer, text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ChunkCounter:
-    """The counting of a corpus in parts. A value that other processes are handed."""
+    """The counting steps with what they share; picklable, so that other processes can run them."""
 
     pairs: Path
     """``pairs.parquet``."""
     columns: tuple[str, ...]
     tokenizer: Tokenizer
     folder: Path
-    """Where parts lie for a while; there, and seen by all workers."""
+    """A scratch folder that exists and that all workers see."""
     parts: int
 
     def count(self, number: int, groups: tuple[int, ...]) -> int:
-        """Range ``number``, of these row groups, to a file of chunks by part; how many pairs there were."""
+        """Write the chunks of range ``number``, partitioned by hash; returns its number of pairs."""
         found = count_chunks(self.tokenizer, read_lines(self.pairs, self.columns, groups))
         write_batches(self._range(number), found.select(text_hash(pl.col("chunk")).alias("value"), *SCHEMA), self.parts)
         with pq.ParquetFile(self.pairs) as file:
             return sum(file.metadata.row_group(group).num_rows for group in groups)
 
     def sum(self, part: int, ranges: int) -> Path:
-        """A part's chunks of all ranges, to a file."""
+        """Write the summed counts of a partition over all ranges; returns the file."""
         found = read_batch([self._range(number) for number in range(ranges)], part)
         path = self.folder / f"{part}.part.arrow"
         write_batches(path, sum_counts([found.select(*SCHEMA)]))
@@ -124,7 +122,7 @@ class ChunkCounter:
 def count_corpus(
     pairs: Path, columns: tuple[str, ...], tokenizer: Tokenizer, folder: Path, workers: Workers
 ) -> list[Path]:
-    """Files that ``read_batch`` reads, of distinct chunks together and their counts; ``folder`` is made."""
+    """Create ``folder`` with files of chunk counts for ``read_batch``; a chunk occurs in one of them."""
     folder.mkdir()
     with pq.ParquetFile(pairs) as file:
         total = file.metadata.num_rows
@@ -138,7 +136,7 @@ def count_corpus(
 
 
 def row_groups(metadata: pq.FileMetaData, least: int) -> Iterator[tuple[int, ...]]:
-    """All row groups of a file in ranges of at least so many rows, but for the last."""
+    """The row groups of a file in ranges of at least ``least`` rows, except the last."""
     groups: list[int] = []
     rows = 0
     for group in range(metadata.num_row_groups):
@@ -152,7 +150,7 @@ def row_groups(metadata: pq.FileMetaData, least: int) -> Iterator[tuple[int, ...
 
 
 def read_lines(pairs: Path, columns: tuple[str, ...], groups: tuple[int, ...]) -> Iterator[pa.Array]:
-    """The text columns of row groups of ``pairs.parquet``, a batch and a column at a time: memory stays flat."""
+    """The text columns of row groups of ``pairs.parquet``, by batch and column, so that memory stays flat."""
     with pq.ParquetFile(pairs) as file:
         for batch in file.iter_batches(BATCH_PAIRS, row_groups=list(groups), columns=list(columns)):
             for column in columns:

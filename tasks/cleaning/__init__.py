@@ -1,5 +1,5 @@
 """Filters of sentence pairs, the evidence for their decisions, and the partitioned work of the stage ``clean``.
 
-In: frames of source and target lines. Out: kept pairs, and counts of what each filter removed. Knows neither stages
-nor artifacts.
+Input: frames of source and target lines. Output: kept pairs, and counts of what each filter rejected. Depends on no
+stage.
 """

@@ -1,7 +1,6 @@
-"""What the rules of a run rejected: how much, and examples with the numbers behind them.
+"""Reports what each rule of a run rejected: counts, and sample pairs with the measured values.
 
-In come the folder that ``clean`` made and its rules; out goes an ``RejectionReport`` for each rule, in their order.
-Nothing is decided or made here.
+Input: the output folder of ``clean`` and its rules. Output: one ``RejectionReport`` per rule, in order.
 """
 
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from tasks.cleaning.filters import Filter, Filters
 
 @dataclass(frozen=True)
 class RejectedPair:
-    """A rejected pair, its text normalised; what the rule found and what it allows, empty where it measures nothing."""
+    """A rejected pair, normalised, with what the rule found and what it allows (empty if it measures nothing)."""
 
     pair_id: str
     source: str
@@ -26,7 +25,7 @@ class RejectedPair:
 
 @dataclass(frozen=True)
 class RejectionReport:
-    """A rule: what it is for, how many pairs it rejected of all that were read, and some of them."""
+    """A rule with its description, how many and what share of all pairs it rejected, and a sample of them."""
 
     rule: str
     about: str
@@ -36,18 +35,17 @@ class RejectionReport:
 
 
 def explain_rejections(folder: Path, filters: Filters, samples: int, seed: int) -> tuple[RejectionReport, ...]:
-    """All rules; ``samples`` pairs of each, the same for the same seed. A pair counts for the first rule that rejects
-    it."""
+    """One report per rule with up to ``samples`` pairs, the same for the same seed. A pair counts for the first rule
+    that rejects it."""
     rejected = pl.scan_parquet(folder / "rejected.parquet")
     counts = dict(rejected.group_by("filter").len().collect().iter_rows())
     read = sum(counts.values()) + pl.scan_parquet(folder / "pairs.parquet").select(pl.len()).collect().item()
     found = []
     for rule in filters.rules:
-        # By a number that is as good as drawn: only so many pairs are ever held.
-        drawn = (
-            rejected.filter(pl.col("filter") == rule.name).sort(pl.col("pair_id").hash(seed), "pair_id").head(samples)
-        )
-        pairs = tuple(_sample(rule, row) for row in drawn.collect().iter_slices(1))
+        # Sorting by a hash samples at random, and polars keeps only ``samples`` pairs in memory.
+        of_rule = rejected.filter(pl.col("filter") == rule.name)
+        sample = of_rule.sort(pl.col("pair_id").hash(seed), "pair_id").head(samples).collect()
+        pairs = tuple(_sample(rule, row) for row in sample.iter_slices(1))
         count = counts.get(rule.name, 0)
         about = " ".join((type(rule).__doc__ or "").split())
         found.append(RejectionReport(rule.name, about, count, count / max(read, 1), pairs))

@@ -1,7 +1,6 @@
-"""What each rule measures of one pair, and what it allows: the numbers behind a verdict.
+"""What each rule measures in a pair and what it allows, as text: ``("ratio 3.00", "at most 2.5")``.
 
-In come a rule and a frame of one pair, its text normalised; out go two short texts. Which pair a rule rejects is
-decided in ``filters`` and ``clean`` alone: a rule that nothing here measures is told without numbers.
+Explains verdicts only; ``filters`` decides them. A rule without an entry here is reported without numbers.
 """
 
 from collections.abc import Callable
@@ -34,12 +33,12 @@ from tasks.cleaning.web_filters import (
 )
 
 Evidence = tuple[str, str]
-"""What was found, and what is allowed."""
+"""What was found and what is allowed."""
 
 
 @singledispatch
 def filter_evidence(rule: object, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
-    """What ``rule`` finds in the one row of ``pair`` (``source``, ``target``); both empty where it measures nothing."""
+    """What ``rule`` finds in the one row of ``pair`` (``source``, ``target``); empty texts if it measures nothing."""
     return "", ""
 
 
@@ -95,13 +94,13 @@ def _(rule: Script, pair: pl.DataFrame) -> Evidence:
 
 @filter_evidence.register
 def _(rule: Language, pair: pl.DataFrame) -> Evidence:
-    told = []
+    found = []
     for side in SIDES:
         own = getattr(rule, side)
         counts = {language: pair.select(rule._common(side, language)).item() for language in STOP_WORDS}
         other = max((language for language in STOP_WORDS if language != own), key=lambda language: counts[language])
-        told.append(f"{counts[own]} {own} and {counts[other]} {other}")
-    return f"common words {', '.join(told)}", f"one of its own, or under {rule.least} of another"
+        found.append(f"{counts[own]} {own} and {counts[other]} {other}")
+    return f"common words {', '.join(found)}", f"one of its own, or under {rule.least} of another"
 
 
 @filter_evidence.register
@@ -150,9 +149,9 @@ def _(rule: ManyPartners, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
 
 @filter_evidence.register
 def _(rule: Identified, pair: pl.DataFrame) -> Evidence:
-    found = [language_of(pair[side].item()) for side in SIDES]
-    told = " and ".join(f"{language} ({probability:.2f})" for language, probability in found)
-    return told, f"{rule.source} and {rule.target}, or another under {rule.sure:g}"
+    languages = [language_of(pair[side].item()) for side in SIDES]
+    found = " and ".join(f"{language} ({probability:.2f})" for language, probability in languages)
+    return found, f"{rule.source} and {rule.target}, or another under {rule.sure:g}"
 
 
 def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:

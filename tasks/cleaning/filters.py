@@ -1,8 +1,7 @@
-"""What leaves the training text, as values: each rule is a frozen dataclass with ``keep() -> pl.Expr``.
+"""Filters of sentence pairs, and the normalisation before them: each rule is a frozen dataclass with ``keep()``.
 
-A rule sees the columns ``source`` and ``target`` (normalised, never null) and, where its docstring says so, one that
-``clean`` adds. It keeps a pair where the expression is true. Words are what white space separates. To add a rule, add a
-class here. Nothing is read or written here.
+``keep()`` is a polars expression over the columns ``source`` and ``target`` (normalised, never null) that is true for
+the pairs to keep. Words are separated by white space. To add a rule, add a class here.
 """
 
 import re
@@ -16,7 +15,7 @@ from model.config.keying import require, unkeyed_default
 
 SIDES = ("source", "target")
 KNOWN = "known"
-"""Column that clean adds for NotIn: whether a side equals a line of an excluded set."""
+"""Column that ``clean`` adds for NotIn: whether a side equals a line of an excluded set."""
 
 
 class Filter(Protocol):
@@ -24,11 +23,11 @@ class Filter(Protocol):
 
     @property
     def name(self) -> str:
-        """What ``rejected.parquet`` and the facts call it."""
+        """The rule's name in ``rejected.parquet`` and in the facts."""
         ...
 
     def keep(self) -> pl.Expr:
-        """True for a pair that stays."""
+        """True for a pair to keep."""
         ...
 
 
@@ -39,12 +38,12 @@ class _NamedFilter:
 
 
 def word_count(side: str) -> pl.Expr:
-    """How many words the side has."""
+    """The number of words of the side."""
     text = pl.col(side)
-    # Where single spaces are all the white space, counting them is four times faster than counting words.
+    # Counting single spaces is four times faster than counting words, where they are the only white space.
     odd = text.str.contains(r"^$|^ |  | $|[\s--\x20]")
-    slowly = pl.when(odd).then(text).otherwise(pl.lit("")).str.count_matches(r"\S+")
-    return pl.when(odd).then(slowly).otherwise(text.str.count_matches(" ") + 1)
+    counted = pl.when(odd).then(text).otherwise(pl.lit("")).str.count_matches(r"\S+")
+    return pl.when(odd).then(counted).otherwise(text.str.count_matches(" ") + 1)
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,8 @@ class Empty(_NamedFilter):
 
 @dataclass(frozen=True)
 class InvalidUnicode(_NamedFilter):
-    """Removes pairs with bytes that were no UTF-8 (U+FFFD), noncharacters, private-use characters, control characters
-    that normalising left, and UTF-8 that was read as Latin-1 (``fÃ¼r``, ``â€œ``). For every corpus, web text above all.
-    """
+    """Removes pairs with invalid UTF-8 (U+FFFD), noncharacters, private-use characters, remaining control characters,
+    and UTF-8 that was decoded as Latin-1 (``fÃ¼r``, ``â€œ``). For every corpus, especially web text."""
 
     PATTERN: ClassVar[str] = (
         r"[\x{FFFD}-\x{FFFF}\x{FDD0}-\x{FDEF}\p{Co}]|[\p{Cc}--\s]|[ÃÂ][\x{A1}-\x{BF}]|Ã[ŸŽžœŒŠš„ƒ†‡ˆ‰€]|â€"
@@ -71,8 +69,8 @@ class InvalidUnicode(_NamedFilter):
 
 @dataclass(frozen=True)
 class NoLetters(_NamedFilter):
-    """Removes pairs with a side without any letter (``.``, ``* * *``, ``2017``). For every corpus that has section
-    numbers and rules."""
+    """Removes pairs with a side without any letter (``.``, ``* * *``, ``2017``). For every corpus with section numbers
+    and rules."""
 
     def keep(self) -> pl.Expr:
         return pl.all_horizontal(pl.col(side).str.contains(r"\p{L}") for side in SIDES)
@@ -81,7 +79,7 @@ class NoLetters(_NamedFilter):
 @dataclass(frozen=True)
 class Length(_NamedFilter):
     """Removes pairs with a side under ``min`` or over ``max`` words, or over ``max_chars`` characters (for languages
-    that write no spaces). ``min`` above 1 only where single words are noise."""
+    without spaces). Set ``min`` above 1 only where single words are noise."""
 
     min: int = 1
     max: int = 150
@@ -100,7 +98,7 @@ class Length(_NamedFilter):
 @dataclass(frozen=True)
 class LengthRatio(_NamedFilter):
     """Removes pairs whose longer side has more than ``max`` times the words of the shorter: a cheap sign of
-    misalignment. For languages that both write words; 2 to 2.5 suits European ones and costs a few short true pairs."""
+    misalignment. For languages with spaces; 2 to 2.5 suits European ones and costs a few short correct pairs."""
 
     max: float = 2.5
 
@@ -108,8 +106,7 @@ class LengthRatio(_NamedFilter):
         require(self.max >= 1, "length_ratio.max", self.max, "a number of at least 1")
 
     def keep(self) -> pl.Expr:
-        # Nothing larger than ``word_count`` may stand here twice: polars would count once more for each such
-        # expression.
+        # Repeat no expression larger than ``word_count``: polars would count the words again for each.
         source, target = (word_count(side) for side in SIDES)
         most = pl.lit(float(self.max))
         return (source <= most * pl.max_horizontal(target, 1)) & (target <= most * pl.max_horizontal(source, 1))
@@ -118,7 +115,7 @@ class LengthRatio(_NamedFilter):
 @dataclass(frozen=True)
 class OverlongWord(_NamedFilter):
     """Removes pairs with a word over ``max`` characters: addresses, tables, missing spaces. German compounds reach 40;
-    not for languages that write no spaces."""
+    not for languages without spaces."""
 
     max: int = 60
 
@@ -131,8 +128,8 @@ class OverlongWord(_NamedFilter):
 
 @dataclass(frozen=True)
 class Identical(_NamedFilter):
-    """Removes pairs of which both sides are the same: text that nobody translated. It also takes the few lines that
-    are right so (names, formulas)."""
+    """Removes pairs whose sides are equal, which are usually untranslated text. Also removes the few lines that are
+    correct that way (names, formulas)."""
 
     def keep(self) -> pl.Expr:
         return pl.col("source") != pl.col("target")
@@ -140,8 +137,8 @@ class Identical(_NamedFilter):
 
 @dataclass(frozen=True)
 class Script(_NamedFilter):
-    """Removes pairs with a side of which more than ``max_other`` of the characters are letters of another script. For
-    web text. Names as Unicode has them."""
+    """Removes pairs with a side of which more than the share ``max_other`` of the characters are letters of another
+    script. For web text. Scripts have their Unicode names."""
 
     source: str = "Latin"
     target: str = "Latin"
@@ -174,14 +171,14 @@ STOP_WORDS: dict[str, str] = {
     "un|au|des",
     "es": "el|los|las|y|una|para|por|con|del|su|como|más|pero|sus|este|esta|muy|lo|al",
 }
-"""Common words by language, without those that another of these languages often writes the same."""
+"""Common words by language, without those that are also common in another of these languages."""
 
 
 @dataclass(frozen=True)
 class Language(_NamedFilter):
-    """Removes pairs with a side that looks like another language: at least ``least`` words that are common in another
-    of the known languages and none that is common in its own. Finds swapped sides and text in a third language;
-    cautious, so short lines pass. For web text and mixtures."""
+    """Removes pairs with a side in another language: with at least ``least`` common words of one of the other known
+    languages and none of its own. Finds swapped sides and text in a third language; short lines pass. For web text
+    and mixtures."""
 
     source: str
     target: str
@@ -201,47 +198,46 @@ class Language(_NamedFilter):
 
     @staticmethod
     def _common(side: str, language: str) -> pl.Expr:
-        # Word ends by ASCII, several times faster than by Unicode; ß and accents inside these words do no harm.
+        # ASCII word boundaries are several times faster than Unicode ones; ß and accents inside these words do no harm.
         return pl.col(side).str.count_matches(rf"(?i)(?-u:\b)(?:{STOP_WORDS[language]})(?-u:\b)")
 
 
 @dataclass(frozen=True)
 class NotIn(_NamedFilter):
-    """Removes pairs of which a side equals a line of the same side in a set named in ``Filters.exclude``. For every run
-    that reports a score. Reads the column ``known``."""
+    """Removes pairs with a side that equals a line of the same side in a set named in ``Filters.exclude``. For every
+    run that reports a score. Reads the column ``known``."""
 
     def keep(self) -> pl.Expr:
         return ~pl.col(KNOWN)
 
 
 class CrossPairFilter(ABC):
-    """A rule that looks at pairs together: those with the same first value, wherever they stand in the corpus."""
+    """A rule that compares pairs with the same first value, wherever they are in the corpus."""
 
     @abstractmethod
     def values(self) -> tuple[pl.Expr, ...]:
-        """Named 64-bit numbers of a pair; pairs that differ in the first have nothing to do with each other."""
+        """Named 64-bit numbers of a pair; only pairs with the same first number are compared."""
 
     @abstractmethod
     def stays(self) -> pl.Expr:
-        """True for a pair that stays, over the values of all pairs that earlier rules left, in reading order."""
+        """True for a pair to keep, over the values of all pairs that earlier rules kept, in reading order."""
 
     def keep(self) -> pl.Expr:
-        """The same over a frame of pairs."""
+        """``stays`` over a frame of pairs."""
         columns = pl.struct(self.values())
         return columns.map_batches(lambda values: values.struct.unnest().select(self.stays()).to_series())
 
 
 def text_hash(text: pl.Expr) -> pl.Expr:
-    """A 64-bit number that is the same for the same text (by chance also for others: 5e-7 for 4.5M pairs)."""
+    """A 64-bit hash of the text (probability of any collision among 4.5M pairs: 5e-7)."""
     return text.hash(seed=1)
 
 
 @dataclass(frozen=True)
 class Distinct(CrossPairFilter):
-    """Removes pairs that were there before: the same ``pair``, or the same ``source`` or ``target`` side. The first in
-    reading order stays. ``source`` also drops further translations of a sentence, which suits small clean corpora
-    seldom. With ``near``, sides are the same if their letters and digits are, whatever the case, the punctuation and
-    the white space: for crawled text, which repeats itself so."""
+    """Removes repetitions of a ``pair``, or of a ``source`` or ``target`` side, and keeps the first in reading order.
+    ``source`` also drops further translations of a sentence, which rarely suits small clean corpora. With ``near``,
+    case, punctuation and white space are ignored, which suits crawled text."""
 
     on: Literal["pair", "source", "target"] = "pair"
     near: bool = unkeyed_default(False)
@@ -261,21 +257,21 @@ class Distinct(CrossPairFilter):
         return pl.col("value").is_first_distinct()
 
     def compared(self, side: str) -> pl.Expr:
-        """What must be the same."""
+        """The text that is compared."""
         if not self.near:
             return pl.col(side)
         bare = pl.col(side).str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[^\p{L}\p{M}\p{N}]+", "")
-        # What holds nothing but marks is only itself.
+        # Text of punctuation alone is compared as it is.
         return pl.when(bare == "").then(pl.col(side)).otherwise(bare).alias(side)
 
 
 @dataclass(frozen=True)
 class Normalise:
-    """How each line is rewritten before the rules see it; with all fields off, not at all.
+    """How each line is normalised before the rules see it.
 
-    ``nfc``: Unicode's composed form. ``control``: control, zero-width and bidirectional marks go (the joiners that
-    scripts need stay). ``white_space``: any run becomes one space, none at the ends. ``quotes``: typographic quotation
-    marks become ``"`` and ``'``.
+    ``nfc``: Unicode's composed form. ``control``: remove control, zero-width and bidirectional marks, but not the
+    joiners that scripts need. ``white_space``: one space for any run, none at the ends. ``quotes``: ``"`` and ``'`` for
+    typographic quotation marks.
     """
 
     nfc: bool = True
@@ -287,22 +283,22 @@ class Normalise:
     _DOUBLE: ClassVar[str] = "[“”„‟«»]"
     _SINGLE: ClassVar[str] = "[‘’‚‛‹›]"
     _COMPOSED: ClassVar[str] = r"[^\x00-\x{2FF}]"
-    """What lies below U+0300 is composed already."""
+    """Characters below U+0300 are composed already."""
     _WHITE: ClassVar[str] = r"\s{2,}|[\s--\x20]"
 
     def expression(self, side: str) -> pl.Expr:
-        """The rewritten column. Doing it twice changes nothing more."""
-        rewriting = [
+        """The normalised column; normalising it again changes nothing."""
+        patterns = [
             (self.control, self._CONTROL),
             (self.quotes, f"{self._DOUBLE}|{self._SINGLE}"),
             (self.nfc, self._COMPOSED),
             (self.white_space, rf"{self._WHITE}|^\s|\s$"),
         ]
-        marks = "|".join(pattern for asked, pattern in rewriting if asked)
-        if not marks:
+        pattern = "|".join(pattern for enabled, pattern in patterns if enabled)
+        if not pattern:
             return pl.col(side)
-        # Most lines need nothing: they are spared the slow way.
-        needed = pl.col(side).str.contains(marks)
+        # Most lines need no change, so the slow replacements are applied only where a pattern matches.
+        needed = pl.col(side).str.contains(pattern)
         text = pl.when(needed).then(pl.col(side)).otherwise(pl.lit(""))
         if self.control:
             text = text.str.replace_all(self._CONTROL, "")
@@ -317,9 +313,9 @@ class Normalise:
 
 @dataclass(frozen=True)
 class Filters:
-    """All that ``clean`` does to text: rewriting, then the rules in order, then a shuffle by ``seed``.
+    """What ``clean`` does to text: normalisation, then the rules in order, then a shuffle by ``seed``.
 
-    ``exclude`` names the sets whose lines ``NotIn`` removes; one makes no sense without the other.
+    ``exclude`` names the sets whose lines the rule ``NotIn`` removes; each requires the other.
     """
 
     rules: tuple[Filter, ...] = ()

@@ -1,7 +1,7 @@
-"""A rule that knows some hundred languages by their letters, where ``filters.Language`` knows a few by common words.
+"""A filter by language identification: about a hundred languages, where ``filters.Language`` knows a few.
 
-Needs the extra ``language-id``: py3langid, whose wheel holds its model, so that nothing is fetched. It reads some
-30,000 lines a second and core: several times slower than all other rules together.
+Needs the extra ``language-id``: py3langid, whose wheel contains its model, so that nothing is downloaded. It reads
+about 30,000 lines per second and core: several times slower than all other rules together.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from tasks.cleaning.filters import SIDES, _NamedFilter
 
 @dataclass(frozen=True)
 class Identified(_NamedFilter):
-    """Removes pairs with a side that is in another language than it should be, by ``sure`` of the probability or more.
-    Sides under ``least`` characters, which nothing can tell, pass. For crawled text and mixtures. Which lines go also
-    depends on the model, and so on the version of py3langid. Languages by their codes in ISO 639-1."""
+    """Removes pairs with a side that is in another language with a probability of at least ``sure``. Sides under
+    ``least`` characters, whose language cannot be identified, pass. For crawled text and mixtures. The result also
+    depends on the version of py3langid, which contains the model. Languages are ISO 639-1 codes."""
 
     source: str
     target: str
@@ -37,10 +37,10 @@ class Identified(_NamedFilter):
         return pl.all_horizontal(self._own(side, getattr(self, side)) for side in SIDES)
 
     def _own(self, side: str, code: str) -> pl.Expr:
-        def judge(lines: pl.Series) -> pl.Series:
+        def matches(lines: pl.Series) -> pl.Series:
             return pl.Series(lines.name, [self._may_be(line, code) for line in lines], dtype=pl.Boolean)
 
-        return pl.col(side).map_batches(judge, return_dtype=pl.Boolean, is_elementwise=True)
+        return pl.col(side).map_batches(matches, return_dtype=pl.Boolean, is_elementwise=True)
 
     def _may_be(self, line: str, code: str) -> bool:
         if len(line) < self.least:
@@ -50,7 +50,7 @@ class Identified(_NamedFilter):
 
 
 def language_of(line: str) -> tuple[str, float]:
-    """The likeliest language and its probability. Raises BadConfiguration where the extra is not installed."""
+    """The most probable language and its probability. Raises BadConfiguration if the extra is not installed."""
     found, probability = _identifier().classify(line)
     return str(found), float(probability)
 

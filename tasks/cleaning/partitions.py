@@ -1,13 +1,12 @@
-"""The cleaning of one part: what may run in any process, on any machine that sees the same folder.
+"""The steps of ``clean`` that run in any process, on any machine that sees the same scratch folder.
 
-In come frames of pairs as read, out go files in a scratch folder; nothing here depends on how many parts or workers
-there are. ``clean`` decides what is done when, and writes the artifact. In the folder lie, for frame ``n``:
+Their results do not depend on the number of frames, partitions or workers. The folder holds, for frame ``n``:
 
-    n.raw.arrow         source and target, where judging is done in another process
-    n.pairs.arrow       pairs that no rule for one pair rejects; batch b is bucket b of the shuffled order
+    n.raw.arrow         source and target, if another process filters them
+    n.pairs.arrow       pairs that no per-pair rule rejects; batch b is bucket b of the shuffled order
     n.rejected.arrow    the others, with the filter
-    n.rule-r.arrow      for rule r, which looks across pairs: ``at`` and its values; batch p is part p by value
-    verdict.npy         for each pair in reading order the index of the first rule that rejects it, so far
+    n.rule-r.arrow      values of the cross-pair rule r, with ``at``; batch p is hash partition p
+    verdict.npy         the index of the first rule that rejects each pair so far, in reading order
 """
 
 import hashlib
@@ -32,13 +31,12 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def normalise_sides(frame: pl.DataFrame, normalise: Normalise) -> pl.DataFrame:
-    """The frame with both sides rewritten."""
+    """The frame with both sides normalised."""
     return frame.lazy().with_columns(normalise.expression(side) for side in SIDES).collect()
 
 
 def first_rejecting_rule(frame: pl.DataFrame, filters: Filters) -> pl.Series:
-    """For each pair the index of the first rule that rejects it, ``len(rules)`` for none. Rules that look across pairs
-    are left out.
+    """The index of the first per-pair rule that rejects each pair, ``len(rules)`` if none does.
 
     ``frame`` holds ``source``, ``target`` and ``known``.
     """
@@ -48,15 +46,15 @@ def first_rejecting_rule(frame: pl.DataFrame, filters: Filters) -> pl.Series:
         for at, rule in enumerate(filters.rules)
         if not isinstance(rule, CrossPairFilter)
     ]
-    # Lazily, because only then polars counts the words once for all rules that ask.
+    # Lazy, because only then polars counts the words once for all rules.
     lowest = pl.min_horizontal(pl.repeat(last, pl.len(), dtype=pl.UInt8), *first)
     return frame.lazy().select(lowest.alias("verdict")).collect().to_series()
 
 
 def shuffle_positions(part: str, first: int, count: int, seed: int) -> np.ndarray:
-    """Where pairs ``first`` to ``first + count`` of a part stand in the shuffled order: 64-bit numbers.
+    """The positions of pairs ``first`` to ``first + count`` of a part in the shuffled order, as 64-bit numbers.
 
-    Arithmetic of our own (splitmix64): no new version of a library shuffles anew. No two pairs of a part share one.
+    Computed by splitmix64 here, so that no library version changes the order. Distinct within a part.
     """
     start = int.from_bytes(hashlib.sha256(f"{seed}:{part}".encode()).digest()[:8], "little")
     z = np.uint64(start) + np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GOLDEN
@@ -67,25 +65,25 @@ def shuffle_positions(part: str, first: int, count: int, seed: int) -> np.ndarra
 
 @dataclass(frozen=True)
 class Partitions:
-    """What is the same for every part. A value that other processes are handed."""
+    """The cleaning steps with what they share; picklable, so that other processes can run them."""
 
     folder: Path
     filters: Filters
     excluded: Mapping[str, pl.Series]
     """The lines that ``NotIn`` removes, by side, normalised."""
     buckets: int
-    """Of the shuffled order."""
+    """Buckets of the shuffled order."""
     hash_partitions: int
-    """Parts by value, for each rule that looks across pairs."""
+    """Partitions by first value, for each cross-pair rule."""
 
     @property
     def cross_pair_rules(self) -> dict[int, CrossPairFilter]:
-        """The rules that look across pairs, by their index."""
+        """The cross-pair rules by their index."""
         return {at: rule for at, rule in enumerate(self.filters.rules) if isinstance(rule, CrossPairFilter)}
 
     @property
     def first_cross_pair_rule(self) -> int:
-        """A verdict below this one stands whatever other pairs there are."""
+        """The index of the first cross-pair rule; a verdict below it does not depend on other pairs."""
         return min(self.cross_pair_rules, default=len(self.filters.rules))
 
     def file(self, number: int, what: str) -> Path:
@@ -94,8 +92,10 @@ class Partitions:
     def apply_filters(
         self, number: int, raw: pl.DataFrame | Path, name: str, first: int, read: int
     ) -> NDArray[np.uint8]:
-        """Verdicts of frame ``number``: the lines from ``first`` on of the corpus' part ``name``, after ``read`` pairs
-        of all parts before."""
+        """Verdicts of the per-pair rules for frame ``number``; writes its pairs, rejected pairs and cross-pair values.
+
+        The frame begins at line ``first`` of the corpus part ``name`` and at pair ``read`` of the corpus.
+        """
         lines = raw if isinstance(raw, pl.DataFrame) else read_batch([raw])
         count = lines.height
         known = pl.any_horizontal(pl.col(side).is_in(self.excluded[side].implode()) for side in SIDES)
@@ -106,22 +106,21 @@ class Partitions:
                 pl.format("{}:{}", pl.lit(name), pl.int_range(first, first + count)).alias("pair_id"),
                 pl.lit(name).alias("corpus"),
                 pl.int_range(read, read + count, dtype=pl.UInt32).alias("at"),
-                pl.Series("place", shuffle_positions(name, first, count, self.filters.seed)),
+                pl.Series("position", shuffle_positions(name, first, count, self.filters.seed)),
             )
         )
-        judged = first_rejecting_rule(frame, self.filters)
-        verdict = judged.to_numpy()
-        early = frame.with_columns(self.rule_names(judged)).filter(judged < self.first_cross_pair_rule)
-        write_batches(self.file(number, "rejected"), early.select(REJECTED))
-        pairs = frame.select("place", "at", *KEPT).filter(judged >= self.first_cross_pair_rule)
+        verdict = first_rejecting_rule(frame, self.filters)
+        rejected = frame.with_columns(self.rule_names(verdict)).filter(verdict < self.first_cross_pair_rule)
+        write_batches(self.file(number, "rejected"), rejected.select(REJECTED))
+        pairs = frame.select("position", "at", *KEPT).filter(verdict >= self.first_cross_pair_rule)
         write_batches(self.file(number, "pairs"), pairs, self.buckets)
         for at, rule in self.cross_pair_rules.items():
-            values = frame.filter(judged > at).select(*rule.values(), "at")
+            values = frame.filter(verdict > at).select(*rule.values(), "at")
             write_batches(self.file(number, f"rule-{at}"), values, self.hash_partitions)
-        return verdict
+        return verdict.to_numpy()
 
     def apply_cross_pair_rule(self, at: int, frames: int, part: int) -> NDArray[np.uint32]:
-        """Where in reading order rule ``at`` rejects pairs of a part that all rules before let pass."""
+        """The pairs of a hash partition that rule ``at`` is the first to reject, by index in reading order."""
         values = read_batch([self.file(number, f"rule-{at}") for number in range(frames)], part)
         verdict = np.load(self.folder / "verdict.npy", mmap_mode="r")
         alive = values.filter(pl.Series(verdict[values["at"].to_numpy()] > at))
@@ -129,17 +128,17 @@ class Partitions:
         return rejected
 
     def sort_bucket(self, bucket: int, frames: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The pairs of a bucket that stay and those that do not, both in shuffled order."""
+        """The kept and the rejected pairs of a bucket, in shuffled order."""
         pairs = read_batch([self.file(number, "pairs") for number in range(frames)], bucket)
         verdict = np.load(self.folder / "verdict.npy", mmap_mode="r")[pairs["at"].to_numpy()]
-        order = np.argsort(pairs["place"].to_numpy(), kind="stable")
+        order = np.argsort(pairs["position"].to_numpy(), kind="stable")
         stays = verdict[order] == len(self.filters.rules)
-        gone = order[~stays]
-        labels = self.rule_names(pl.Series(verdict[gone]))
-        return pairs.select(KEPT)[order[stays]], pairs.select(KEPT)[gone].with_columns(labels)
+        rejected = order[~stays]
+        names = self.rule_names(pl.Series(verdict[rejected]))
+        return pairs.select(KEPT)[order[stays]], pairs.select(KEPT)[rejected].with_columns(names)
 
     def sort_bucket_to_files(self, bucket: int, frames: int) -> tuple[Path, Path]:
-        """As ``arrange``, to files."""
+        """The files of ``sort_bucket``'s frames."""
         kept, rejected = self.sort_bucket(bucket, frames)
         paths = self.file(bucket, "kept"), self.file(bucket, "left")
         write_batches(paths[0], kept)
@@ -147,15 +146,15 @@ class Partitions:
         return paths
 
     def rule_names(self, verdict: pl.Series) -> pl.Series:
-        """The rules' names for their indices."""
+        """The names of the rules with these indices."""
         return pl.Series("filter", [*(rule.name for rule in self.filters.rules), ""], dtype=pl.String).gather(verdict)
 
 
 def write_batches(path: Path, frame: pl.DataFrame, count: int = 1) -> None:
-    """``count`` record batches, rows spread by the highest bits of the first column, in their order within each batch.
+    """Write ``count`` record batches: rows are assigned by the highest bits of the first column and keep their order.
 
-    The file is there whole or not at all, so that work which a lost process began may be done again. Not compressed:
-    that would cost as much as all the rest.
+    The file appears by a rename, so that the call of a lost process can be repeated. Not compressed: compression would
+    take as long as the rest of the cleaning.
     """
     bounds = np.array([0, frame.height])
     if count > 1:
@@ -172,7 +171,7 @@ def write_batches(path: Path, frame: pl.DataFrame, count: int = 1) -> None:
 
 
 def read_batch(paths: Iterable[Path], number: int = 0) -> pl.DataFrame:
-    """One batch of each of these files, one below the other."""
+    """Batch ``number`` of each file, concatenated."""
     batches = []
     for path in paths:
         with pa.memory_map(str(path)) as file:

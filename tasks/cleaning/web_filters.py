@@ -1,7 +1,6 @@
-"""Rules for text that nobody made for translation: crawled pages, mined pairs, mixtures of sources.
+"""Filters for noisy text: crawled pages, mined pairs, mixtures of sources.
 
-As the rules of ``filters``, which says what a rule sees; these suit few clean corpora, and each says which. Nothing is
-read or written here.
+Like the rules of ``filters``, whose docstring says what a rule reads; few of them suit clean corpora.
 """
 
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ from tasks.cleaning.filters import SIDES, CrossPairFilter, _NamedFilter, text_ha
 @dataclass(frozen=True)
 class Moses(_NamedFilter):
     """Removes pairs as Moses' ``clean-corpus-n.perl`` does: a side under ``min`` or over ``max`` words, a side more
-    than ``ratio`` times as long as the other, or a word over ``max_word`` characters; its defaults but for the two
-    lengths, which it asks for. For comparisons with systems whose data were prepared so."""
+    than ``ratio`` times as long as the other, or a word over ``max_word`` characters; the defaults are
+    Moses', except for the two lengths, which it requires. For comparisons with systems that use its data."""
 
     min: int = 1
     max: int = 80
@@ -40,8 +39,8 @@ class Moses(_NamedFilter):
 
 @dataclass(frozen=True)
 class RepeatedWords(_NamedFilter):
-    """Removes pairs with a side in which the same ``n`` words follow each other ``times`` times or more (``buy now buy
-    now buy now``), whatever their case. For crawled text and for text that a machine wrote."""
+    """Removes pairs with a side in which the same ``n`` words occur ``times`` times or more in a row (``buy now buy now
+    buy now``), ignoring case. For crawled and machine-generated text."""
 
     n: int = 2
     times: int = 3
@@ -54,35 +53,35 @@ class RepeatedWords(_NamedFilter):
         return pl.all_horizontal(self.longest(side) < self.n * (self.times - 1) for side in SIDES)
 
     def longest(self, side: str) -> pl.Expr:
-        """The longest run of words each of which is the one ``n`` places before: ``n * (times - 1)`` for a repeat."""
+        """The longest run of words that equal the word ``n`` before: ``n * (times - 1)`` for a repetition."""
         each = pl.col(side).str.to_lowercase().str.extract_all(r"\S+")
         same = pl.element() == pl.element().shift(self.n)
-        # Numbered by how many words before were no repeat, a run is what has the same number.
+        # The number of breaks before a word identifies its run.
         breaks = (~same.fill_null(False)).cast(pl.UInt32).cum_sum()
-        # The word that breaks a run bears its number too.
+        # The breaking word itself is counted too, hence - 1.
         return each.list.eval(breaks.value_counts().struct.field("count").max() - 1).list.first().fill_null(0)
 
 
 @dataclass(frozen=True)
 class NumbersDiffer(_NamedFilter):
-    """Removes pairs whose sides do not hold the same numbers in digits, as often; in which order does not matter, nor
-    do points and commas inside: ``1,500.5`` is ``1.500,5``. For mined pairs, where another number is the commonest sign
-    of another sentence; not where one side spells numbers out or parts thousands by spaces."""
+    """Removes pairs whose sides do not contain the same numbers in digits equally often, in any order. Points, commas
+    in numbers are ignored: ``1,500.5`` is ``1.500,5``. For mined pairs, where a different number often means a
+    different sentence; not where one side spells numbers out or separates thousands by spaces."""
 
     def keep(self) -> pl.Expr:
         return self.numbers("source") == self.numbers("target")
 
     @staticmethod
     def numbers(side: str) -> pl.Expr:
-        """The side's numbers, sorted, spaces between them."""
+        """The side's numbers, sorted and joined by spaces."""
         found = pl.col(side).str.extract_all(r"[0-9]+(?:[.,][0-9]+)*")
         return found.list.eval(pl.element().str.replace_all("[.,]", "")).list.sort().list.join(" ")
 
 
 @dataclass(frozen=True)
 class AddressesDiffer(_NamedFilter):
-    """Removes pairs whose sides do not hold as many web and mail addresses. For crawled text, where one side lost its
-    links or is a list of them."""
+    """Removes pairs whose sides contain different numbers of web and mail addresses. For crawled text, where one side
+    lost its links or is a list of links."""
 
     PATTERN: ClassVar[str] = r"(?i)\bhttps?://\S+|\bwww\.\S+|\S+@\S+\.\S+"
 
@@ -93,9 +92,9 @@ class AddressesDiffer(_NamedFilter):
 
 @dataclass(frozen=True)
 class Markup(_NamedFilter):
-    """Removes pairs with a side that holds HTML: tags, comments, or entities (``&nbsp;``, ``&#8217;``). For crawled
-    text. Not for localisation files, whose tags belong to the text; WMT's official files hold ``&quot;`` here and
-    there, in lines that are right otherwise."""
+    """Removes pairs with a side that contains HTML: tags, comments, or entities (``&nbsp;``, ``&#8217;``). For crawled
+    text. Not for localisation files, whose tags belong to the text, nor for WMT's official files, which contain
+    ``&quot;`` in some correct lines."""
 
     PATTERN: ClassVar[str] = (
         r"(?i)</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>|<!--|&(?:[a-z][a-z0-9]{1,7}|#[0-9]{1,6}|#x[0-9a-f]{1,6});"
@@ -107,9 +106,8 @@ class Markup(_NamedFilter):
 
 @dataclass(frozen=True)
 class Alphabet(_NamedFilter):
-    """Removes pairs with a side of which less than its least share of characters, white space not counted, are letters:
-    tables, price lists, code. ``source`` and ``target`` are the least shares. For crawled text. Other than ``Script``
-    it does not ask of which script the letters are."""
+    """Removes pairs with a side whose share of letters among characters without white space is below ``source`` or
+    ``target``: tables, price lists, code. For crawled text. Unlike ``Script``, accepts letters of any script."""
 
     source: float = 0.5
     target: float = 0.5
@@ -133,9 +131,9 @@ class Alphabet(_NamedFilter):
 
 @dataclass(frozen=True)
 class ManyPartners(CrossPairFilter):
-    """Removes all pairs whose ``on`` side is seen with more than ``max`` different other sides: headings, menus and
-    greetings that were aligned with anything. Of the pairs that earlier rules left. For crawled and mined text; in
-    subtitles short lines rightly have many partners."""
+    """Removes all pairs whose ``on`` side occurs with more than ``max`` different other sides among the pairs that
+    earlier rules kept: headings, menus and greetings aligned with anything. For crawled and mined text; not for
+    subtitles, where short lines correctly have many partners."""
 
     on: Literal["source", "target"] = "source"
     max: int = 10

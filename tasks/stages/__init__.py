@@ -1,5 +1,6 @@
 """The eleven stages of the pipeline, one file each.
 
-Each turns input artifacts and a frozen configuration into the files of one artifact, and returns its facts. A stage
-imports no other stage's body, no engine but ``tasks.engine.stage``, no torch and no Prefect.
+Each writes the files of one artifact from input artifacts and a frozen configuration, and returns its facts. Pure
+functions come first, then the body under ``@stage``. A stage imports no other stage and of the engine only
+``tasks.engine.stage``; no torch and no Prefect.
 """

@@ -1,9 +1,9 @@
-"""A cleaned corpus to a byte-level BPE vocabulary (§5.1).
+"""Learns a byte-level BPE vocabulary from a cleaned corpus (§5.1).
 
     tokenizer.json    tokenizer.target.json (only where each side has its own)
 
-``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` loads these files too. What the pieces mean to a reader
-stands in ``model.data.bpe``; nothing here knows how they are trained on.
+``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` loads these files too; this project loads them by
+``model.data.bpe``.
 """
 
 import shutil
@@ -29,23 +29,23 @@ from tasks.cleaning.partitions import read_batch
 from tasks.engine.stage import Facts, progress, site, stage
 
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
-"""Specials and bytes: with fewer entries some text could not be written."""
+"""Special tokens and bytes: with fewer entries some text could not be encoded."""
 SAMPLE_PAIRS = 10_000
-"""Pairs over which pieces per word are counted; the corpus is shuffled, so the first ones stand for all."""
+"""Pairs that measure pieces per word; the corpus is shuffled, so the first ones are a random sample."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Which pieces are learnt. The default is the paper's for En-De: about 37,000, shared by both sides."""
+    """The vocabulary to learn. The default is the paper's for En-De: about 37,000 pieces, shared by both sides."""
 
     size: int = 37_000
-    """Entries, specials and bytes included; of each side where ``joint`` is false."""
+    """Entries including special tokens and bytes; per side if ``joint`` is false."""
     joint: bool = True
     lowercase: bool = False
-    """Lower-case whatever is encoded: output is lower-cased too."""
+    """Lower-case text before encoding; output is then lower-cased too."""
     nfkc: bool = False
     min_frequency: int = 2
-    """Fewest occurrences of a pair of pieces that may be merged."""
+    """Fewest occurrences of a pair of pieces to merge it."""
 
     def __post_init__(self) -> None:
         allowed = f"a whole number of at least {SMALLEST_VOCABULARY} (specials and bytes)"
@@ -54,9 +54,9 @@ class Vocabulary:
 
 
 def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """The way from text to pieces, still without merges.
+    """A tokenizer with normalisation and pre-tokenisation, but without merges.
 
-    Chunks are GPT-2's: a word with the space before it, a number, a run of signs; pieces never cross white space.
+    Chunks are GPT-2's: a word with the space before it, a number, a run of punctuation; pieces never cross white space.
     """
     tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[UNK]))
     steps = [*([normalizers.NFKC()] * vocabulary.nfkc), *([normalizers.Lowercase()] * vocabulary.lowercase)]
@@ -67,19 +67,19 @@ def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def train_tokenizer(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
-    """Learn from arrays of lines; BadConfiguration where they hold fewer than ``vocabulary.size`` pieces.
+    """Learn from arrays of lines the pieces that ``tokenizers.trainers.BpeTrainer`` would find.
 
-    The pieces are those that ``tokenizers.trainers.BpeTrainer`` would find.
+    Raises BadConfiguration if the text gives fewer than ``vocabulary.size`` pieces.
     """
     return train_from_counts([count_chunks(untrained_tokenizer(vocabulary), batches)], vocabulary)
 
 
 def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
-    """The same from counted chunks."""
+    """``train_tokenizer`` from chunk counts."""
     tokenizer = untrained_tokenizer(vocabulary)
     first = (*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet()))
-    say = partial(progress, text="pieces learnt")
-    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, BYTE_DECODER, say)
+    on_progress = partial(progress, text="pieces learnt")
+    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, BYTE_DECODER, on_progress)
     if len(learnt.vocabulary) < vocabulary.size:
         raise BadConfiguration(
             f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {len(learnt.vocabulary)} pieces "
@@ -91,7 +91,7 @@ def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) ->
 
 
 def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
-    """Pieces that a word (what stands between white space) becomes on average."""
+    """The average number of pieces per word, where words are separated by white space."""
     words = sum(len(line.split()) for line in lines)
     pieces = sum(len(e.ids) for e in tokenizer.encode_batch_fast(lines, add_special_tokens=False))
     return round(pieces / max(words, 1), 4)
@@ -99,7 +99,7 @@ def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
 
 @stage(version=1)
 def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary) -> Facts:
-    """Learn one joint vocabulary, or one for each side, from ``pairs.parquet`` of ``corpus``."""
+    """Learn one joint vocabulary, or one per side, from ``pairs.parquet`` of ``corpus``."""
     pairs = corpus.path() / "pairs.parquet"
     sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)
     if sample is None:

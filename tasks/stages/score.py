@@ -1,9 +1,8 @@
-"""One set's hypotheses to its score card: never a bare "BLEU", but each number with its protocol and signature.
+"""Scores the hypotheses of one set: each number comes with its protocol and signature, never as a bare "BLEU".
 
     card.json    sentences.parquet (pair_id, source, reference, hypothesis, bleu, chrf; in the set's order)
 
-Measures are ``tasks.evaluation.metrics``'. Nothing here knows a model; what it thought of the references stands beside
-the hypotheses.
+The metrics are in ``tasks.evaluation.metrics``; perplexity comes from the log-probabilities beside the hypotheses.
 """
 
 import hashlib
@@ -22,11 +21,11 @@ from tasks.engine.stage import Facts, progress, stage
 from tasks.evaluation.metrics import CONFIDENCE_LEVEL, RESAMPLES, SEED, Counts, interval, score_metrics, total
 
 SOURCE_WORDS = (0, 10, 20, 30, 40)
-"""Where buckets of source length begin, in words; the last one is open."""
+"""Lower ends of the buckets of source length, in words; the last bucket is open."""
 
 
 def perplexities(log_probability: float, pieces: int, words: int) -> dict[str, float]:
-    """Perplexity of the references per piece (§6.2, footnote to Table 3) and per word, end of sentence counted in both.
+    """Perplexity of the references per piece (§6.2, footnote to Table 3) and per word, both including end of sentence.
 
     Unsmoothed: ``log_probability`` is the natural log of the references' probability.
     """
@@ -39,7 +38,7 @@ def perplexities(log_probability: float, pieces: int, words: int) -> dict[str, f
 
 
 def join_hypotheses(pairs: pl.DataFrame, hypotheses: pl.DataFrame, name: str) -> pl.DataFrame:
-    """The set's pairs with their hypotheses, in the set's order; BadData unless each pair has exactly one."""
+    """The set's pairs with their hypotheses, in the set's order. Raises BadData unless each pair has exactly one."""
     if len(pairs) != len(hypotheses):
         raise BadData(f"set {name} has {len(pairs)} pairs, but there are {len(hypotheses)} hypotheses")
     if pairs.is_empty():
@@ -55,12 +54,12 @@ def join_hypotheses(pairs: pl.DataFrame, hypotheses: pl.DataFrame, name: str) ->
 
 
 def references_digest(references: Sequence[str]) -> str:
-    """sha256 of the references as lines: equal digests, comparable scores."""
+    """sha256 of the references as lines; scores with equal digests are comparable."""
     return hashlib.sha256("".join(f"{line}\n" for line in references).encode()).hexdigest()
 
 
 def by_source_length(metric: Any, counts: Counts, sources: Sequence[str]) -> list[dict[str, Any]]:
-    """The metric over buckets of source length in words; buckets without sentences are left out."""
+    """The metric by bucket of source length in words, without empty buckets."""
     words = np.array([len(source.split()) for source in sources])
     buckets = []
     for start, end in zip(SOURCE_WORDS, (*SOURCE_WORDS[1:], math.inf), strict=True):
@@ -73,7 +72,7 @@ def by_source_length(metric: Any, counts: Counts, sources: Sequence[str]) -> lis
 
 
 def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str, Any], pl.DataFrame]:
-    """The score card, and the table with a column for the sentence scores of BLEU and chrF."""
+    """The score card, and the table with columns of sentence BLEU and chrF."""
     from sacrebleu.metrics import BLEU
 
     sources, references, hypotheses = (table[c].to_list() for c in ("source", "reference", "hypothesis"))
@@ -117,14 +116,14 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
 
 @stage(version=2)
 def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str) -> Facts:
-    """Weigh the hypotheses of one set against its references, which are in ``language``."""
+    """Score the hypotheses of one set against its references, which are in ``language``."""
     references = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id", "source", "target"])
-    written = pl.read_parquet(
+    translated = pl.read_parquet(
         hypotheses.path() / "hypotheses.parquet",
         columns=["pair_id", "hypothesis", "reference_log_probability", "reference_pieces"],
     )
     card, table = score_card(
-        join_hypotheses(references.rename({"target": "reference"}), written, set_name), set_name, language
+        join_hypotheses(references.rename({"target": "reference"}), translated, set_name), set_name, language
     )
     (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")
     table.select("pair_id", "source", "reference", "hypothesis", "bleu", "chrf").write_parquet(

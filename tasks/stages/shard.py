@@ -1,10 +1,9 @@
-"""Pairs of text to shards of pieces that training and decoding map into memory.
+"""Encodes pairs of text as shards of piece ids, which training and decoding map into memory.
 
     00000.arrow  00001.arrow  …    pair_id: string; source, target: list<uint16 or uint32>
 
-Arrow IPC files, uncompressed; pieces without bos and eos; rows in the order of ``pairs.parquet``. Ranges of its rows
-are encoded by the site's workers, to files, and written here: the bytes are the same for any number of ranges and
-workers. Batches of training and padding are not known here.
+Uncompressed Arrow IPC files; pieces without bos and eos; rows in the order of ``pairs.parquet``. Workers encode ranges
+of rows to files, and the stage writes these to shards: the bytes are the same for any number of ranges and workers.
 """
 
 import uuid
@@ -30,14 +29,14 @@ BATCH_PAIRS = 50_000
 
 @dataclass(frozen=True)
 class Sharding:
-    """Which pairs are taken, counted in pieces without bos and eos, and how many go into one file."""
+    """Limits of the pairs to keep, in pieces without bos and eos, and the size of a shard."""
 
     min_pieces: int = 1
     """Fewest pieces on each side."""
     max_pieces: int = 250
     """Most pieces on each side."""
     max_ratio: float = 0.0
-    """Most pieces of the longer side for each piece of the shorter one; 0 drops nothing."""
+    """Largest ratio of the longer to the shorter side in pieces; 0 turns the limit off."""
     pairs_per_shard: int = 500_000
 
     def __post_init__(self) -> None:
@@ -50,18 +49,18 @@ class Sharding:
         require(self.pairs_per_shard >= 1, "sharding.pairs_per_shard", self.pairs_per_shard, allowed)
 
     def keeps(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which pairs stay, from the pieces on each side."""
+        """A mask of the pairs to keep, from the numbers of pieces on each side."""
         shorter, longer = np.minimum(source, target), np.maximum(source, target)
         keeps: NDArray[np.bool_] = (shorter >= self.min_pieces) & (longer <= self.max_pieces)
         return keeps & (longer <= self.max_ratio * shorter) if self.max_ratio else keeps
 
 
 NO_LIMITS = Sharding(min_pieces=0, max_pieces=2**31 - 1)
-"""For evaluation sets, of which no line may be lost."""
+"""For evaluation sets, which must keep every line."""
 
 
 class Encoder:
-    """Batches of text to batches of pieces."""
+    """Encodes batches of text as batches of piece ids."""
 
     def __init__(self, vocabulary: Path, sharding: Sharding) -> None:
         pieces = TokenizerPair.load(vocabulary)
@@ -72,7 +71,7 @@ class Encoder:
         self.schema = pa.schema([("pair_id", pa.string()), ("source", pa.list_(ids)), ("target", pa.list_(ids))])
 
     def encode(self, pairs: pa.RecordBatch) -> pa.RecordBatch:
-        """The pairs that stay, as pieces."""
+        """The pairs within the limits, as piece ids."""
         source = self._source.encode(pairs.column("source").cast(pa.string()))
         target = self._target.encode(pairs.column("target").cast(pa.string()))
         kept = np.flatnonzero(self._sharding.keeps(source.lengths, target.lengths))
@@ -117,18 +116,18 @@ class ShardWriter:
 
 @dataclass(frozen=True)
 class RowRange:
-    """Rows of ``pairs.parquet`` that are encoded in one go."""
+    """A range of rows of ``pairs.parquet`` that one call encodes."""
 
     groups: tuple[int, ...]
-    """The row groups in which they are."""
+    """The row groups that contain the range."""
     skip: int
-    """Rows of these that come before."""
+    """Rows of these groups before the range."""
     rows: int
 
 
 def row_ranges(pairs: Path) -> list[RowRange]:
-    """All rows, in order. Each range but the last is a multiple of BATCH_PAIRS, so that batches are what they would be
-    if the file were read in one go."""
+    """All rows in order. Each range except the last is a multiple of BATCH_PAIRS, so that the batches are those of a
+    single pass over the file."""
     with pq.ParquetFile(pairs) as file:
         metadata = file.metadata
     ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
@@ -143,39 +142,39 @@ def row_ranges(pairs: Path) -> list[RowRange]:
     return found
 
 
-def read_batches(pairs: Path, rows: RowRange, at_once: int) -> Iterator[pa.RecordBatch]:
-    """``pair_id``, ``source`` and ``target`` of these rows, so many pairs at once."""
-    skip, left, held = rows.skip, rows.rows, []
+def read_batches(pairs: Path, rows: RowRange, batch_pairs: int) -> Iterator[pa.RecordBatch]:
+    """``pair_id``, ``source`` and ``target`` of these rows in batches of ``batch_pairs``."""
+    skip, remaining, buffered = rows.skip, rows.rows, []
     with pq.ParquetFile(pairs) as file:
         columns = ["pair_id", "source", "target"]
-        for read in file.iter_batches(at_once, row_groups=list(rows.groups), columns=columns):
-            held.append(read.slice(skip))
+        for read in file.iter_batches(batch_pairs, row_groups=list(rows.groups), columns=columns):
+            buffered.append(read.slice(skip))
             skip = max(skip - read.num_rows, 0)
-            table = pa.Table.from_batches(held)
-            while left and table.num_rows >= (count := min(at_once, left)):
+            table = pa.Table.from_batches(buffered)
+            while remaining and table.num_rows >= (count := min(batch_pairs, remaining)):
                 yield table.slice(0, count).combine_chunks().to_batches()[0]
-                table, left = table.slice(count), left - count
-            held = table.to_batches()
+                table, remaining = table.slice(count), remaining - count
+            buffered = table.to_batches()
 
 
 @dataclass(frozen=True)
 class RangeEncoder:
-    """The encoding of ranges of rows. A value that other processes are handed."""
+    """Encodes ranges of rows; picklable, so that other processes can run it."""
 
     pairs: Path
     vocabulary: Path
     sharding: Sharding
     folder: Path
-    """Where encoded ranges lie until they are written; there, and seen by all workers."""
-    at_once: int
-    """Pairs of a record batch."""
+    """A scratch folder that exists and that all workers see."""
+    batch_pairs: int
+    """Pairs per record batch."""
 
     def encode(self, number: int, rows: RowRange) -> Path:
-        """A range's pairs that stay, as pieces, to a file that is there whole or not at all."""
+        """Write the pairs of a range within the limits; the file appears by a rename, so the call can be repeated."""
         encoder, path = Encoder(self.vocabulary, self.sharding), self.folder / f"{number}.arrow"
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         with pa.ipc.new_file(str(partial), encoder.schema) as file:
-            for batch in read_batches(self.pairs, rows, self.at_once):
+            for batch in read_batches(self.pairs, rows, self.batch_pairs):
                 file.write_batch(encoder.encode(batch))
         return partial.replace(path)
 
@@ -187,16 +186,16 @@ def _lists(rows: Ragged, kind: pa.DataType) -> pa.Array:
 
 @stage(version=1)
 def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) -> Facts:
-    """Write the pieces of ``pairs.parquet`` as shards, those pairs left out that are beyond the limits."""
+    """Write the pairs of ``pairs.parquet`` within the limits of ``sharding`` as shards."""
     text = (pairs.path() / "pairs.parquet").absolute()
     folder = (out / "encoded").absolute()
     folder.mkdir()
-    todo = row_ranges(text)
-    total, read, kept, source_pieces, target_pieces = sum(each.rows for each in todo), 0, 0, 0, 0
-    encoding = RangeEncoder(text, vocabulary.path().absolute(), sharding, folder, BATCH_PAIRS)
+    ranges = row_ranges(text)
+    total, read, kept, source_pieces, target_pieces = sum(each.rows for each in ranges), 0, 0, 0, 0
+    encoder = RangeEncoder(text, vocabulary.path().absolute(), sharding, folder, BATCH_PAIRS)
     schema = Encoder(vocabulary.path(), sharding).schema
     with site().executor() as workers, ShardWriter(out, schema, sharding.pairs_per_shard) as writer:
-        for rows, path in zip(todo, workers.map(encoding.encode, enumerate(todo)), strict=True):
+        for rows, path in zip(ranges, workers.map(encoder.encode, enumerate(ranges)), strict=True):
             with pa.memory_map(str(path)) as mapped:
                 file = pa.ipc.open_file(mapped)
                 for encoded in map(file.get_batch, range(file.num_record_batches)):

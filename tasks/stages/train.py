@@ -1,7 +1,7 @@
-"""Shards to weights: one job under torchrun, which goes on from its newest whole checkpoint when it is tried again.
+"""Trains a model on shards: one job under torchrun, which resumes from its newest complete checkpoint on a retry.
 
 checkpoints/00004500/model.safetensors, …   the last ``training.keep`` of them
-checkpoints/best.json, best/                with ``training.patience``: the one of the lowest dev perplexity
+checkpoints/best.json, best/                with ``training.patience``: the one with the lowest dev perplexity
 model.json  metrics.jsonl  exit.json  job.log
 """
 
@@ -24,9 +24,9 @@ def train(
     training: Training,
     start: tuple[Artifact, ...] = (),
 ) -> Facts:
-    """Train a Transformer (§3) on the shards, watching the perplexity of the dev set.
+    """Train a Transformer (§3) on the shards, with validation by the perplexity of the dev set.
 
-    ``start`` is empty, or holds the one artifact whose weights (``model.safetensors``) the first update finds.
+    ``start`` is empty, or holds the one artifact with the initial weights (``model.safetensors``).
     """
     inputs = {"shards": shards.path(), "dev": dev.path(), "vocabulary": vocabulary.path()}
     if start:
@@ -38,11 +38,11 @@ def train(
             run_job("model.train", config, inputs, out, distributed=True)
             return job_facts(out)
         except (JobFailed, Preempted):
-            # Killed, yet further than before: going on costs none of the stage's retries.
+            # A job that left a newer checkpoint is relaunched without using one of the stage's retries.
             if newest_checkpoint(out) <= before:
                 raise
 
 
 def newest_checkpoint(out: Path) -> int:
-    """The update of the newest checkpoint, 0 where there is none."""
+    """The update of the newest checkpoint, 0 if there is none."""
     return max((int(path.name) for path in out.glob("checkpoints/*") if path.name.isdigit()), default=0)

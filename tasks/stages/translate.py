@@ -1,4 +1,4 @@
-"""One evaluation set to hypotheses by beam search (§6.1), with what report and score will want to know of the model.
+"""Translates one evaluation set by beam search (§6.1); also stores reference log-probabilities and attention maps.
 
 hypotheses.parquet  attention.npz  attention.json
 """
@@ -13,7 +13,7 @@ from tasks.engine.stage import Facts, job_facts, run_job, stage
 
 @stage(version=1, retries=1, needs="gpu")
 def translate(out: Path, weights: Artifact, vocabulary: Artifact, pairs: Artifact, decoding: Decoding) -> Facts:
-    """Translate the source side of ``pairs`` (shards) and weigh its references."""
+    """Translate the source side of ``pairs`` (shards) and compute the log-probability of its references."""
     inputs = {"weights": weights.path(), "vocabulary": vocabulary.path(), "pairs": pairs.path()}
     run_job("model.translate", {"decoding": asdict(decoding)}, inputs, out)
     return job_facts(out)

@@ -55,9 +55,9 @@ LINE = st.one_of(
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @settings(deadline=None)
-@given(batches=st.lists(st.lists(LINE, max_size=6), max_size=3), most_words=st.sampled_from([3, 1000]))
-def test_same_ids_as_whole_lines(kind: str, batches: list[list[str]], most_words: int) -> None:
-    table = WordCache(TOKENIZERS[kind], most_words)
+@given(batches=st.lists(st.lists(LINE, max_size=6), max_size=3), max_words=st.sampled_from([3, 1000]))
+def test_same_ids_as_whole_lines(kind: str, batches: list[list[str]], max_words: int) -> None:
+    table = WordCache(TOKENIZERS[kind], max_words)
     for lines in batches:
         ragged = table.encode(pa.array(lines, pa.string()))
         assert as_lists(ragged) == [TOKENIZERS[kind].encode(line, add_special_tokens=False).ids for line in lines]
