@@ -35,7 +35,8 @@ def models(
 
     repro models demo@champion
     """
-    from infra.tracking.registry import ordered, versions
+    from infra.tracking.model_version import ordered
+    from infra.tracking.registry import versions
 
     site = Site.named()
     configure_libraries(site.root)
@@ -84,7 +85,8 @@ def promote(
 
 def _show(name: str, site: Site, as_json: bool) -> None:
     """Print one version: its tags, its source run with parameters, and the history of its model's aliases."""
-    from infra.tracking.registry import history, resolve, source_run, versions
+    from infra.tracking.model_version import history
+    from infra.tracking.registry import resolve, source_run, versions
 
     version = resolve(site.tracking, name)
     source = source_run(site.tracking, version)

@@ -18,7 +18,7 @@ from infra.servers.environment import configure_libraries
 from infra.site import Site
 
 if TYPE_CHECKING:
-    from infra.tracking.registry import Version
+    from infra.tracking.model_version import Version
     from model.decoding.sentence_splitting import SentenceSplitter
     from model.decoding.translator import Translator
 
@@ -149,7 +149,7 @@ def _resolve(name: str, site: Site) -> "Version":
 
 
 def _load(version: "Version", site: Site) -> "Translator":
-    from infra.tracking.registry import local_folder
+    from infra.tracking.model_files import local_folder
     from model.decoding.translator import Translator
 
     folder = local_folder(site.tracking, version)

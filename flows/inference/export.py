@@ -16,7 +16,8 @@ from flows.runner import records
 from infra.errors import BadConfiguration, fault_for
 from infra.site import Site, open_store
 from infra.store.local import Store
-from infra.tracking.registry import local_folder, resolve
+from infra.tracking.model_files import local_folder
+from infra.tracking.registry import resolve
 from model.config import Decoding, from_json
 from model.errors import JobError
 

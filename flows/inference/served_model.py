@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from flows.inference.version_config import decoding_config
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
-from infra.tracking.registry import PREFERRED, Version, local_folder, resolve, versions
+from infra.tracking.model_files import local_folder
+from infra.tracking.model_version import PREFERRED, Version
+from infra.tracking.registry import resolve, versions
 from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence
 from model.config import Decoding
 from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK

@@ -2,7 +2,7 @@
 
 import json
 
-from infra.tracking.registry import Version
+from infra.tracking.model_version import Version
 from model.config import Decoding, from_json
 
 DECODING_TAG_PREFIX = "decoding."

@@ -12,7 +12,8 @@ from flows.runs import Run
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import Artifact, Store
-from infra.tracking.registry import Version, resolve
+from infra.tracking.model_version import Version
+from infra.tracking.registry import resolve
 from model.config import Model, from_json
 
 FIELDS_THAT_MAY_DIFFER = ("p_drop", "p_drop_attention", "p_drop_relu", "init")

@@ -5,10 +5,13 @@ is read from these addresses themselves, so that every root can be moved, howeve
 """
 
 import sqlite3
+import sys
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from infra.servers.mlflow_schema import has_known_schema
 
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlflow-artifacts"
@@ -27,8 +30,8 @@ def relocate(root: Path) -> None:
     """Rewrite the addresses in the database of ``root`` that name an earlier place of it.
 
     Costs a millisecond where nothing moved. A run or a model whose files are at the earlier place alone keeps its
-    address; an experiment never does, as new runs would be written there. A database that cannot be read or written
-    is left as it is.
+    address; an experiment never does, as new runs would be written there. A database that cannot be read or written,
+    or is of another version of MLflow, is left as it is.
     """
     root = root.absolute()
     file = root / DATABASE
@@ -37,6 +40,11 @@ def relocate(root: Path) -> None:
     with suppress(sqlite3.Error):
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)) as connection:
             if not _former(connection, root):
+                return
+            if not has_known_schema(connection):
+                print(
+                    f"repro: {file} is not of MLflow 3.17: its addresses stay those of another folder", file=sys.stderr
+                )
                 return
         with closing(sqlite3.connect(file, timeout=PATIENCE_SECONDS, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")

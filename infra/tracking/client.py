@@ -1,10 +1,11 @@
-"""Opens MLflow's store, quietly and with short retries, and ends runs whose process is gone.
+"""Opens MLflow's client without telemetry or chatter and with short retries, and ends runs whose process has died.
 
-A SQLite file is created by one process at a time. The process of a run is recorded in its tag ``process``.
+One process at a time creates a SQLite file. A run's tag ``process`` names the process that executes it.
 """
 
 import logging
 import os
+from collections.abc import Callable
 from typing import Any
 
 from infra.processes.identity import process_state
@@ -15,21 +16,24 @@ from infra.servers.sqlite_addresses import sqlite_file
 SQLITE_SECONDS = 60
 """How long a process waits for others that write to the same SQLite file."""
 OPEN_ATTEMPTS = 4
-"""Times a database that cannot be opened is tried, 0.1, 0.3 and 0.7 s apart; the library's own ten take two minutes."""
+"""Attempts to open a database, 0.1, 0.3 and 0.7 s apart; MLflow's own ten take two minutes."""
+PAGE_SIZE = 1000
+PROCESS_TAG = "process"
+FAILURE = "its process is gone"
 
 
 def mlflow_client(uri: str) -> Any:
-    """An MlflowClient for ``uri``, without telemetry and chatter. The first one of a process costs about 3 s.
+    """An MlflowClient for ``uri``. The first one of a process costs about 3 s.
 
-    A SQLite file is created under a lock, since several processes may come to it at once.
+    A SQLite file is created under a lock, since several processes may open it at once.
     """
     for variable, value in (
         ("MLFLOW_DISABLE_TELEMETRY", "true"),
         ("DO_NOT_TRACK", "true"),
         ("MLFLOW_LOGGING_LEVEL", "ERROR"),
         ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false"),
-        ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),  # stdout is the caller's
-        # The library's own patience is four minutes for each request.
+        ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),  # stdout belongs to the command
+        # By default a request may take four minutes.
         ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"),
         ("MLFLOW_HTTP_REQUEST_TIMEOUT", "30"),
     ):
@@ -45,9 +49,9 @@ def mlflow_client(uri: str) -> Any:
     if not file:
         return MlflowClient(uri)
     with file_lock(file.with_name(f"{file.name}.lock"), lambda _: None):
-        opened = MlflowClient(with_sqlite_timeout(uri))
-        opened.search_registered_models(max_results=1)  # the registry's half of the tables is made here
-    return opened
+        client = MlflowClient(with_sqlite_timeout(uri))
+        client.search_registered_models(max_results=1)  # creates the registry's tables
+        return client
 
 
 def with_sqlite_timeout(uri: str) -> str:
@@ -55,22 +59,27 @@ def with_sqlite_timeout(uri: str) -> str:
     return f"{uri}?timeout={SQLITE_SECONDS}" if sqlite_file(uri) and "?" not in uri else uri
 
 
-PROCESS_TAG = "process"
-FAILURE = "its process is gone"
+def all_pages(search: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:
+    """Every result of a paged search of MLflow's client."""
+    from mlflow.utils import get_results_from_paginated_fn
+
+    def page(size: int, token: str | None) -> Any:
+        return search(*arguments, **named, max_results=size, page_token=token)
+
+    return list(get_results_from_paginated_fn(page, PAGE_SIZE))
 
 
 def end_abandoned(uri: str) -> int:
-    """End as KILLED each RUNNING run whose process on this machine is gone; raises what MLflow raises."""
-    store = mlflow_client(uri)
-    experiments = [experiment.experiment_id for experiment in store.search_experiments()]
-    page, running = "", "attributes.status = 'RUNNING' and tags.process != ''"
-    gone: list[str] = []
-    while experiments:
-        found = store.search_runs(experiments, running, page_token=page or None)
-        gone += [run.info.run_id for run in found if process_state(run.data.tags.get(PROCESS_TAG, "")) == "gone"]
-        if not (page := found.token or ""):
-            break
-    for run_id in gone:
-        store.set_tag(run_id, "failure", FAILURE)
-        store.set_terminated(run_id, "KILLED")
-    return len(gone)
+    """End each RUNNING run whose process on this machine has died as KILLED; gives their number.
+
+    Raises what MLflow raises.
+    """
+    client = mlflow_client(uri)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    running = "attributes.status = 'RUNNING' and tags.process != ''"
+    found = all_pages(client.search_runs, experiments, running) if experiments else []
+    dead = [run.info.run_id for run in found if process_state(run.data.tags.get(PROCESS_TAG, "")) == "gone"]
+    for run_id in dead:
+        client.set_tag(run_id, "failure", FAILURE)
+        client.set_terminated(run_id, "KILLED")
+    return len(dead)

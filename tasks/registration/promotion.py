@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.tracking.model_logging import TextModel, log_model
-from infra.tracking.registry import Version, create_version, set_alias, versions
+from infra.tracking.model_version import Version
+from infra.tracking.registry import create_version, set_alias, versions
 from tasks.registration.version_tags import version_description
 
 METRIC_TAGS = (".bleu", ".chrf", ".perplexity", "dev_bleu", "test_bleu")

@@ -15,7 +15,7 @@ from flows.inference.served_model import OWN, ServedVersion, load_version, selec
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.client import mlflow_client
-from infra.tracking.registry import local_folder
+from infra.tracking.model_files import local_folder
 from infra.web.protocol import SearchSettings
 from tests.flows.test_cli import REPRO, repro
 

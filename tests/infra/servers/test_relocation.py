@@ -19,7 +19,8 @@ from infra.servers.sqlite_addresses import needs_quoting, sqlite_file, sqlite_ur
 from infra.service import settings
 from infra.service.settings import Service
 from infra.tracking.client import mlflow_client, with_sqlite_timeout
-from infra.tracking.registry import create_version, local_folder, resolve
+from infra.tracking.model_files import local_folder
+from infra.tracking.registry import create_version, resolve
 from infra.tracking.tracker import Tracker
 
 ODD = "it's 50% a?b #1 %41"
@@ -128,6 +129,16 @@ def test_other_addresses_stay(copy: Path, original: Path, tmp_path: Path) -> Non
         assert others | {left.as_uri()} <= stored(copy)
     finally:
         left.rmdir()
+
+
+def test_a_database_of_another_mlflow_is_left_alone(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(copy / "mlflow.db")) as database:
+        database.execute("UPDATE alembic_version SET version_num = 'later'")
+        database.commit()
+    before = files(copy)
+    relocate(copy)
+    assert files(copy) == before
+    assert "is not of MLflow 3.17" in capsys.readouterr().err
 
 
 def test_what_is_no_database_is_left_alone(tmp_path: Path) -> None:

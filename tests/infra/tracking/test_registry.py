@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,21 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.errors import BadConfiguration
-from infra.servers import credentials
-from infra.tracking import registry
+from infra.servers import credentials, mlflow_schema
+from infra.tracking import client, registry, registry_sqlite
 from infra.tracking.client import mlflow_client
-from infra.tracking.registry import (
-    Version,
-    create_version,
-    history,
-    local_folder,
-    ordered,
-    resolve,
-    set_alias,
-    source_run,
-    version_exists,
-    versions,
-)
+from infra.tracking.model_files import local_folder
+from infra.tracking.model_version import Version, history, make_version, ordered
+from infra.tracking.registry import create_version, resolve, set_alias, source_run, version_exists, versions
 from infra.tracking.tracker import Tracker
 
 SCORES = {"dev_set": "val", "dev_bleu": "34.5", "dev_signature": "tok:13a", "val.bleu": "34.5", "flickr.bleu": "33.25"}
@@ -46,7 +36,8 @@ class Registered:
     """Three versions of one model and one of another, the models themselves empty folders."""
 
     def __init__(self, root: Path) -> None:
-        self.uri = f"sqlite:///{root}/mlflow.db"
+        self.file = root / "mlflow.db"
+        self.uri = f"sqlite:///{self.file}"
         tracker = Tracker(self.uri, root / "mlflow-artifacts")
         tracker.start("models", "run", {}, {})
         self.run_id = tracker.run_id
@@ -79,25 +70,38 @@ def test_the_list_says_scores_protocol_and_aliases(registered: Registered) -> No
     assert found[2].tags["promotion.champion"].endswith("dev BLEU 34.50")
 
 
-def test_a_file_is_read_to_the_same_list_without_mlflow(
-    registered: Registered, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = [registry._sorted(registry._versions_from_server(registered.uri, name)) for name in ("", "ende")]
-    monkeypatch.setattr(registry, "mlflow_client", lambda _: pytest.fail("MLflow was opened"))
-    assert [versions(registered.uri), versions(registered.uri, "ende")] == asked
+def test_sql_reads_what_the_client_reads(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed() -> list[list[Version]]:
+        return [versions(registered.uri), versions(registered.uri, "ende")]
+
+    with monkeypatch.context() as without_client:
+        without_client.setattr(registry, "mlflow_client", lambda _: pytest.fail("MLflow was opened"))
+        by_sql = listed()
+    monkeypatch.setattr(mlflow_schema, "SCHEMA_REVISION", "another")
+    assert registry_sqlite.read_versions(registered.file) is None
+    assert listed() == by_sql
+    assert version_exists(registered.uri, "ende", 2, registered.run_id)
+    assert not version_exists(registered.uri, "ende", 9, registered.run_id)
 
 
-def test_the_list_costs_two_requests_however_long(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_the_client_lists_in_two_requests(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[str] = []
 
     class Counting:
         def __getattr__(self, name: str) -> Any:
-            asked.append(name)
+            requests.append(name)
             return getattr(mlflow_client(registered.uri), name)
 
     monkeypatch.setattr(registry, "mlflow_client", lambda _: Counting())
-    assert len(list(registry._versions_from_server(registered.uri, ""))) == 4
-    assert sorted(asked) == ["search_model_versions", "search_registered_models"]
+    monkeypatch.setattr(mlflow_schema, "SCHEMA_REVISION", "another")
+    assert len(versions(registered.uri)) == 4
+    assert sorted(requests) == ["search_model_versions", "search_registered_models"]
+
+
+def test_all_pages_are_read(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "PAGE_SIZE", 1)
+    monkeypatch.setattr(mlflow_schema, "SCHEMA_REVISION", "another")
+    assert len(versions(registered.uri)) == 4
 
 
 @pytest.mark.parametrize(
@@ -298,23 +302,8 @@ def test_weights_that_were_removed_are_said_to_be(registered: Registered) -> Non
         local_folder(registered.uri, resolve(registered.uri, "ende/2"))
 
 
-@given(st.lists(st.integers(), max_size=20), st.integers(1, 5))
-def test_pages_are_all_read(entries: list[int], size: int) -> None:
-    class Page(list[int]):
-        token = ""
-
-    def page(token: str | None) -> Page:
-        begin = int(token or 0)
-        part = Page(entries[begin : begin + size])
-        part.token = str(begin + size) if begin + size < len(entries) else ""
-        return part
-
-    assert registry._all(page) == entries
-
-
 @given(st.permutations(["other", "candidate", "champion"]))
 def test_champion_is_named_first(aliases: list[str]) -> None:
-    entity = SimpleNamespace(name="a", version="1", creation_timestamp=0, tags={}, run_id=None, source=None)
-    version = registry._version(entity, aliases)
+    version = make_version("a", "1", 0, None, None, {}, aliases)
     assert version.aliases == ("champion", "candidate", "other")
     assert version.created == datetime(1970, 1, 1, tzinfo=UTC)

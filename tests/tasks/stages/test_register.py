@@ -19,8 +19,10 @@ from infra.errors import BadConfiguration, NetworkFault
 from infra.site import Site
 from infra.store.local import Artifact, Store
 from infra.tracking.client import mlflow_client
+from infra.tracking.model_files import local_folder
 from infra.tracking.model_logging import TextModel
-from infra.tracking.registry import Version, local_folder, resolve, source_run, versions
+from infra.tracking.model_version import Version
+from infra.tracking.registry import resolve, source_run, versions
 from infra.tracking.tracker import Tracker
 from model.config import Decoding
 from tasks.engine.stage import StageCall, StageContext, stage_context

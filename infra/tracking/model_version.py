@@ -1,0 +1,123 @@
+"""A registered model version as its tags describe it: scores, data, and the history of its aliases.
+
+A score is a tag ``<set>.bleu``; the tag ``dev_set`` names the set that choices were made on. The tag
+``promotion.<alias>`` has one line for each time that the alias was moved to the version: when, by whom, why.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+PREFERRED = ("champion", "candidate")
+"""The alias that a bare model name means: the first of these that is set, else the newest version."""
+PROMOTION_TAG = "promotion."
+DIGEST_TAG = "digest."
+Order = Literal["newest", "dev", "test"]
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """One move of an alias to a version."""
+
+    when: str
+    """UTC, ISO 8601."""
+    alias: str
+    version: int
+    why: str
+    """``user: reason``."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A model version: its identity, aliases and tags."""
+
+    name: str
+    version: int
+    created: datetime
+    aliases: tuple[str, ...]
+    tags: Mapping[str, str]
+    run_id: str
+    source: str
+
+    @property
+    def dev(self) -> str:
+        """Name of the set that choices were made on; empty for a version that this project did not register."""
+        return self.tags.get("dev_set", "")
+
+    @property
+    def protocol(self) -> str:
+        """sacreBLEU's signature of the dev score."""
+        return self.tags.get("dev_signature", "")
+
+    @property
+    def bleu(self) -> Mapping[str, float]:
+        """BLEU (13a, cased) by set, the dev set first."""
+        scores = {key.removesuffix(".bleu"): float(value) for key, value in self.tags.items() if key.endswith(".bleu")}
+        return dict(sorted(scores.items(), key=lambda score: (score[0] != self.dev, score[0])))
+
+    @property
+    def test(self) -> str:
+        """Name of the first set that no choice was made on; empty where there is none."""
+        return self.tags.get("test_set", "") or next((name for name in self.bleu if name != self.dev), "")
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """Digests of the text (``clean``), of the vocabulary (``learn_bpe``) and of each set (``prepare_sets.<set>``)
+        that the version was made from and measured on."""
+        tags = self.tags.items()
+        return {tag.removeprefix(DIGEST_TAG): value for tag, value in tags if tag.startswith(DIGEST_TAG)}
+
+    @property
+    def promotions(self) -> list[Promotion]:
+        """Every move of an alias to this version, the oldest first."""
+        found = []
+        for tag, value in self.tags.items():
+            if tag.startswith(PROMOTION_TAG):
+                lines = [line.partition(" ") for line in value.splitlines()]
+                found += [Promotion(when, tag.removeprefix(PROMOTION_TAG), self.version, why) for when, _, why in lines]
+        return sorted(found, key=lambda move: move.when)
+
+    def line(self) -> str:
+        """``multi30k-ende/3  2026-11-21 12:00  champion, candidate  val (dev) 34.12  test 33.80  13a…``."""
+        scores = [f"{name}{' (dev)' * (name == self.dev)} {bleu:.2f}" for name, bleu in self.bleu.items()]
+        digests = [
+            f"{label} {self.digests[stage][:8]}"
+            for label, stage in (("data", "clean"), ("vocabulary", "learn_bpe"))
+            if stage in self.digests
+        ]
+        created = f"{self.created.astimezone():%Y-%m-%d %H:%M}"
+        changed = "with overrides" if self.tags.get("modified") == "true" else ""
+        identity = [f"{self.name}/{self.version}", created, ", ".join(self.aliases)]
+        return "  ".join(part for part in [*identity, *scores, self.protocol, *digests, changed] if part)
+
+
+def make_version(
+    name: str,
+    version: int | str,
+    created_ms: int,
+    run_id: str | None,
+    source: str | None,
+    tags: Mapping[str, str],
+    aliases: Iterable[str],
+) -> Version:
+    """A Version from MLflow's values; the preferred aliases come first."""
+    in_order = tuple(sorted(aliases, key=lambda alias: (*PREFERRED, alias).index(alias)))
+    created = datetime.fromtimestamp(created_ms / 1000, UTC)
+    return Version(name, int(version), created, in_order, dict(tags), run_id or "", source or "")
+
+
+def ordered(found: Iterable[Version], by: Order) -> list[Version]:
+    """Newest first, or by BLEU on the dev or the first test set, the best first; versions without a score come last."""
+    if by == "newest":
+        return sorted(found, key=lambda version: version.created, reverse=True)
+
+    def score(version: Version) -> float:
+        return version.bleu.get(version.dev if by == "dev" else version.test, float("-inf"))
+
+    return sorted(found, key=score, reverse=True)
+
+
+def history(of_model: Iterable[Version]) -> list[Promotion]:
+    """Every move of every alias of one model, the newest first."""
+    return sorted((move for each in of_model for move in each.promotions), key=lambda move: move.when, reverse=True)
