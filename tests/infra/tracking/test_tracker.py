@@ -16,8 +16,9 @@ from infra.processes.identity import process_identity
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.tracking.client import end_abandoned, mlflow_client
 from infra.tracking.metrics_tail import MetricsTail
+from infra.tracking.mlflow_runs import PARENT
 from infra.tracking.run_description import flatten, numeric_facts, run_description
-from infra.tracking.tracker import NOTE, PARENT, Tracker
+from infra.tracking.tracker import NOTE, Tracker
 from infra.tracking.write_queue import RETRY_AFTER_SECONDS
 
 
@@ -163,7 +164,7 @@ def test_an_absent_store_warns_once_and_stops_nothing(
 ) -> None:
     tracker = begun(root, "absent")
     there = tracker.client
-    tracker._client = _Absent()
+    tracker._runs._client = _Absent()
     run_id = tracker.start_stage("train", "", "k8", {})
     with pytest.raises(NetworkFault, match="does not answer"):
         tracker.resolve_run_id(run_id)
@@ -175,9 +176,9 @@ def test_an_absent_store_warns_once_and_stops_nothing(
     tracker.cached("score", "val", "k9", {"bleu": 3.0})
     assert capsys.readouterr().err.count("repro:") == 1
 
-    tracker._client = there
+    tracker._runs._client = there
     now = time.monotonic()
-    monkeypatch.setattr("infra.tracking.tracker.time.monotonic", lambda: now + RETRY_AFTER_SECONDS + 1)
+    monkeypatch.setattr("infra.tracking.write_queue.time.monotonic", lambda: now + RETRY_AFTER_SECONDS + 1)
     tracker.finish("FINISHED")
     parent = there.get_run(tracker.run_id)
     assert (parent.info.status, parent.data.metrics) == ("FINISHED", {"val.bleu": 3.0})
@@ -193,14 +194,14 @@ def test_an_answer_that_got_lost_makes_no_second_run(root: Path) -> None:
     """A server that is killed after it did what was asked, and before it said so."""
     tracker = Tracker("", root / "mlflow-artifacts")
     there = tracker.client
-    tracker._client = _Deaf(there, "create_run")
+    tracker._runs._client = _Deaf(there, "create_run")
     assert tracker.start("deaf", "run", {}, {}) == ""
-    tracker._client = there
+    tracker._runs._client = there
     tracker._writes.retry_now()
     run_id = tracker.start_stage("train", "", "k20", {})
-    tracker._client = _Deaf(there, "log_batch")
+    tracker._runs._client = _Deaf(there, "log_batch")
     tracker.log_rows(run_id, [row(1, loss=1.0)])
-    tracker._client = there
+    tracker._runs._client = there
     tracker._writes.retry_now()
     tracker.log_rows(run_id, [row(2, loss=0.5)])
     tracker.finish_stage(run_id, "FINISHED", {})
@@ -253,13 +254,13 @@ class _Absent:
 def test_a_short_absence_loses_no_rows(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = begun(root, "short absence")
     run_id = tracker.start_stage("train", "", "k10", {})
-    there, tracker._client = tracker.client, _Absent()
+    there, tracker._runs._client = tracker.client, _Absent()
     tracker.log_rows(run_id, [row(1, loss=1.0)])
-    tracker._client = there
+    tracker._runs._client = there
     tracker.log_rows(run_id, [row(2, loss=0.5)])
     assert history(tracker, run_id, "loss") == [], "asked again at once"
     now = time.monotonic()
-    monkeypatch.setattr("infra.tracking.tracker.time.monotonic", lambda: now + RETRY_AFTER_SECONDS + 1)
+    monkeypatch.setattr("infra.tracking.write_queue.time.monotonic", lambda: now + RETRY_AFTER_SECONDS + 1)
     tracker.log_rows(run_id, [row(3, loss=0.25)])
     assert [step for step, _, _ in history(tracker, run_id, "loss")] == [1, 2, 3]
 

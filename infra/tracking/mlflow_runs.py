@@ -1,0 +1,188 @@
+"""Creates and fills the MLflow runs of one pipeline run: a parent, and one child for each stage.
+
+Only ``MlflowClient`` with explicit ids is used: the fluent API's global state breaks where processes or runs overlap.
+Every method raises what MLflow raises and may be repeated, since the answer to a request that was carried out can be
+lost. ``infra.tracking.tracker`` queues these calls while the server is away.
+"""
+
+import json
+import math
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from infra.processes.identity import process_identity
+from infra.servers.relocation import DATABASE, relocate
+from infra.servers.sqlite_addresses import sqlite_file
+from infra.tracking.client import PROCESS_TAG, mlflow_client
+from infra.tracking.provenance import commit, user
+from infra.tracking.run_description import StageRow, flatten, is_number
+
+METRICS_PER_BATCH = 1000
+PARAMS_PER_BATCH = 100
+MAX_PARAM_LENGTH = 6000
+MAX_TAG_LENGTH = 8000
+CURSOR = "metrics_cursor"
+START_TOKEN = "start"
+PARENT = "mlflow.parentRunId"
+EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Opens the experiment as a list of training runs; without it the UI takes it for a chat application's."""
+
+
+class MlflowRuns:
+    """The runs of one experiment at ``uri``, whose artifacts go below ``artifact_root`` unless a server stores them."""
+
+    def __init__(self, uri: str, artifact_root: Path) -> None:
+        self.uri, self.artifact_root = uri, artifact_root
+        self.experiment_id = ""
+        self._client: Any = None
+        self._cursors: dict[str, dict[str, int]] = {}
+        """By run: the last step logged of each metric."""
+        self._start_token = uuid.uuid4().hex
+
+    @property
+    def client(self) -> Any:
+        if self._client is None:
+            root = self.artifact_root.parent
+            if sqlite_file(self.uri) == root / DATABASE:
+                relocate(root)
+            self._client = mlflow_client(self.uri)
+        return self._client
+
+    def start_parent(
+        self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any], start_ms: int
+    ) -> str:
+        """Create the parent run unless an earlier call did; gives its id."""
+        self.experiment_id = self._experiment(experiment)
+        token = f"tags.{START_TOKEN} = '{self._start_token}'"
+        if created := self.client.search_runs([self.experiment_id], token, max_results=1):
+            run_id = str(created[0].info.run_id)
+        else:
+            tags = {START_TOKEN: self._start_token, **_source_tags(f"repro run {experiment}"), **_tag_texts(tags)}
+            run_id = self._create(name, tags, start_ms)
+        self._log_params(run_id, params)
+        return run_id
+
+    def use_experiment_of(self, run_id: str) -> None:
+        """Put further runs into the experiment of ``run_id``."""
+        self.experiment_id = self.experiment_id or str(self.client.get_run(run_id).info.experiment_id)
+
+    def start_stage(self, parent: str, row: StageRow, params: Mapping[str, Any], start_ms: int) -> str:
+        """Reopen the unfinished run of this key in this folder under ``parent``, or create one; gives its id."""
+        folder = f"{socket.gethostname()}:{self.artifact_root}"
+        # Another machine on the same server may be making the same key. The folder is compared here, as MLflow's
+        # filters cannot hold every path.
+        unfinished = f"tags.stage_key = '{row.key}' and attributes.status != 'FINISHED'"
+        found = self.client.search_runs([self.experiment_id], unfinished)
+        if interrupted := next((run for run in found if run.data.tags.get("place") == folder), None):
+            return self._reopen(interrupted, parent)
+        tags = {PARENT: parent, "stage": row.stage, "item": row.item, "stage_key": row.key, "place": folder}
+        run_id = self._create(row.label, tags | _source_tags(f"tasks/stages/{row.stage}.py"), start_ms)
+        self._log_params(run_id, params)
+        return run_id
+
+    def _reopen(self, run: Any, parent: str) -> str:
+        run_id = str(run.info.run_id)
+        self.client.update_run(run_id, status="RUNNING")
+        self.client.set_tag(run_id, PARENT, parent)
+        self.client.set_tag(run_id, PROCESS_TAG, process_identity())
+        if "failure" in run.data.tags:
+            self.client.delete_tag(run_id, "failure")
+        self._cursors.setdefault(run_id, json.loads(run.data.tags.get(CURSOR, "{}")))
+        return run_id
+
+    def find_finished(self, key: str) -> tuple[str, str]:
+        """Run and experiment of the newest FINISHED stage with ``key``; two empty strings where there is none."""
+        experiments = [experiment.experiment_id for experiment in self.client.search_experiments()]
+        finished = f"tags.stage_key = '{key}' and attributes.status = 'FINISHED'"
+        found = self.client.search_runs(experiments, finished, max_results=1, order_by=["attributes.start_time DESC"])
+        return (found[0].info.run_id, found[0].info.experiment_id) if found else ("", "")
+
+    def log_metrics(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Log the numbers of ``metrics.jsonl`` rows at their ``done`` and ``time``; skip steps already logged."""
+        from mlflow.entities import Metric, RunTag
+
+        cursor, metrics = dict(self._cursors.get(run_id, {})), []
+        for row in rows:
+            if not is_number(row.get("done")) or not math.isfinite(row["done"]):
+                continue
+            step, moment = int(row["done"]), round(float(row.get("time", time.time())) * 1000)
+            for name, value in flatten(row).items():
+                # Facts are logged when the stage ends.
+                other = name in ("time", "done", "total") or name.startswith("facts.")
+                if not other and is_number(value) and step > cursor.get(name, -1):
+                    cursor[name] = step
+                    metrics.append(Metric(name, value, moment, step))
+        for begin in range(0, len(metrics), METRICS_PER_BATCH):
+            is_last = begin + METRICS_PER_BATCH >= len(metrics)
+            tags = [RunTag(CURSOR, json.dumps(cursor))] if is_last else []
+            self.client.log_batch(run_id, metrics[begin : begin + METRICS_PER_BATCH], (), tags)
+        self._cursors[run_id] = cursor
+
+    def log_facts(self, run_id: str, facts: Mapping[str, Any]) -> None:
+        """Log numbers as metrics and everything else as tags."""
+        from mlflow.entities import Metric, RunTag
+
+        now, values = round(time.time() * 1000), flatten(facts)
+        # At the end of the run's curves, so that a fact of the same name (dev_perplexity) is their last point.
+        step = max(self._cursors.get(run_id, {}).values(), default=0)
+        metrics = [Metric(name, value, now, step) for name, value in values.items() if is_number(value)]
+        others = {name: value for name, value in values.items() if not is_number(value)}
+        tags = [RunTag(name, text) for name, text in _tag_texts(others).items()]
+        if metrics or tags:
+            self.client.log_batch(run_id, metrics[:METRICS_PER_BATCH], (), tags[:PARAMS_PER_BATCH])
+
+    def log_input(
+        self, run_id: str, context: str, name: str, digest: str, source: str, profile: Mapping[str, Any]
+    ) -> None:
+        """Name a data set that the run used; the UI shows it in the column Dataset."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        data = Dataset(name, digest[:36], "local", json.dumps({"uri": source}), profile=json.dumps(dict(profile)))
+        self.client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", context)])])
+
+    def _experiment(self, name: str) -> str:
+        """Id of the experiment, which is created or restored where necessary."""
+        from mlflow.exceptions import MlflowException
+
+        for attempt in range(2):
+            if found := self.client.get_experiment_by_name(name):
+                if found.lifecycle_stage == "deleted":
+                    self.client.restore_experiment(found.experiment_id)
+                return str(found.experiment_id)
+            served = self.uri.startswith(("http://", "https://", "databricks"))
+            location = None if served else (self.artifact_root / name).as_uri()
+            try:
+                return str(self.client.create_experiment(name, artifact_location=location, tags=EXPERIMENT_KIND))
+            except MlflowException:
+                if attempt:  # at the first attempt another process may have created it in between
+                    raise
+        raise AssertionError("unreachable")
+
+    def _create(self, name: str, tags: Mapping[str, str], start_ms: int) -> str:
+        run = self.client.create_run(self.experiment_id, start_time=start_ms, tags=dict(tags), run_name=name)
+        return str(run.info.run_id)
+
+    def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        named = [Param(name, f"{value}"[:MAX_PARAM_LENGTH]) for name, value in flatten(params).items()]
+        for begin in range(0, len(named), PARAMS_PER_BATCH):
+            self.client.log_batch(run_id, (), named[begin : begin + PARAMS_PER_BATCH], ())
+
+
+def _source_tags(source: str) -> dict[str, str]:
+    return {
+        PROCESS_TAG: process_identity(),
+        "mlflow.source.name": source,
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.git.commit": commit(),
+        "mlflow.user": user(),
+    }
+
+
+def _tag_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f"{value}"[:MAX_TAG_LENGTH] for name, value in flatten(values).items()}
