@@ -11,7 +11,7 @@ import polars as pl
 from flows.runner import records
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
-from infra.store.local import Manifest
+from infra.store.manifest import Manifest
 from infra.tracking.registry import resolve
 from tasks.evaluation.compare import Comparison, compare
 

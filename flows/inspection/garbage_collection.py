@@ -15,9 +15,9 @@ from typing import Any
 from infra.errors import BadConfiguration, BadData
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
-from infra.store.cache import bytes_of
 from infra.store.local import Store
 from infra.store.maintenance import Leftover, leftovers
+from infra.store.manifest import bytes_of
 from infra.tracking.registry import versions
 
 LEFTOVER_MIN_AGE_SECONDS = 7 * 24 * 3600.0

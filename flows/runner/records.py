@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.processes.identity import process_identity
-from infra.store.local import write_atomically
+from infra.store.files import write_atomically
 from infra.tracking.provenance import commit, user
 from tasks.engine.planner import StageResult
 

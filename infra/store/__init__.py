@@ -1,5 +1,5 @@
-"""Artifacts as sealed, immutable folders: local or on S3, with a cache, checkpoint sync and maintenance.
+"""Artifacts as sealed, immutable folders on a disk or in a bucket.
 
-In: a finished folder and its description. Out: an Artifact, found again by stage and key. Knows neither stages nor
-what an artifact means; imports ``infra.processes`` and ``infra.errors`` only.
+Input: a finished folder and its description. Output: an Artifact, found by stage and key. Knows neither stages nor the
+meaning of an artifact; imports ``infra.processes`` and ``infra.errors`` only.
 """

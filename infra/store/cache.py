@@ -1,7 +1,7 @@
-"""The limit of what a machine keeps of a remote store: what was used longest ago goes first.
+"""Keeps this machine's copies of a remote store within a size limit: the least recently used are evicted first.
 
-An artifact that some process reads is held by a shared kernel lock, which vanishes with that process. What is nowhere
-else is never removed: whether an artifact is, the caller is asked.
+A shared kernel lock pins an artifact that a process reads, and vanishes with the process. An artifact that is not in
+the remote store is never evicted.
 """
 
 import fcntl
@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infra.processes.locks import try_file_lock
-from infra.store.local import Manifest, Store
+from infra.store.local import Store
+from infra.store.manifest import Manifest, bytes_of
 
 
 class ArtifactCache:
@@ -21,7 +22,7 @@ class ArtifactCache:
         self._pinned: dict[tuple[str, str], int] = {}
 
     def pin(self, stage: str, key: str) -> None:
-        """Hold an artifact until ``release`` or the end of this process; it is now the one used last."""
+        """Mark an artifact as used now, and keep it until ``release`` or the end of this process."""
         path = self._use_file(stage, key)
         if (stage, key) not in self._pinned:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,22 +32,22 @@ class ArtifactCache:
         os.utime(path)
 
     def release(self) -> None:
-        """Hold nothing any more, and keep the limit."""
+        """Unpin everything and apply the limit."""
         while self._pinned:
             os.close(self._pinned.popitem()[1])
         self.evict(0)
 
     def evict(self, needed_bytes: int) -> None:
-        """Remove what was used longest ago until so many bytes more are within the limit, as far as that can be."""
-        there = [(self._last_use(m), bytes_of(m), m) for m in self._store.sealed()]
-        over = sum(size for _, size, _ in there) + needed_bytes - self._limit_bytes
-        for _, size, manifest in sorted(there, key=lambda each: each[0]):
-            if over <= 0:
+        """Remove the least recently used artifacts until ``needed_bytes`` more fit the limit, as far as possible."""
+        used = [(self._last_use(m), bytes_of(m), m) for m in self._store.sealed()]
+        excess = sum(size for _, size, _ in used) + needed_bytes - self._limit_bytes
+        for _, size, manifest in sorted(used, key=lambda each: each[0]):
+            if excess <= 0:
                 return
             with try_file_lock(self._use_file(manifest.stage, manifest.key)) as free:
                 if free and self._is_backed_up(manifest):
                     self._store.remove(manifest.stage, manifest.key)
-                    over -= size
+                    excess -= size
 
     def _last_use(self, manifest: Manifest) -> float:
         try:
@@ -56,7 +57,3 @@ class ArtifactCache:
 
     def _use_file(self, stage: str, key: str) -> Path:
         return self._store.root / "locks" / f"use-{stage}-{key}"
-
-
-def bytes_of(manifest: Manifest) -> int:
-    return sum(int(file["bytes"]) for file in manifest.files.values())

@@ -1,12 +1,10 @@
-"""Unfinished work in a bucket, so that another machine can go on with it where this one is lost.
+"""Snapshots of an unfinished folder in a bucket, from which another machine resumes where this one is lost.
 
-    <stage>/<key>/resume-<inputs>/index.json   names and sums of the files, attempt, and a mark of its own; written last
+    <stage>/<key>/resume-<inputs>/index.json   names and sums of the files, the attempt, a random mark; written last
     <stage>/<key>/resume-<inputs>/<sha256>     a file
 
-A snapshot is taken while the work goes on, and half of one is never seen. The index is replaced only where it is still
-the one that this machine wrote or went on from: of two machines that make the same, one is followed. A machine whose
-own folder holds what the index names goes on with its folder, which may be further. What the files mean is not known
-here; but logs are taken last, as what goes on may cut them to what the others say, and never make up for lines.
+Snapshots are taken while the job runs. The index is replaced only if it is still the one that this machine wrote or
+resumed from, so of two machines that make the same key one is followed.
 """
 
 import contextlib
@@ -22,7 +20,8 @@ from pathlib import Path
 
 from infra.errors import Fault
 from infra.processes import signals
-from infra.store.local import is_log, sha256_of, stamp_of, write_atomically
+from infra.store.files import sha256_of, stamp_of, write_atomically
+from infra.store.manifest import is_log
 from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
 
 INDEX = "index.json"
@@ -30,9 +29,9 @@ PARTIAL_PATTERN = "*.partial"
 """Names of files and folders that are being written."""
 MIN_INTERVAL_SECONDS = 10.0
 INTERVAL_FACTOR = 4
-"""A snapshot is taken no sooner than so many times as long after the last one as that took."""
+"""The pause after a snapshot is at least this many times as long as the snapshot took."""
 SMALL_BYTES = 2**24
-"""What is no larger may be altered in place: it is read once, and those bytes are summed and sent."""
+"""A file up to this size may change in place: it is read once, and those bytes are hashed and sent."""
 MAX_ATTEMPTS = 3
 
 Stamps = Mapping[str, list[int]]
@@ -40,7 +39,7 @@ Stamps = Mapping[str, list[int]]
 
 @dataclass(frozen=True)
 class SnapshotIndex:
-    """What a snapshot holds: sums by file name; the attempt that began it; and the ETag that it has in the bucket."""
+    """The content of a snapshot: sums by file name, the attempt that began it, and the index's ETag in the bucket."""
 
     mark: str
     files: Mapping[str, str]
@@ -50,11 +49,14 @@ class SnapshotIndex:
 
 @dataclass
 class Snapshot:
-    """The newest snapshot of the work in ``folder``, below ``place`` in the bucket. ``note`` is a file of this machine:
-    the marks of the snapshots of which its folder holds everything."""
+    """The newest snapshot of ``folder``, below ``prefix`` in the bucket.
+
+    The local file ``note`` holds the marks of the snapshots whose content the folder includes: a folder with the
+    index's mark may be further than the snapshot and is kept.
+    """
 
     bucket: Bucket
-    place: str
+    prefix: str
     folder: Path
     note: Path
     say: Callable[[str], None]
@@ -62,135 +64,134 @@ class Snapshot:
     _index: SnapshotIndex | None = None
     _sent: Stamps = field(default_factory=dict)
     _sums: dict[tuple[str, tuple[int, ...]], str] = field(default_factory=dict)
-    _sending: threading.Thread | None = None
+    _thread: threading.Thread | None = None
     _next: float = 0.0
-    _over: bool = False
-    _said: bool = False
-    _writing: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: bool = False
+    _warned: bool = False
+    _write_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, attempt: str) -> None:
-        """Let the folder hold what the snapshot does; one of another than this ``attempt`` is removed, "" takes any.
+        """Bring the folder to the snapshot's content; delete a snapshot of another ``attempt`` ("" accepts any).
 
-        Raises NetworkFault.
-
-        One that does not arrive as it was sent is spoken of and left alone: the folder stays what it is.
+        A snapshot with altered bytes is reported and not used. Raises NetworkFault.
         """
-        self._index = self._read()
+        self._index = self._read_index()
         if attempt and self._index and self._index.attempt != attempt:
             self.delete()
         self._attempt = attempt or (self._index.attempt if self._index else "")
-        self._over = False
+        self._stopped = False
         for _ in range(MAX_ATTEMPTS):
-            if not self._index or not self._index.files or self._is_restored(self._index):
+            if not self._index or not self._index.files or self._is_included(self._index):
                 return
-            self.say(f"{self._label}: goes on from what another machine had sent to {self.bucket.url(self.place)}")
-            beside = self.folder.with_name(f"{self.folder.name}.fetch-{uuid.uuid4().hex[:8]}")
+            self.say(f"{self._label}: resumes from what another machine sent to {self.bucket.url(self.prefix)}")
+            partial = self.folder.with_name(f"{self.folder.name}.fetch-{uuid.uuid4().hex[:8]}")
             try:
-                self._fetch(self._index, beside)
+                self._download(self._index, partial)
                 shutil.rmtree(self.folder)
-                beside.rename(self.folder)
-                self._remember(self._index.mark)
+                partial.rename(self.folder)
+                self._write_note(self._index.mark)
                 return
-            except NoSuchKey:  # replaced by a newer one meanwhile
-                self._index = self._read()
+            except NoSuchKey:  # a newer snapshot replaced it meanwhile
+                self._index = self._read_index()
             except ValueError as error:
                 self.say(f"{self._label}: {error}; that snapshot is not used")
-                self._index = replace(self._index, files={})  # and none of its files is taken to be there
+                self._index = replace(self._index, files={})  # so that all its files are sent again
                 return
             finally:
-                shutil.rmtree(beside, ignore_errors=True)
+                shutil.rmtree(partial, ignore_errors=True)
 
     def upload_in_background(self) -> None:
-        """Begin to send what the folder holds by now, if it is time and there is something new; returns at once."""
-        if self._over or time.monotonic() < self._next or (self._sending and self._sending.is_alive()):
+        """Start to send the folder's files if it is time and more than logs changed; returns at once."""
+        if self._stopped or time.monotonic() < self._next or (self._thread and self._thread.is_alive()):
             return
         self._next = time.monotonic() + MIN_INTERVAL_SECONDS
-        there = self._scan()
-        if all(is_log(name) for name, stamp in there.items() if self._sent.get(name) != stamp):
+        stamps = self._scan()
+        if all(is_log(name) for name, stamp in stamps.items() if self._sent.get(name) != stamp):
             return
-        # A daemon: a process that is to end does not wait for it, and half a snapshot is none.
-        self._sending = threading.Thread(target=self._send, args=(there,), name="snapshot", daemon=True)
-        self._sending.start()
+        # A daemon: the process may end at any time, since half a snapshot is never seen.
+        self._thread = threading.Thread(target=self._send, args=(stamps,), name="snapshot", daemon=True)
+        self._thread.start()
 
     def delete(self) -> None:
-        """Have no snapshot any more: the work is done, or begun anew."""
-        with self._writing:
-            self._over = True
-        if self._index or self._sending:
-            self.bucket.delete([f"{self.place}/{INDEX}"])
-            self.bucket.delete(f"{self.place}/{name}" for name in self.bucket.list(self.place))
+        """Delete the snapshot, because the work is done or starts again."""
+        with self._write_lock:
+            self._stopped = True
+        if self._index or self._thread:
+            self.bucket.delete([f"{self.prefix}/{INDEX}"])
+            self.bucket.delete(f"{self.prefix}/{name}" for name in self.bucket.list(self.prefix))
         self._index, self._sent = None, {}
         self.note.unlink(missing_ok=True)
 
     @property
     def _label(self) -> str:
-        return " ".join(self.place.split("/")[:2])
+        return " ".join(self.prefix.split("/")[:2])
 
-    def _send(self, there: Stamps) -> None:
-        begun = time.monotonic()
+    def _send(self, stamps: Stamps) -> None:
+        started = time.monotonic()
         try:
-            if self._upload_all(there):
-                self._sent, self._said = there, False
+            if self._upload_all(stamps):
+                self._sent, self._warned = stamps, False
         except (NoSuchKey, FileNotFoundError):
-            pass  # a file that was let go of meanwhile: the next snapshot is without it
+            pass  # the job removed a file meanwhile: the next snapshot is without it
         except (Fault, OSError) as error:
-            if not self._said:
-                self.say(f"{self._label}: not kept in the bucket, tried again later: {error}")
-            self._said = True
+            if not self._warned:
+                self.say(f"{self._label}: no snapshot in the bucket, trying again later: {error}")
+            self._warned = True
         except (KeyboardInterrupt, SystemExit):
             return  # this process ends
         finally:
-            spent = time.monotonic() - begun
+            spent = time.monotonic() - started
             self._next = time.monotonic() + max(MIN_INTERVAL_SECONDS, INTERVAL_FACTOR * spent)
 
-    def _upload_all(self, there: Stamps) -> bool:
-        """Send files, then the index; whether it stands now."""
+    def _upload_all(self, stamps: Stamps) -> bool:
+        """Send files, then the index; whether this machine's index is in the bucket now."""
         known = set(self._index.files.values()) if self._index else set()
         files: dict[str, str] = {}
-        for name, stamp in there.items():
-            if self._over:
+        for name, stamp in stamps.items():
+            if self._stopped:
                 break
             files[name] = self._upload_file(name, stamp, known)
             known.add(files[name])
         mark = uuid.uuid4().hex
         text = json.dumps({"mark": mark, "attempt": self._attempt, "files": files}, indent=1).encode()
-        with self._writing:
-            if self._over:  # what came after the end
-                self.bucket.delete(f"{self.place}/{name}" for name in files.values())
+        with self._write_lock:
+            if self._stopped:  # delete() ran meanwhile
+                self.bucket.delete(f"{self.prefix}/{name}" for name in files.values())
                 return False
-            self._remember(mark)
+            self._write_note(mark)
             with contextlib.suppress(PreconditionFailed, NoSuchKey):
-                self.bucket.put_if_match(f"{self.place}/{INDEX}", text, self._index.etag if self._index else "")
-            # Looked at in any case: a write that was repeated for want of an answer is told Taken of its own first try.
-            now = self._read()
-            if now is None or now.mark != mark:
-                self._over = True
-                self.say(f"{self._label}: another machine makes the same and is followed; this one's try stays here")
+                self.bucket.put_if_match(f"{self.prefix}/{INDEX}", text, self._index.etag if self._index else "")
+            # Read in any case: a request repeated for want of an answer fails on its own first try.
+            written = self._read_index()
+            if written is None or written.mark != mark:
+                self._stopped = True
+                self.say(f"{self._label}: another machine makes the same and is followed; this one sends nothing more")
                 return False
-        self._index = now
-        self._remember()
-        stale = self.bucket.list(self.place).keys() - {INDEX, *files.values()}
-        self.bucket.delete(f"{self.place}/{name}" for name in stale)
+        self._index = written
+        self._write_note()
+        stale = self.bucket.list(self.prefix).keys() - {INDEX, *files.values()}
+        self.bucket.delete(f"{self.prefix}/{name}" for name in stale)
         return True
 
     def _upload_file(self, name: str, stamp: list[int], known: set[str]) -> str:
+        """Send a file unless its sum is ``known`` to be in the bucket; gives the sum."""
         path = self.folder / name
         if stamp[0] <= SMALL_BYTES:
             content = path.read_bytes()
-            small = hashlib.sha256(content).hexdigest()
-            if small not in known:
+            sha256 = hashlib.sha256(content).hexdigest()
+            if sha256 not in known:
                 signals.check()
-                self.bucket.put(f"{self.place}/{small}", content)
-            return small
-        same = (name, tuple(stamp))
-        if same not in self._sums:
-            self._sums[same] = sha256_of(path)
-        if self._sums[same] not in known:
-            self.bucket.upload(path, f"{self.place}/{self._sums[same]}", {})
-        return self._sums[same]
+                self.bucket.put(f"{self.prefix}/{sha256}", content)
+            return sha256
+        unchanged = (name, tuple(stamp))
+        if unchanged not in self._sums:
+            self._sums[unchanged] = sha256_of(path)
+        if self._sums[unchanged] not in known:
+            self.bucket.upload(path, f"{self.prefix}/{self._sums[unchanged]}")
+        return self._sums[unchanged]
 
     def _scan(self) -> Stamps:
-        """The whole files, logs last."""
+        """Stamps of the finished files. Logs come last: a resumed job truncates them to its checkpoint."""
         found: dict[str, list[int]] = {}
         for path in sorted(self.folder.rglob("*"), key=lambda path: (is_log(path.name), path)):
             name = path.relative_to(self.folder)
@@ -199,38 +200,37 @@ class Snapshot:
                     found[name.as_posix()] = stamp_of(path)
         return found
 
-    def _is_restored(self, index: SnapshotIndex) -> bool:
-        return any(self.folder.iterdir()) and index.mark in self._marks()
+    def _is_included(self, index: SnapshotIndex) -> bool:
+        return any(self.folder.iterdir()) and index.mark in self._read_note()
 
-    def _read(self) -> SnapshotIndex | None:
-        """The index that stands, None where there is none; one that cannot be read is one of no files."""
-        listed = self.bucket.list(self.place).get(INDEX)
+    def _read_index(self) -> SnapshotIndex | None:
+        """The index in the bucket, None where there is none; an unreadable index has no files."""
+        listed = self.bucket.list(self.prefix).get(INDEX)
         if listed is None:
             return None
         try:
-            told = json.loads(self.bucket.read(f"{self.place}/{INDEX}"))
-            return SnapshotIndex(told["mark"], dict(told["files"]), listed.etag, told.get("attempt", ""))
+            index = json.loads(self.bucket.read(f"{self.prefix}/{INDEX}"))
+            return SnapshotIndex(index["mark"], dict(index["files"]), listed.etag, index.get("attempt", ""))
         except (NoSuchKey, ValueError, TypeError, KeyError):
             return SnapshotIndex("", {}, listed.etag)
 
-    def _fetch(self, index: SnapshotIndex, beside: Path) -> None:
-        """Raises NoSuchKey, or ValueError for bytes that are not those that were sent."""
+    def _download(self, index: SnapshotIndex, folder: Path) -> None:
+        """Raises NoSuchKey, or ValueError for a name outside the folder or bytes that do not match their sum."""
         for name, expected in index.files.items():
-            path = beside / name
-            if ".." in path.parts or beside not in path.parents:
-                raise ValueError(f"{self.bucket.url(f'{self.place}/{INDEX}')} names a file {name!r} outside")
+            path = folder / name
+            if ".." in path.parts or folder not in path.parents:
+                raise ValueError(f"{self.bucket.url(f'{self.prefix}/{INDEX}')} names a file {name!r} outside")
             path.parent.mkdir(parents=True, exist_ok=True)
-            if self.bucket.download(f"{self.place}/{expected}", path) != expected:
-                raise ValueError(f"{self.bucket.url(f'{self.place}/{expected}')} is not what its sum says")
+            if self.bucket.download(f"{self.prefix}/{expected}", path) != expected:
+                raise ValueError(f"{self.bucket.url(f'{self.prefix}/{expected}')} does not match its sum")
 
-    def _marks(self) -> list[str]:
+    def _read_note(self) -> list[str]:
         try:
             return [str(mark) for mark in json.loads(self.note.read_text())]
         except (OSError, ValueError, TypeError):
             return []
 
-    def _remember(self, mark: str = "") -> None:
-        """Note the snapshot that stands, and the one that is about to: only the bucket knows whether it arrived."""
+    def _write_note(self, mark: str = "") -> None:
+        """Note the current snapshot's mark and that of the next: only the bucket knows whether the next arrives."""
         marks = [self._index.mark] if self._index else []
-        self.note.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.note, json.dumps([*marks, *([mark] if mark else [])]))

@@ -1,14 +1,13 @@
-"""Objects of an S3-compatible store below one address ``s3://bucket/prefix``.
+"""Lists, reads and writes objects of an S3-compatible store below one address ``s3://bucket/prefix``.
 
-Comes in: names below the address, bytes, local files. Goes out: listings, bytes, and faults of one sentence that name
-the endpoint and the object, and never a secret. Endpoint, region and credentials come by the usual AWS variables and
-files. What the objects hold is not known here.
+Endpoint, region and credentials come from the usual AWS variables and files. Errors are one sentence that names the
+endpoint and the object, and never a secret.
 """
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,14 +19,14 @@ from infra.processes import signals
 
 SCHEME = "s3://"
 MAX_ATTEMPTS = 6
-"""Of each request: a busy or broken server is asked again, after pauses that grow to some 20 s."""
+"""Attempts of each request to a busy or broken server, with pauses that grow to some 20 s."""
 BLOCK_BYTES = 2**24
 DELETE_BATCH = 1000
 CONNECT_SECONDS, READ_SECONDS = 10, 60
 
 
 class PreconditionFailed(Exception):
-    """A conditional write found another object there."""
+    """A conditional write found another object."""
 
 
 class NoSuchKey(Exception):
@@ -36,7 +35,7 @@ class NoSuchKey(Exception):
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """What a listing says of an object; ``modified`` in seconds since 1970."""
+    """An object in a listing; ``modified`` in seconds since 1970."""
 
     bytes: int
     etag: str
@@ -44,7 +43,7 @@ class ObjectInfo:
 
 
 class Bucket:
-    """The objects below ``address``. Every method raises NetworkFault or BadConfiguration for a store that refuses."""
+    """The objects below ``address``. Every method raises NetworkFault or BadConfiguration."""
 
     def __init__(self, address: str) -> None:
         self.address = check_s3_url(address)
@@ -57,35 +56,37 @@ class Bucket:
 
         retries = {"mode": "standard", "max_attempts": MAX_ATTEMPTS}
         timeouts = {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
-        # Its own tries come around botocore's: one of each would wait a quarter of an hour for a server that is away.
+        # s3fs repeats what botocore has already repeated: with its default an absent server costs a quarter of an hour.
         files = s3fs.S3FileSystem(
-            endpoint_url=_address() or None, use_listings_cache=False, config_kwargs={"retries": retries, **timeouts}
+            endpoint_url=_endpoint_url() or None,
+            use_listings_cache=False,
+            config_kwargs={"retries": retries, **timeouts},
         )
         files.retries = 2
         return files
 
     def list(self, folder: str) -> dict[str, ObjectInfo]:
-        """Every object below ``folder``, by its name from there on; 1000 a request."""
+        """Every object below ``folder``, by its name relative to it; one request for 1,000."""
         found: dict[str, ObjectInfo] = {}
         start = self._key(f"{folder}/" if folder else "")
         token: dict[str, str] = {}
         while True:
             page = self._call(folder, "list_objects_v2", Prefix=start, **token)
             for entry in page.get("Contents", ()):
-                about = ObjectInfo(entry["Size"], entry["ETag"], entry["LastModified"].timestamp())
-                found[entry["Key"].removeprefix(start)] = about
+                info = ObjectInfo(entry["Size"], entry["ETag"], entry["LastModified"].timestamp())
+                found[entry["Key"].removeprefix(start)] = info
             if not page.get("IsTruncated"):
                 return found
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
     def read(self, name: str) -> bytes:
-        """A small object whole. Raises NoSuchKey."""
+        """The content of a small object. Raises NoSuchKey."""
         with self._translated_errors(name):
             content: bytes = self._files.cat_file(self._path(name))
             return content
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """An object in blocks. Raises NoSuchKey."""
+        """The content of an object, block by block. Raises NoSuchKey."""
         with (
             self._translated_errors(name),
             self._files.open(self._path(name), block_size=BLOCK_BYTES, cache_type="none") as file,
@@ -95,7 +96,7 @@ class Bucket:
                 yield block
 
     def download(self, name: str, path: Path) -> str:
-        """Write an object into a file; gives the sha256 of what arrived. Raises NoSuchKey."""
+        """Write an object to a file; gives the sha256 of the bytes that arrived. Raises NoSuchKey."""
         digest = hashlib.sha256()
         with path.open("wb") as file:
             for block in self.blocks(name):
@@ -104,34 +105,34 @@ class Bucket:
         return digest.hexdigest()
 
     def put_if_match(self, name: str, content: bytes, if_match: str = "") -> None:
-        """Write a small object only where there is none, or with ``if_match`` only over the one of that ETag.
+        """Write a small object only if there is none, or with ``if_match`` only over the one of that ETag.
 
-        Raises Taken. A request that is repeated may meet its own first try: whoever is told Taken reads and sees.
+        Raises PreconditionFailed, also where a repeated request meets the object of its own first try: the caller
+        must read the object to know.
         """
         condition = {"IfMatch": if_match} if if_match else {"IfNoneMatch": "*"}
         self._call(name, "put_object", Key=self._key(name), Body=content, **condition)
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a small object, whatever was there."""
+        """Write a small object, replacing any."""
         self._call(name, "put_object", Key=self._key(name), Body=content)
 
-    def upload(self, path: Path, name: str, sums: Mapping[str, str]) -> None:
-        """Write a file, a large one in parts; ``sums`` go with it as metadata."""
+    def upload(self, path: Path, name: str) -> None:
+        """Write a file, a large one in parts."""
         signals.check()
         with self._translated_errors(name):
-            self._files.put_file(str(path), self._path(name), Metadata=dict(sums))
+            self._files.put_file(str(path), self._path(name))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects, those that are not there included."""
+        """Delete objects; names without an object are ignored."""
         keys = [{"Key": self._key(name)} for name in names]
         for begin in range(0, len(keys), DELETE_BATCH):
-            part = {"Objects": keys[begin : begin + DELETE_BATCH], "Quiet": True}
-            answer = self._call("", "delete_objects", Delete=part)
-            if failed := answer.get("Errors"):
+            batch = {"Objects": keys[begin : begin + DELETE_BATCH], "Quiet": True}
+            if failed := self._call("", "delete_objects", Delete=batch).get("Errors"):
                 raise BadConfiguration(f"{self._where(failed[0]['Key'])} cannot be deleted: {failed[0]['Code']}")
 
     def abort_uploads(self, before: float, *, delete: bool) -> int:
-        """Uploads in parts that were begun before that time and not ended: their number; ``delete`` removes them."""
+        """The number of unfinished multipart uploads begun before that time; ``delete`` aborts them."""
         page = self._call("", "list_multipart_uploads", Prefix=self._prefix)
         old = [each for each in page.get("Uploads", ()) if each["Initiated"].timestamp() < before]
         for each in old if delete else ():
@@ -139,7 +140,7 @@ class Bucket:
         return len(old)
 
     def url(self, name: str) -> str:
-        """The address of an object, for people."""
+        """The address of an object, for messages."""
         return f"{self.address}/{name}" if name else self.address
 
     def _key(self, name: str) -> str:
@@ -148,16 +149,16 @@ class Bucket:
     def _path(self, name: str) -> str:
         return f"{self.name}/{self._key(name)}"
 
-    def _call(self, name: str, request: str, **words: Any) -> Any:
+    def _call(self, name: str, request: str, **arguments: Any) -> Any:
         with self._translated_errors(name):
-            return self._files.call_s3(request, Bucket=self.name, **words)
+            return self._files.call_s3(request, Bucket=self.name, **arguments)
 
     def _where(self, name: str) -> str:
         return f"{self.url(name)} at {endpoint()}"
 
     @contextlib.contextmanager
     def _translated_errors(self, name: str) -> Iterator[None]:
-        """Turn what goes wrong with ``name`` into one sentence."""
+        """Turn errors about ``name`` into those of this module, each with one sentence."""
         try:
             yield
         except (Fault, PreconditionFailed, NoSuchKey, GeneratorExit):
@@ -172,11 +173,11 @@ class Bucket:
         where = self._where(name)
         if any(isinstance(each, NoCredentialsError | PartialCredentialsError) for each in chain):
             return BadConfiguration(f"no credentials for {where}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-        answer: dict[str, Any] = next((each.response for each in chain if isinstance(each, ClientError)), {})
-        code = str(answer.get("Error", {}).get("Code", ""))
-        status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        response: dict[str, Any] = next((each.response for each in chain if isinstance(each, ClientError)), {})
+        code = str(response.get("Error", {}).get("Code", ""))
+        status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         if code == "NoSuchBucket":
-            return BadConfiguration(f"there is no bucket {self.name!r} at {endpoint()}: make it, or set REPRO_ROOT")
+            return BadConfiguration(f"there is no bucket {self.name!r} at {endpoint()}: create it, or set REPRO_ROOT")
         if status == 412 or code in ("PreconditionFailed", "ConditionalRequestConflict"):
             return PreconditionFailed(where)
         if status == 404 or isinstance(error, FileNotFoundError):
@@ -186,8 +187,8 @@ class Bucket:
         if status in (400, 405, 409, 411, 416, 501):
             return BadConfiguration(f"{where}: the store does not take the request ({code or status})")
         if status or isinstance(error, OSError | BotoCoreError | TimeoutError):
-            said = f"{code} ({status})" if code else type(error).__name__
-            return NetworkFault(f"{where} does not answer as it should, after several tries: {said}")
+            reason = f"{code} ({status})" if code else type(error).__name__
+            return NetworkFault(f"{where} does not answer as it should, after several tries: {reason}")
         return error
 
 
@@ -200,17 +201,17 @@ def check_s3_url(address: str) -> str:
 
 
 def endpoint() -> str:
-    """The server that is asked, by the usual variables, without a name or password in its address."""
-    parts = urlsplit(_address())
+    """The server that the usual variables name, without user and password."""
+    parts = urlsplit(_endpoint_url())
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "AWS"
 
 
-def _address() -> str:
+def _endpoint_url() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 def _exception_chain(error: BaseException) -> Iterator[BaseException]:
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__ or current.__context__

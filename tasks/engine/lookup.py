@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from infra.site import Site
-from infra.store.local import Artifact, Manifest, Store
+from infra.store.local import Artifact, Store
+from infra.store.manifest import Manifest
 from tasks.engine.stage import StageCall
 
 

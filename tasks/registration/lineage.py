@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from infra.store.local import Artifact, Manifest, Store
+from infra.store.local import Artifact, Store
+from infra.store.manifest import Manifest
 from model.config import Decoding, from_json
 
 

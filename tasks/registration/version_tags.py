@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from infra.errors import BadConfiguration
-from infra.store.local import Artifact, Manifest
+from infra.store.local import Artifact
+from infra.store.manifest import Manifest
 from infra.tracking.provenance import commit
 from infra.tracking.run_description import is_number
 from tasks.registration.lineage import dev_decoding

@@ -145,7 +145,7 @@ def test_a_training_whose_machine_is_lost_goes_on_at_another(
     monkeypatch.setitem(jobs.LAUNCHERS, "local", WatchedLauncher)
     machine.go_to("second")
     trained = run_small(request).rows[-1]
-    assert "goes on from what another machine had sent" in capsys.readouterr().err
+    assert "resumes from what another machine sent" in capsys.readouterr().err
     store = open_store(Site.named())
     assert isinstance(store, S3Store)
     assert not indices(store), "done, and nothing of it stays"

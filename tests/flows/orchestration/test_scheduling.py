@@ -188,7 +188,7 @@ def test_a_worker_that_is_lost_with_all_it_had_is_replaced_by_another_that_goes_
     first, second = house.children("train")[before:]
     assert house.state(first) == "Crashed"
     assert house.state(second) == "Completed"
-    assert "goes on from what another machine had sent" in (house.folder / "gpu-worker.log").read_text()
+    assert "resumes from what another machine sent" in (house.folder / "gpu-worker.log").read_text()
 
 
 def checkpoints(folder: Path) -> list[Path]:

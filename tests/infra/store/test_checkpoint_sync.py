@@ -92,7 +92,7 @@ def test_another_machine_goes_on_from_what_was_sent(here: Machine, there: Machin
     here.write({"checkpoints/00000020.partial/model.bin": b"twe", "model.json.partial": b"{"})
     here.sent(FIRST)
     assert there.begin() == FIRST, "what was being written is left out"
-    assert "train k1: goes on from what another machine had sent to s3://" in there.said[0]
+    assert "train k1: resumes from what another machine sent to s3://" in there.said[0]
     there.sent(SECOND)
     assert there.begin() == FIRST | SECOND, "its own folder, as it was"
     assert len(there.said) == 1
@@ -191,7 +191,7 @@ def test_bytes_that_were_altered_are_not_gone_on_from(s3: Server, here: Machine,
     [name] = [name for name in here.store.bucket.list("") if name.endswith(digest)]
     s3.client.put_object(Bucket=s3.bucket, Key=f"house/{name}", Body=b"TEN")
     assert there.begin() == {}
-    assert f"{digest} is not what its sum says; that snapshot is not used" in there.said[-1]
+    assert f"{digest} does not match its sum; that snapshot is not used" in there.said[-1]
     assert not list(there.store.root.glob("train/*.fetch-*"))
     there.sent(FIRST)
     there.sent(SECOND)
@@ -216,7 +216,7 @@ def test_a_bucket_that_does_not_answer_is_tried_again_later(s3: Server, here: Ma
     s3.misbehave(status=403, code="AccessDenied", times=3, match="PUT")
     here.sent(FIRST)
     assert len(here.said) == 1
-    assert "train k1: not kept in the bucket, tried again later: s3://" in here.said[0]
+    assert "train k1: no snapshot in the bucket, trying again later: s3://" in here.said[0]
     assert there.begin() == FIRST
 
 

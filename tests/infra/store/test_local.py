@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from sealing import DESCRIPTION, FILES, sealed
 
-from infra.store.local import MANIFEST, Store
+from infra.store.local import Store
+from infra.store.manifest import MANIFEST
 
 
 def test_sealed_is_whole_and_leaves_nothing_beside(tmp_path: Path) -> None:

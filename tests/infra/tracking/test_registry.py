@@ -229,6 +229,7 @@ def test_a_deleted_version_no_longer_stands(tmp_path_factory: pytest.TempPathFac
 def test_asking_whether_it_stands_needs_no_mlflow(registered: Registered) -> None:
     code = f"""
 import sys
+import infra.tracking.tracker
 from infra.tracking.registry import version_exists
 assert version_exists({registered.uri!r}, "ende", 2, {registered.run_id!r})
 sys.exit("mlflow" in sys.modules)

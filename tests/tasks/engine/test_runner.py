@@ -15,7 +15,8 @@ import pytest
 from infra.errors import BadConfiguration, BadData, NetworkFault, NoSpace
 from infra.launch.job import JobSpec
 from infra.site import Site
-from infra.store.local import Artifact, Manifest, Store
+from infra.store.local import Artifact, Store
+from infra.store.manifest import Manifest
 from tasks.engine import jobs
 from tasks.engine.planner import Planner, Scope, StageResult, StopPipeline
 from tasks.engine.progress import describe_metrics, duration

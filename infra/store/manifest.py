@@ -1,0 +1,64 @@
+"""The manifest of an artifact: how its folder was made, and the size and sum of every file in it."""
+
+import fnmatch
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MANIFEST = "manifest.json"
+LOGS = ("metrics.jsonl", "exit.json", "job.json", "job.sh", "*.log")
+"""Names of logs. They are kept and checked, but differ from run to run, so the content digest leaves them out."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What ``manifest.json`` holds."""
+
+    stage: str
+    key: str
+    version: int
+    item: str
+    arguments: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    """Content digest of each input artifact when the stage ran, by ``stage/key``."""
+    content: str
+    facts: Mapping[str, Any]
+    files: Mapping[str, Mapping[str, Any]]
+    """``sha256`` and ``bytes`` by relative path."""
+    seconds: float
+    made: Mapping[str, Any]
+    """When, by which commit, with which library versions; in which ``attempt``, where the stage was forced."""
+
+
+def manifest_envelope(manifest: Manifest) -> dict[str, Any]:
+    """A manifest as it is written, with its own sum."""
+    return {"sha256": digest_of(vars(manifest)), "manifest": vars(manifest)}
+
+
+def parse_manifest(envelope: Any) -> Manifest | None:
+    """The manifest in an envelope; None if it was altered or is of another form."""
+    try:
+        written = envelope["manifest"]
+        return Manifest(**written) if envelope["sha256"] == digest_of(written) else None
+    except (TypeError, KeyError):
+        return None
+
+
+def content_digest(files: Mapping[str, Mapping[str, Any]]) -> str:
+    """Digest of an artifact's content: the sorted names and sums of its files, without logs."""
+    lines = [f"{files[name]['sha256']}  {name}\n" for name in sorted(files) if not is_log(name)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def digest_of(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def is_log(name: str) -> bool:
+    return any(fnmatch.fnmatch(name.rsplit("/", 1)[-1], pattern) for pattern in LOGS)
+
+
+def bytes_of(manifest: Manifest) -> int:
+    return sum(int(file["bytes"]) for file in manifest.files.values())

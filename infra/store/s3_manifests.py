@@ -1,0 +1,101 @@
+"""Manifests in a bucket: which artifacts are there, and whether their objects are undamaged.
+
+Each look costs one listing. A manifest is downloaded once and then kept by its ETag in ``published/``.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.store.files import write_atomically
+from infra.store.manifest import MANIFEST, Manifest, manifest_envelope, parse_manifest
+from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo
+
+
+@dataclass(frozen=True)
+class RemoteManifest:
+    """A manifest in the bucket: the id that its files are below, and the ETags that they had when they were sent."""
+
+    manifest: Manifest
+    id: str
+    etags: Mapping[str, str]
+
+    def key_of(self, name: str) -> str:
+        """Name of a file's object in the bucket."""
+        return f"{self.manifest.stage}/{self.manifest.key}/{self.id}/{name}"
+
+    def to_json(self) -> dict[str, object]:
+        return {**manifest_envelope(self.manifest), "id": self.id, "etags": self.etags}
+
+
+class RemoteManifests:
+    """The manifests in ``bucket``, kept by ETag below ``root``."""
+
+    def __init__(self, bucket: Bucket, root: Path) -> None:
+        self._bucket, self._folder = bucket, root / "published"
+        self._listed: dict[tuple[str, str], dict[str, ObjectInfo]] = {}
+
+    def get(self, stage: str, key: str, *, relist: bool = True) -> RemoteManifest | None:
+        """The manifest in the bucket, by a new listing or the last one; an unreadable or altered one counts as none."""
+        if relist or (stage, key) not in self._listed:
+            self._listed[stage, key] = self._bucket.list(f"{stage}/{key}")
+        listed = self._listed[stage, key].get(MANIFEST)
+        if listed is None:
+            return None
+        written = self._read_copy(stage, key, listed.etag)
+        if written is None:
+            try:
+                written = json.loads(self._bucket.read(f"{stage}/{key}/{MANIFEST}"))
+            except (NoSuchKey, ValueError):
+                return None
+            self._write_copy(stage, key, listed.etag, written)
+        manifest = parse_manifest(written)
+        return RemoteManifest(manifest, written["id"], written["etags"]) if manifest else None
+
+    def damages(self, remote: RemoteManifest, *, reread: bool) -> Iterator[str]:
+        """The damage of each object by the last listing; ``reread`` downloads all of them.
+
+        An object of the size and ETag that it had when it was sent counts as unchanged.
+        """
+        manifest = remote.manifest
+        listed = self._listed[manifest.stage, manifest.key]
+        for name, expected in manifest.files.items():
+            found = listed.get(f"{remote.id}/{name}")
+            if found is None:
+                yield f"{name} is not in the store"
+            elif found.bytes != expected["bytes"]:
+                yield f"{name} has {found.bytes} bytes, not {expected['bytes']}"
+            elif reread or found.etag != remote.etags.get(name):
+                if self._sha256(remote.key_of(name)) != expected["sha256"]:
+                    yield f"{name} was altered"
+                else:  # the objects of a copied bucket have other ETags
+                    known = RemoteManifest(manifest, remote.id, {**remote.etags, name: found.etag})
+                    self._write_copy(manifest.stage, manifest.key, listed[MANIFEST].etag, known.to_json())
+
+    def forget(self, stage: str, key: str) -> None:
+        """Remove this machine's copy of a manifest."""
+        self._copy(stage, key).unlink(missing_ok=True)
+
+    def _sha256(self, name: str) -> str:
+        digest = hashlib.sha256()
+        with contextlib.suppress(NoSuchKey):
+            for block in self._bucket.blocks(name):
+                digest.update(block)
+        return digest.hexdigest()
+
+    def _copy(self, stage: str, key: str) -> Path:
+        return self._folder / f"{stage}-{key}.json"
+
+    def _read_copy(self, stage: str, key: str, etag: str) -> Any:
+        try:
+            copy = json.loads(self._copy(stage, key).read_text())
+            return copy["told"] if copy["etag"] == etag else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def _write_copy(self, stage: str, key: str, etag: str, written: object) -> None:
+        write_atomically(self._copy(stage, key), json.dumps({"etag": etag, "told": written}))
