@@ -1,4 +1,4 @@
-"""The whole story on one screen. Called under an engine (``tasks.engine.stage.engine``): planned, or run."""
+"""The whole DAG on one screen. The current engine (``tasks.engine.stage.engine``) plans or runs it."""
 
 from typing import Literal, get_args
 
@@ -37,7 +37,7 @@ STAGES: tuple[StageName, ...] = get_args(StageName)
 def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     """From archives to a registered model version; ``modified`` marks a run with overrides, which moves no alias.
 
-    Where training begins with the weights of a ``start``, its vocabulary is taken too.
+    A training that starts from a registered version (``training.start``) uses that version's vocabulary too.
     """
     archives = download.map({file.path: file for file in files(run.corpus, run.sets)}, MAX_CONCURRENT_DOWNLOADS)
     sets = {

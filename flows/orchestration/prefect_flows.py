@@ -1,7 +1,6 @@
-"""The story as Prefect flows: what ``prefect.yaml`` deploys and what ``repro run`` calls when there is work.
+"""The pipeline as Prefect flows: ``prefect.yaml`` deploys them and ``repro run`` calls them when there is work.
 
-Parameters are what a person edits in the form of Prefect's UI: its drop-downs come from the types, what it says of each
-from the docstrings.
+Users edit the parameters in a form of Prefect's UI, which takes drop-downs from the types and help from the docstrings.
 """
 
 from collections.abc import Iterator
@@ -40,7 +39,7 @@ Value = TypeVar("Value")
 
 _resolved_run: ContextVar[ResolvedRun | None] = ContextVar("resolved_run", default=None)
 _resolved_paper: ContextVar[ResolvedPaper | None] = ContextVar("resolved_paper", default=None)
-"""What this process resolved before it called the flow, whose parameters are words only."""
+"""The value that this process resolved before it called the flow, so that the flow does not resolve it again."""
 
 
 @contextmanager
@@ -182,7 +181,7 @@ def run_with_prefect(resolved: ResolvedRun) -> Outcome:
                 request.run, request.from_stage, request.until, request.force, request.overrides, request.site
             )
     except NetworkFault as fault:
-        # Whether the work is done is not the server's to say.
+        # The store, not the server, says whether the work is done.
         if request.force or request.from_stage or not (done := cached_outcome(plan(request))):
             raise
         say(f"{fault}; the run is done all the same")

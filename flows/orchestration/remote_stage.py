@@ -1,7 +1,7 @@
-"""A stage handed to a worker of another pool: a flow run of its own, waited for.
+"""Sends a stage to a worker of another pool as a flow run, and waits for it.
 
-Comes in: a stage that is to be made; goes out: nothing, for the artifact lies in the store when this returns, or the
-Fault that it came to over there. A flow run that makes the same already is joined. The number of tries is the caller's.
+When the call returns, the artifact is in the store; otherwise it raises the Fault that the worker ended with. A flow
+run that already makes the same key is joined. The caller decides about retries.
 """
 
 import time
@@ -31,14 +31,14 @@ from tasks.engine.remote import RemoteStage
 
 POLL_SECONDS = 1.0
 SERVER_TIMEOUT_SECONDS = 900.0
-"""How long the server may be away while the other worker does its work, which needs none."""
+"""How long the server may be away: the other worker goes on without it."""
 LATE_SECONDS = 60.0
-"""After this a flow run that no worker has taken is spoken of."""
+"""After this time the user hears of a flow run that no worker has taken."""
 FAULTS = {name: fault for name, fault in vars(errors).items() if isinstance(fault, type) and issubclass(fault, Fault)}
 
 
 def current_work_pool() -> str:
-    """The work pool of the worker that carries out the present flow run, "" where none does."""
+    """The work pool of the worker that runs the current flow run, "" if no worker does."""
     if not present.id:
         return ""
     with get_client(sync_client=True) as client:
@@ -46,7 +46,7 @@ def current_work_pool() -> str:
 
 
 class DeploymentDispatch:
-    """Makes the stages of ``request`` by the deployment ``stage/<pool>``."""
+    """Has stages of ``request`` made by the deployment ``stage/<pool>``."""
 
     def __init__(self, request: RunRequest, pool: str, say: Callable[[str], None]) -> None:
         self.request, self.pool, self.say = request, pool, say
@@ -69,10 +69,10 @@ class DeploymentDispatch:
                     raise
                 if mine or state.type != StateType.CANCELLED:
                     return raise_for_state(state, f"{remote.call.label} ({run.name})")
-                # Whoever had it made does not want it any more; this run does.
+                # The run that started it was cancelled, but this run still needs the artifact.
 
     def _existing_run(self, client: SyncPrefectClient, remote: RemoteStage) -> FlowRun | None:
-        """The newest flow run that makes this key at the moment, or is about to."""
+        """The newest flow run that makes this key now, or is scheduled to."""
         unfinished = ["SCHEDULED", "PENDING", "RUNNING"]
         found = client.read_flow_runs(flow_run_filter=_filter_by_key(remote, unfinished))
         return max(found, key=lambda run: run.created or run.expected_start_time, default=None)  # type: ignore[arg-type, return-value]
@@ -96,7 +96,7 @@ class DeploymentDispatch:
                 parameters=asdict(asked) | {"overrides": list(request.overrides)},
                 timeout=0,
                 tags=[f"key:{call.key}", f"stage:{call.stage.name}", _parent_tag(present.id)],
-                # Two that found none at the same moment have counted the same, and get the same.
+                # Two runs that found none at the same moment counted the same number and so get the same flow run.
                 idempotency_key=f"{call.key}-{len(before)}",
             )
         except ObjectNotFound as error:
@@ -109,7 +109,7 @@ class DeploymentDispatch:
         done = "handed to" if mine else "being made already in"
         self.say(f"{remote.call.label}: {done} pool {self.pool}, flow run {run.name} ({link})")
         if link.startswith("http"):
-            with suppress(Exception):  # a link to the work is not worth the work
+            with suppress(Exception):  # a missing link must not fail the stage
                 create_link_artifact(link, link_text=f"{remote.call.label}: {run.name}", key="handed-over")
 
     def _wait_until_final(self, client: SyncPrefectClient, run: FlowRun, remote: RemoteStage) -> State:
@@ -120,7 +120,7 @@ class DeploymentDispatch:
             try:
                 run = client.read_flow_run(run.id)
                 heard = time.monotonic()
-                # A server that was away has not heard the hearts that beat meanwhile.
+                # A server that was away missed the heartbeats of that time.
                 if heard - steady > HEARTBEAT_TIMEOUT_SECONDS and heard - asked > HEARTBEAT_TIMEOUT_SECONDS / 6:
                     asked = heard
                     if _is_started(run) and not has_heartbeat(client, run):
@@ -141,7 +141,7 @@ class DeploymentDispatch:
                 self.say(f"{label}: no worker of pool {self.pool} has taken it yet")
 
     def _mark_crashed(self, client: SyncPrefectClient, run: FlowRun, label: str) -> JobFailed:
-        """The worker that took it is gone, and all with it that could have said so: say it in its place."""
+        """Mark the flow run of a lost worker as crashed, as nothing else can."""
         told = f"its worker has not been heard of for {HEARTBEAT_TIMEOUT_SECONDS:.0f} s"
         with suppress(httpx.HTTPError):
             client.set_flow_run_state(run.id, Crashed(message=told), force=True)
@@ -149,12 +149,12 @@ class DeploymentDispatch:
 
 
 def _is_started(run: FlowRun) -> bool:
-    """Whether a worker has it: a state that only the worker, or what it started, will end."""
+    """Whether a worker has taken it: only that worker will end this state."""
     return run.state is not None and not run.state.is_final() and not run.state.is_scheduled()
 
 
 def _filter_by_key(remote: RemoteStage, states: list[str]) -> FlowRunFilter:
-    """Flow runs of this key in one of ``states``, in any where there are none."""
+    """Filter for flow runs of this key in one of ``states``, or in any state if there are none."""
     wanted = {"tags": {"all_": [f"key:{remote.call.key}"]}}
     return FlowRunFilter.model_validate(wanted | ({"state": {"type": {"any_": states}}} if states else {}))
 
@@ -164,7 +164,7 @@ def _parent_tag(run_id: str | None) -> str:
 
 
 def _has_live_parent(client: SyncPrefectClient, run: FlowRun) -> bool:
-    """Whether the run that had it made is still there to use it."""
+    """Whether the run that started it is still running."""
     with suppress(Exception):
         starter = next(tag.removeprefix("for:") for tag in run.tags if tag.startswith("for:"))
         state = client.read_flow_run(UUID(starter)).state
@@ -173,8 +173,8 @@ def _has_live_parent(client: SyncPrefectClient, run: FlowRun) -> bool:
 
 
 def raise_for_state(state: State, label: str) -> None:
-    """Raise what the other worker came to, by its class: ``flows.orchestration.prefect_flows.stage`` makes that the
-    state's name."""
+    """Raise the fault of the other worker; ``flows.orchestration.prefect_flows.stage`` puts its class into the state's
+    name."""
     told = state.message or f"its flow run ended as {state.name}"
     if state.is_completed():
         return

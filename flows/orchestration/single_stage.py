@@ -1,7 +1,7 @@
-"""One stage of a run that somebody else carries out, made here: what a worker with a GPU is handed.
+"""Makes one stage for a run of another worker, for example on a worker with a GPU.
 
-Comes in: the run, the stage, and the key that it has where the run is carried out. The story is gone through as far as
-that stage; everything before it must be in the store. Who waits for it, and how they are told, is not known here.
+Replays the DAG up to that stage: earlier stages must be hits, and the stage must have the key that the other worker
+computed.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from tasks.engine.stage import StageCall, engine
 
 @dataclass(frozen=True)
 class StageRequest:
-    """What is asked for, in words that travel.
+    """Which stage of which run, as parameters of a flow run.
 
     ``attempt``: the one that must have made it (``tasks.engine.runner``), "" where it is not forced. ``record``: the
     MLflow run below which it is shown, "" for none.
@@ -45,7 +45,7 @@ class StageRequest:
 
 
 class _SingleStageEngine:
-    """Takes what comes before one call from the store, makes that one, and goes no further."""
+    """Takes earlier stages from the store, makes the one requested, and stops."""
 
     def __init__(self, runner: Runner, request: StageRequest) -> None:
         self.runner, self.request = runner, request
@@ -73,7 +73,7 @@ class _SingleStageEngine:
 
 
 def run_single_stage(request: StageRequest, display: Display, task_wrapper: TaskWrapper = without_task) -> StageResult:
-    """Make what is asked for, unless it is there; raises the Fault it comes to, BadConfiguration where it cannot be."""
+    """Make the stage unless it is cached; raises its Fault, or BadConfiguration for a request that does not fit."""
     if request.stage not in STAGES:
         raise BadConfiguration(f"unknown stage {request.stage!r}, known are: {', '.join(STAGES)}")
     resolved = RunRequest(request.run, overrides=request.overrides, site=request.site).resolve()

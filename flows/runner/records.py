@@ -1,4 +1,4 @@
-"""What was run: one JSON file a run under ``<root>/runs/<name>/``. ``plan`` compares with the last one."""
+"""Records of runs: one JSON file per run under ``<root>/runs/<name>/``. A plan compares with the newest."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from infra.tracking.provenance import commit, user
 from tasks.engine.planner import StageResult
 
 WORDS = ("run", "from_stage", "until", "force", "site")
-"""What a request is recorded by, beside its overrides."""
+"""The fields of a request in its record, beside the overrides."""
 
 
 def write(
@@ -64,14 +64,14 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def set_outcome(path: Path, outcome: str) -> None:
-    """Write another outcome into a record."""
+    """Replace the outcome of a record."""
     write_atomically(
         path, json.dumps({**json.loads(path.read_text()), "outcome": outcome}, indent=1, ensure_ascii=False)
     )
 
 
 def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[str, Any]) -> Path:
-    """Record what several seeds of a run came to; returns the file."""
+    """Record the results of several seeds of a run; returns the file."""
     told = {**seeds, "overrides": list(overrides), "who": user(), "commit": commit()}
     return _write_json(root, name, datetime.now(UTC), "-seeds", told)
 

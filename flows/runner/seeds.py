@@ -1,7 +1,7 @@
-"""One run with several seeds: each carried out as a run of its own, then how far their scores lie apart.
+"""One run with several seeds: each seed is a run of its own, then their scores are compared.
 
-What comes before training is the same for all and made once. The seed that is the run's own adds no override: that is
-the run itself, which moves aliases as ever; the others are runs with an override and move none.
+All seeds share the stages before training. The run's own seed adds no override, so it is the run itself and moves
+aliases; the other seeds are runs with an override and move none.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,14 +15,14 @@ from flows.runner.request import ResolvedRun, RunRequest
 from infra.errors import BadConfiguration
 
 METRICS = ("bleu", "chrf")
-"""What is compared of each set's card."""
+"""The scores of each set that are compared."""
 FIRST_SEEDED_STAGE = STAGES.index("train")
-"""The first stage that the seed decides."""
+"""The first stage that depends on the seed."""
 
 
 @dataclass(frozen=True)
 class SeedSpread:
-    """One number of one set, by seed; a seed that failed before it is left out."""
+    """One measure of one set by seed, without seeds that failed before it."""
 
     set_name: str
     measure: str
@@ -30,14 +30,14 @@ class SeedSpread:
 
     @property
     def summary(self) -> dict[str, float]:
-        """``mean``, and from two seeds on ``deviation``: the standard deviation, n - 1."""
+        """``mean``, and for two or more seeds ``deviation``: the standard deviation with n - 1."""
         values = list(self.values.values())
         return {"mean": fmean(values)} | ({"deviation": stdev(values)} if len(values) > 1 else {})
 
 
 @dataclass
 class SeedResults:
-    """What came of each seed."""
+    """The outcome of each seed."""
 
     run: str
     dev: str
@@ -86,7 +86,7 @@ def parse_seeds(words: str) -> tuple[int, ...]:
 
 
 def requests_by_seed(resolved: ResolvedRun, seeds: Sequence[int]) -> Iterator[tuple[int, RunRequest]]:
-    """The request for each seed. Stages before training that are to run whatever is there run for the first alone."""
+    """The request for each seed. Only the first forces stages before training."""
     request = resolved.request
     if request.until and STAGES.index(request.until) < FIRST_SEEDED_STAGE:
         raise BadConfiguration(
@@ -109,7 +109,7 @@ def run_seeds(
     run_resolved: Callable[[ResolvedRun], Outcome],
     say: Callable[[str], None],
 ) -> SeedResults:
-    """Carry the request out for each seed; one that fails does not stop those after it."""
+    """Run the request for each seed; a seed that fails does not stop the others."""
     found = SeedResults(resolved.run.name, resolved.run.dev)
     for seed, own in [(seed, request.resolve()) for seed, request in requests_by_seed(resolved, seeds)]:
         say(f"seed {seed}")

@@ -1,7 +1,7 @@
-"""What a training begins with where ``training.start`` names a version of the registry: its weights, its vocabulary.
+"""Initial weights and vocabulary of a training whose ``training.start`` names a registered version.
 
-Looks only, so that a plan may ask too. The version was registered from sealed artifacts; those very artifacts become
-inputs of the run, so its keys hold what the version is made of, and not what it is called.
+A version was registered from sealed artifacts. Those artifacts become inputs of the run, so that its keys depend on the
+version's content and not on its name. Only looks, so a plan may call it.
 """
 
 import json
@@ -17,12 +17,12 @@ from infra.tracking.registry import resolve
 from model.config import Model, from_json
 
 FIELDS_THAT_MAY_DIFFER = ("p_drop", "p_drop_attention", "p_drop_relu", "init")
-"""Fields of a model that may be others than those of the start: they leave the meaning of its weights as it is."""
+"""Fields of a model that may differ from the version's: they do not change the meaning of its weights."""
 
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """A version and what it was registered from. Pieces mean nothing to other weights, so both come together."""
+    """A version and its source artifacts. The weights are of use only with their own vocabulary."""
 
     version: str
     """``name/number``."""
@@ -31,9 +31,9 @@ class InitialWeights:
 
 
 def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | None:
-    """The start of the run, None where its weights are drawn anew.
+    """The initial weights of the run, None if they are drawn at random.
 
-    Raises BadConfiguration for a version that is not known, is not in this store, or is of another shape.
+    Raises BadConfiguration for a version that is unknown, not in this store, or of another shape.
     """
     words = run.training.start
     if not words:
@@ -53,7 +53,7 @@ def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | N
 
 
 def _source_artifact(version: Version, stage: str, store: Store) -> Artifact:
-    """The artifact of ``stage`` that the version was registered from, with the content it had then."""
+    """The artifact of ``stage`` that the version was registered from; its content must be the same as then."""
     name = f"{version.name}/{version.version}"
     key, content = (version.tags.get(f"{tag}.{stage}", "") for tag in ("key", "digest"))
     if not key or not content:

@@ -1,4 +1,4 @@
-"""What a stage's result is called: a key from everything that decides it, and nothing else."""
+"""The key of a stage's result: a hash of everything that decides the result, and of nothing else."""
 
 import hashlib
 import json
@@ -18,9 +18,9 @@ KEY_DIGITS = 20
 def canonical(value: Any, kinds: tuple[Any, ...] = ()) -> Any:
     """``value`` as JSON that is equal exactly when it means the same.
 
-    Artifacts count by key, dataclasses by class name and fields; a field made ``late`` counts only when it differs
-    from its default, an ``unkeyed`` one never. A number in a dataclass counts in the declared type of its field, so
-    that ``alpha=2`` is ``alpha=2.0``. ``kinds`` are the types declared for ``value``, none where nothing is declared.
+    An artifact enters by its key, a dataclass by its class name and fields. A ``late`` field enters only if it differs
+    from its default, an ``unkeyed`` field never. A number in a dataclass takes the declared type of its field, so that
+    ``alpha=2`` equals ``alpha=2.0``. ``kinds`` are the types declared for ``value``; empty if none is declared.
     Raises TypeError for a value that has no such form.
     """
     if isinstance(value, Artifact):
@@ -46,7 +46,7 @@ def canonical(value: Any, kinds: tuple[Any, ...] = ()) -> Any:
 
 
 def _number(value: float, kinds: tuple[Any, ...]) -> float:
-    """``value`` in the widest of its declared types that can hold it, unchanged where none is declared."""
+    """``value`` in the widest of its declared types that can hold it; unchanged if none is declared."""
     for kind in (float, int, bool):
         if kind in kinds:
             with suppress(OverflowError, ValueError):  # an int too large for a float; an infinity or NaN as an int
@@ -58,7 +58,7 @@ def _number(value: float, kinds: tuple[Any, ...]) -> float:
 
 @cache
 def _declared(kind: type) -> dict[str, tuple[Any, ...]]:
-    """The types declared for each field of a dataclass; none where a declaration names what cannot be found."""
+    """The types declared for each field of a dataclass; empty if a declaration has an unknown name."""
     try:
         return {name: _members(hint) for name, hint in get_type_hints(kind).items()}
     except NameError:
@@ -66,7 +66,7 @@ def _declared(kind: type) -> dict[str, tuple[Any, ...]]:
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """The types of which a declaration allows any: ``float | None`` is two."""
+    """The alternatives of a declaration: two for ``float | None``."""
     if get_origin(hint) in (Union, UnionType):
         return tuple(member for part in get_args(hint) for member in _members(part))
     return (hint,)

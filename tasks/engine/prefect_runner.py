@@ -1,7 +1,7 @@
 """Stages as Prefect task runs. The only module of this package that knows Prefect.
 
-Whether a stage runs is decided by its manifest (``tasks.engine.runner``). Prefect is told: its cache record, kept in a
-folder of the site, gives a hit its ``Cached`` state; for a miss the record is refreshed.
+The manifest decides whether a stage runs (``tasks.engine.lookup``). Prefect only shows it: its cache record, kept in a
+folder of the site, gives a hit the state ``Cached``; a miss refreshes the record.
 """
 
 import sys
@@ -35,14 +35,14 @@ from tasks.engine.stage import StageCall
 FIRST_PAUSE_SECONDS = 2.0
 PROGRESS_SECONDS = 5.0
 SERVER_TIMEOUT_SECONDS = 600.0
-"""How long a stage that is about to begin waits for Prefect's server; one that has begun does not ask for it."""
+"""How long a stage that is about to start waits for Prefect's server; a running stage does not need it."""
 HEALTH_SECONDS = 5.0
 POLL_SECONDS = 1.0
 MAX_ATTEMPTS = 3
 
 
 def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
-    """Whether trying again can help: the class of the fault says so."""
+    """Whether a retry can help, according to the class of the fault."""
     try:
         state.result()
     except Fault as fault:
@@ -55,8 +55,8 @@ def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
 class PrefectTaskWrapper:
     """Calls a stage's body as a task run named like the stage, its progress shown as a Prefect artifact.
 
-    What needs one of ``handed`` only waits here for a worker elsewhere; without ``retries`` that is whose flow run this
-    is, and whoever waits tries again.
+    The task run of a stage that needs one of ``dispatched_needs`` only waits for a worker of another pool. That worker
+    runs without ``retries``: the run that waits for it retries.
     """
 
     def __init__(self, records: Path, dispatched_needs: Collection[str] = (), retries: bool = True) -> None:
@@ -82,7 +82,7 @@ class PrefectTaskWrapper:
             description=(stage.__doc__ or "").strip().split("\n")[0],
             version=str(stage.version),
             task_run_name=call.label,
-            # Each tag may have a limit, which the server is asked for; what does not run needs no place.
+            # Each tag may have a concurrency limit; a task that does not run must not take a slot.
             tags=[]
             if hit
             else ["handed-over"]
@@ -113,7 +113,7 @@ class PrefectTaskWrapper:
             try:
                 run_stage(item=call.item, key=call.key, arguments=call.form)
             except Exception as error:
-                # The server was lost between the question and the call; what the body made is there all the same.
+                # The server was lost after wait_for_server(); what the body made is kept and found by the next call.
                 if error in body_errors or not isinstance(error, SERVER_ERRORS) or attempt == MAX_ATTEMPTS - 1:
                     self._failed.add(call.label)
                     raise
@@ -122,18 +122,18 @@ class PrefectTaskWrapper:
                 return
 
     def close(self) -> None:
-        """Before the flow run ends: what the server was not told of task runs, as it was away, it is told again."""
+        """Report ends of task runs that the server missed while it was away; call before the flow run ends."""
         prefect_states.close_task_runs(UUID(flow_run.id), frozenset(self._completed), frozenset(self._failed))
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
-        """Show how far a long stage is; now and then, since each call is a request."""
+        """Show the progress of a long stage, at most every PROGRESS_SECONDS, since each call is a request."""
         if total <= 0 or time.monotonic() - self._shown.get(call.label, 0.0) < PROGRESS_SECONDS:
             return
         if not _server_answers():  # Prefect's own client would try again for minutes
             return
         self._shown[call.label] = time.monotonic()
         percent, key = min(100.0, 100.0 * done / total), f"{call.stage.name}-progress".replace("_", "-")
-        with suppress(Exception):  # a picture of the work is not worth the work
+        with suppress(Exception):  # a progress bar must not fail the stage
             if call.label in self._progress:
                 update_progress_artifact(self._progress[call.label], percent, description=text)
             elif isinstance(made := create_progress_artifact(percent, key=key, description=text), UUID):
@@ -141,7 +141,7 @@ class PrefectTaskWrapper:
 
 
 def publish_markdown(key: str, markdown: str, description: str) -> None:
-    """A Markdown artifact of the present flow run, if the server takes it."""
+    """Publish a Markdown artifact of the current flow run, if the server accepts it."""
     with suppress(Exception):
         create_markdown_artifact(key=key, markdown=markdown, description=description)
 
@@ -150,7 +150,7 @@ SERVER_ERRORS = (httpx.TransportError, PrefectHTTPStatusError)
 
 
 def wait_for_server() -> None:
-    """Return once Prefect's server answers; raises NetworkFault where it does not for RETRY_AFTER_SECONDS."""
+    """Wait until Prefect's server answers; raises NetworkFault after SERVER_TIMEOUT_SECONDS."""
     if _server_answers():
         return
     print(
@@ -167,7 +167,7 @@ def wait_for_server() -> None:
 
 @contextmanager
 def plain_server_errors() -> Iterator[None]:
-    """Turn what Prefect's client raises when it gives its server up into a NetworkFault of one sentence."""
+    """Turn the errors of Prefect's client for a lost server into a NetworkFault of one sentence."""
     try:
         yield
     except SERVER_ERRORS as error:
@@ -182,7 +182,7 @@ def plain_server_errors() -> Iterator[None]:
 
 def _server_answers() -> bool:
     if not (address := PREFECT_API_URL.value()):
-        return True  # Prefect starts one by itself
+        return True  # Prefect starts a temporary server
     try:
         with urllib.request.urlopen(f"{address}/health", timeout=HEALTH_SECONDS):
             return True

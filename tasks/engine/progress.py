@@ -8,7 +8,7 @@ from tasks.engine.stage import StageCall
 
 
 class Display(Protocol):
-    """Where a run shows itself. Every call may be ignored."""
+    """Shows a run to the user. An implementation may ignore any call."""
 
     def begin(self, call: StageCall, why: str) -> None: ...
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None: ...

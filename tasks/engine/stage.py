@@ -1,8 +1,8 @@
-"""What makes a function a stage.
+"""The ``@stage`` decorator: turns a function that fills a folder into a cached stage.
 
-A stage is called like the function it wraps, without the folder that comes first, and returns an Artifact. How it
-comes to that artifact (plan, cache, lock, retry, seal) is the business of the engine in force; this module knows only
-the call. Inside a body ``progress``, ``site``, ``tracker`` and ``run_job`` reach the outside.
+A call of a stage leaves out the function's first argument, the folder, and returns an Artifact. The current engine
+(planner or runner) resolves the call; this module only describes it. Inside a body, ``progress``, ``site``, ``tracker``
+and ``run_job`` give access to the run.
 """
 
 import json
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class StageCall:
-    """One stage with its arguments, bound: what the engine resolves to an artifact."""
+    """One stage with its bound arguments, which an engine resolves to an artifact."""
 
     stage: "Stage[Any]"
     item: str
@@ -55,7 +55,7 @@ class StageCall:
 
     @property
     def label(self) -> str:
-        """What a person calls it: ``score val``."""
+        """The name shown to users: ``score val``."""
         return f"{self.stage.name} {self.item}".strip()
 
 
@@ -67,7 +67,7 @@ class Engine(Protocol):
 
 
 class Stage(Generic[P]):
-    """A function under ``@stage``: ``body`` is the function, ``named(item)`` the stage for one item of several."""
+    """A function under ``@stage``: ``body`` is the function, ``for_item(item)`` the stage for one of several items."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Stage(Generic[P]):
 
     @property
     def has_side_effects(self) -> bool:
-        """Whether it does something beyond its folder, so that the folder is of use only where that is known."""
+        """Whether it has effects outside its folder, so that the artifact is valid only where those exist."""
         return self.still_valid is not _always_valid
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Artifact:
@@ -128,10 +128,10 @@ def stage(
 ) -> Callable[[Callable[Concatenate[Path, P], Facts]], Stage[P]]:
     """Make ``body(out, ...) -> facts`` a stage.
 
-    ``version`` is bumped by hand when the code comes to give other results. ``retries`` counts tries after the first,
-    for faults that say so. With ``resume`` the folder of an interrupted try is given to the next one. ``standing``
-    says whether what the stage did outside its folder (a registered version) is still there. ``needs`` says on what
-    kind of worker it is best made; where there is none, it is made where the others are.
+    Bump ``version`` when the code gives other results. ``retries`` is the number of tries after the first, for faults
+    whose class allows a retry. With ``resume`` the next try gets the folder of an interrupted one. ``still_valid`` says
+    whether the effects of the stage outside its folder (a registered version) still exist. ``needs`` names the kind of
+    worker that should make it; without such a worker the run makes it itself.
     """
 
     def wrap(body: Callable[Concatenate[Path, P], Facts]) -> Stage[P]:
@@ -142,7 +142,7 @@ def stage(
 
 @dataclass
 class StageContext:
-    """What a body may reach while it runs."""
+    """The run as a stage's body sees it."""
 
     site: Site
     call: StageCall
@@ -158,7 +158,7 @@ _stage_context: ContextVar[StageContext] = ContextVar("surroundings")
 
 @contextmanager
 def engine(present: Engine) -> Iterator[None]:
-    """Resolve the calls of this block by ``present``."""
+    """Resolve the stage calls of this block with ``present``."""
     token = _engine.set(present)
     try:
         yield
@@ -176,32 +176,32 @@ def stage_context(present: StageContext) -> Iterator[None]:
 
 
 def progress(done: float, total: float, text: str = "") -> None:
-    """Say how far the present stage is; does nothing outside a run."""
+    """Report the progress of the current stage; does nothing outside a run."""
     present = _stage_context.get(None)
     if present:
         present.progress(done, total, text)
 
 
 def site() -> Site:
-    """Where the present stage runs; outside a run what the environment says."""
+    """The site of the current stage; outside a run, the site that the environment describes."""
     present = _stage_context.get(None)
     return present.site if present else Site.named()
 
 
 def tracker() -> Tracker:
-    """MLflow, for the stages that write to it themselves."""
+    """The MLflow tracker, for stages that write to MLflow themselves."""
     return _stage_context.get().tracker
 
 
 def stage_run_id() -> str:
-    """Id of the present stage's run in MLflow."""
+    """The id of the current stage's run in MLflow."""
     return _stage_context.get().run_id
 
 
 def run_job(
     module: str, config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, *, distributed: bool = False
 ) -> None:
-    """Run ``python -m module`` over ``out`` by the site's launcher; raises the Fault it ends with."""
+    """Run ``python -m module`` on ``out`` with the site's launcher; raises the Fault that the job ends with."""
     place = site()
     ranks, nodes = (place.ranks, place.nodes) if distributed else (1, 1)
     threads = place.threads_each if distributed else place.threads_each * (place.ranks // place.nodes)
@@ -218,6 +218,6 @@ def run_job(
 
 
 def job_facts(out: Path) -> Facts:
-    """What the job that ended in ``out`` said of its work."""
+    """The facts that the finished job in ``out`` reported."""
     facts: Facts = json.loads((out / "exit.json").read_text()).get("facts", {})
     return facts

@@ -3,15 +3,16 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from prefect.states import Cancelled, Completed, Crashed, Failed
 from small_pipeline import Untracked
 
-from flows.orchestration import single_stage
+from flows.orchestration import prefect_flows, single_stage
 from flows.orchestration.remote_stage import FAULTS, raise_for_state
 from flows.orchestration.single_stage import StageRequest, run_single_stage
-from flows.runner.request import RunRequest, plan
+from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.views.terminal import TerminalDisplay
 from infra.errors import BadConfiguration, Diverged, Fault, JobFailed, NetworkFault
 from infra.store.local import Store
@@ -90,3 +91,23 @@ def test_only_what_can_help_is_tried_again() -> None:
         assert not stopped.value.retry
     assert FAULTS["NetworkFault"] is NetworkFault
     assert FAULTS["Diverged"] is Diverged
+
+
+def test_the_flow_runs_the_value_that_this_process_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ResolvedRun] = []
+
+    def stop(resolved: ResolvedRun, *_: object) -> None:
+        seen.append(resolved)
+        raise StopIteration
+
+    monkeypatch.setattr(prefect_flows, "_claim_and_sweep", lambda _: None)
+    monkeypatch.setattr(prefect_flows, "sweep", lambda _: None)
+    monkeypatch.setattr(prefect_flows, "PrefectTaskWrapper", lambda *_: Mock())
+    monkeypatch.setattr(prefect_flows, "run_resolved", stop)
+    resolved = RunRequest("demo", until="train").resolve()
+    with prefect_flows._set(prefect_flows._resolved_run, resolved):
+        for until in ("train", "score"):
+            with pytest.raises(StopIteration):
+                prefect_flows.reproduce.fn("demo", until=until)
+    assert seen[0] is resolved
+    assert seen[1].request.until == "score", "of other parameters"
