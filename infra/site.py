@@ -13,7 +13,7 @@ from infra.errors import BadConfiguration
 from infra.processes.gpu_locks import visible_gpus
 from infra.processes.workers import Workers, executor
 from infra.servers import addresses
-from infra.servers.addresses import on_loopback
+from infra.servers.loopback import on_loopback
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.store.local import Store
 from infra.store.s3 import S3Store

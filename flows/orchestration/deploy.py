@@ -21,7 +21,7 @@ from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
 
 from infra.errors import BadConfiguration
-from infra.service.pools import TEMPLATE, TYPE
+from infra.service.prefect_app import TEMPLATE, TYPE
 
 ScheduleSwitch = Literal["on", "off", "as it is"]
 

@@ -1,11 +1,9 @@
-"""GPUs of this machine, each given to one job at a time: kernel locks that vanish with the processes that hold them.
+"""Give each GPU of this machine to one job at a time, with file locks that end with the processes that hold them.
 
-Comes in: which GPUs there are and how many a job wants; goes out: those that are its own, and the locks on them. All
-users and roots of a machine share the locks; a container that does not see the machine's lock folder has its own.
+All users and roots of a machine share the locks. A container that does not mount the machine's lock folder has its own.
 """
 
 import contextlib
-import fcntl
 import os
 import tempfile
 import time
@@ -15,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.processes import signals
+from infra.processes.locks import try_lock
 
 POLL_SECONDS = 0.2
 LOCK_FOLDER = Path("/run/lock")
@@ -22,14 +21,14 @@ LOCK_FOLDER = Path("/run/lock")
 
 @dataclass(frozen=True)
 class GpuLocks:
-    """GPUs by the names that CUDA_VISIBLE_DEVICES takes, and descriptors of the locks on them."""
+    """GPUs as CUDA_VISIBLE_DEVICES names them, and the descriptors of their locks."""
 
     names: tuple[str, ...] = ()
     locks: tuple[int, ...] = ()
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The GPUs that a process with this environment may use: by REPRO_GPUS, by CUDA_VISIBLE_DEVICES, or all."""
+    """GPUs that a process with this environment may use: REPRO_GPUS, else CUDA_VISIBLE_DEVICES, else all."""
     for variable in ("REPRO_GPUS", "CUDA_VISIBLE_DEVICES"):
         if variable in environment:
             return tuple(name.strip() for name in environment[variable].split(",") if name.strip() not in ("", "-1"))
@@ -39,10 +38,10 @@ def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 @contextmanager
 def lock_gpus(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> Iterator[GpuLocks]:
-    """Hold ``count`` of the GPUs, or all where there are fewer, for the length of the block.
+    """Lock ``count`` of the GPUs, or all if there are fewer, for the block.
 
-    While too few are free, waits, and calls ``on_wait`` once. Who waits first is first: a job that wants many is not
-    passed for ever by those that want one.
+    Waits while too few are free, and calls ``on_wait`` once. Waiting jobs are served one at a time, so that jobs with
+    one GPU cannot starve a job that needs many.
     """
     wanted = min(count, len(gpus))
     with contextlib.ExitStack() as stack:
@@ -63,13 +62,13 @@ def lock_gpus(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> I
         with contextlib.ExitStack() as turn:
             first = _open("turn")
             turn.callback(os.close, first)
-            while not _locked(first):
+            while not try_lock(first):
                 pause()
             while True:
                 for name in gpus:
                     if name not in held and len(held) < wanted:
                         descriptor = _open(name)
-                        if _locked(descriptor):
+                        if try_lock(descriptor):
                             held[name] = descriptor
                             stack.callback(os.close, descriptor)
                         else:
@@ -84,14 +83,6 @@ def _open(name: str) -> int:
     folder = LOCK_FOLDER if os.access(LOCK_FOLDER, os.W_OK) else Path(tempfile.gettempdir())
     path = folder / f"repro-gpu-{name.replace('/', '-')}.lock"
     try:
-        return os.open(path, os.O_RDONLY)  # somebody else's file too: a lock needs no right to write
+        return os.open(path, os.O_RDONLY)  # works on another user's file too: a lock needs no write permission
     except FileNotFoundError:
         return os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""One holder at a time, on one host: kernel locks that vanish with the process that held them."""
+"""File locks on one host. The kernel releases a lock when the process that holds it ends."""
 
 import fcntl
 import os
@@ -13,42 +13,42 @@ from infra.processes import signals
 POLL_SECONDS = 0.1
 
 
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file without waiting; returns whether that succeeded."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
 def try_file_lock(path: Path) -> Iterator[bool]:
-    """Whether nobody holds the lock file ``path``; if so, it is held for the length of the block."""
+    """Try to lock the file ``path`` for the block; yields whether that succeeded."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
-        except BlockingIOError:
-            free = False
-        yield free
+        yield try_lock(descriptor)
     finally:
         os.close(descriptor)
 
 
 @contextmanager
 def file_lock(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
-    """Hold the lock file ``path``; yields its descriptor, so that a child can be made to hold it as well.
+    """Lock the file ``path`` for the block; yields its descriptor, which a child can inherit to hold the lock too.
 
-    While somebody else holds it, waits, and tells ``on_wait`` once who that is.
+    Waits while another process holds it, and calls ``on_wait`` once with that process's description.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         waiting = False
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not waiting:
-                    on_wait(os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process")
-                waiting = True
-                signals.check()
-                time.sleep(POLL_SECONDS)
+        while not try_lock(descriptor):
+            if not waiting:
+                on_wait(os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process")
+            waiting = True
+            signals.check()
+            time.sleep(POLL_SECONDS)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield descriptor

@@ -1,6 +1,6 @@
-"""Prefect and MLflow as this project runs them: no calls to the outside, a server of their own only where none is set.
+"""Environment variables that configure Prefect and MLflow: no telemetry, longer retries, state below the root.
 
-Called before either library is imported. What the user's environment says comes first.
+Both libraries read them at import. Variables that the user has set are kept.
 """
 
 import logging
@@ -10,33 +10,51 @@ from pathlib import Path
 
 from infra.errors import BadConfiguration
 from infra.servers import addresses, credentials
-from infra.servers.library_settings import CLIENT_RETRIES, NO_TELEMETRY
 from infra.servers.relocation import relocate
 from infra.servers.sqlite_addresses import needs_quoting, sqlite_uri
 
+PERSISTENT_LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
+"""For a server that may be restarted. With leases in memory, a restart cancels the flow runs that hold one (each run of
+a deployment with a concurrency limit) when they renew it."""
+NO_TELEMETRY = {
+    "DO_NOT_TRACK": "true",  # MLflow does not accept 1
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+}
+"""For every process that this project starts."""
+CLIENT_RETRIES = {
+    # With growing pauses 254 s in all, longer than a server takes to restart. The default is 62 s.
+    "PREFECT_CLIENT_MAX_RETRIES": "7",
+    # A flow run whose process died is noticed by missing heartbeats: with Prefect's own 180 s, much later.
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "60",
+}
+"""For every process that runs flows, including workers."""
+
 
 def configure_libraries(root: Path) -> None:
-    """Set what Prefect and MLflow read from the environment; their state goes below ``root``, whose service is used.
+    """Set the variables of Prefect and MLflow. Their state goes below ``root``, whose service is used if it is up.
 
-    Where ``root`` was moved or copied, MLflow's addresses in it are rewritten.
+    If ``root`` was moved or copied, MLflow's addresses in it are rewritten. Raises BadConfiguration if the service
+    needs credentials that the environment does not have.
     """
     settings = {
         **NO_TELEMETRY,
-        # Our own display says what happens; the run's page has the log.
+        # repro has its own display; the run's page has the log.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
     } | CLIENT_RETRIES
     if not server_configured():
         if "PREFECT_HOME" not in os.environ:
             home = root.absolute() / "prefect"
-            home.mkdir(parents=True, exist_ok=True)  # Prefect makes the last folder only
+            home.mkdir(parents=True, exist_ok=True)  # Prefect creates only the last folder
             settings["PREFECT_HOME"] = str(home)
             settings |= prefect_database(home)
-        if served := addresses.running_addresses(root):
-            if served.closed and not credentials.read_credentials(os.environ):
-                ask = "asks for credentials: set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"
-                raise BadConfiguration(f"the service under {root} {ask}")
-            os.environ["PREFECT_API_URL"] = served.prefect
+        if service := addresses.running_addresses(root):
+            if service.closed and not credentials.read_credentials(os.environ):
+                raise BadConfiguration(
+                    f"the service under {root} needs credentials: set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"
+                )
+            os.environ["PREFECT_API_URL"] = service.prefect
     credentials.export_to_environment()
     for name, value in settings.items():
         os.environ.setdefault(name, value)
@@ -46,14 +64,14 @@ def configure_libraries(root: Path) -> None:
 
 
 def prefect_database(home: Path) -> dict[str, str]:
-    """The variable by which Prefect finds its database in ``home``, where it would look elsewhere by itself."""
+    """The database setting for a ``home`` whose path Prefect's default address would not quote; otherwise empty."""
     if not needs_quoting(f"{home}"):
         return {}
     return {"PREFECT_SERVER_DATABASE_CONNECTION_URL": sqlite_uri(home / "prefect.db", "sqlite+aiosqlite")}
 
 
 def server_configured() -> bool:
-    """Whether the user has a Prefect server of their own, by address or by the profile in force."""
+    """Whether the user configured a Prefect server, by address or in the active profile."""
     if os.environ.get("PREFECT_API_URL"):
         return True
     try:

@@ -1,15 +1,13 @@
-"""Prefect's own server for the time of one run, where the user has none.
+"""A temporary Prefect server for one run of a user without a server.
 
-Prefect would start one by itself, but leave it behind when it is killed, and lose it to the Ctrl-C of a terminal while
-it still has to be told how the run ended. The same server, then, as a child that lives exactly as long as the block.
+Prefect can start such a server itself, but a killed run would leave it behind, and Ctrl-C would end it before the run's
+final state is written. Here the server is a child process that lives as long as a ``with`` block.
 """
 
 import os
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,30 +16,29 @@ from typing import TYPE_CHECKING
 from infra.errors import JobFailed
 from infra.processes.children import SAFE_PATH, die_with_parent, terminate_group
 from infra.processes.locks import file_lock
+from infra.servers.loopback import LOOPBACK, free_ports, healthy
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""This machine to itself, as a request's Host names it."""
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
-"""Origins whose pages may call a server, separated by commas."""
+"""Prefect's setting: origins whose pages may call the server, separated by commas."""
 START_SECONDS = 180.0
 """A fresh database takes 20 s on quiet cores."""
 POLL_SECONDS = 0.1
 SETTINGS = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-"""What Prefect itself sets for a server of this kind."""
+"""Prefect's own settings for a temporary server."""
 
 
 def serve(factory: str, host: str, port: int, level: str) -> tuple[str, ...]:
-    """The command that serves the application which ``module:function`` makes; ``level`` is the log's."""
+    """The uvicorn command that serves what ``factory`` (``module:function``) returns; ``level`` is the log's."""
     where = ("--host", host, "--port", str(port), "--log-level", level)
-    package = ("--app-dir", str(Path(__file__).resolve().parents[2]))  # uvicorn's default is the working folder
+    package = ("--app-dir", str(Path(__file__).resolve().parents[2]))  # uvicorn searches the working folder by default
     return (sys.executable, "-m", "uvicorn", "--factory", factory, *package, *where, "--lifespan", "on")
 
 
 def application() -> "ASGIApp":
-    """Prefect's API for programs on this machine: no web page can reach it."""
+    """Prefect's API for programs on this machine; requests from web pages are refused."""
     from prefect.server.api.server import create_app
 
     from infra.servers.same_origin import SameOrigin
@@ -55,8 +52,8 @@ def temporary_server(home: Path) -> Iterator[str]:
     home.mkdir(parents=True, exist_ok=True)
     log = home / "server.log"
     with log.open("ab") as output:
-        port = _free_port()
-        # Two runs at once make the tables of a fresh database one after the other.
+        (port,) = free_ports(1)
+        # The lock keeps two runs from creating the tables of a new database at the same time.
         with file_lock(home / "start.lock", lambda _: None):
             server = subprocess.Popen(
                 serve("infra.servers.temporary_prefect:application", "127.0.0.1", port, "error"),
@@ -65,7 +62,7 @@ def temporary_server(home: Path) -> Iterator[str]:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
-                # No page has this origin: Prefect's own default lets every page read what it answers.
+                # No page has this origin. Prefect's default would let every page read its answers.
                 env={**os.environ, **SAFE_PATH, **SETTINGS, ORIGINS: f"http://127.0.0.1:{port}"},
             )
             try:
@@ -79,21 +76,12 @@ def temporary_server(home: Path) -> Iterator[str]:
         terminate_group(server)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _wait_for_health(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
             raise JobFailed(f"Prefect's server ended with status {server.returncode} while starting; see {log}")
-        try:
-            with urllib.request.urlopen(address, timeout=5):
-                return
-        except OSError:
-            time.sleep(POLL_SECONDS)
+        if healthy(address):
+            return
+        time.sleep(POLL_SECONDS)
     raise JobFailed(f"Prefect's server did not answer within {START_SECONDS:.0f} s; see {log}")

@@ -1,4 +1,4 @@
-"""A service brought up and down: what is left of an earlier one ended, all started, waited for, and made known."""
+"""Start and stop a service: end leftovers, start the supervisor, wait until healthy, publish the addresses."""
 
 import subprocess
 import time
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RunningService:
-    """A service that is up: as it was started, its states, and its supervisor where this call started it."""
+    """A service that is up: its settings, its programs' states, and its supervisor if this call started it."""
 
     service: Service
     states: list[ProgramState]
@@ -35,7 +35,7 @@ class RunningService:
 
 
 def check(service: Service, outer: Mapping[str, str]) -> None:
-    """Raise BadConfiguration, before anything is touched, for what cannot be started or must not be."""
+    """Raise BadConfiguration, before anything changes, for settings that cannot or must not be used."""
     found = read_credentials(outer)
     if not service.on_loopback and not found:
         raise BadConfiguration(
@@ -50,10 +50,10 @@ def check(service: Service, outer: Mapping[str, str]) -> None:
 
 
 def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = False) -> RunningService:
-    """Have the service up and healthy; one that is up already stays as it was started.
+    """Start the service and wait until it is healthy; a running one keeps its settings.
 
-    Raises BadConfiguration for a port that is taken or a database that cannot be made, NetworkFault for a database that
-    cannot be reached, JobFailed where a program does not come up; nothing is left running then.
+    Raises BadConfiguration for a port in use or a database that cannot be created, NetworkFault for a database that
+    cannot be reached, JobFailed if a program does not start. After an error nothing is left running.
     """
     service.folder.mkdir(parents=True, exist_ok=True)
     service.folder.chmod(0o700)  # the supervisor's socket, and logs of everything
@@ -61,28 +61,28 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
         present = running(service.folder)
         if present:
             for name in supervision.revive(present):
-                say(f"{name} had been given up: started again")
+                say(f"{name} had stopped: restarted")
             return RunningService(present, _wait_until_healthy(present, say))
         if count := supervision.end_leftovers(service.folder):
-            say(f"ended {count} processes that a service which was killed had left")
+            say(f"ended {count} processes of a killed service")
         service.check_ports()
         _prepare(service, outer, say)
-        placed = service.with_free_ports(supervision.spare_folder)
-        placed.write()
+        started = service.with_health_ports()
+        started.write()
         try:
-            process = supervision.start(placed, outer, foreground)
-            found = _wait_until_healthy(placed, say)
+            process = supervision.start(started, outer, foreground)
+            found = _wait_until_healthy(started, say)
         except BaseException:
-            supervision.stop(placed)
+            supervision.stop(started)
             raise
         file = "" if outer.get(databases.VARIABLE) else f"{service.place / 'mlflow.db'}"
-        known = replace(placed.addresses, closed=bool(read_credentials(outer)), file=file)
-        addresses.write(service.place, known, supervision.supervisor_of(placed))
-        return RunningService(placed, found, process)
+        known = replace(started.addresses, closed=bool(read_credentials(outer)), file=file)
+        addresses.write(service.place, known, supervision.supervisor_of(started))
+        return RunningService(started, found, process)
 
 
 def down(folder: Path, say: Say) -> bool:
-    """End the service of ``folder`` and all that it started; gives whether there was anything to end."""
+    """End the service of ``folder`` and all its processes; returns whether there were any."""
     if not folder.is_dir():
         return False
     with file_lock(folder / "up.lock", lambda holder: say(f"{holder} is starting or ending it: waiting")):
@@ -93,7 +93,7 @@ def down(folder: Path, say: Say) -> bool:
 
 
 def running(folder: Path) -> Service | None:
-    """The service whose supervisor answers; None where there is none."""
+    """The service whose supervisor answers; None if there is none."""
     try:
         service = read(folder)
     except FileNotFoundError:

@@ -1,31 +1,41 @@
-"""Prefect's server as a service has it: for its own pages and for programs, with pools that start one command only.
+"""The Prefect server of a service: refuses requests of foreign web pages, and locks the template of its work pools.
 
-``python -m uvicorn --factory infra.service.prefect_app:application`` serves it in the environment of ``programs``; the
-service is the one whose mark that carries. Prefect is loaded late.
+``python -m uvicorn --factory infra.service.prefect_app:application`` serves it in the environment that ``programs``
+builds, whose tag names the service. Prefect is imported late.
 """
 
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration
-from infra.servers.temporary_prefect import LOOPBACK, ORIGINS
-from infra.service.pools import have_pools
-from infra.service.process_marks import folder_of
+from infra.servers.loopback import LOOPBACK
+from infra.servers.temporary_prefect import ORIGINS
+from infra.service.process_tags import folder_of
 from infra.service.settings import WILDCARD_HOSTS, Service, read
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 HOSTS = "REPRO_PREFECT_ALLOWED_HOSTS"
-"""Further names by which the server is reached, separated by commas; without ports."""
+"""Additional host names of the server, separated by commas, without ports."""
+TYPE = "process"
+TEMPLATE: dict[str, Any] = {
+    # No value is a template, so no variable is filled in. No ``env`` either: Prefect merges a job variable of that
+    # name into it even without a template. Prefect refuses an empty configuration.
+    "job_configuration": {"stream_output": True},
+    # Prefect answers 422 to a deployment or flow run with a job variable.
+    "variables": {"type": "object", "properties": {}, "additionalProperties": False},
+}
+"""Base job template of the service's process pools. With Prefect's own template, whoever can create a flow run chooses
+the command, environment and folder of the process that a worker starts. Variables of flow runs come from the worker."""
 
 
 def application() -> "ASGIApp":
-    """Prefect's API and UI with the checks, and with the service's pools in its database before it answers."""
+    """Prefect's API and UI behind ``SameOrigin``; the service's pools exist before the first answer."""
     from prefect.server.api.server import create_app
 
     from infra.servers.same_origin import SameOrigin
@@ -37,7 +47,7 @@ def application() -> "ASGIApp":
     @asynccontextmanager
     async def lifespan(each: Any) -> AsyncIterator[Any]:
         async with started(each) as state:
-            await have_pools(dict.fromkeys(pool for pool, _ in service.pools))
+            await ensure_pools(dict.fromkeys(pool for pool, _ in service.pools))
             yield state
 
     app.router.lifespan_context = lifespan
@@ -45,23 +55,45 @@ def application() -> "ASGIApp":
     return SameOrigin(app, hosts, origins, any_address=not service.on_loopback)
 
 
+async def ensure_pools(names: Iterable[str]) -> None:
+    """Create the pools, or set their template, in the database of the Prefect server that runs in this process."""
+    from prefect.server import models
+    from prefect.server.database import provide_database_interface
+    from prefect.server.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+
+    workers: Any = models.workers  # decorated in a way that mypy does not follow
+    async with provide_database_interface().session_context(begin_transaction=True) as session:
+        for name in names:
+            pool = await workers.read_work_pool_by_name(session, name)
+            if pool is None:
+                await workers.create_work_pool(
+                    session, WorkPoolCreate(name=name, type=TYPE, base_job_template=TEMPLATE)
+                )
+            elif pool.type == TYPE and pool.base_job_template != TEMPLATE:
+                await workers.update_work_pool(session, pool.id, WorkPoolUpdate(base_job_template=TEMPLATE))
+
+
 def allowed_hosts(service: Service, outer: Mapping[str, str]) -> list[str]:
-    """Loopback's names, where others can reach it this machine's, and the operator's. Raises BadConfiguration."""
+    """Loopback's names, this machine's if others can reach it, and those of REPRO_PREFECT_ALLOWED_HOSTS.
+
+    Raises BadConfiguration for a malformed name.
+    """
     named = [name for each in outer.get(HOSTS, "").split(",") if (name := each.strip())]
     for name in named:
         if not re.fullmatch(r"\*|(\*\.)?[\w.-]+|\[[0-9a-fA-F:.]+\]", name):
-            told = "allowed are names without a port, as in box.example or *.lab.example"
-            raise BadConfiguration(f"{HOSTS} has {name!r}, {told}")
+            raise BadConfiguration(
+                f"{HOSTS} has {name!r}, allowed are names without a port, as in box.example or *.lab.example"
+            )
     own = [f"[{service.host}]" if ":" in service.host else service.host] if service.on_loopback else own_names(service)
     return list(dict.fromkeys([*LOOPBACK, *own, *named]))
 
 
 def allowed_origins(outer: Mapping[str, str]) -> list[str]:
-    """Those that the operator names; Prefect's default ``*`` counts for nothing."""
+    """The origins that the operator set, without Prefect's default ``*``."""
     return [origin for each in outer.get(ORIGINS, "").split(",") if (origin := each.strip()) and origin != "*"]
 
 
 def own_names(service: Service) -> list[str]:
-    """What this machine is called by others."""
+    """Names under which other machines know this one."""
     own = [socket.gethostname(), socket.getfqdn()]
     return list(dict.fromkeys([*own, *([] if service.host in WILDCARD_HOSTS else [service.host])]))

@@ -13,14 +13,13 @@ from pathlib import Path
 from infra.processes.children import SAFE_PATH
 from infra.servers import credentials
 from infra.servers.credentials import Credentials
-from infra.servers.environment import prefect_database
-from infra.servers.library_settings import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES
+from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, prefect_database
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.servers.temporary_prefect import ORIGINS, serve
 from infra.service import databases
 from infra.service.databases import Databases
 from infra.service.prefect_app import allowed_origins, own_names
-from infra.service.process_marks import process_tag
+from infra.service.process_tags import process_tag
 from infra.service.settings import Service
 from infra.tracking.client import with_sqlite_timeout
 

@@ -1,40 +1,36 @@
-"""What a service consists of, as somebody asked for it: kept in ``service.json``, which holds no secret."""
+"""The settings of a service as ``repro up`` got them, kept in ``service.json``, which holds no secret."""
 
 import json
 import socket
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from infra.errors import BadConfiguration
-from infra.servers.addresses import FOLDER, Addresses, on_loopback
+from infra.servers.addresses import FOLDER, Addresses
+from infra.servers.loopback import free_ports, on_loopback
 from infra.servers.relocation import same_folder
 
 FILE = "service.json"
 PREFECT_PORT = 4200
 MLFLOW_PORT = 5000
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-LONGEST_SOCKET = 100
-"""Bytes of a Unix socket's path; the kernel takes 107."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """Servers and workers of one root; ``place`` is its folder of state on this machine, absolute."""
+    """Servers and workers of one root; ``place`` is its state folder on this machine, absolute."""
 
     place: Path
     remote: str = ""
-    """The root, where it is a bucket."""
+    """The root, if it is a bucket."""
     host: str = "127.0.0.1"
     prefect_port: int = PREFECT_PORT
     mlflow_port: int = MLFLOW_PORT
     cpu_workers: int = 1
     gpu_workers: int = 0
     health_ports: tuple[int, ...] = ()
-    """Where each worker tells on loopback that it is well."""
-    socket: str = ""
-    """The supervisor's."""
+    """Each worker's port for health checks on loopback."""
 
     def __post_init__(self) -> None:
         for name in ("prefect_port", "mlflow_port"):
@@ -52,17 +48,17 @@ class Service:
 
     @property
     def root(self) -> str:
-        """What REPRO_ROOT is for the workers."""
+        """REPRO_ROOT of the workers."""
         return self.remote or str(self.place)
 
     @property
     def on_loopback(self) -> bool:
-        """Whether nobody beyond this machine can reach it."""
+        """Whether only this machine can reach it."""
         return on_loopback(self.host)
 
     @property
     def addresses(self) -> Addresses:
-        """As seen from this machine; where others see it too, by the name that they know, if it is known here."""
+        """Addresses for this machine. They use its host name if other machines can reach it and the name resolves."""
         return self.addresses_at(_own_name(WILDCARD_HOSTS[self.host]) if self.host in WILDCARD_HOSTS else self._quoted)
 
     def addresses_at(self, host: str) -> Addresses:
@@ -70,18 +66,16 @@ class Service:
 
     @property
     def pools(self) -> tuple[tuple[str, int], ...]:
-        """A worker each: its pool, and its number there."""
+        """For each worker its pool and its number there."""
         counts = {"cpu": self.cpu_workers, "gpu": self.gpu_workers}
         return tuple((pool, number) for pool, count in counts.items() for number in range(1, count + 1))
 
-    def with_free_ports(self, spare: Callable[[], Path]) -> "Service":
-        """With its ports of health chosen, and its socket below ``spare`` where the folder's own path is too long."""
-        own = self.folder / "supervisor.sock"
-        path = own if len(str(own).encode()) <= LONGEST_SOCKET else spare() / "supervisor.sock"
-        return replace(self, health_ports=free_ports(len(self.pools)), socket=str(path))
+    def with_health_ports(self) -> "Service":
+        """A copy with free ports for the workers' health checks."""
+        return replace(self, health_ports=free_ports(len(self.pools)))
 
     def check_ports(self) -> None:
-        """Raise BadConfiguration where somebody else has one of the ports."""
+        """Raise BadConfiguration if one of the ports is in use."""
         for name in ("prefect_port", "mlflow_port"):
             port = getattr(self, name)
             try:
@@ -90,8 +84,9 @@ class Service:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind(address)
             except OSError as error:
-                told = f"another program may have it; choose one by {_option(name)}"
-                raise BadConfiguration(f"port {port} at {self.host} is not free ({error.strerror}): {told}") from None
+                raise BadConfiguration(
+                    f"port {port} at {self.host} is not free ({error.strerror}): choose another with {_option(name)}"
+                ) from None
 
     def write(self) -> None:
         partial = self.folder / f"{FILE}.partial"
@@ -104,13 +99,14 @@ class Service:
 
 
 def read(folder: Path) -> Service:
-    """The service as it was last started in ``folder``; raises FileNotFoundError where none was, or elsewhere."""
+    """The service last started in ``folder``. Raises FileNotFoundError if there is none, or if ``folder`` is a copy."""
     text = (folder / FILE).read_text()
     try:
-        form: Mapping[str, Any] = json.loads(text)
+        form: dict[str, Any] = json.loads(text)
+        form.pop("socket", None)  # of earlier versions
         found = Service(**{**form, "place": Path(form["place"]), "health_ports": tuple(form["health_ports"])})
-    except (ValueError, KeyError, TypeError):
-        raise FileNotFoundError(f"{folder / FILE} says nothing that is known") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise FileNotFoundError(f"{folder / FILE} does not describe a service") from None
     if not same_folder(found.folder, folder):
         raise FileNotFoundError(f"{folder / FILE} is a copy of the one in {found.folder}")
     return found
@@ -126,14 +122,3 @@ def _own_name(otherwise: str) -> str:
 
 def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def free_ports(count: int) -> tuple[int, ...]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return tuple(probe.getsockname()[1] for probe in probes)
-    finally:
-        for probe in probes:
-            probe.close()

@@ -1,14 +1,14 @@
-"""What of a service runs, and whether it answers: for people, and as JSON."""
+"""The state and health of a service's programs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.service.health import healthy
+from infra.servers.loopback import healthy
 from infra.service.programs import programs
 from infra.service.settings import Service
-from infra.service.supervision import children, log_of
+from infra.service.supervision import log_of, process_info
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,14 @@ class ProgramState:
     name: str
     state: str
     pid: int
-    """Of the process that holds the program; 0: none."""
+    """Process id of the program's wrapper; 0: none."""
     since: str
-    """When it was started, in UTC; empty: it does not run."""
+    """Start time in UTC; empty: it does not run."""
     healthy: bool
     link: str
     log: str
     told: str
-    """What the supervisor says of a program that does not run."""
+    """The supervisor's message about a program that does not run."""
 
     @property
     def given_up(self) -> bool:
@@ -33,21 +33,22 @@ class ProgramState:
 
 
 def states(service: Service) -> list[ProgramState]:
-    """Each program's state, servers first; empty where nothing runs."""
-    known = {program.name: program for program in programs(service)}
-    found = []
-    for child in children(service):
-        program = known[child.name]
-        well = child.pid > 0 and healthy(program.health)
-        # The supervisor calls it starting for a while whatever it answers.
-        state = "running" if well and child.state == "starting" else child.state
-        since = datetime.fromtimestamp(child.since, UTC).isoformat(timespec="seconds") if child.pid else ""
-        log = str(log_of(service, child.name))
-        found.append(ProgramState(child.name, state, child.pid, since, well, program.link, log, child.told))
+    """Each program's state, servers first; empty if nothing runs."""
+    info, found = process_info(service), list[ProgramState]()
+    for program in programs(service):
+        if not (process := info.get(program.name)):
+            continue
+        name, pid, state = program.name, process["pid"], process["statename"].lower()
+        well = pid > 0 and healthy(program.health)
+        if well and state == "starting":  # which supervisord says for STABLE_SECONDS
+            state = "running"
+        since = datetime.fromtimestamp(process["start"], UTC).isoformat(timespec="seconds") if pid else ""
+        log, message = str(log_of(service, name)), process["spawnerr"]
+        found.append(ProgramState(name, state, pid, since, well, program.link, log, message))
     return found
 
 
 def as_json(found: Sequence[ProgramState]) -> dict[str, Any]:
-    """``running``: whether there is a service; ``healthy``: whether all of it answers."""
+    """The JSON form. ``running``: there is a service; ``healthy``: all its programs answer."""
     well = bool(found) and all(each.healthy for each in found)
     return {"running": bool(found), "healthy": well, "programs": [asdict(each) for each in found]}

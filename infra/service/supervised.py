@@ -1,8 +1,7 @@
-"""``python -m infra.service.supervised NAME``: one program of the service whose mark it carries, with all that it
-starts.
+"""``python -m infra.service.supervised NAME`` runs one program of the service whose tag is in the environment.
 
-Between the supervisor and the program: gives it its environment, waits for what it needs, dies with the supervisor, and
-when the program has ended, however it ended, ends what it has started, so that the next one finds its port free.
+The supervisor starts this wrapper, which sets the program's environment, waits for the server that it needs, and ends
+with the supervisor. When the program ends, the wrapper ends all processes that it started, which frees its port.
 """
 
 import os
@@ -13,16 +12,18 @@ from pathlib import Path
 
 from infra.processes import signals
 from infra.processes.children import die_with_parent, follow_parent
-from infra.service.health import wait_for
-from infra.service.process_marks import end_all, folder_of, signal_all, tagged_pids, wait_until_none
+from infra.servers.loopback import healthy
+from infra.service.process_tags import end_all, folder_of, signal_all, tagged_pids, wait_until_none
 from infra.service.programs import PROJECT_ROOT, command_of, environment_of, programs
 from infra.service.settings import read
 
 STARTED_SECONDS = 5.0
-"""For what the program has started, to end before it and tell it how; a training writes a last checkpoint meanwhile."""
+"""For the processes that the program started to end and report to it; a training writes its last checkpoint."""
 OWN_SECONDS = 3.0
+"""For the program itself."""
+POLL_SECONDS = 0.5
 STOP_SECONDS = STARTED_SECONDS + OWN_SECONDS + 2.0
-"""How long the supervisor waits for all of it."""
+"""How long the supervisor waits for this wrapper."""
 
 
 def main(name: str) -> int:
@@ -31,9 +32,9 @@ def main(name: str) -> int:
     folder = folder_of(os.environ)
     service = read(folder)
     program = next(each for each in programs(service) if each.name == name)
-    end_all(lambda: tagged_pids(folder, name), OWN_SECONDS)  # a killed predecessor's
-    if program.after:
-        wait_for(program.after)
+    end_all(lambda: tagged_pids(folder, name), OWN_SECONDS)  # left by a killed predecessor
+    while program.after and not healthy(program.after):
+        signals.wait(POLL_SECONDS)
     process = subprocess.Popen(
         command_of(service, program, os.environ),
         cwd=PROJECT_ROOT,
@@ -48,7 +49,7 @@ def main(name: str) -> int:
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # asked once is enough: this goes on to its end
+    for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt this
         signal.signal(number, signal.SIG_IGN)
 
     def others() -> set[int]:

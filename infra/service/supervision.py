@@ -1,19 +1,17 @@
-"""supervisord, as the service has it: its settings, its start and end, and how it is asked.
+"""supervisord for a service: its configuration, start, end and XML-RPC interface.
 
-Comes in: a Service. Goes out: child processes that are started again when they die, with logs that are rotated. What
-the programs are is told by ``programs``; what they answer is no matter here.
+It restarts the programs of ``infra.service.programs`` when they die and rotates their logs. Their health is not checked
+here.
 """
 
 import contextlib
+import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -24,34 +22,24 @@ from infra.errors import JobFailed
 from infra.processes import signals
 from infra.processes.children import die_with_parent
 from infra.servers.addresses import FILE as ADDRESSES
-from infra.service.process_marks import end_all, tagged_pids
+from infra.service.process_tags import end_all, tagged_pids
 from infra.service.programs import environment, programs
 from infra.service.settings import Service
 from infra.service.supervised import STOP_SECONDS
 
 PID = "supervisord.pid"
+SOCKET = "supervisor.sock"
 LOG_BYTES = "10MB"
 LOGS_KEPT = 3
 ANSWER_SECONDS = 60.0
-"""For the supervisor itself to answer; it takes under a second where the machine is not busy."""
+"""For the supervisor to start; it takes under a second on an idle machine."""
 STUCK_SECONDS = 20.0
-"""One that runs and takes longer is stuck, or the machine is."""
+"""A running supervisor that takes longer to answer is stuck, or the machine is."""
 DOWN_SECONDS = 2 * STOP_SECONDS + 5
-"""Workers, then servers; hardly ever needed in full."""
+"""Workers end first, then servers; the whole time is rarely needed."""
 STABLE_SECONDS = 10
-"""A program that ends sooner failed to start, and is tried again after growing pauses, RETRIES times."""
+"""A program that ends sooner failed to start; it is retried RETRIES times with growing pauses."""
 RETRIES = 3
-
-
-@dataclass(frozen=True)
-class ProcessInfo:
-    """What the supervisor says of a program; ``state`` in its own words, ``since`` in seconds since 1970."""
-
-    name: str
-    state: str
-    pid: int
-    since: int
-    told: str
 
 
 def log_of(service: Service, name: str) -> Path:
@@ -59,12 +47,13 @@ def log_of(service: Service, name: str) -> Path:
 
 
 def configuration(service: Service) -> str:
-    """The file that supervisord reads, in the service's folder. It holds no secret: those are inherited."""
-    # Paths are told as seen from there: it would read more than a name into some of the folder's characters.
-    logs, socket = Path("logs"), Path(service.socket)
+    """The content of supervisord.conf. It holds no secret: programs inherit those from the environment."""
+    # Paths are relative to the service's folder, whose name may hold characters that supervisord would interpret.
+    logs = Path("logs")
     kept = {"maxbytes": LOG_BYTES, "backups": LOGS_KEPT}
     sections: dict[str, dict[str, object]] = {
-        "unix_http_server": {"file": socket.name if socket.parent == service.folder else socket, "chmod": "0700"},
+        # supervisord makes the path absolute, and a socket's path has at most 107 bytes; the folder's may have more.
+        "unix_http_server": {"file": f"/proc/self/cwd/{SOCKET}", "chmod": "0700"},
         "supervisord": {
             "logfile": logs / "supervisord.log",
             **{f"logfile_{name}": value for name, value in kept.items()},
@@ -91,7 +80,7 @@ def configuration(service: Service) -> str:
             "stdout_logfile": logs / log_of(service, program.name).name,
             **{f"stdout_logfile_{name}": value for name, value in kept.items()},
         }
-    # Groups end one after the other, the last one first; the programs of one end together.
+    # Groups end one after the other, the last first; the programs of one group end together.
     for number, (name, members) in enumerate(groups.items()):
         if members:
             sections[f"group:{name}"] = {"programs": ",".join(members), "priority": number}
@@ -105,8 +94,7 @@ def start(service: Service, outer: Mapping[str, str], foreground: bool) -> subpr
     (service.folder / "logs").mkdir(exist_ok=True)
     config.touch(0o600)
     config.write_text(configuration(service))
-    socket = Path(service.socket)
-    socket.unlink(missing_ok=True)
+    (service.folder / SOCKET).unlink(missing_ok=True)
     with (service.folder / "logs" / "supervisord.out").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "supervisor.supervisord", "--configuration", config.name],
@@ -128,10 +116,10 @@ def start(service: Service, outer: Mapping[str, str], foreground: bool) -> subpr
 
 
 def supervisor_of(service: Service) -> int:
-    """The process id of the supervisor; 0: there is none. Raises JobFailed for one that does not answer."""
+    """The supervisor's process id; 0 if there is none. Raises JobFailed if it does not answer."""
     try:
         return int(_rpc(service).getPID())
-    except (TimeoutError, BlockingIOError):  # the latter: nobody takes callers any more
+    except (TimeoutError, BlockingIOError):  # the latter: the backlog of its socket is full
         raise JobFailed(
             f"the supervisor does not answer within {STUCK_SECONDS:.0f} s; `repro down` ends it; "
             f"see {service.folder / 'logs'}"
@@ -140,75 +128,66 @@ def supervisor_of(service: Service) -> int:
         return 0
 
 
-def children(service: Service) -> list[ProcessInfo]:
-    """What runs, in the order of ``programs``; empty where no supervisor answers."""
+def process_info(service: Service) -> dict[str, dict[str, Any]]:
+    """supervisord's process info by program name; empty if no supervisor answers."""
     try:
-        told = {each["name"]: each for each in _rpc(service).getAllProcessInfo()}
+        return {each["name"]: each for each in _rpc(service).getAllProcessInfo()}
     except (OSError, HTTPException, RpcFault):
-        return []
-    names = [program.name for program in programs(service) if program.name in told]
-    return [
-        ProcessInfo(n, t["statename"].lower(), t["pid"], t["start"], t["spawnerr"]) for n in names for t in [told[n]]
-    ]
+        return {}
 
 
 def revive(service: Service) -> list[str]:
-    """Start again what the supervisor has given up, or somebody stopped; gives the names."""
-    asked, given_up = _rpc(service), []
-    for each in asked.getAllProcessInfo():
-        if each["statename"] in ("FATAL", "STOPPED", "EXITED"):
-            asked.startProcess(f"{each['group']}:{each['name']}", False)
-            given_up.append(str(each["name"]))
-    return given_up
+    """Restart programs that the supervisor gave up or that were stopped; returns their names."""
+    stopped = [each for each in process_info(service).values() if each["statename"] in ("FATAL", "STOPPED", "EXITED")]
+    for each in stopped:
+        _rpc(service).startProcess(f"{each['group']}:{each['name']}", False)
+    return [str(each["name"]) for each in stopped]
 
 
 def stop(service: Service) -> bool:
-    """End the supervisor and everything below it; gives whether there was anything."""
+    """End the supervisor and all processes of the service; returns whether there were any."""
     (service.folder / ADDRESSES).unlink(missing_ok=True)
     pid = 0
-    with contextlib.suppress(JobFailed):  # it is stuck, and ended with what is left
+    with contextlib.suppress(JobFailed):  # a stuck supervisor ends with the leftovers below
         pid = supervisor_of(service)
     if pid:
-        with contextlib.suppress(OSError, HTTPException, RpcFault):  # it is on its way out already
+        with contextlib.suppress(OSError, HTTPException, RpcFault):  # it is already shutting down
             _rpc(service).shutdown()
         deadline = time.monotonic() + DOWN_SECONDS
         while pid in tagged_pids(service.folder) and time.monotonic() < deadline:
             time.sleep(0.1)
     left = end_leftovers(service.folder)
-    for name in (service.socket, str(service.folder / PID)):
-        Path(name).unlink(missing_ok=True)
-    spare = Path(service.socket).parent
-    if service.socket and spare != service.folder:
-        shutil.rmtree(spare, ignore_errors=True)
+    for name in (SOCKET, PID):
+        (service.folder / name).unlink(missing_ok=True)
     return bool(pid or left)
 
 
 def end_leftovers(folder: Path, seconds: float = 3.0) -> int:
-    """End what is left of a service whose supervisor is gone; gives how many processes there were."""
+    """End the processes of a service without a supervisor; returns how many there were."""
     return end_all(lambda: tagged_pids(folder), seconds)
 
 
-def spare_folder() -> Path:
-    """A new folder with a short path, for this user alone."""
-    return Path(tempfile.mkdtemp(prefix="repro-"))
-
-
 def _rpc(service: Service) -> Any:
-    return ServerProxy("http://supervisor/RPC2", transport=_UnixSocketTransport(service.socket)).supervisor
+    return ServerProxy("http://supervisor/RPC2", transport=_UnixSocketTransport(service.folder)).supervisor
 
 
 class _UnixSocketTransport(Transport):
-    """Over a socket of the file system, with an end to its patience: supervisor's own transport has none."""
+    """XML-RPC over the supervisor's Unix socket with a timeout, which supervisor's own transport does not have."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
-        self._path = path
+        self._folder = folder
 
     def make_connection(self, host: Any) -> HTTPConnection:
         connection = HTTPConnection(host)
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.settimeout(STUCK_SECONDS)
-        connection.sock.connect(self._path)
+        # A short path to the socket, like the one in the configuration.
+        folder = os.open(self._folder, os.O_PATH)
+        try:
+            connection.sock.connect(f"/proc/self/fd/{folder}/{SOCKET}")
+        finally:
+            os.close(folder)
         return connection
 
 

@@ -20,8 +20,8 @@ import pytest
 from postgresql import Cluster
 from small_pipeline import all_gone
 
+from infra.servers.loopback import free_ports
 from infra.service import lifecycle
-from infra.service.settings import free_ports
 from tests.flows.test_cli import repro
 from tests.flows.test_whole_way import MINE
 

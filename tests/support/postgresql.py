@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.service.settings import free_ports
+from infra.servers.loopback import free_ports
 
 
 def _program(name: str) -> str:

@@ -1,11 +1,9 @@
 """A Prefect server and workers in processes of their own, on loopback, as a person would start them."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.states import Cancelling
 
 from infra.processes.children import die_with_parent, terminate_group
+from infra.servers.loopback import free_ports, healthy
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 900.0
@@ -29,12 +28,10 @@ class PrefectEnvironment:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.variables: dict[str, str] = {}
         """Those of the newest worker."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        (port,) = free_ports(1)
         self.api = f"http://127.0.0.1:{port}/api"
         self._start("server", {}, "prefect", "server", "start", "--no-ui", "--port", str(port))
-        self.until(self._answers, "the server answers")
+        self.until(lambda: healthy(f"{self.api}/health"), "the server answers")
 
     def client(self) -> SyncPrefectClient:
         return SyncPrefectClient(self.api)
@@ -108,13 +105,6 @@ class PrefectEnvironment:
         for process in reversed(self.processes[first:]):
             terminate_group(process)
         del self.processes[first:]
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.api}/health", timeout=5):
-                return True
-        except OSError:
-            return False
 
     def _start(self, name: str, variables: dict[str, str], *words: str) -> subprocess.Popen[bytes]:
         environment = self._environment(name) | variables

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 from infra.processes.children import die_with_parent
-from infra.servers.library_settings import CLIENT_RETRIES, PERSISTENT_LEASES
+from infra.servers.environment import CLIENT_RETRIES, PERSISTENT_LEASES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.servers.loopback import free_ports
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 START_SECONDS = 240.0
 
@@ -70,7 +72,7 @@ class Cluster:
             (self.root / folder).mkdir()
         host = socket.gethostname().partition(".")[0]
         self.conf = self.root / "slurm.conf"
-        self.conf.write_text(CONFIGURATION.format(root=self.root, host=host, ports=_free_ports(2)))
+        self.conf.write_text(CONFIGURATION.format(root=self.root, host=host, ports=free_ports(2)))
         key = self.root / "munge.key"
         key.write_bytes(os.urandom(64))
         key.chmod(0o400)
@@ -128,11 +130,3 @@ class Cluster:
                 daemon.kill()
                 daemon.wait()
         shutil.rmtree(self.root, ignore_errors=True)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from infra.servers.loopback import free_ports
 from infra.service import lifecycle
-from infra.service.process_marks import tagged_pids
-from infra.service.settings import Service, free_ports
+from infra.service.process_tags import tagged_pids
+from infra.service.settings import Service
 
 SERVER = """
 import http.server, os, pathlib, subprocess, sys

@@ -11,8 +11,9 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocket
 
 from infra.errors import BadConfiguration
+from infra.servers.loopback import LOOPBACK
 from infra.servers.same_origin import SameOrigin
-from infra.servers.temporary_prefect import LOOPBACK, ORIGINS
+from infra.servers.temporary_prefect import ORIGINS
 from infra.service.prefect_app import HOSTS, allowed_hosts, allowed_origins
 from infra.service.settings import Service
 

@@ -17,10 +17,11 @@ from infra.servers import addresses, credentials
 from infra.servers.addresses import Addresses
 from infra.servers.credentials import Credentials
 from infra.servers.environment import configure_libraries
+from infra.servers.loopback import free_ports
 from infra.service import lifecycle, supervision
 from infra.service.databases import Databases
 from infra.service.programs import PROJECT_ROOT, command_of, environment, environment_of, programs
-from infra.service.settings import Service, free_ports, read
+from infra.service.settings import Service, read
 
 PASSWORD = "planted-SECRET-42"
 OUTER = {
@@ -35,7 +36,7 @@ OUTER = {
 def service_at(place: Path, host: str = "127.0.0.1") -> Service:
     made = Service(place, "", host, 4200, 5000, 1, 2)
     made.folder.mkdir(parents=True, exist_ok=True)
-    return made.with_free_ports(lambda: place)
+    return made.with_health_ports()
 
 
 @pytest.mark.parametrize(

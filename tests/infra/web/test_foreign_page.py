@@ -26,11 +26,11 @@ from websockets.sync.client import connect
 
 from flows.orchestration.deploy import ensure_pool
 from infra.processes.children import die_with_parent, terminate_group
+from infra.servers.loopback import free_ports, healthy
 from infra.servers.temporary_prefect import temporary_server
-from infra.service.health import healthy
-from infra.service.pools import TEMPLATE
+from infra.service.prefect_app import TEMPLATE
 from infra.service.programs import PROJECT_ROOT, command_of, environment, environment_of, programs
-from infra.service.settings import Service, free_ports
+from infra.service.settings import Service
 
 CHROMIUM = Path("/usr/bin/chromium")
 EVIL = "http://evil.example"
@@ -101,7 +101,7 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """As ``repro up`` starts it, without the rest."""
     place = tmp_path_factory.mktemp("root")
-    service = Service(place, "", "127.0.0.1", *free_ports(2), 1, 0).placed(lambda: place)
+    service = Service(place, "", "127.0.0.1", *free_ports(2), 1, 0).with_health_ports()
     service.folder.mkdir()
     (place / "prefect").mkdir()
     service.write()
@@ -165,7 +165,9 @@ def test_pools_of_an_earlier_version_are_locked_by_up_and_by_deploy(server: Serv
     assert server.ask("/work_pools/cpu", opened, "PATCH")[0] == 204
     file = server.copy(tmp_path)
     database = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{file}", "PREFECT_HOME": f"{tmp_path}"}
-    script = "import asyncio; from infra.service.pools import have_pools; asyncio.run(have_pools(['cpu', 'gpu']))"
+    script = (
+        "import asyncio; from infra.service.prefect_app import ensure_pools; asyncio.run(ensure_pools(['cpu', 'gpu']))"
+    )
     subprocess.run([sys.executable, "-c", script], env=os.environ | database, check=True, cwd=PROJECT_ROOT)
     with closing(sqlite3.connect(file)) as other:
         found = dict(other.execute("select name, base_job_template from work_pool"))

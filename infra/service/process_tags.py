@@ -1,6 +1,6 @@
-"""Every process of a service, however deep, found by a variable that it inherits.
+"""Find all processes of a service, at any depth, by an environment variable that they inherit.
 
-Prefect starts flow runs in sessions of their own, so neither a process group nor a parent's id names them all.
+Prefect starts each flow run in its own session, so neither a process group nor a parent id covers all of them.
 """
 
 import os
@@ -14,24 +14,24 @@ POLL_SECONDS = 0.1
 
 
 def process_tag(folder: Path, program: str = "") -> Mapping[str, str]:
-    """What to put into the environment of the service's processes, or of one program's."""
+    """The variable for the environment of the service's processes, or of one program's."""
     return {VARIABLE: f"{folder}//{program}"}
 
 
 def folder_of(environment: Mapping[str, str]) -> Path:
-    """The folder of the service whose mark ``environment`` carries."""
+    """The folder of the service whose tag is in ``environment``."""
     return Path(environment[VARIABLE].rpartition("//")[0])
 
 
 def tagged_pids(folder: Path, program: str = "") -> set[int]:
-    """Ids of the living processes that carry the mark, of one program or of all; never this process."""
+    """Ids of the living processes with the tag, of one program or of all, without this process."""
     wanted = f"{VARIABLE}={folder}//{program}".encode()
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 variables = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:  # gone, or another user's
+            except OSError:  # it has ended, or belongs to another user
                 continue
             if any(variable == wanted or (not program and variable.startswith(wanted)) for variable in variables):
                 found.add(int(entry.name))
@@ -39,7 +39,7 @@ def tagged_pids(folder: Path, program: str = "") -> set[int]:
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    """Signal processes; one that is gone is fine."""
+    """Signal processes; ignore those that have ended."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -48,18 +48,18 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def end_all(find: Callable[[], set[int]], seconds: float) -> int:
-    """Ask what ``find`` finds to end, wait for at most ``seconds``, then insist; gives how many there were."""
+    """Send SIGTERM to what ``find`` returns and, after at most ``seconds``, SIGKILL; returns how many there were."""
     first = find()
     signal_all(first, signal.SIGTERM)
     wait_until_none(find, seconds)
-    while left := find():  # what they have started meanwhile goes as well
+    while left := find():  # including what they started in the meantime
         signal_all(left, signal.SIGKILL)
         time.sleep(POLL_SECONDS)
     return len(first)
 
 
 def wait_until_none(find: Callable[[], set[int]], seconds: float) -> None:
-    """Wait until ``find`` finds nothing, at most ``seconds``."""
+    """Wait until ``find`` returns nothing, at most ``seconds``."""
     deadline = time.monotonic() + seconds
     while find() and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
