@@ -1,1 +1,1 @@
-"""Measurements: speed of the engine against its peers, of training as people run it."""
+"""Benchmarks of speed against peers."""

@@ -1,7 +1,7 @@
-"""Who cleans against whom: this project's stage, bare polars and pandas, over the two files of benchmarks/text.py.
+"""The cleaning stage and its peers, plain polars and pandas, over the two files of benchmarks/text.py.
 
-Each reads them, keeps pairs of 1 to 100 words a side whose longer side has at most 2.5 times the words of the shorter,
-drops all but the first of the same 64-bit value, and writes Parquet.
+Each keeps pairs of 1 to 100 words per side whose longer side has at most 2.5 times the words of the shorter, keeps the
+first pair of each 64-bit hash, and writes Parquet.
 """
 
 import shutil
@@ -23,26 +23,26 @@ from tasks.cleaning.filters import (
     Script,
 )
 
-MOST_WORDS, MOST_RATIO = 100, 2.5
+MAX_WORDS, MAX_RATIO = 100, 2.5
 SAME = Filters(
-    (Empty(), Length(1, MOST_WORDS), LengthRatio(MOST_RATIO), Distinct()),
+    (Empty(), Length(1, MAX_WORDS), LengthRatio(MAX_RATIO), Distinct()),
     normalise=Normalise(nfc=False, control=False, white_space=False),
 )
-"""What the peers do."""
+"""The filters of the peers."""
 CAREFUL = Filters(
     (
         Empty(),
         InvalidUnicode(),
         NoLetters(),
         OverlongWord(),
-        Length(1, MOST_WORDS),
+        Length(1, MAX_WORDS),
         Identical(),
         Script(),
-        LengthRatio(MOST_RATIO),
+        LengthRatio(MAX_RATIO),
         Distinct(),
     )
 )
-"""What a real run does, but for languages, which made-up words have none of."""
+"""The filters of a real run, without language identification: made-up words have no language."""
 
 
 def own(folder: Path, filters: Filters, into: str) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def polars(folder: Path) -> dict[str, Any]:
     ]
     words = [pl.col(side).str.count_matches(r"\S+").alias(f"{side}_words") for side in ("source", "target")]
     counts = [pl.col(f"{side}_words") for side in ("source", "target")]
-    fits = pl.all_horizontal(count.is_between(1, MOST_WORDS) for count in counts)
-    ratio = pl.max_horizontal(counts) <= MOST_RATIO * pl.min_horizontal(counts)
+    fits = pl.all_horizontal(count.is_between(1, MAX_WORDS) for count in counts)
+    ratio = pl.max_horizontal(counts) <= MAX_RATIO * pl.min_horizontal(counts)
     value = pl.struct("source", "target").hash().alias("value")
     kept = pl.concat(sides, how="horizontal").with_columns(words).filter(fits & ratio).with_columns(value)
     path = folder / "polars.parquet"
@@ -94,7 +94,7 @@ def pandas(folder: Path) -> dict[str, Any]:
     frame = pd.DataFrame(read)
     counts = pd.DataFrame({side: frame[side].str.count(r"\S+") for side in read})
     least, most = counts.min(axis=1), counts.max(axis=1)
-    frame = frame[(least >= 1) & (most <= MOST_WORDS) & (most <= MOST_RATIO * least)]
+    frame = frame[(least >= 1) & (most <= MAX_WORDS) & (most <= MAX_RATIO * least)]
     value = pd.util.hash_pandas_object(frame, index=False)
     frame = frame[~value.duplicated()]
     frame.to_parquet(folder / "pandas.parquet", compression="zstd")

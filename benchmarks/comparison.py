@@ -1,7 +1,7 @@
-"""Rounds of a comparison: every contestant trains on the same pairs in turns, with clocks beside it.
+"""Compares training speed: contestants train on the same pairs in turns.
 
-In come contestants, out come their rates, padding, memory and use of the device, and the ratios of the first to the
-others, as a dictionary for JSON. A ratio is taken within a round, so that what else the machine does falls on both.
+The result is a dictionary for JSON with rates, padding, memory and utilisation, and the ratios of the first contestant
+to the others. Ratios are taken within a round, so that other load of the machine affects both.
 """
 
 import hashlib
@@ -27,29 +27,29 @@ SIZES: dict[str, tuple[Model, int]] = {
     "base": (BASE, 37_000),
     "big": (BIG, 37_000),
 }
-"""Shape and entries of the joint vocabulary; ``tiny`` is of the run multi30k-ende, base and big are the paper's."""
+"""Shape and size of the joint vocabulary; ``tiny`` is that of the run multi30k-ende, base and big are the paper's."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one contestant did in one round."""
+    """The measurements of one contestant in one round."""
 
     wall: float
     cpu: float
-    """Seconds of all threads of the process, user and system."""
+    """User and system seconds of all threads of the process."""
     pairs: int
     target_pieces: int
     cells: int
     padding: int
     flops: float
     peak_bytes: int
-    """Most memory of the device that the contestant held; 0 on a CPU."""
+    """Peak device memory of the contestant; 0 on a CPU."""
 
 
 def compare(
     makers: Sequence[Callable[[Setting], Contestant]], setting: Setting, rounds: int, updates: int, warmup: int
 ) -> dict[str, Any]:
-    """Build, warm up and measure. The first contestant is the one whose ratio to the others is asked for."""
+    """Build, warm up and measure the contestants; ratios are of the first to each other one."""
     gpu = setting.device == "cuda"
     peak = Peak.of(setting)
     contestants, streams, resident = [], [], []
@@ -93,7 +93,7 @@ def compare(
 
 
 def timed(contestant: Contestant, batches: Sequence[Array], flops: float, resident: int) -> Round:
-    """Updates over ``batches`` with the clocks running; ``resident`` bytes are its own between rounds (-1: no GPU)."""
+    """Measure updates over ``batches``; ``resident`` is the contestant's GPU memory between rounds (-1: no GPU)."""
     others = 0
     if resident >= 0:
         torch.cuda.synchronize()
@@ -117,7 +117,7 @@ def timed(contestant: Contestant, batches: Sequence[Array], flops: float, reside
 
 
 def summary(rounds: Sequence[Round], peak: "Peak") -> dict[str, Any]:
-    """Rates in target pieces a second, shares as fractions."""
+    """Summarise rounds: rates in target tokens per second, shares as fractions."""
     cells = sum(r.cells for r in rounds)
     return {
         "pairs": sum(r.pairs for r in rounds),
@@ -139,12 +139,12 @@ def rate(done: Round, seconds: float) -> float:
 
 @dataclass(frozen=True)
 class Peak:
-    """What the device can do at best, in operations a second (of all its threads' time, on a CPU)."""
+    """The peak speed of the device in operations per second, on a CPU per second of all threads."""
 
     measured: float
-    """By one large product at the start, in the precision of the training."""
+    """Measured with one large matrix product at the start, in the precision of the training."""
     sheet: float
-    """By the data sheet; the measured one where none is known."""
+    """From the data sheet; the measured one if no sheet is known."""
     known: bool
     cpu: bool
 
@@ -156,20 +156,20 @@ class Peak:
         x = torch.randn(size, size, device=setting.device, dtype=torch.bfloat16 if bf16 else torch.float32)
         best = 0.0
         for _ in range(4):
-            # CPU seconds of all threads there: a neighbour that takes half the core must not halve the peak.
+            # On a CPU in CPU seconds, so that another process on the core does not lower the peak.
             clock = time.perf_counter if gpu else time.process_time
-            begun = clock()
+            started = clock()
             for _ in range(times):
                 x @ x
             if gpu:
                 torch.cuda.synchronize()
-            best = max(best, times * 2 * size**3 / (clock() - begun))
+            best = max(best, times * 2 * size**3 / (clock() - started))
         name = torch.cuda.get_device_name() if gpu and bf16 else ""
         sheet = next((peak for device, peak in PEAKS.items() if device in name), 0.0)
         return Peak(best, sheet or best, bool(sheet), not gpu)
 
     def share(self, done: Round, of_sheet: bool = True) -> float:
-        """Operations that counted, of those that were possible in the time."""
+        """Return the share of the peak that a round used."""
         return done.flops / (done.cpu if self.cpu else done.wall) / (self.sheet if of_sheet else self.measured)
 
     def facts(self) -> dict[str, Any]:

@@ -1,7 +1,6 @@
-"""Who trains against whom: this engine, torch.nn.Transformer and MarianMTModel, each behind one ``step``.
+"""The training contestants: this engine, torch.nn.Transformer and MarianMTModel.
 
-In come a shape, a corpus folder and the settings of a comparison; a contestant says which pairs its updates take and
-does one update: batch, forward, backward, optimiser. It knows neither clocks nor rounds.
+A contestant chooses the pairs of its updates and does one update at a time: batch, forward, backward, optimizer.
 """
 
 import importlib.util
@@ -29,7 +28,7 @@ from model.training.setup import build_trainer
 
 @dataclass(frozen=True)
 class Setting:
-    """What all contestants of one comparison share."""
+    """The settings that all contestants share."""
 
     folder: Path
     """Holds ``shards``, ``dev`` and ``vocabulary``."""
@@ -46,32 +45,32 @@ class Setting:
 
 @dataclass(frozen=True)
 class Step:
-    """What an update held, counted by the contestant that did it."""
+    """The counts of one update."""
 
     pairs: int
     target_pieces: int
     cells: int
-    """Places of both sides that were computed, padding included."""
+    """Computed positions of both sides, with padding."""
     padding: int
 
 
 class Contestant(ABC):
-    """One of those that are measured."""
+    """An engine whose training speed is measured."""
 
     name: str
     parameters: int
 
     @abstractmethod
     def batches(self) -> Iterator[Array]:
-        """Rows of the corpus, update by update, without end."""
+        """Yield the rows of each update, without end."""
 
     @abstractmethod
     def step(self, rows: Array) -> Step:
-        """One update over these rows. Does not wait for the device."""
+        """Do one update over these rows, without waiting for the device."""
 
 
 class Own(Contestant):
-    """This engine: its own trainer, its batches and its loop's body, without checkpoints and progress."""
+    """This engine: its trainer, its batches and its train step, without checkpoints and progress."""
 
     name = "own"
 
@@ -115,15 +114,15 @@ class Peer(Contestant):
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """The model in the setting's shape."""
+        """Build the model."""
 
     @abstractmethod
     def layers(self) -> list[nn.Module]:
-        """What is compiled, layer by layer as in the engine."""
+        """Return the layers, which are compiled one by one as in this engine."""
 
     @abstractmethod
     def logits(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-        """Scores (B, T, N)."""
+        """Return the logits (B, T, N)."""
 
     def batches(self) -> Iterator[Array]:
         plan = BatchSampler(self.shards, self.setting.training.batch_tokens, self.setting.training.seed)
@@ -150,7 +149,7 @@ class Peer(Contestant):
 
 
 class TorchPeer(Peer):
-    """torch.nn.Transformer as people use it: embedding, sinusoids, a projection tied to the embedding."""
+    """torch.nn.Transformer in its usual form: embedding, sinusoids, a projection tied to the embedding."""
 
     name = "torch"
     model: "_Wrapped"
@@ -215,7 +214,7 @@ class _Wrapped(nn.Module):
 
 
 class MarianPeer(Peer):
-    """MarianMTModel of Hugging Face Transformers, with the loss that torch has for label smoothing."""
+    """MarianMTModel of Hugging Face Transformers, with torch's label-smoothed cross-entropy."""
 
     name = "marian"
 
@@ -242,14 +241,14 @@ PEERS: dict[str, type[Peer]] = {"torch": TorchPeer, "marian": MarianPeer}
 
 
 def missing(peer: str) -> str:
-    """Why a peer cannot take part; empty where it can."""
+    """Return why a peer cannot run, or an empty string."""
     if peer == "marian" and importlib.util.find_spec("transformers") is None:
         return "marian is left out: the package transformers is not installed"
     return ""
 
 
 def padded(shards: Shards, rows: Array) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources … eos (B, S), decoder inputs bos … (B, T) and labels … eos (B, T), as people pad them."""
+    """Pad sources … eos (B, S), decoder inputs bos … (B, T) and labels … eos (B, T)."""
     sources, targets = ([shards.pieces(side, row) for row in rows] for side in ("source", "target"))
     source_BS = np.full((len(rows), 1 + max(map(len, sources))), PAD, np.int64)
     target_BT = np.full((len(rows), 1 + max(map(len, targets))), PAD, np.int64)
@@ -263,7 +262,7 @@ def padded(shards: Shards, rows: Array) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def marian(config: Model, vocabulary: int, use_cache: bool) -> nn.Module:
-    """A MarianMTModel of this shape with random weights."""
+    """Build a MarianMTModel of this shape with random weights."""
     import transformers
 
     shape = transformers.MarianConfig(

@@ -1,7 +1,6 @@
-"""Who decodes against whom: this engine, Transformers' ``generate`` and CTranslate2, over one set of weights' shapes.
+"""The decoders that are compared: this engine, Transformers' ``generate`` and CTranslate2.
 
-In come a shape and batches of sources with the number of pieces to write; a decoder searches them by beam search, no
-hypothesis ending sooner. It knows neither clocks nor rounds.
+Each decodes batches of sources by beam search; every output has a given number of tokens.
 """
 
 import importlib.util
@@ -27,7 +26,7 @@ Quantization = Literal["float32", "int8"]
 
 @dataclass(frozen=True)
 class Setting:
-    """What all decoders of one comparison share."""
+    """The settings that all decoders share."""
 
     model: Model
     vocabulary: int
@@ -39,25 +38,25 @@ class Setting:
 
 @dataclass(frozen=True)
 class Work:
-    """A batch: source pieces without eos, and how many pieces each output has, eos counted."""
+    """A batch: source tokens without eos, and the length of each output with eos."""
 
     sources: list[list[int]]
     lengths: list[int]
 
 
 class Decoder(ABC):
-    """One of those that are measured."""
+    """An engine whose decoding speed is measured."""
 
     name: str
     any_length = False
-    """Whether it can be told each sentence's own length."""
+    """Whether each sentence can have its own length."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting, self.device = setting, torch.device(setting.device)
 
     @abstractmethod
     def decode(self, work: Work) -> list[int]:
-        """Pieces written for each sentence, eos counted where one was written."""
+        """Decode a batch and return the length of each output, with eos if one was written."""
 
 
 class Own(Decoder):
@@ -79,7 +78,7 @@ class Own(Decoder):
 
 
 class Generate(Decoder):
-    """Transformers' MarianMTModel, its cache as it comes."""
+    """Transformers' MarianMTModel with its default cache."""
 
     name = "transformers"
 
@@ -108,7 +107,7 @@ class Generate(Decoder):
 
 
 class CTranslate2(Decoder):
-    """CTranslate2 over this engine's weights."""
+    """CTranslate2 with this engine's weights."""
 
     name = "ctranslate2"
     quantization: Quantization = "float32"
@@ -140,7 +139,7 @@ class CTranslate2(Decoder):
 
 
 class CTranslate2Int8(CTranslate2):
-    """The same in whole numbers of eight bits."""
+    """CTranslate2 with 8-bit integer weights."""
 
     name = "ctranslate2-int8"
     quantization: Quantization = "int8"
@@ -150,7 +149,7 @@ PEERS: dict[str, type[Decoder]] = {peer.name: peer for peer in (Generate, CTrans
 
 
 def missing(peer: str) -> str:
-    """Why a peer cannot take part, or nothing."""
+    """Return why a peer cannot run, or an empty string."""
     library = "transformers" if peer == Generate.name else "ctranslate2"
     if importlib.util.find_spec(library):
         return ""
@@ -158,12 +157,12 @@ def missing(peer: str) -> str:
 
 
 def random_model(setting: Setting) -> Transformer:
-    """Untrained weights, the same for the same seed; what they say is nonsense, at the same speed."""
+    """Build untrained weights from the seed; their speed is that of trained ones."""
     torch.manual_seed(setting.seed)
     return Transformer(setting.model, setting.vocabulary, setting.vocabulary)
 
 
 def draw_sources(lengths: Sequence[int], vocabulary: int, seed: int) -> list[list[int]]:
-    """Random pieces, so many for each."""
+    """Draw random source tokens, as many as each length says."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(UNK + 1, vocabulary, (length,), generator=generator).tolist() for length in lengths]

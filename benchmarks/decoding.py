@@ -1,14 +1,10 @@
-"""Speed of beam search against peers, measured in one process: ``python benchmarks/decoding.py --help``.
+"""Measures beam search against peers in one process: ``python benchmarks/decoding.py --help``.
 
-Every output has a length that is set beforehand, so that untrained weights do the work of trained ones. Out come a
-table and, with --json, everything: sentences a second by wall time and by the seconds of all the process's threads. A
-ratio is taken within each round, over the same sentences, decoders taking turns.
+Every output has a fixed length, so that untrained weights do the work of trained ones. Rates are sentences per second
+by wall time and by CPU seconds of all threads. Ratios are taken within a round over the same sentences.
 """
 
 import argparse
-import json
-import platform
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import ALLOCATOR, aligned, at_home, between, processor, spread
+from benchmarks.machine import (
+    ALLOCATOR,
+    aligned,
+    between,
+    parser,
+    processor,
+    provenance,
+    restart_as_job,
+    spread,
+    write_report,
+)
 
 EXAMPLES = """examples:
   python benchmarks/decoding.py --size base --threads 2
@@ -24,35 +30,26 @@ EXAMPLES = """examples:
   python benchmarks/decoding.py --size base --device cuda --lengths wmt --peers ''
 """
 FIXED = 30
-"""Pieces of a source and of its output, eos counted, where lengths are fixed."""
+"""Tokens of a source and of its output, with eos, for fixed lengths."""
 
 
-def options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="decoding.py",
-        description="Beam search of this engine and its peers, taking turns at the same sentences.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--size", default="base", metavar="{tiny,small,base,big}", help="shape and vocabulary (base)")
-    parser.add_argument(
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    flags = parser("decoding.py", "Speed of beam search and its peers over the same sentences.", EXAMPLES)
+    flags.add_argument("--size", default="base", metavar="{tiny,small,base,big}", help="shape and vocabulary (base)")
+    flags.add_argument(
         "--lengths",
         choices=("fixed", "multi30k", "wmt"),
         default="fixed",
         help=f"fixed: {FIXED} pieces in and out; else a corpus's, its outputs as long as its references: own alone",
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=1, help="of a CPU (1)")
-    parser.add_argument("--beam", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=32, help="sentences of a batch, where lengths are fixed (32)")
-    parser.add_argument("--sentences", type=int, default=0, help="of a round (one batch on a CPU; 3,000 on a GPU)")
-    parser.add_argument("--rounds", type=int, default=0, help="each decoder once in each (6 on a CPU, 3 on a GPU)")
-    parser.add_argument("--peers", default="transformers,ctranslate2,ctranslate2-int8", help="'' for none")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--json", nargs="?", const="-", default="", metavar="FILE", help="write everything there (standard output)"
-    )
-    chosen = parser.parse_args(arguments)
+    flags.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    flags.add_argument("--threads", type=int, default=1, help="of a CPU (1)")
+    flags.add_argument("--beam", type=int, default=4)
+    flags.add_argument("--batch", type=int, default=32, help="sentences of a batch, where lengths are fixed (32)")
+    flags.add_argument("--sentences", type=int, default=0, help="of a round (one batch on a CPU; 3,000 on a GPU)")
+    flags.add_argument("--rounds", type=int, default=0, help="each decoder once in each (6 on a CPU, 3 on a GPU)")
+    flags.add_argument("--peers", default="transformers,ctranslate2,ctranslate2-int8", help="'' for none")
+    chosen = flags.parse_args(arguments)
     gpu = chosen.device == "cuda"
     chosen.sentences = chosen.sentences or (3_000 if gpu else chosen.batch)
     chosen.rounds = chosen.rounds or (3 if gpu else 6)
@@ -61,14 +58,13 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def measure(arguments: Sequence[str]) -> dict[str, Any]:
-    """The whole report. Raises ValueError where an argument names what is not known."""
-    chosen = options(arguments)
+    """Return the whole report. Raises ValueError for an unknown size or peer."""
+    chosen = parse(arguments)
 
     import torch
 
     from benchmarks.comparison import SIZES
     from benchmarks.decoders import PEERS, Decoder, Own, Setting, missing
-    from infra.tracking.provenance import commit
     from model.config.keying import require
 
     require(chosen.size in SIZES, "--size", chosen.size, ", ".join(SIZES))
@@ -100,10 +96,8 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         clock: {name: [r["sentences"] / r[clock] for r in rows] for name, rows in done.items()} for clock in CLOCKS
     }
     return {
-        "command": shlex.join(["python", "benchmarks/decoding.py", *arguments]),
-        "commit": commit(),
+        **provenance("decoding.py", arguments),
         "torch": torch.__version__,
-        "python": platform.python_version(),
         "device": torch.cuda.get_device_name() if chosen.device == "cuda" else processor(),
         "allocator": ALLOCATOR,
         **{name: value for name, value in vars(chosen).items() if name not in ("device", "json")},
@@ -125,7 +119,7 @@ CLOCKS = ("wall", "cpu")
 
 
 def works(chosen: argparse.Namespace, vocabulary: int, seed: int) -> Iterator[Any]:
-    """A round's batches."""
+    """Yield the batches of a round."""
     import numpy as np
 
     from benchmarks.decoders import Work, draw_sources
@@ -145,7 +139,7 @@ def works(chosen: argparse.Namespace, vocabulary: int, seed: int) -> Iterator[An
 
 
 def timed(decoder: Any, batches: Sequence[Any], device: str) -> dict[str, float]:
-    """Seconds over these batches; raises RuntimeError where not all was written that was asked for."""
+    """Measure a decoder over batches. Raises RuntimeError if an output has a wrong length."""
     import torch
 
     if device == "cuda":
@@ -163,7 +157,7 @@ def timed(decoder: Any, batches: Sequence[Any], device: str) -> dict[str, float]
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """The report for people."""
+    """Format the report."""
     what = (
         f"{report['size']}, {report['lengths']} lengths, beam {report['beam']}, {report['rounds']} rounds of "
         f"{report['sentences']:,} sentences, fp32; {report['device']}, {report['threads']} thread(s), "
@@ -178,15 +172,9 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    at_home()
+    restart_as_job()
     arguments = sys.argv[1:]
-    report = measure(arguments)
-    file = options(arguments).json
-    print(table(report), file=sys.stderr if file == "-" else sys.stdout)
-    if file == "-":
-        print(json.dumps(report, indent=1))
-    elif file:
-        Path(file).write_text(json.dumps(report, indent=1) + "\n")
+    write_report(measure(arguments), table, parse(arguments).json)
 
 
 if __name__ == "__main__":

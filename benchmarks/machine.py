@@ -1,26 +1,30 @@
-"""What every measurement here needs to know of the machine, and to have of it."""
+"""The parts that all benchmarks share: the environment, facts about the machine, the command line and the report."""
 
+import argparse
+import json
 import os
 import platform
+import shlex
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-HOUSE = Path(__file__).resolve().parents[1]
+PROJECT_ROOT = Path(__file__).resolve().parents[1]
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
-"""As the local launcher sets it for jobs (infra/launch/local.py); peers get the same."""
+"""The settings of malloc that the local launcher gives jobs (infra/launch/local.py); peers get them too."""
 
 
-def at_home() -> None:
-    """Start this program again where its environment is not yet that of a job: malloc reads it once only."""
-    search = os.pathsep.join(filter(None, [str(HOUSE), os.environ.get("PYTHONPATH", "")]))
+def restart_as_job() -> None:
+    """Restart this program with the environment of a job if needed: malloc reads its settings only once."""
+    search = os.pathsep.join(filter(None, [str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")]))
     if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ALLOCATOR, "PYTHONPATH": search})
 
 
 def processor() -> str:
-    """Name and instruction sets that decide the speed of products; empty where the system does not tell."""
+    """Return the processor's name and the instruction sets that decide the speed of matrix products."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -32,16 +36,48 @@ def processor() -> str:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
+    """Return median, least and greatest value."""
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
 def between(values: Mapping[str, float], form: str) -> str:
-    """A ``spread`` for people."""
+    """Format a ``spread``."""
     return f"{values['median']:{form}} ({values['least']:{form}}–{values['most']:{form}})"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of a table as lines, columns to the right."""
+    """Format the rows of a table, columns aligned to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def parser(program: str, description: str, examples: str) -> argparse.ArgumentParser:
+    """Return a parser with the options ``--seed`` and ``--json``, which every benchmark has."""
+    made = argparse.ArgumentParser(
+        prog=program,
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument(
+        "--json", nargs="?", const="-", default="", metavar="FILE", help="write the report there (stdout)"
+    )
+    return made
+
+
+def provenance(program: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the command, the commit and the Python version for a report."""
+    from infra.tracking.provenance import commit
+
+    command = shlex.join(["python", f"benchmarks/{program}", *arguments])
+    return {"command": command, "commit": commit(), "python": platform.python_version()}
+
+
+def write_report(report: Mapping[str, Any], table: Callable[[Mapping[str, Any]], str], file: str) -> None:
+    """Print the table, and write the report as JSON to a file or, for ``-``, to stdout."""
+    print(table(report), file=sys.stderr if file == "-" else sys.stdout)
+    if file == "-":
+        print(json.dumps(report, indent=1))
+    elif file:
+        Path(file).write_text(json.dumps(report, indent=1) + "\n")

@@ -1,18 +1,15 @@
-"""Seconds, pairs a second and memory of the preparation, stage by stage: ``python benchmarks/preparation.py --help``.
+"""Measures time and memory of cleaning, BPE and sharding: ``python benchmarks/preparation.py --help``.
 
-The text is made first (benchmarks/text.py). Each stage then runs in a process of its own, which reports its wall and
-CPU seconds and the most memory that it ever held, mapped files counted; with --workers, its workers' seconds as well,
-and for each of them as much memory as the one that held most. With --peers the cleaning takes turns with bare
-polars (streaming) and pandas, which read the same files, do the same filters and write Parquet, and drop repeats by a
-64-bit value as it does; they neither number, shuffle nor keep what they reject.
+Each stage runs on synthetic text (benchmarks/text.py) in its own process, which reports wall and CPU seconds and peak
+memory with mapped files; with --workers the workers' seconds and, for each, the greatest memory of one are added. With
+--peers, plain polars (streaming) and pandas clean the same files with the same filters and 64-bit hashes; they do not
+number, shuffle or keep rejected pairs.
 """
 
 import argparse
 import json
 import os
-import platform
 import resource
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -22,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import HOUSE, aligned, between, processor, spread
+from benchmarks.machine import PROJECT_ROOT, aligned, between, parser, processor, provenance, spread, write_report
 
 EXAMPLES = """examples:
   python benchmarks/preparation.py --pairs 1000000 --threads 2 --peers
@@ -32,48 +29,35 @@ STAGES = ("clean", "learn_bpe", "shard", "encode")
 PEERS = ("polars", "pandas")
 VOCABULARY = 37_000
 ENCODED_LINES = 100_000
-"""Lines over which encoding is compared with the library's."""
+"""Lines over which encoding is compared with the library."""
 
 
-def options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="preparation.py",
-        description="Speed and memory of cleaning, BPE and shards over made-up text of WMT14's lengths.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--pairs", type=int, default=1_000_000)
-    parser.add_argument("--threads", type=int, default=1, help="of every library (1)")
-    parser.add_argument("--workers", type=int, default=1, help="processes of each stage (1)")
-    parser.add_argument("--peers", action="store_true", help="clean against bare polars and pandas as well")
-    parser.add_argument("--rounds", type=int, default=3, help="of the cleaning, where it has peers (3)")
-    parser.add_argument("--folder", default="", help="where text and results lie for a while (the temporary folder)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--json", nargs="?", const="-", default="", metavar="FILE", help="write everything there (standard output)"
-    )
-    parser.add_argument("--do", default="", help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    flags = parser("preparation.py", "Speed and memory of cleaning, BPE and sharding.", EXAMPLES)
+    flags.add_argument("--pairs", type=int, default=1_000_000)
+    flags.add_argument("--threads", type=int, default=1, help="of every library (1)")
+    flags.add_argument("--workers", type=int, default=1, help="processes of each stage (1)")
+    flags.add_argument("--peers", action="store_true", help="clean against bare polars and pandas as well")
+    flags.add_argument("--rounds", type=int, default=3, help="of the cleaning, where it has peers (3)")
+    flags.add_argument("--folder", default="", help="where text and results lie for a while (the temporary folder)")
+    flags.add_argument("--do", default="", help=argparse.SUPPRESS)
+    return flags.parse_args(arguments)
 
 
 def measure(arguments: Sequence[str]) -> dict[str, Any]:
-    """The whole report."""
-    chosen = options(arguments)
-    from infra.tracking.provenance import commit
-
+    """Return the whole report."""
+    chosen = parse(arguments)
     with tempfile.TemporaryDirectory(prefix="preparation-", dir=chosen.folder or None) as name:
         folder = Path(name)
-        again("make", folder, chosen)
-        stages = {stage: again(stage, folder, chosen) for stage in STAGES}
+        run_part("make", folder, chosen)
+        stages = {stage: run_part(stage, folder, chosen) for stage in STAGES}
         peers: dict[str, list[dict[str, Any]]] = {}
         for _ in range(chosen.rounds if chosen.peers else 0):
             for peer in ("same", *PEERS):
-                peers.setdefault(peer, []).append(again(peer, folder, chosen))
+                peers.setdefault(peer, []).append(run_part(peer, folder, chosen))
     whole = {clock: sum(stages[stage][clock] for stage in STAGES[:3]) for clock in ("wall", "cpu")}
     return {
-        "command": shlex.join(["python", "benchmarks/preparation.py", *arguments]),
-        "commit": commit(),
-        "python": platform.python_version(),
+        **provenance("preparation.py", arguments),
         "device": processor(),
         "pairs": chosen.pairs,
         "threads": chosen.threads,
@@ -96,15 +80,15 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def again(what: str, folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
-    """One part in a process of its own."""
+def run_part(what: str, folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Run one part in its own process and return what it measured."""
     threads = str(chosen.threads)
     names = ("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "ARROW_NUM_THREADS")
     words = ["--do", what, "--folder", str(folder), "--pairs", str(chosen.pairs), "--seed", str(chosen.seed)]
     workers = str(chosen.workers)
     done = subprocess.run(
         [sys.executable, __file__, *words, "--threads", threads, "--workers", workers],
-        env=os.environ | dict.fromkeys(names, threads) | {"PYTHONPATH": str(HOUSE), "REPRO_WORKERS": workers},
+        env=os.environ | dict.fromkeys(names, threads) | {"PYTHONPATH": str(PROJECT_ROOT), "REPRO_WORKERS": workers},
         stdout=subprocess.PIPE,
         check=True,
         text=True,
@@ -114,7 +98,7 @@ def again(what: str, folder: Path, chosen: argparse.Namespace) -> dict[str, Any]
 
 
 def part(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Do one part in this process, with the clocks running."""
+    """Run and measure one part in this process."""
     from benchmarks import cleaners
 
     folder = Path(chosen.folder)
@@ -137,7 +121,7 @@ def part(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of those it has waited for."""
+    """Return the CPU seconds of this process and its finished children."""
     return sum(os.times()[:4])
 
 
@@ -160,7 +144,7 @@ def shards(folder: Path) -> dict[str, Any]:
 
 
 def encode(folder: Path) -> dict[str, Any]:
-    """Lines a CPU second of the project's way and of the library's; the ids are the same, or this fails."""
+    """Measure lines per CPU second of this project and of the library. Raises RuntimeError if the ids differ."""
     import pyarrow.parquet as pq
 
     from model.data.bpe import TokenizerPair
@@ -188,7 +172,7 @@ def encode(folder: Path) -> dict[str, Any]:
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """The report for people."""
+    """Format the report."""
     what = (
         f"{report['pairs']:,} pairs, {report['threads']} thread(s), {report['workers']} worker(s), {report['device']}"
     )
@@ -217,16 +201,11 @@ def table(report: Mapping[str, Any]) -> str:
 
 def main() -> None:
     arguments = sys.argv[1:]
-    chosen = options(arguments)
+    chosen = parse(arguments)
     if chosen.do:
         print(json.dumps(part(chosen)))
         return
-    report = measure(arguments)
-    print(table(report), file=sys.stderr if chosen.json == "-" else sys.stdout)
-    if chosen.json == "-":
-        print(json.dumps(report, indent=1))
-    elif chosen.json:
-        Path(chosen.json).write_text(json.dumps(report, indent=1) + "\n")
+    write_report(measure(arguments), table, chosen.json)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
-"""Seconds and memory until a training over a corpus of WMT14's size holds its first batch.
+"""Measures time and memory until a training over a corpus of WMT14's size has its first batch.
 
-    python benchmarks/readiness.py                  4,500,000 made-up pairs; aim: under 20 s and 2 GiB
-    python benchmarks/readiness.py --pairs 100000 --folder /somewhere/with/room
+    python benchmarks/readiness.py                  4,500,000 synthetic pairs; target: under 20 s and 2 GiB
 
-The corpus is made first, in a process of its own; the measured process does what a training does before its first
-update: open the shards, check the pieces, plan, order the first epoch, load a batch. Its memory is the high-water
-mark that the kernel keeps, which counts the mapped files' pages too, though the kernel may take those back.
+One process writes the corpus; a second opens the shards, checks the tokens, plans, orders the first epoch and loads a
+batch. Its memory is the kernel's high-water mark, which counts mapped pages that the kernel could take back.
 """
 
 import argparse
@@ -17,7 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-HOUSE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.machine import PROJECT_ROOT
+
 VOCABULARY = 37_000
 BUDGET = 25_000
 
@@ -25,7 +25,7 @@ BUDGET = 25_000
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pairs", type=int, default=4_500_000)
-    parser.add_argument("--folder", default="", help="where the corpus is made, and removed (the system's temporary)")
+    parser.add_argument("--folder", default="", help="for the corpus, removed at the end (the temporary folder)")
     parser.add_argument("--do", choices=("all", "make", "measure"), default="all", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.do == "make":
@@ -34,17 +34,17 @@ def main() -> None:
         print(json.dumps(measure(Path(chosen.folder))))
     else:
         with tempfile.TemporaryDirectory(prefix="readiness-", dir=chosen.folder or None) as folder:
-            again("make", folder, chosen.pairs)
-            print(json.dumps({"pairs": chosen.pairs, **json.loads(again("measure", folder, chosen.pairs))}, indent=1))
+            run_part("make", folder, chosen.pairs)
+            print(
+                json.dumps({"pairs": chosen.pairs, **json.loads(run_part("measure", folder, chosen.pairs))}, indent=1)
+            )
 
 
-def again(do: str, folder: str, pairs: int) -> str:
-    """This program in a process of its own, with the house on its path; what it prints."""
-    search = os.pathsep.join(filter(None, [str(HOUSE), os.environ.get("PYTHONPATH", "")]))
+def run_part(do: str, folder: str, pairs: int) -> str:
+    """Run one part in its own process and return what it prints."""
     command = [sys.executable, __file__, "--do", do, "--folder", folder, "--pairs", str(pairs)]
-    return subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": search}, stdout=subprocess.PIPE, check=True
-    ).stdout.decode()
+    env = os.environ | {"PYTHONPATH": str(PROJECT_ROOT)}
+    return subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True).stdout
 
 
 def make(folder: Path, pairs: int) -> None:
@@ -54,12 +54,12 @@ def make(folder: Path, pairs: int) -> None:
 
 
 def measure(folder: Path) -> dict[str, float]:
-    """Seconds of each step and of all, and the memory's marks in GiB."""
-    begun = time.perf_counter()
+    """Measure the seconds of each step and of all, and the memory in GiB."""
+    started = time.perf_counter()
     seconds: dict[str, float] = {}
 
     def lap(name: str) -> None:
-        seconds[name] = time.perf_counter() - begun - sum(seconds.values())
+        seconds[name] = time.perf_counter() - started - sum(seconds.values())
 
     from model.data.batches import BatchSampler, Cursor, load_padded
     from model.data.shards import Shards
@@ -90,7 +90,7 @@ def measure(folder: Path) -> dict[str, float]:
 
 
 def memory() -> dict[str, float]:
-    """High-water mark of this process, and what it holds now of its own and of mapped files, in GiB."""
+    """Return this process's high-water mark and its anonymous and mapped memory, in GiB."""
     lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
     kinds = ("VmHWM:", "RssAnon:", "RssFile:")
     return {line[0].rstrip(":"): int(line[1]) / 2**20 for line in lines if line and line[0] in kinds}

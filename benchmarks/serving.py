@@ -1,15 +1,12 @@
-"""Sentences a second that ``repro serve`` answers, batched and unbatched: ``python benchmarks/serving.py --help``.
+"""Measures the sentences per second of ``repro serve``, batched and unbatched: ``python benchmarks/serving.py --help``.
 
-Each server is a process of its own over the same model; clients of this process ask for one sentence each, one after
-the other, at 1, 8 and 32 at once. The two servers take turns within a round, so that both see the same machine.
+Each server is a process with the same model. Concurrent clients (1, 8 and 32) send one sentence after another. The two
+servers take turns within a round, so that both see the same load of the machine.
 """
 
 import argparse
 import asyncio
-import json
-import platform
 import random
-import shlex
 import subprocess
 import sys
 import time
@@ -18,68 +15,49 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import ALLOCATOR, HOUSE, aligned, at_home, between, processor, spread
+from benchmarks.machine import (
+    ALLOCATOR,
+    PROJECT_ROOT,
+    aligned,
+    between,
+    parser,
+    processor,
+    provenance,
+    restart_as_job,
+    spread,
+    write_report,
+)
 
 EXAMPLES = """examples:
   REPRO_ROOT=.repro python benchmarks/serving.py --model demo@champion
   python benchmarks/serving.py --size base --seconds 60 --json
 """
 WAYS = {"batched": {}, "unbatched": {"batch": 1, "gather_seconds": 0.0}}
-WORDS = [
-    "the",
-    "a",
-    "old",
-    "young",
-    "woman",
-    "man",
-    "dog",
-    "cat",
-    "house",
-    "sees",
-    "reads",
-    "buys",
-    "book",
-    "apple",
-    "red",
-    "small",
-    "town",
-    "children",
-    "teacher",
-    "not",
-]
-LONGEST_START = 120.0
+WORD_LIST = "the a old young woman man dog cat house sees reads buys book apple red small town children teacher not"
+WORDS = WORD_LIST.split()
 
 
-def options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="serving.py",
-        description="Load on repro serve, batched and unbatched, taking turns.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--model", default="", help="a registered version, as in demo@champion")
-    parser.add_argument(
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    flags = parser("serving.py", "Load on repro serve, batched and unbatched, taking turns.", EXAMPLES)
+    flags.add_argument("--model", default="", help="a registered version, as in demo@champion")
+    flags.add_argument(
         "--size", default="small", help="without --model: random weights of this shape (tiny, small, base)"
     )
-    parser.add_argument("--clients", default="1,8,32", help="how many ask at once (1,8,32)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement (10)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--words", type=int, default=12, help="of a sentence (12)")
-    parser.add_argument("--beam", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", nargs="?", const="-", default="", metavar="FILE", help="write everything there")
-    parser.add_argument("--serve", choices=tuple(WAYS), default="", help=argparse.SUPPRESS)
-    chosen = parser.parse_args(arguments)
+    flags.add_argument("--clients", default="1,8,32", help="how many ask at once (1,8,32)")
+    flags.add_argument("--seconds", type=float, default=10.0, help="of each measurement (10)")
+    flags.add_argument("--rounds", type=int, default=3)
+    flags.add_argument("--words", type=int, default=12, help="of a sentence (12)")
+    flags.add_argument("--beam", type=int, default=4)
+    flags.add_argument("--threads", type=int, default=1)
+    flags.add_argument("--serve", choices=tuple(WAYS), default="", help=argparse.SUPPRESS)
+    chosen = flags.parse_args(arguments)
     chosen.clients = [int(number) for number in chosen.clients.split(",")]
     return chosen
 
 
 def measure(arguments: Sequence[str]) -> dict[str, Any]:
-    """The whole report. Raises RuntimeError where a server does not start or an answer is no translation."""
-    from infra.tracking.provenance import commit
-
-    chosen = options(arguments)
+    """Return the whole report. Raises RuntimeError if a server does not start or a request fails."""
+    chosen = parse(arguments)
     servers = {way: started(way, arguments) for way in WAYS}
     done: dict[str, dict[int, list[float]]] = {way: {n: [] for n in chosen.clients} for way in WAYS}
     try:
@@ -95,9 +73,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
             process.terminate()
             process.communicate()
     return {
-        "command": shlex.join(["python", "benchmarks/serving.py", *arguments]),
-        "commit": commit(),
-        "python": platform.python_version(),
+        **provenance("serving.py", arguments),
         "device": processor(),
         "allocator": ALLOCATOR,
         **{name: value for name, value in vars(chosen).items() if name not in ("json", "serve")},
@@ -112,7 +88,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
 
 def started(way: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":
     command = [sys.executable, str(Path(__file__).resolve()), *arguments, "--serve", way]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HOUSE)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT_ROOT)
 
 
 def address(process: "subprocess.Popen[str]") -> str:
@@ -124,7 +100,7 @@ def address(process: "subprocess.Popen[str]") -> str:
 
 
 async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) -> float:
-    """Sentences a second that so many clients get."""
+    """Return the sentences per second that so many clients receive."""
     import httpx
 
     draw = random.Random(seed)
@@ -134,9 +110,9 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
         answered = 0
         while time.perf_counter() < end:
             text = " ".join(draw.choice(WORDS) for _ in range(chosen.words)) + "."
-            told = await client.post(f"{url}/api/translate", json={"text": text, "beam": chosen.beam})
-            if told.status_code != 200:
-                raise RuntimeError(f"{told.status_code}: {told.text}")
+            response = await client.post(f"{url}/api/translate", json={"text": text, "beam": chosen.beam})
+            if response.status_code != 200:
+                raise RuntimeError(f"{response.status_code}: {response.text}")
             answered += 1
         return answered
 
@@ -148,7 +124,7 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
 
 
 def serve(chosen: argparse.Namespace) -> None:
-    """Be the server, until SIGTERM."""
+    """Run a server until SIGTERM."""
     from flows.inference.served_model import load_version
     from flows.inference.served_model import select_versions as versions
     from infra.site import Site
@@ -158,20 +134,20 @@ def serve(chosen: argparse.Namespace) -> None:
     from infra.web.server import serve as serve_until_stopped
 
     limits = Limits(**WAYS[chosen.serve])  # type: ignore[arg-type]
-    taken = bind_socket("127.0.0.1", 0)
+    bound = bind_socket("127.0.0.1", 0)
     if chosen.model:
         site = Site.named()
         served = load_version(versions([chosen.model], site)[0], site, "own", Path("exports"))
     else:
         served = random_version(chosen)
-    where = address("127.0.0.1", taken)
-    serve_until_stopped(application([served], limits), taken, limits, lambda: print(where, flush=True))
+    where = address("127.0.0.1", bound)
+    serve_until_stopped(application([served], limits), bound, limits, lambda: print(where, flush=True))
 
 
 def random_version(chosen: argparse.Namespace) -> Any:
-    """Random weights behind a vocabulary learnt from the clients' words, filled up to the size of the shape.
+    """Return a model with random weights and a vocabulary learnt from the clients' words, padded to the shape's size.
 
-    Outputs have any length up to the input's and ten pieces more, as no eos was ever learnt.
+    Outputs have up to ten tokens more than their source, since random weights seldom write eos.
     """
     import pyarrow as pa
     import torch
@@ -189,7 +165,7 @@ def random_version(chosen: argparse.Namespace) -> Any:
     torch.set_num_threads(chosen.threads)
     torch.manual_seed(chosen.seed)
     shape, size = SIZES[chosen.size]
-    found: Tokenizer = train_tokenizer([pa.array([" ".join(WORDS)] * 4)], Vocabulary(size=300, min_frequency=1))
+    found: Tokenizer = train_tokenizer([pa.array([WORD_LIST] * 4)], Vocabulary(size=300, min_frequency=1))
     fill = size - found.get_vocab_size()
     found.add_tokens([AddedToken(f"qx{number}xq", normalized=False) for number in range(fill)])
     vocabulary = TokenizerPair(found, found, joint=True)
@@ -200,7 +176,7 @@ def random_version(chosen: argparse.Namespace) -> Any:
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """The report for people."""
+    """Format the report."""
     what = (
         f"{report['model'] or report['size']}, beam {report['beam']}, sentences of {report['words']} words, "
         f"{report['rounds']} rounds of {report['seconds']:g} s; {report['device']}, {report['threads']} thread(s)"
@@ -213,18 +189,13 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    at_home()
+    restart_as_job()
     arguments = sys.argv[1:]
-    chosen = options(arguments)
+    chosen = parse(arguments)
     if chosen.serve:
         serve(chosen)
         return
-    report = measure(arguments)
-    print(table(report), file=sys.stderr if chosen.json == "-" else sys.stdout)
-    if chosen.json == "-":
-        print(json.dumps(report, indent=1))
-    elif chosen.json:
-        Path(chosen.json).write_text(json.dumps(report, indent=1) + "\n")
+    write_report(measure(arguments), table, chosen.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Pairs made of nothing but lengths: a folder of shards, a vocabulary and a dev set that a training reads as its own.
+"""Writes synthetic shards, a vocabulary and a dev set from a length distribution, a count and a seed.
 
-In come a length distribution, a count and a seed; out go files in the project's format (docs/design.md). Texts are
-not known here: pieces are drawn with probability one over their rank, as words are in text.
+There is no text: tokens are drawn with a probability of one over their rank, as words are in text. The files have the
+format of a real corpus (docs/design.md).
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ PAIRS_PER_SHARD = 500_000
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths of pairs in pieces without bos and eos: both sides log-normal, correlated, cut at ``most``."""
+    """Lengths of pairs in tokens without bos and eos: correlated log-normal sides, at most ``most``."""
 
     source: tuple[float, float]
     """Mean and standard deviation of the logarithm."""
@@ -31,11 +31,11 @@ class Lengths:
 
     @property
     def mean(self) -> float:
-        """Pieces of the longer side on average, but for the cut."""
+        """Mean tokens of the longer side, before the cut."""
         return max(float(np.exp(mean + sd**2 / 2)) for mean, sd in (self.source, self.target))
 
     def draw(self, random: np.random.Generator, pairs: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Lengths of both sides of so many pairs, each at least 1."""
+        """Draw the lengths of both sides of ``pairs`` pairs, each at least 1."""
         one, other = random.standard_normal((2, pairs))
         other = self.correlation * one + np.sqrt(1 - self.correlation**2) * other
         source, target = (
@@ -58,7 +58,7 @@ LENGTHS = {
 
 
 def write_corpus(folder: Path, lengths: Lengths, pairs: int, vocabulary: int, seed: int) -> None:
-    """Make ``shards/``, ``dev/`` (100 pairs) and ``vocabulary/`` in a folder."""
+    """Write ``shards/``, ``dev/`` (100 pairs) and ``vocabulary/`` into a folder."""
     write_shards(folder / "shards", lengths, pairs, vocabulary, seed)
     write_shards(folder / "dev", lengths, 100, vocabulary, seed + 1)
     (folder / "vocabulary").mkdir()
@@ -68,7 +68,7 @@ def write_corpus(folder: Path, lengths: Lengths, pairs: int, vocabulary: int, se
 
 
 def write_shards(folder: Path, lengths: Lengths, pairs: int, vocabulary: int, seed: int) -> None:
-    """``00000.arrow`` … with pieces below ``vocabulary``, in record batches as large as those of a real corpus."""
+    """Write ``00000.arrow`` … with tokens below ``vocabulary``, in record batches of the usual size."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(seed)
     kind = pa.list_(pa.uint16() if vocabulary <= 1 << 16 else pa.uint32())

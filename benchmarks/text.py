@@ -1,13 +1,12 @@
-"""Parallel text made of nothing: words as frequent and as many as in WMT14, lines as long, blemishes as real text has.
+"""Writes synthetic parallel text with the word frequencies and line lengths of WMT14, one pair per line of two files.
 
-In come a number of pairs and a seed; out go two plain files, a line a pair. Of the pairs 5 % repeat an earlier one and
-3 % are bad in one of the ways of ``BAD``. Words are syllables, the commoner the shorter; they mean nothing, so what
-is learnt from them says nothing of translation.
-
-The commonest words are drawn by Zipf's law, one over their rank, the others by a steeper one, so that new words keep
-coming as they do in real text: 52,072 pairs of WMT14's kinds (Europarl, news, Common Crawl) hold 86,210 distinct
-English and 128,233 distinct German words, and a quarter of them 37,659 and 51,273; here it is the same within 5 %.
+5 % of the pairs repeat an earlier one and 3 % are bad in one of the ways of ``BAD``. Words are meaningless syllables,
+frequent ones short.
 """
+
+# Frequent words follow Zipf's law, rare ones a steeper law, so that new words keep appearing as in real text: 52,072
+# pairs of WMT14's kinds (Europarl, news, Common Crawl) hold 86,210 distinct English and 128,233 distinct German words,
+# and a quarter of them 37,659 and 51,273; the synthetic text agrees within 5 %.
 
 from pathlib import Path
 
@@ -20,19 +19,19 @@ from benchmarks.synthetic import LENGTHS
 
 COMMON = 10_000
 RARE = {"source": 0.09, "target": 0.16}
-"""Share of each side's words that are drawn by the steeper law."""
+"""Share of the words that follow the steeper law."""
 STEEPNESS = {"source": 1.65, "target": 1.5}
 """Exponent of the law of rare words."""
 PIECES_PER_WORD = 1.25
 REPEATED, SPOILT = 0.05, 0.03
 BAD = ("empty", "identical", "ratio", "broken", "overlong", "foreign")
-TOGETHER = 50_000
+BATCH_PAIRS = 50_000
 ONSETS = {"source": "bcdfghklmnprstvw", "target": "bdfghjklmnprstwz"}
 VOWELS = {"source": "aeiou", "target": "aeiouäöü"}
 
 
 def draw_lines(side: str, random: np.random.Generator, lengths: NDArray[np.int64]) -> pa.Array:
-    """Sentences of so many words each."""
+    """Draw sentences with as many words as ``lengths`` says."""
     tokens, power = int(lengths.sum()), STEEPNESS[side] - 1
     common = np.exp(random.random(tokens) * np.log(COMMON)) - 1
     rare = COMMON * (1 - random.random(tokens)) ** (-1 / power)  # Pareto's law from the last common rank on
@@ -45,7 +44,7 @@ def draw_lines(side: str, random: np.random.Generator, lengths: NDArray[np.int64
 
 
 def spelt(side: str, ranks: NDArray[np.int64]) -> NDArray[np.str_]:
-    """The words of these ranks: each rank another one, the commoner the shorter."""
+    """Spell the words of these ranks: each rank has its own word, frequent ones short."""
     syllables = np.array([c + v for c in ONSETS[side] for v in VOWELS[side]])
     base = len(syllables)
     words, rest = syllables[ranks % base], ranks // base
@@ -56,22 +55,22 @@ def spelt(side: str, ranks: NDArray[np.int64]) -> NDArray[np.str_]:
 
 
 def write_text(folder: Path, pairs: int, seed: int) -> tuple[Path, Path]:
-    """``text.source`` and ``text.target`` in a folder that exists."""
+    """Write ``text.source`` and ``text.target`` into an existing folder."""
     random = np.random.default_rng(seed)
     paths = folder / "text.source", folder / "text.target"
     with paths[0].open("wb") as source, paths[1].open("wb") as target:
-        for begin in range(0, pairs, TOGETHER):
-            count = min(TOGETHER, pairs - begin)
+        for begin in range(0, pairs, BATCH_PAIRS):
+            count = min(BATCH_PAIRS, pairs - begin)
             pieces = LENGTHS["wmt"].draw(random, count)
             lengths = [np.maximum(np.rint(side / PIECES_PER_WORD), 1).astype(np.int64) for side in pieces]
             sides = [draw_lines(side, random, length).to_pylist() for side, length in zip(RARE, lengths, strict=True)]
-            _blemish(random, sides[0], sides[1])
+            _corrupt(random, sides[0], sides[1])
             for file, lines in ((source, sides[0]), (target, sides[1])):
                 file.write("".join(f"{line}\n" for line in lines).encode())
     return paths
 
 
-def _blemish(random: np.random.Generator, source: list[str], target: list[str]) -> None:
+def _corrupt(random: np.random.Generator, source: list[str], target: list[str]) -> None:
     count = len(source)
     for n in np.flatnonzero(random.random(count) < REPEATED).tolist():
         earlier = int(random.integers(0, n + 1))

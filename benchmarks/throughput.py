@@ -1,22 +1,20 @@
-"""Training speed against peers, measured in one process: ``python benchmarks/throughput.py --help``.
+"""Measures training speed against peers in one process: ``python benchmarks/throughput.py --help``.
 
-Out come a table and, with --json, everything. Rates count target pieces without padding; a ratio is taken within each
-round, over the same batches. On a CPU believe the ratios by CPU seconds: a neighbour ruins wall time.
+Rates count target tokens without padding. Ratios are taken within a round over the same batches. On a shared CPU, use
+the ratios by CPU seconds: other processes distort wall time.
 """
 
 import argparse
-import json
 import os
-import platform
-import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import ALLOCATOR, aligned, at_home, between, processor
+from benchmarks.machine import ALLOCATOR, aligned, between, parser, processor, provenance, restart_as_job, write_report
 
 EXAMPLES = """examples:
   python benchmarks/throughput.py --size small --lengths multi30k
@@ -27,56 +25,41 @@ EXAMPLES = """examples:
 
 
 def main() -> None:
-    at_home()
+    restart_as_job()
     arguments = sys.argv[1:]
-    report = measure(arguments)
-    file = options(arguments).json
-    print(table(report), file=sys.stderr if file == "-" else sys.stdout)
-    if file == "-":
-        print(json.dumps(report, indent=1))
-    elif file:
-        Path(file).write_text(json.dumps(report, indent=1) + "\n")
+    write_report(measure(arguments), table, parse(arguments).json)
 
 
-def options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="throughput.py",
-        description="Training speed of this engine and its peers, interleaved over the same batches.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--size", default="small", metavar="{tiny,small,base,big}", help="shape and vocabulary (small)")
-    parser.add_argument("--lengths", choices=("multi30k", "wmt"), default="multi30k", help="of which corpus's pairs")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=1, help="of a CPU (1)")
-    parser.add_argument("--rounds", type=int, default=0, help="each contestant once in each (12 on a CPU, 6 on a GPU)")
-    parser.add_argument("--updates", type=int, default=0, help="updates a round (1 on a CPU, 20 on a GPU)")
-    parser.add_argument("--warmup", type=int, default=0, help="updates before the clock runs (2 on a CPU, 20 on a GPU)")
-    parser.add_argument("--tokens", type=int, default=0, help="budget of a batch, per side (4,096; 25,000 on a GPU)")
-    parser.add_argument(
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    flags = parser("throughput.py", "Training speed of this engine and its peers over the same batches.", EXAMPLES)
+    flags.add_argument("--size", default="small", metavar="{tiny,small,base,big}", help="shape and vocabulary (small)")
+    flags.add_argument("--lengths", choices=("multi30k", "wmt"), default="multi30k", help="of which corpus's pairs")
+    flags.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    flags.add_argument("--threads", type=int, default=1, help="of a CPU (1)")
+    flags.add_argument("--rounds", type=int, default=0, help="each contestant once in each (12 on a CPU, 6 on a GPU)")
+    flags.add_argument("--updates", type=int, default=0, help="updates a round (1 on a CPU, 20 on a GPU)")
+    flags.add_argument("--warmup", type=int, default=0, help="updates before the clock runs (2 on a CPU, 20 on a GPU)")
+    flags.add_argument("--tokens", type=int, default=0, help="budget of a batch, per side (4,096; 25,000 on a GPU)")
+    flags.add_argument(
         "--dropouts",
         choices=("paper", "everywhere"),
         default="paper",
         help="paper: sublayers' outputs and embedding sums; everywhere: attention weights and ReLU as well",
     )
-    parser.add_argument(
+    flags.add_argument(
         "--batching", choices=("buckets", "packed"), help="of own, peers always pad (buckets; packed on a GPU)"
     )
-    parser.add_argument("--precision", choices=("fp32", "bf16"), help="of all contestants (fp32; bf16 on a GPU)")
-    parser.add_argument(
+    flags.add_argument("--precision", choices=("fp32", "bf16"), help="of all contestants (fp32; bf16 on a GPU)")
+    flags.add_argument(
         "--compile",
         action=argparse.BooleanOptionalAction,
         help="torch.compile the layers of all contestants (on a GPU)",
     )
-    parser.add_argument("--peers", default="torch,marian", help="comma-separated: torch, marian; '' for none")
-    parser.add_argument("--pairs", type=int, default=0, help="of the made-up corpus (as many as are sorted together)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--json", nargs="?", const="-", default="", metavar="FILE", help="write everything there (standard output)"
-    )
-    chosen = parser.parse_args(arguments)
+    flags.add_argument("--peers", default="torch,marian", help="comma-separated: torch, marian; '' for none")
+    flags.add_argument("--pairs", type=int, default=0, help="of the made-up corpus (as many as are sorted together)")
+    chosen = flags.parse_args(arguments)
     gpu = chosen.device == "cuda"
-    # A CPU's neighbours come and go: there contestants take turns at every update, which on a GPU would make it wait.
+    # On a shared CPU contestants take turns at every update; on a GPU that would make the device wait.
     chosen.rounds = chosen.rounds or (6 if gpu else 12)
     chosen.updates = chosen.updates or (20 if gpu else 1)
     chosen.warmup = chosen.warmup or (20 if gpu else 2)
@@ -89,15 +72,14 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def measure(arguments: Sequence[str]) -> dict[str, Any]:
-    """The whole report. Raises ValueError where an argument names what is not known."""
-    chosen = options(arguments)
+    """Return the whole report. Raises ValueError for an unknown size or peer."""
+    chosen = parse(arguments)
 
     import torch
 
     from benchmarks.comparison import SIZES, compare
     from benchmarks.contestants import PEERS, Contestant, Own, Setting, missing
     from benchmarks.synthetic import LENGTHS, write_corpus
-    from infra.tracking.provenance import commit
     from model.config import Training
     from model.config.keying import require
     from model.data.batches import POOL_BATCHES
@@ -111,7 +93,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
 
     model, vocabulary = SIZES[chosen.size]
     if chosen.dropouts == "everywhere":
-        model = replace_dropouts(model)
+        model = replace(model, p_drop_attention=model.p_drop, p_drop_relu=model.p_drop)
     lengths = LENGTHS[chosen.lengths]
     pairs = chosen.pairs or int(POOL_BATCHES * chosen.tokens / lengths.mean)
     training = Training(
@@ -131,10 +113,8 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         torch.set_num_threads(threads)
     gpu = chosen.device == "cuda"
     return {
-        "command": shlex.join(["python", "benchmarks/throughput.py", *arguments]),
-        "commit": commit(),
+        **provenance("throughput.py", arguments),
         "torch": torch.__version__,
-        "python": platform.python_version(),
         "device": torch.cuda.get_device_name() if gpu else processor(),
         "allocator": {name: os.environ.get(name, "") for name in ALLOCATOR},
         **{name: value for name, value in vars(chosen).items() if name not in ("device", "json")},
@@ -144,14 +124,8 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def replace_dropouts(model: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(model, p_drop_attention=model.p_drop, p_drop_relu=model.p_drop)
-
-
 def table(report: Mapping[str, Any]) -> str:
-    """The report for people."""
+    """Format the report."""
     what = (
         f"{report['size']}, {report['lengths']} lengths, {report['tokens']:,} tokens, dropouts {report['dropouts']}, "
         f"{report['precision']}, {report['batching']}{', compiled' if report['compile'] else ''}; {report['device']}, "

@@ -1,4 +1,4 @@
-"""The decoding comparison at a toy size: everyone wrote what was asked for, and the report says all of it."""
+"""Tests of the decoding benchmark at a toy size: outputs have the requested lengths and the report is complete."""
 
 import json
 from typing import Any

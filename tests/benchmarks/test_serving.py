@@ -1,4 +1,4 @@
-"""The load on a server at a small size: both ways are asked, and the report says all of it."""
+"""Test of the serving benchmark at a small size: both servers answer and the report is complete."""
 
 import json
 

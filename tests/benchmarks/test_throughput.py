@@ -1,4 +1,4 @@
-"""The speed comparison at a toy size: both contestants did the same work, and the report says all of it."""
+"""Tests of the training benchmark at a toy size: contestants do the same work and the report is complete."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks.contestants import TorchPeer, missing
-from benchmarks.machine import HOUSE
+from benchmarks.machine import PROJECT_ROOT
 from benchmarks.synthetic import LENGTHS, write_shards
 from benchmarks.throughput import measure, table
 from model.data.shards import Shards
@@ -86,11 +86,19 @@ def test_what_is_not_known_is_named(arguments: list[str]) -> None:
 
 def test_as_a_program_it_brings_the_allocators_settings_along(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    command = [sys.executable, str(HOUSE / "benchmarks" / "throughput.py"), *TOY, "--peers", "", "--json", str(file)]
+    command = [
+        sys.executable,
+        str(PROJECT_ROOT / "benchmarks" / "throughput.py"),
+        *TOY,
+        "--peers",
+        "",
+        "--json",
+        str(file),
+    ]
     subprocess.run(command, check=True, cwd=tmp_path)
-    told = json.loads(file.read_text())
-    assert all(told["allocator"].values())
-    assert told["contestants"].keys() == {"own"}
+    report = json.loads(file.read_text())
+    assert all(report["allocator"].values())
+    assert report["contestants"].keys() == {"own"}
 
 
 @pytest.mark.parametrize(("name", "means"), [("multi30k", (14.9, 13.9)), ("wmt", (28.9, 26.8))])
