@@ -1,5 +1,5 @@
-"""The commands of ``repro``, one file each; ``flows.cli`` puts them together.
+"""The commands of ``repro``, one file each; ``flows.cli`` registers them.
 
-In: arguments and options. Out: results on stdout, everything else on stderr, an exit code. A command parses and prints;
-the work is done by the other sub-packages, which it imports when it runs.
+In: arguments and options. Out: results on stdout, messages on stderr. A command parses and prints; other sub-packages,
+imported when it runs, do the work. Must not import Prefect or torch at its top.
 """

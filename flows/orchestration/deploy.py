@@ -1,8 +1,7 @@
-"""``prefect.yaml`` brought to a Prefect server, as often as one likes: what is there already keeps its id.
+"""Create or update the work pools, deployments and schedules of ``prefect.yaml`` at a Prefect server. Idempotent.
 
-Comes in: the file, which deployments, what is to become of their schedules, where to tell of ends. Prefect's own
-``prefect deploy`` would do, but that it needs the pools beforehand and switches off the schedules that a person has
-switched on: here ``active`` in the file counts for a schedule that is new.
+Prefect's own ``prefect deploy`` needs the pools to exist, and switches off schedules that a person has switched on.
+Here ``active`` in the file applies to new schedules only.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ ScheduleSwitch = Literal["on", "off", "as it is"]
 
 
 def deploy(file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None]) -> None:
-    """Pools, deployments and schedules of the file, of all or of those named. Raises BadConfiguration."""
+    """Deploy the named deployments of the file, or all. Raises BadConfiguration for an unknown name."""
     deployments = yaml.safe_load(file.read_text())["deployments"]
     known = [each["name"] for each in deployments]
     for name in names:
@@ -35,11 +34,11 @@ def deploy(file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callab
             raise BadConfiguration(f"unknown deployment {name!r}, known are: {', '.join(known)}")
     if switch != "as it is" and not names:
         raise BadConfiguration(
-            "which schedules are to change? name the deployments, as in `repro deploy demo --activate`"
+            "--activate and --pause need the names of deployments, for example `repro deploy demo --activate`"
         )
     chosen = [each for each in deployments if not names or each["name"] in names]
     with get_client(sync_client=True) as client:
-        # All pools, whatever is chosen: a run may hand a stage to another.
+        # Always all pools: a run may dispatch a stage to another pool.
         for pool in dict.fromkeys(each["work_pool"]["name"] for each in deployments):
             ensure_pool(client, pool, say)
         for each in chosen:
@@ -47,50 +46,52 @@ def deploy(file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callab
 
 
 def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:
-    """Make the pool, or lock the job variables of one that is there already."""
+    """Create the pool, or lock the job variables of an existing one."""
     try:
         pool = client.read_work_pool(name)
     except ObjectNotFound:
         client.create_work_pool(WorkPoolCreate(name=name, type=TYPE, base_job_template=TEMPLATE))
-        say(f"work pool {name} is made; a worker: PYTHONSAFEPATH=1 prefect worker start --pool {name}")
+        say(f"created work pool {name}; start a worker with PYTHONSAFEPATH=1 prefect worker start --pool {name}")
     else:
         if pool.type == TYPE and pool.base_job_template != TEMPLATE:
             client.update_work_pool(name, WorkPoolUpdate(base_job_template=TEMPLATE))
-            say(f"work pool {name}: flow runs can no longer override how its worker starts them")
+            say(f"updated work pool {name}: flow runs can no longer override how its worker starts them")
 
 
 def _deploy(
     client: SyncPrefectClient, declared: dict[str, Any], switch: ScheduleSwitch, say: Callable[[str], None]
 ) -> None:
-    # Prefect's own loading would search the working folder first, and there may be a tasks.py.
+    # Prefect's own loader searches the working folder first, where a tasks.py would shadow ours.
     module, _, function = declared["entrypoint"].rpartition(".")
     flow: Flow[..., Any] = getattr(import_module(module), function)
-    made = RunnerDeployment.from_flow(
+    deployment = RunnerDeployment.from_flow(
         flow,
         declared["name"],
         parameters=declared["parameters"],
         description=declared["description"],
         tags=declared["tags"],
         work_pool_name=declared["work_pool"]["name"],
-        # By module: a worker on another machine has the project installed, wherever its files lie there.
+        # By module: a worker on another machine has the project installed at another path.
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
     label = f"{flow.name}/{declared['name']}"
-    before = _read_schedules(client, label)
+    existing = _read_schedules(client, label)
     wanted = {each["slug"]: each for each in declared.get("schedules", ())}
-    made.apply(schedules=[_schedule_parameters(each, new=slug not in before) for slug, each in wanted.items()])
-    deployment = client.read_deployment_by_name(label)
+    deployment.apply(schedules=[_schedule_parameters(each, new=slug not in existing) for slug, each in wanted.items()])
+    deployment_id = client.read_deployment_by_name(label).id
     for slug, schedule in _read_schedules(client, label).items():
         if slug not in wanted:
-            client.delete_deployment_schedule(deployment.id, schedule.id)
+            client.delete_deployment_schedule(deployment_id, schedule.id)
         elif switch != "as it is":
-            client.update_deployment_schedule(deployment.id, schedule.id, active=switch == "on")
-    now = [f"{slug} {'active' if each.active else 'paused'}" for slug, each in _read_schedules(client, label).items()]
-    say(f"{label}: pool {declared['work_pool']['name']}, {', '.join(now) or 'no schedule'}")
+            client.update_deployment_schedule(deployment_id, schedule.id, active=switch == "on")
+    states = [
+        f"{slug} {'active' if each.active else 'paused'}" for slug, each in _read_schedules(client, label).items()
+    ]
+    say(f"{label}: pool {declared['work_pool']['name']}, schedule {', '.join(states) or 'none'}")
 
 
 def _read_schedules(client: SyncPrefectClient, label: str) -> dict[str, DeploymentSchedule]:
-    """Those of a deployment by slug, none where it is not there."""
+    """The schedules of a deployment by slug; empty if the deployment does not exist."""
     try:
         return {each.slug or f"{each.id}": each for each in client.read_deployment_by_name(label).schedules}
     except ObjectNotFound:

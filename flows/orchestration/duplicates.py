@@ -1,7 +1,7 @@
-"""Whether the very run that a deployment is about to begin is going already, by anyone on the same Prefect server.
+"""Detect that the run a deployment is about to start is already running on the same Prefect server.
 
-A limit of the deployment would do, were it not kept by a lease: Prefect ends a run whose lease it could not renew, as
-when the server is restarted. Here a run counts as long as its heart beats, so that one that was killed blocks nobody.
+A concurrency limit of the deployment would not do: Prefect keeps it by a lease, and ends a run whose lease it could not
+renew, as when the server restarts. Here a run counts while it sends heartbeats, so a killed run blocks nobody.
 """
 
 import json
@@ -18,13 +18,14 @@ from prefect.runtime import flow_run as present
 from prefect.utilities.urls import url_for
 
 HEARTBEAT_TIMEOUT_SECONDS = 180.0
-"""A run whose heart has not beaten for so long is gone; Prefect's beats every 30 s."""
+"""A run without a heartbeat for this long is dead. Prefect sends one every 30 s by default."""
 
 
 def duplicate_run(flow: str, defaults: Mapping[str, Any]) -> str:
-    """A sentence about an earlier run of ``flow`` with the same parameters; "" for none, and outside deployments.
+    """A message that names an earlier, still running run of ``flow`` with the same parameters, else "".
 
-    ``defaults`` stand for parameters that are not given. Two that begin at once see each other; the first goes on.
+    Always "" outside deployments. ``defaults`` replace parameters that are not given. Of two runs that start at the
+    same time, the first continues.
     """
     if not present.id:
         return ""
@@ -42,7 +43,7 @@ def duplicate_run(flow: str, defaults: Mapping[str, Any]) -> str:
                 and _running_since(other) < _running_since(own)
                 and has_heartbeat(client, other)
             ):
-                return f"the same run is going already: {other.name} ({url_for(other) or other.id})"
+                return f"the same run is already running: {other.name} ({url_for(other) or other.id})"
     return ""
 
 
@@ -51,18 +52,18 @@ def _parameters(run: FlowRun, defaults: Mapping[str, Any]) -> str:
 
 
 def _running_since(run: FlowRun) -> tuple[datetime, UUID]:
-    """When it began to run this time; a retry began later than its first try."""
+    """When it entered its present state, which for a retry is later than for its first attempt; the id breaks ties."""
     return (run.state.timestamp if run.state else datetime.now(UTC)), run.id
 
 
 def has_heartbeat(client: SyncPrefectClient, run: FlowRun) -> bool:
-    """Whether the flow run, in a state of somebody at work, was heard of lately."""
-    lately = datetime.now(UTC) - timedelta(seconds=HEARTBEAT_TIMEOUT_SECONDS)
-    if _running_since(run)[0] > lately:
+    """Whether the running flow run changed its state or sent a heartbeat recently."""
+    recent = datetime.now(UTC) - timedelta(seconds=HEARTBEAT_TIMEOUT_SECONDS)
+    if _running_since(run)[0] > recent:
         return True
-    asked = {
-        "occurred": {"since": lately},
+    query = {
+        "occurred": {"since": recent},
         "event": {"name": ["prefect.flow-run.heartbeat"]},
         "resource": {"id": [f"prefect.flow-run.{run.id}"]},
     }
-    return bool(client.read_events(EventFilter.model_validate(asked), limit=1).events)
+    return bool(client.read_events(EventFilter.model_validate(query), limit=1).events)

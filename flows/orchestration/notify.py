@@ -1,7 +1,7 @@
-"""Where Prefect tells of the end of a run: an automation that posts JSON to an address, which is a secret.
+"""A Prefect automation that posts JSON to a webhook when a run ends.
 
-The address lies in a block of the server's, which keeps it encrypted and shows it to nobody; there is one, so setting
-another replaces it. What is posted holds the flow run's message: its scores, or the sentence of its fault.
+The address is a secret: it is kept in an encrypted block of the server. There is one block, so a new address replaces
+the old one. The JSON holds the flow run's message: its scores, or its error.
 """
 
 from collections.abc import Callable
@@ -29,26 +29,26 @@ PAYLOAD = """{
 "data": {"flow": {{ flow.name|tojson }}, "state": {{ flow_run.state.name|tojson }},
 "message": {{ flow_run.state.message|tojson }}, "parameters": {{ flow_run.parameters|tojson }}}
 }"""
-"""CloudEvents' form; ``text`` is what chat rooms show."""
+"""A CloudEvent. ``text`` is what chat programs show."""
 
 
 def notify(address: str, say: Callable[[str], None]) -> None:
-    """Post the ends of runs to ``address`` from now on; "none" ends it. Raises BadConfiguration."""
+    """Post the end of each run to ``address`` from now on; "none" stops it. Raises BadConfiguration for other words."""
     with get_client(sync_client=True) as client:
-        there = client.read_automations_by_name(NAME)
+        existing = client.read_automations_by_name(NAME)
         if address == "none":
-            for each in there:
+            for each in existing:
                 client.delete_automation(each.id)
-            say("the ends of runs are told to nobody")
+            say("notifications are off: no webhook is called when a run ends")
             return
         if not address.startswith(("http://", "https://")):
             raise BadConfiguration(
-                "--notify is no address: allowed is one that begins with https:// or http://, or none"
+                "--notify is not a URL; allowed is an address that begins with https:// or http://, or none"
             )
         headers = SecretDict({"Content-Type": "application/json"})
         hook = Webhook(method="POST", url=SecretStr(address), headers=headers)
         block = cast(UUID, hook.save(BLOCK, overwrite=True))
-        wanted = AutomationCore(
+        automation = AutomationCore(
             name=NAME,
             description="Made by `repro deploy --notify`.",
             enabled=True,
@@ -62,8 +62,8 @@ def notify(address: str, say: Callable[[str], None]) -> None:
             ),
             actions=[CallWebhook(block_document_id=block, payload=PAYLOAD)],
         )
-        if there:
-            client.update_automation(there[0].id, wanted)
+        if existing:
+            client.update_automation(existing[0].id, automation)
         else:
-            client.create_automation(wanted)
-        say("the ends of runs are posted to the address given")
+            client.create_automation(automation)
+        say("notifications are on: the webhook is called when a run ends")

@@ -24,12 +24,12 @@ FLOWS = ("reproduce", "stage", "paper")
 
 @dataclass(frozen=True)
 class InterruptedRun:
-    """A run that began and neither finished nor failed."""
+    """A run that started and neither finished nor failed."""
 
     run: str
     overrides: tuple[str, ...]
     asked: Mapping[str, Any]
-    """The words it was asked for with: ``flows.runner.records.WORDS``."""
+    """The fields of its request: ``flows.runner.records.WORDS``."""
     begun: str
     """When, as its record is named: UTC, to be compared as text."""
     record: Path
@@ -38,9 +38,9 @@ class InterruptedRun:
 
     @property
     def command(self) -> str:
-        """What goes on from there; stages that are done stay cached, and a training goes on from its checkpoint.
+        """The command that resumes the run. Finished stages stay cached, and a training resumes from its checkpoint.
 
-        So do forced stages: the same request belongs to the same attempt, as long as that was cut off.
+        Forced stages resume too: the same request continues the same attempt, as long as that was interrupted.
         """
         words = ["repro", "run", self.asked.get("run") or self.run]
         words += [word for value in self.overrides for word in ("--set", value)]
@@ -61,10 +61,10 @@ class InterruptedRun:
 
 
 def unfinished(site: Site) -> list[InterruptedRun]:
-    """Interrupted runs that nobody went on with since, the newest first; those of other machines are not judged.
+    """Interrupted runs that were not resumed since, newest first. Runs of other machines are left out.
 
-    Of one run, each set of overrides is a run of its own, as is a part of it that was asked for by ``--until``. Whoever
-    forces stages goes on with what was cut off without; not the other way round, as what is forced may be there.
+    Each set of overrides and each ``--until`` counts as a run of its own. A run with forced stages also resumes an
+    interrupted run without; not the other way round, because forced stages may exist already.
     """
     newest: dict[tuple[object, ...], dict[tuple[object, ...], tuple[InterruptedRun, str]]] = {}
     for found, outcome in sorted(_read_records(site), key=lambda each: each[0].begun):
@@ -79,9 +79,9 @@ def unfinished(site: Site) -> list[InterruptedRun]:
 
 
 def attempt_to_resume(site: Site, run: str, asked: Mapping[str, Any], *, again: bool = False) -> InterruptedRun | None:
-    """The newest record of ``run`` for the very same request, if that was cut off; None where it came to an end.
+    """The newest record of ``run`` for the same request if that was interrupted, else None.
 
-    ``again``: whoever asks is the one that asked then, so it is over in any case; what failed is gone on with as well.
+    ``again``: the caller is a retry of that very flow run, so it is over in any case, and a failed one resumes too.
     """
     words = {word: asked[word] for word in records.WORDS} | {"force": list(asked["force"])}
     same = [
@@ -127,7 +127,7 @@ def _close_records(site: Site) -> int:
 
 
 def _read_records(site: Site, place: str = "runs/*") -> Iterator[tuple[InterruptedRun, str]]:
-    """Each record and its outcome: KILLED as well where it says RUNNING, and the process is gone."""
+    """Yield each record with its outcome, which is KILLED if the record says RUNNING and its process is dead."""
     for path in site.root.glob(f"{place}/*.json"):
         told = records.read_header(path)
         if not told:

@@ -1,4 +1,4 @@
-"""What filters rejected, as text: a table of counts, then the samples of each filter."""
+"""Print what filters rejected: a table of counts, then samples for each filter."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from tasks.cleaning.explain import RejectionReport
 
 
 def print_rejections(rules: Sequence[RejectionReport], console: Console) -> None:
-    """Print the rules in their order; those that rejected nothing have no samples."""
+    """Print the filters in the order they apply; one that rejected nothing has no samples."""
     table = Table("filter", box=None, pad_edge=False)
     table.add_column("rejected", justify="right")
     table.add_column("share", justify="right")

@@ -1,4 +1,4 @@
-"""The programs of a service as a table."""
+"""A table of the service's programs."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from infra.service.status import ProgramState
 
 
 def state_table(states: Sequence[ProgramState]) -> Table:
-    """A row for each program: state, process, start, health, and where to look."""
+    """One row per program: state, process id, start, health, address and log."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("program", "state", "pid", "since", "health"):
         table.add_column(name, no_wrap=True)
@@ -16,6 +16,6 @@ def state_table(states: Sequence[ProgramState]) -> Table:
         table.add_column(name, overflow="fold")
     for each in states:
         colour = "green" if each.healthy else "yellow"
-        well = f"[{colour}]{'healthy' if each.healthy else 'no answer'}[/{colour}]"
-        table.add_row(each.name, each.state, str(each.pid or ""), each.since, well, each.link, each.log)
+        health = f"[{colour}]{'healthy' if each.healthy else 'no answer'}[/{colour}]"
+        table.add_row(each.name, each.state, str(each.pid or ""), each.since, health, each.link, each.log)
     return table

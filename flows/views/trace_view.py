@@ -1,6 +1,6 @@
-"""A walk as text: a heading for each stage that the pair met, below it what the stage made of the pair.
+"""Print the trace of a pair: a heading for each stage the pair reached, and below it what the stage did to the pair.
 
-What is not printable is written as an escape (``\\u2028``), since that is what a reader of raw text looks for.
+Unprintable characters are shown as escapes (``\\u2028``), since they are what a reader of raw text looks for.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ from tasks.tracing.steps import (
 )
 
 BAR_WIDTH = 20
-"""Signs of a bar that stands for a weight of 1."""
+"""Characters of the bar for a weight of 1."""
 VERDICT_STYLES = {"kept": "green", "rejected": "red", "not asked": "dim"}
 
 
 def print_trace(walk: PairTrace, console: Console) -> None:
-    """Print the walk."""
+    """Print the trace to the console."""
     kind = f"a pair of the set {walk.set_name}" if walk.set_name else "a pair of the corpus"
     console.print(Text.assemble((walk.pair_id, "bold"), f", {kind}, in the run {walk.run}"))
     for note in walk.notes:
@@ -48,7 +48,7 @@ def print_trace(walk: PairTrace, console: Console) -> None:
 
 
 def heading(step: Step) -> tuple[str, str]:
-    """The stage, and in a few words what it did."""
+    """The stage's name and a summary of what it did."""
     match step:
         case Missing():
             return step.stage, f"not there: {step.why}"
@@ -76,7 +76,7 @@ def heading(step: Step) -> tuple[str, str]:
 
 
 def body(step: Step, walk: PairTrace) -> Iterator[RenderableType]:
-    """What is shown below the heading; text that the step before has shown is not shown again."""
+    """What is shown below the heading, without text that an earlier step has shown."""
     match step:
         case Published():
             yield _named([("source", step.source), ("target", step.target)])
@@ -111,7 +111,7 @@ def body(step: Step, walk: PairTrace) -> Iterator[RenderableType]:
 
 
 def visible(text: str) -> str:
-    """The text with every sign that cannot be seen, spaces at its ends too, as an escape."""
+    """The text with invisible characters, and spaces at its ends, as escapes."""
     inner = text.strip(" ")
     before, _, after = text.partition(inner) if inner else ("", "", text)
     ends = (r"\x20" * len(end) for end in (before, after))

@@ -28,8 +28,10 @@ PIPELINE = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
 import pathlib, torch
 from flows.runs import RUNS
-from small_pipeline import ForkLauncher, all_gone, run_small, small_run
+from small_pipeline import ForkLauncher, run_small, small_run
 from infra.processes import signals
+from tasks.engine import runner
+runner.LAUNCHERS["local"] = ForkLauncher
 RUNS["small"] = small_run(pathlib.Path(sys.argv[1]))
 print("ready", flush=True)
 signals.install_handlers()

@@ -1,4 +1,4 @@
-"""What was cut off is listed with the command that goes on, until somebody does; what is gone is ended everywhere."""
+"""Interrupted runs are listed with the command that resumes them until they are resumed; a sweep closes them."""
 
 import subprocess
 from dataclasses import replace
