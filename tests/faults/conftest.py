@@ -1,4 +1,4 @@
-"""One services for all tests of this folder, and what an undisturbed run leaves there."""
+"""Servers shared by all fault tests, and the artifacts of an undisturbed run to compare with."""
 
 import shutil
 import subprocess
@@ -39,7 +39,7 @@ def root(undisturbed: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def two_ranks(services: Services, undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same by two ranks, whose sums come out otherwise in the last bits."""
+    """The same with two ranks, whose sums differ in the last bits."""
     root = tmp_path_factory.mktemp("two-ranks") / "root"
     for stage in EARLY:
         shutil.copytree(undisturbed / stage, root / stage)
@@ -49,7 +49,7 @@ def two_ranks(services: Services, undisturbed: Path, tmp_path_factory: pytest.Te
 
 @pytest.fixture
 def nothing_left(request: pytest.FixtureRequest, services: Services, root: Path) -> Iterator[None]:
-    """After the test: the same artifacts, no process, nothing that a server holds to be unfinished."""
+    """After the test: the same artifacts, no process, and nothing that a server shows as unfinished."""
     undisturbed: Path = request.getfixturevalue("two_ranks" if "two_ranks" in request.fixturenames else "undisturbed")
     yield
     made, expected = artifact_digests(root), artifact_digests(undisturbed)

@@ -1,4 +1,4 @@
-"""A store that answers 5xx again and again: the run only takes longer."""
+"""A store that repeatedly answers 5xx: the run only takes longer."""
 
 import contextlib
 import subprocess

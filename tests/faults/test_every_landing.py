@@ -1,4 +1,4 @@
-"""The two faults that every landing is tried with: a run that is killed, and MLflow that is."""
+"""The two faults that the default suite tests with real servers: a killed run, and a killed MLflow."""
 
 import shlex
 from pathlib import Path

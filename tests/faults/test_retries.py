@@ -1,4 +1,4 @@
-"""The class of a fault says whether trying again can help, and Prefect tries, after pauses that grow, only then."""
+"""The class of an error decides whether Prefect retries, after growing pauses."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A machine that never comes back: Prefect's server notices by itself that a flow run fell silent."""
+"""A machine that never comes back: the automation at Prefect's server marks its flow runs Crashed."""
 
 import subprocess
 import sys

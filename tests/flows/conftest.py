@@ -1,4 +1,4 @@
-"""The small run, done once for all tests that start from a finished root."""
+"""The small run, made once for all tests that start from a finished root."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from tasks.engine import jobs
 
 @pytest.fixture(scope="session")
 def finished_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root in which the run ``small`` is done, with its mirror beside; copy it before you harm it."""
+    """A root in which the run ``small`` is finished, with its mirror beside it. Copy it before you change it."""
     import torch  # noqa: F401  loaded once, before forks
 
     base = tmp_path_factory.mktemp("finished")
@@ -28,7 +28,7 @@ def finished_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small(finished_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the finished root, in force; returns it."""
+    """A copy of the finished root, set as REPRO_ROOT."""
     root = tmp_path / "root"
     shutil.copytree(finished_root, root)
     shutil.rmtree(root / "stamps", ignore_errors=True)

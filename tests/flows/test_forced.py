@@ -1,4 +1,4 @@
-"""A forced training that was killed goes on from its checkpoint when the same is asked for again; then it is over."""
+"""A killed forced training resumes from its checkpoint when the same request is repeated; then it is over."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The small run by SLURM: every job of it, and what it comes to."""
+"""The small run with all jobs submitted to SLURM gives the same artifacts."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

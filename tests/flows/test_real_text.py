@@ -1,4 +1,4 @@
-"""Real text from the mirrors goes through every data stage, and the counts are those of the corpora."""
+"""Real corpora pass through every data stage, and the counts are those of the corpora."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A run whose root is a bucket: made once, found by every machine, and only what is needed travels."""
+"""A run whose root is a bucket: every machine finds its artifacts, and downloads only what it needs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A file of runs imports its neighbours, here and in worker processes; they never take the place of anything else."""
+"""A file of runs can import modules beside it, also in worker processes; they never shadow other modules."""
 
 import os
 import subprocess

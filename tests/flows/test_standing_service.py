@@ -1,4 +1,4 @@
-"""The real servers and a worker: up, used by runs of the same root without any export, and down."""
+"""`repro up` with real servers and a worker, runs of the same root that use them without exports, `repro down`."""
 
 import base64
 import json

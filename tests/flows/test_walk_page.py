@@ -1,4 +1,4 @@
-"""``docs/walk.md`` shows what the demo gives today, and text on a walk is text, whatever signs are in it."""
+"""``docs/walk.md`` shows the current output of the demo, and a trace shows any text as it is."""
 
 import contextlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""A Prefect server and workers in processes of their own, on loopback, as a person would start them."""
+"""A Prefect server and workers as child processes on loopback, started as a user starts them."""
 
 import os
 import subprocess
@@ -17,11 +17,11 @@ from infra.servers.loopback import free_ports, healthy
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 900.0
-"""The longest that anything is waited for; a worker that is lost is noticed after 200 s."""
+"""Limit for every wait. A lost worker is noticed after 200 s."""
 
 
 class PrefectEnvironment:
-    """Everything lies below ``folder``, each worker in a part of its own."""
+    """All state lies below ``folder``; each worker has its own sub-folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,7 +43,7 @@ class PrefectEnvironment:
         return self._start(f"{pool}-worker", variables, *words)
 
     def repro(self, *words: str, **variables: str) -> str:
-        """What the command line says on stderr; it has to end well."""
+        """Run ``repro``, which must succeed; returns its stderr."""
         command = [sys.executable, "-c", "from flows.cli import main; main()", *words]
         environment = self._environment("cli") | variables
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
@@ -51,7 +51,7 @@ class PrefectEnvironment:
         return done.stderr
 
     def call(self, *words: str) -> str:
-        """What Prefect's own command line says; it has to end well."""
+        """Run Prefect's own command line, which must succeed; returns its stdout."""
         command = [sys.executable, "-m", "prefect", "--no-prompt", *words]
         environment = self._environment("cli")
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
@@ -59,7 +59,7 @@ class PrefectEnvironment:
         return done.stdout
 
     def cancel(self, run: FlowRun) -> None:
-        """As the button does."""
+        """Cancel the flow run as the UI's button does."""
         with self.client() as client:
             client.set_flow_run_state(run.id, Cancelling())
 
@@ -74,7 +74,7 @@ class PrefectEnvironment:
             return state.name if state and state.name else ""
 
     def ended(self, run: FlowRun) -> FlowRun:
-        """The flow run when it has ended."""
+        """Wait until the flow run has ended; returns it."""
         with self.client() as client:
 
             def over() -> bool:
@@ -85,7 +85,7 @@ class PrefectEnvironment:
             return client.read_flow_run(run.id)
 
     def children(self, stage: str) -> list[FlowRun]:
-        """Flow runs that made this stage for others, the newest last."""
+        """Flow runs that ran this stage for other runs, newest last."""
         with self.client() as client:
             found = client.read_flow_runs()
             return sorted((run for run in found if f"stage:{stage}" in run.tags), key=lambda run: str(run.created))
@@ -96,7 +96,7 @@ class PrefectEnvironment:
             ended = [process.args for process in self.processes if process.poll() is not None]
             assert not ended, f"{ended} ended, see {self.folder}"
             assert time.monotonic() < deadline, (
-                f"waited {TIMEOUT_SECONDS:.0f} s in vain until {what}; see {self.folder}"
+                f"after {TIMEOUT_SECONDS:.0f} s it is not so that {what}; see {self.folder}"
             )
             time.sleep(0.2)
 

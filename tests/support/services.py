@@ -1,7 +1,7 @@
-"""Prefect's and MLflow's servers, workers and runs as processes that can be killed, and what the servers say then.
+"""Prefect and MLflow servers, workers and runs as child processes that tests kill, and queries to the servers.
 
-All of them are children that end with the test. Servers keep their port and their database when they are started again.
-What is asked of them is asked by HTTP, so that the test's own process has no settings of theirs.
+All processes end with the test. A restarted server keeps its port and database. Queries use plain HTTP, so that the
+test's own process needs no settings of Prefect or MLflow.
 """
 
 import json
@@ -26,7 +26,7 @@ from infra.servers.environment import CLIENT_RETRIES, PERSISTENT_LEASES
 REPOSITORY = Path(__file__).resolve().parents[2]
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 TIMEOUT_SECONDS = 240.0
-"""Seconds for whatever takes seconds on a quiet machine."""
+"""Limit for anything that takes seconds on a quiet machine."""
 UNFINISHED_STATES = ("RUNNING", "PENDING", "CANCELLING", "SCHEDULED")
 FINAL_STATES = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 RUN_DEFINITIONS = """
@@ -42,10 +42,10 @@ LONG = replace(SMALL, training=replace(SMALL.training, updates=800, warmup=50, c
 
 
 def wait_for(done: Callable[[], Any], seconds: float = TIMEOUT_SECONDS) -> Any:
-    """What ``done`` gives as soon as it gives anything; AssertionError after ``seconds``."""
+    """Poll ``done`` and return its first true value; raises AssertionError after ``seconds``."""
     end = time.monotonic() + seconds
     while not (found := done()):
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, f"not done after {seconds:.0f} s"
         time.sleep(0.05)
     return found
 
@@ -57,7 +57,7 @@ def free_port() -> int:
 
 
 def request_json(address: str, body: Any = None, method: str = "") -> Any:
-    """The JSON that a server answers; one that is too busy is asked again, as its clients do."""
+    """The JSON answer of a server. Status 503 is retried, as the servers' own clients do."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
     request.method = method or ("GET" if body is None else "POST")
@@ -107,7 +107,7 @@ class Server:
             return False
 
     def kill(self) -> None:
-        """SIGKILL it and all it started."""
+        """SIGKILL the server and all its children."""
         if self.process:
             kill_tree(self.process.pid)
             self.process.wait()
@@ -116,7 +116,7 @@ class Server:
 
 @dataclass
 class Services:
-    """One Prefect server, one MLflow server, a worker on request, and roots in which runs are made."""
+    """One Prefect server, one MLflow server, and workers and runs that use them."""
 
     folder: Path
     prefect_port: int = field(default_factory=free_port)
@@ -130,18 +130,9 @@ class Services:
         self.runs.write_text(
             RUN_DEFINITIONS.format(tests=f"{REPOSITORY / 'tests' / 'support'}", mirror=f"{self.mirror}")
         )
+        where = ("--host", "127.0.0.1")
         self.prefect = Server(
-            [
-                sys.executable,
-                "-m",
-                "prefect",
-                "server",
-                "start",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                f"{self.prefect_port}",
-            ],
+            [sys.executable, "-m", "prefect", "server", "start", *where, "--port", f"{self.prefect_port}"],
             f"{self.api}/health",
             {
                 **self.shared,
@@ -153,9 +144,8 @@ class Services:
         )
         store, artifacts = f"sqlite:///{self.folder}/mlflow.db", f"{self.folder}/mlflow-artifacts"
         words = ["--backend-store-uri", store, "--artifacts-destination", artifacts, "--workers", "1"]
-        place = ["--host", "127.0.0.1", "--port", f"{self.mlflow_port}"]
         self.mlflow = Server(
-            [sys.executable, "-m", "mlflow", "server", *words, *place],
+            [sys.executable, "-m", "mlflow", "server", *words, *where, "--port", f"{self.mlflow_port}"],
             f"{self.tracking}/health",
             {**self.shared, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
             self.folder / "mlflow.log",
@@ -171,7 +161,7 @@ class Services:
 
     @property
     def shared(self) -> dict[str, str]:
-        """What all processes of these services have in their environment."""
+        """Environment variables that all processes share."""
         return {
             **CLIENT_RETRIES,
             "PREFECT_HOME": f"{self.folder}/prefect",
@@ -187,11 +177,11 @@ class Services:
         }
 
     def environment(self, **more: str) -> dict[str, str]:
-        """A whole environment for a process of these services."""
+        """The complete environment of a process, with ``more`` variables."""
         return {**os.environ, **self.shared, **more}
 
     def start(self) -> None:
-        """Both servers, at once."""
+        """Start both servers in parallel."""
         self.prefect.begin()
         self.mlflow.begin()
         wait_for(self.prefect.answers)
@@ -206,7 +196,7 @@ class Services:
         self.mlflow.kill()
 
     def repro(self, root: Path, *words: str, **more: str) -> subprocess.Popen[str]:
-        """``repro`` in a process of its own; ``more`` goes into its environment."""
+        """Start ``repro`` in its own process; ``more`` goes into its environment."""
         process = subprocess.Popen(
             [*REPRO, *words],
             env=self.environment(**{"REPRO_ROOT": f"{root}"} | more),
@@ -219,17 +209,17 @@ class Services:
         return process
 
     def run(self, root: Path, name: str = "SMALL", *words: str, **more: str) -> subprocess.Popen[str]:
-        """``repro run`` of these services, begun."""
+        """Start ``repro run`` of one of ``RUN_DEFINITIONS``."""
         return self.repro(root, "run", f"{self.runs}:{name}", "--json", *words, **more)
 
     def unfinished(self, root: Path, *words: str) -> list[dict[str, str]]:
-        """What ``repro unfinished`` lists."""
+        """The list that ``repro unfinished`` prints."""
         out, _ = self.repro(root, "unfinished", "--json", *words).communicate(timeout=TIMEOUT_SECONDS)
         found: list[dict[str, str]] = json.loads(out)
         return found
 
     def worker(self) -> subprocess.Popen[bytes]:
-        """A process worker of the pool ``cpu``, which it makes."""
+        """Start a process worker of the pool ``cpu``, which it creates."""
         words = ["worker", "start", "--pool", "cpu", "--type", "process", "--name", f"worker-{len(self.workers)}"]
         with (self.folder / "worker.log").open("ab") as output:
             process = subprocess.Popen(
@@ -252,7 +242,7 @@ class Services:
             return False
 
     def deployment(self, name: str = "small", **fields: Any) -> str:
-        """A deployment of the flow ``reproduce`` for the pool ``cpu``, as ``prefect.yaml`` makes them; its id."""
+        """Create a deployment of the flow ``reproduce`` for the pool ``cpu``; returns its id."""
         flow = request_json(f"{self.api}/flows/", {"name": "reproduce"})["id"]
         pull = [{"prefect.deployments.steps.set_working_directory": {"directory": f"{REPOSITORY}"}}]
         asked = {
@@ -267,13 +257,13 @@ class Services:
         return str(request_json(f"{self.api}/deployments/", asked)["id"])
 
     def submit(self, deployment: str, root: Path, **parameters: Any) -> str:
-        """A flow run of the deployment, in ``root``; its id."""
+        """Create a flow run of the deployment in ``root``; returns its id."""
         variables = {"env": {**self.shared, "REPRO_ROOT": f"{root}"}}
         body = {"parameters": parameters, "job_variables": variables, "state": {"type": "SCHEDULED"}}
         return str(request_json(f"{self.api}/deployments/{deployment}/create_flow_run", body)["id"])
 
     def cli(self, *words: str) -> str:
-        """What Prefect's own command line answers."""
+        """Run Prefect's own command line; returns its output."""
         done = subprocess.run(
             [sys.executable, "-m", "prefect", *words],
             env=self.environment(),
@@ -293,7 +283,7 @@ class Services:
         return list(request_json(f"{self.api}/flow_runs/filter", body))
 
     def task_runs(self, flow_run: str = "", *states: str) -> list[dict[str, Any]]:
-        """Of one flow run or, for "", of all, in these states or, for none, in any; those of a retry come last."""
+        """Task runs of a flow run ("" means all) in these states (none means any); those of a retry come last."""
         body: dict[str, Any] = {"sort": "EXPECTED_START_TIME_ASC"}
         if states:
             body["task_runs"] = {"state": {"type": {"any_": list(states)}}}
@@ -302,7 +292,7 @@ class Services:
         return list(request_json(f"{self.api}/task_runs/filter", body))
 
     def mlflow_runs(self, which: str = "") -> list[dict[str, Any]]:
-        """Runs in MLflow that meet the filter."""
+        """MLflow runs that match the filter."""
         base, runs, page = f"{self.tracking}/api/2.0/mlflow", [], ""
         found = request_json(f"{base}/experiments/search", {"max_results": 100}).get("experiments", [])
         experiments = [each["experiment_id"] for each in found]
@@ -314,7 +304,7 @@ class Services:
                 return runs
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
-        """Steps and values of a metric, all that there are, by step."""
+        """All steps and values of a metric, sorted by step."""
         base, rows, page = f"{self.tracking}/api/2.0/mlflow/metrics/get-history", [], ""
         while True:
             address = f"{base}?run_id={run_id}&metric_key={metric}&max_results=1000"
@@ -324,7 +314,7 @@ class Services:
                 return sorted(rows)
 
     def running(self) -> dict[str, list[str]]:
-        """Whatever Prefect or MLflow hold to be unfinished."""
+        """Everything that Prefect or MLflow shows as unfinished."""
         found = {
             "flow runs": [f"{each['name']} {each['state_name']}" for each in self.flow_runs(*UNFINISHED_STATES)],
             "task runs": [f"{each['name']} {each['state_name']}" for each in self.task_runs("", *UNFINISHED_STATES)],
@@ -334,7 +324,7 @@ class Services:
 
 
 def wait_for_outcome(process: subprocess.Popen[str], seconds: float = 2 * TIMEOUT_SECONDS) -> dict[str, Any]:
-    """The outcome that a run ended with, well."""
+    """The JSON outcome of a run, which must succeed; ``said`` is its stderr."""
     out, said = process.communicate(timeout=seconds)
     assert process.returncode == 0, said
     outcome: dict[str, Any] = json.loads(out.splitlines()[-1])
@@ -351,7 +341,7 @@ def stage_states(outcome: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def artifact_digests(root: Path, but: Sequence[str] = ("register", "report")) -> dict[str, str]:
-    """Content digests of all sealed artifacts; those that hold times and versions are left out."""
+    """Content digests of all sealed artifacts except those that hold times or versions."""
     found = {}
     for manifest in root.glob("*/*/manifest.json"):
         told = json.loads(manifest.read_text()).get("manifest", {})
@@ -361,7 +351,7 @@ def artifact_digests(root: Path, but: Sequence[str] = ("register", "report")) ->
 
 
 def kill_tree(pid: int) -> None:
-    """SIGKILL a process and all below it, as a machine that goes down does."""
+    """SIGKILL a process and all its descendants."""
     try:
         process = psutil.Process(pid)
         below = [process, *process.children(recursive=True)]
@@ -375,7 +365,7 @@ def kill_tree(pid: int) -> None:
 
 
 def processes(root: Path | str, word: str = "") -> list[psutil.Process]:
-    """What runs with this REPRO_ROOT and has ``word`` in its command line."""
+    """Processes with this REPRO_ROOT and ``word`` in their command line."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -389,14 +379,14 @@ def processes(root: Path | str, word: str = "") -> list[psutil.Process]:
 
 
 def has_checkpoint(root: Path, updates: int = 80) -> bool:
-    """Whether a training under ``root`` that still goes on has a checkpoint of so many updates."""
+    """Whether an unfinished training under ``root`` has a checkpoint of at least ``updates`` updates."""
     return any(
         int(path.name) >= updates for path in root.glob("train/*.partial-*/checkpoints/0*") if path.name.isdigit()
     )
 
 
 def assert_metrics_logged_once(world: Services, root: Path) -> None:
-    """Each row of the finished training under ``root`` is in MLflow, in one run, once."""
+    """Assert that MLflow has each metric row of the finished training exactly once, in one run."""
     (folder,) = [path.parent for path in root.glob("train/*/manifest.json") if "." not in path.parent.name]
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
     (run,) = world.mlflow_runs(f"tags.stage_key = '{folder.name}' and tags.place LIKE '%{root}/%'")

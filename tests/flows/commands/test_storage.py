@@ -1,4 +1,4 @@
-"""``repro verify`` names what is damaged, ``repro gc`` what nobody needs; in a folder and in a bucket alike."""
+"""``repro verify`` names damaged artifacts, ``repro gc`` unneeded ones, in a folder and in a bucket."""
 
 import fcntl
 import json
