@@ -1,7 +1,6 @@
-"""From a path to a stream of the bytes that a text is made of: decompressed, out of an archive, within bounds.
+"""Opens a file, or a member of a tar archive, as a stream of decompressed bytes of bounded size.
 
-Nothing is unpacked on the disk, so no member can be written anywhere; an archive that tries is refused all the same.
-What the bytes mean is not known here.
+Nothing is unpacked to disk, so no member can escape the archive; an archive with such a member is refused anyway.
 """
 
 import bz2
@@ -21,9 +20,9 @@ from infra.errors import BadData
 from tasks.corpus.catalogue import ARCHIVES
 
 MAX_EXPANSION = 100
-"""A file gives at most so many times its own size; text gives up to ten."""
+"""Largest ratio of decompressed to compressed size; text reaches about ten."""
 ALWAYS_ALLOWED_BYTES = 256 << 20
-"""Bytes that any file may give, however small it is."""
+"""Decompressed bytes that a file of any size may have."""
 
 BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, pa.ArrowException)
 
@@ -33,10 +32,10 @@ class _Readable(Protocol):
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that may give so many bytes and no more."""
+    """A stream that raises BadData after ``limit`` bytes."""
 
-    def __init__(self, stream: _Readable, most: int, told: str) -> None:
-        self._stream, self._left, self._told, self._most = stream, most, told, most
+    def __init__(self, stream: _Readable, limit: int, label: str) -> None:
+        self._stream, self._left, self._label, self._limit = stream, limit, label, limit
 
     def readable(self) -> bool:
         return True
@@ -45,7 +44,9 @@ class _Bounded(io.RawIOBase):
         block = self._stream.read(len(buffer))
         self._left -= len(block)
         if self._left < 0:
-            raise BadData(f"{self._told} unpacks to more than {self._most:,} bytes: it is taken for a bomb and refused")
+            raise BadData(
+                f"{self._label} unpacks to more than {self._limit:,} bytes: it is taken for a bomb and refused"
+            )
         buffer[: len(block)] = block
         return len(block)
 
@@ -55,17 +56,17 @@ def open_text(path: Path, member: str, stack: ExitStack) -> io.BufferedReader:
     if not member and path.name.endswith(ARCHIVES):
         raise BadData(f"{path.name} is an archive: name the member that is the text")
     file = stack.enter_context(path.open("rb"))
-    most = max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size)
+    limit = max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size)
     if not member:
-        return _decompressed(file, _suffix(path.name), most, path.name, stack)
-    archive = _decompressed(file, _compression(file), most, path.name, stack)
+        return _decompressed(file, _suffix(path.name), limit, path.name, stack)
+    archive = _decompressed(file, _compression(file), limit, path.name, stack)
     inner = _member(archive, member, path.name, stack)
-    return _decompressed(inner, _suffix(member), most, f"{path.name}, member {member}", stack)
+    return _decompressed(inner, _suffix(member), limit, f"{path.name}, member {member}", stack)
 
 
 @contextmanager
-def read_errors_named(path: Path, told: str) -> Iterator[None]:
-    """Whatever is wrong with a file, in one sentence."""
+def read_errors_named(path: Path, label: str) -> Iterator[None]:
+    """Turn every error of reading ``path`` into BadData with one sentence."""
     try:
         yield
     except FileNotFoundError as error:
@@ -73,23 +74,23 @@ def read_errors_named(path: Path, told: str) -> Iterator[None]:
     except (IsADirectoryError, PermissionError) as error:
         raise BadData(f"{path} cannot be read ({error.strerror})") from error
     except BROKEN as error:
-        words = " ".join(f"{error}".split())
-        raise BadData(f"{told} is cut short or damaged ({words or type(error).__name__})") from error
+        reason = " ".join(f"{error}".split())
+        raise BadData(f"{label} is cut short or damaged ({reason or type(error).__name__})") from error
 
 
-def _member(archive: IO[bytes], member: str, told: str, stack: ExitStack) -> IO[bytes]:
+def _member(archive: IO[bytes], member: str, label: str, stack: ExitStack) -> IO[bytes]:
     tar = stack.enter_context(tarfile.open(fileobj=archive, mode="r|"))  # noqa: SIM115
     seen = []
     for entry in tar:
         name = entry.name.removeprefix("./")
         if name.startswith("/") or ".." in name.split("/"):
-            raise BadData(f"{told} holds {entry.name!r}, which leads out of it: the archive is refused")
+            raise BadData(f"{label} holds {entry.name!r}, which leads out of it: the archive is refused")
         if name == member:
             if not entry.isreg() or entry.issparse():
-                raise BadData(f"{told}, member {member} is a link, a folder or no plain file: it is refused")
+                raise BadData(f"{label}, member {member} is a link, a folder or no plain file: it is refused")
             return cast(IO[bytes], tar.extractfile(entry))
         seen.append(name)
-    raise BadData(f"{told} has no member {member}; it has {', '.join(seen[:20]) or 'none'}")
+    raise BadData(f"{label} has no member {member}; it has {', '.join(seen[:20]) or 'none'}")
 
 
 def _zstd(stream: IO[bytes]) -> _Readable:
@@ -115,8 +116,8 @@ def _compression(file: IO[bytes]) -> str:
     return next((suffix for magic, suffix in MAGIC.items() if begin.startswith(magic)), "")
 
 
-def _decompressed(stream: IO[bytes], suffix: str, most: int, told: str, stack: ExitStack) -> io.BufferedReader:
+def _decompressed(stream: IO[bytes], suffix: str, limit: int, label: str, stack: ExitStack) -> io.BufferedReader:
     if not suffix:
         return io.BufferedReader(cast(io.RawIOBase, stream)) if not isinstance(stream, io.BufferedReader) else stream
-    bounded = _Bounded(DECOMPRESSORS[suffix](stream), most, told)
+    bounded = _Bounded(DECOMPRESSORS[suffix](stream), limit, label)
     return stack.enter_context(io.BufferedReader(bounded, 1 << 18))

@@ -1,8 +1,8 @@
-"""Translation memories (TMX 1.4): one language's segments as lines, one for each unit.
+"""Reads translation memories (TMX 1.4): one language's segments as lines, one for each unit.
 
-A unit that lacks the language gives an empty line, so that both sides keep the same number. Codes of mark-up inside a
-segment go, the text between them stays. Read as a stream by expat, which fetches nothing; a file that declares
-entities is refused, since they serve only to swell or to read other files.
+A unit that lacks the language gives an empty line, so that both sides keep the same number. Mark-up codes inside a
+segment are dropped. Parsed as a stream by expat, which loads no external files; a file that declares entities is
+refused, because they can expand without bound or read other files.
 """
 
 import io
@@ -15,12 +15,12 @@ from tasks.corpus.plain import LONGEST
 
 BLOCK = 1 << 18
 TEXT_INSIDE = ("hi", "mrk")
-"""Elements of a segment whose content is text; that of others (``bpt``, ``ph``, …) is code."""
+"""Elements inside a segment whose content is text; the content of others (``bpt``, ``ph``, …) is code."""
 
 
-def segments(stream: io.BufferedReader, language: str, told: str) -> Iterator[list[str]]:
-    """The segments in ``language``: ``en`` also means ``en-GB``. Raises BadData where no unit has it."""
-    units = _Units(language.lower(), told)
+def segments(stream: io.BufferedReader, language: str, label: str) -> Iterator[list[str]]:
+    """The segments in ``language``; ``en`` also matches ``en-GB``. Raises BadData if no unit has it."""
+    units = _Units(language.lower(), label)
     parser = expat.ParserCreate()
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler = units.begin, units.end
@@ -29,29 +29,29 @@ def segments(stream: io.BufferedReader, language: str, told: str) -> Iterator[li
     try:
         while block := stream.read(BLOCK):
             parser.Parse(block, False)
-            yield units.taken()
+            yield units.take()
         parser.Parse(b"", True)
     except expat.ExpatError as error:
-        raise BadData(f"{told} is no TMX, or cut short or damaged ({error})") from error
-    yield units.taken()
+        raise BadData(f"{label} is no TMX, or cut short or damaged ({error})") from error
+    yield units.take()
     if units.count and not units.matched:
-        raise BadData(f"{told}: no unit has that language; they have {', '.join(sorted(units.languages)[:20])}")
+        raise BadData(f"{label}: no unit has that language; they have {', '.join(sorted(units.languages)[:20])}")
 
 
 class _Units:
-    """What expat calls: collects the first matching segment of each unit."""
+    """Handlers for expat that collect the first matching segment of each unit."""
 
-    def __init__(self, language: str, told: str) -> None:
-        self.language, self.told = language, told
+    def __init__(self, language: str, label: str) -> None:
+        self.language, self.label = language, label
         self.count = self.matched = 0
         self.languages: set[str] = set()
         self._done: list[str] = []
         self._segment: list[str] | None = None
-        """Of the present unit; None until it has one."""
+        """The text of the current unit's segment; None until it has one."""
         self._wanted = self._open = False
         self._code = self._length = 0
 
-    def taken(self) -> list[str]:
+    def take(self) -> list[str]:
         done, self._done = self._done, []
         return done
 
@@ -61,11 +61,11 @@ class _Units:
         elif name == "tu":
             self._segment = None
         elif name == "tuv":
-            said = (attributes.get("xml:lang") or attributes.get("lang") or "").lower().replace("_", "-")
+            code = (attributes.get("xml:lang") or attributes.get("lang") or "").lower().replace("_", "-")
             if len(self.languages) < 100:
-                self.languages.add(said)
-            fits = said == self.language or said.startswith(f"{self.language}-")
-            self._wanted = fits and self._segment is None
+                self.languages.add(code)
+            matches = code == self.language or code.startswith(f"{self.language}-")
+            self._wanted = matches and self._segment is None
         elif name == "seg" and self._wanted:
             self._segment, self._open, self._code, self._length = [], True, 0, 0
 
@@ -85,7 +85,7 @@ class _Units:
             self._segment.append(data)
             self._length += len(data)
             if self._length > LONGEST:
-                raise BadData(f"{self.told} has a segment of more than {LONGEST:,} characters: that is no text")
+                raise BadData(f"{self.label} has a segment of more than {LONGEST:,} characters: that is no text")
 
     def refuse(self, name: str, *_: Any) -> None:
-        raise BadData(f"{self.told} declares an entity ({name[:40]}): such files are refused")
+        raise BadData(f"{self.label} declares an entity ({name[:40]}): such files are refused")

@@ -161,12 +161,6 @@ def test_a_row_of_the_paper_stands_beside_the_paper(out: Path, tmp_path: Path) -
     assert not tags.open
 
 
-def test_pictures_lie_beside_the_page(out: Path) -> None:
-    names = sorted(path.name for path in out.iterdir())
-    assert names == ["attention_0.png", "curves.png", "filters.png", "lengths.png", "report.html"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in out.glob("*.png"))
-
-
 def test_all_heads_are_those_of_the_first_example_where_they_were_kept(tmp_path: Path) -> None:
     described = [{"pair_id": "a:0", "source_pieces": ["▁A", "▁dog", "</s>"], "hypothesis_pieces": ["▁Ein", "</s>"]}]
     (tmp_path / "attention.json").write_text(json.dumps(described))
