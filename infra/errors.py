@@ -1,18 +1,18 @@
-"""Failures that a person can read in one sentence. The class says whether trying again can help."""
+"""Errors with a one-sentence message for people; the class says whether a retry can help."""
 
 
 class Fault(Exception):
-    """A failure with one clear sentence. Not retried unless its class says so."""
+    """An error with one clear sentence. Not retried unless its class says so."""
 
     retry = False
 
 
 class BadConfiguration(Fault):
-    """The run, the site or the command line asks for something that cannot be."""
+    """The run, the site or the command line asks for something impossible."""
 
 
 class BadData(Fault):
-    """The text, a shard, a checkpoint or another input is not what it must be."""
+    """The text, a shard, a checkpoint or another input is damaged or of the wrong form."""
 
 
 class OutOfMemory(Fault):

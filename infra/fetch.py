@@ -1,7 +1,6 @@
-"""Bytes from elsewhere, from a given place on: addresses of the web, folders, whatever fsspec opens.
+"""Opens a download at a byte offset: HTTP addresses, folders, and every address that fsspec knows.
 
-In comes an address and how much is there already, out comes a stream that says where it begins. Ways of failing are
-two: the address does not have it, or it did not answer. What the bytes are is not known here.
+There are two errors: NotFound (the source does not have the file) and Unreachable (it did not answer or broke off).
 """
 
 import re
@@ -14,29 +13,31 @@ from dataclasses import dataclass
 from typing import IO
 
 BLOCK = 1 << 18
-"""Most bytes read at once."""
+"""Bytes read at once, at most."""
 READ_TIMEOUT_SECONDS = 60.0
-"""How long a server may say nothing, at the beginning and in between."""
+"""How long a server may send nothing."""
 MIN_BYTES_PER_TIMEOUT = 1 << 16
-"""Fewest bytes in that time: with less the paper's archives would come in weeks."""
+"""Fewer bytes in that time end the download: at this speed the paper's archives would take weeks."""
 TEMPORARY = (408, 425, 429)
-"""Refusals that a later try may not meet; others below 500 stay."""
+"""Client errors that a later attempt may not meet."""
 
 _RANGE = re.compile(r"bytes (\d+)-\d*/")
 
 
 class NotFound(Exception):
-    """This origin does not have it."""
+    """The source does not have the file."""
 
 
 class Unreachable(Exception):
-    """This origin did not answer, or broke off."""
+    """The source did not answer, or broke off."""
 
 
 @dataclass
 class Download:
-    """An open stream. ``begin``: the byte that comes first, 0 where the server knows no ranges. ``length``: bytes
-    that it announced, if it ``announced`` any."""
+    """An open stream that starts at byte ``begin``, 0 where the server does not support ranges.
+
+    ``length``: the number of bytes that the server ``announced``, if it did.
+    """
 
     stream: IO[bytes]
     read: Callable[[int], bytes]
@@ -45,37 +46,35 @@ class Download:
     announced: bool = False
 
     def blocks(self) -> Iterator[bytes]:
-        """What comes, as it comes; raises Unreachable when it ends before its announced length, or
-        all but stands still."""
-        left, came, since = self.length, 0, time.monotonic()
-        while left or not self.announced:
-            # Reading alone is guarded, so that a full disk is not taken for a silent server.
+        """The bytes as they arrive; raises Unreachable if they end before the announced length or all but stop."""
+        remaining, received, since = self.length, 0, time.monotonic()
+        while remaining or not self.announced:
+            # Only the read is guarded, so that a full disk does not count as a silent server.
             with _translated_errors():
-                block = self.read(min(left, BLOCK) if self.announced else BLOCK)
+                block = self.read(min(remaining, BLOCK) if self.announced else BLOCK)
             if not block:
                 break
-            left -= len(block)
+            remaining -= len(block)
             yield block
-            came += len(block)
+            received += len(block)
             if (waited := time.monotonic() - since) >= READ_TIMEOUT_SECONDS:
-                if came < MIN_BYTES_PER_TIMEOUT and left:
-                    raise Unreachable(f"gave {came:,} bytes in {waited:.0f} s")
-                came, since = 0, time.monotonic()
-        if self.announced and left:
-            raise Unreachable(f"broke off {left:,} bytes before its end")
+                if received < MIN_BYTES_PER_TIMEOUT and remaining:
+                    raise Unreachable(f"gave {received:,} bytes in {waited:.0f} s")
+                received, since = 0, time.monotonic()
+        if self.announced and remaining:
+            raise Unreachable(f"broke off {remaining:,} bytes before its end")
 
 
 @contextmanager
 def open_download(address: str, begin: int) -> Iterator[Download]:
-    """Open ``address`` at byte ``begin``, or at 0 where that cannot be; raises Missing or Unreachable."""
+    """Open ``address`` at byte ``begin``, or at 0 if the source cannot; raises NotFound or Unreachable."""
     with _translated_errors():
-        origin = (
-            _open_http(address, begin) if address.startswith(("http://", "https://")) else _open_fsspec(address, begin)
-        )
+        is_http = address.startswith(("http://", "https://"))
+        download = _open_http(address, begin) if is_http else _open_fsspec(address, begin)
     try:
-        yield origin
+        yield download
     finally:
-        origin.stream.close()
+        download.stream.close()
 
 
 def _open_http(address: str, begin: int) -> Download:
@@ -83,22 +82,23 @@ def _open_http(address: str, begin: int) -> Download:
     if begin:
         request.add_header("Range", f"bytes={begin}-")
     try:
-        answer = urllib.request.urlopen(request, timeout=READ_TIMEOUT_SECONDS)
+        response = urllib.request.urlopen(request, timeout=READ_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and begin:  # there is no such byte: what is there already is not this file
+        if error.code == 416 and begin:  # no such byte: the partial file is not of this file
             return _open_http(address, 0)
         if error.code < 500 and error.code not in TEMPORARY:
             raise NotFound(f"status {error.code}") from error
         raise Unreachable(f"status {error.code}") from error
-    length = answer.headers.get("Content-Length", "")
-    known = length.isdecimal() and not answer.headers.get("Transfer-Encoding")
-    said = _RANGE.match(answer.headers.get("Content-Range", "")) if answer.status == 206 else None
-    if answer.status == 206 and (not said or int(said[1]) != begin):
-        answer.close()
-        raise Unreachable(f"asked for byte {begin} it gave {answer.headers.get('Content-Range', 'another part')}")
-    # read1 gives what has come at once: nothing of it is lost when the next bytes do not come.
-    return Download(answer, answer.read1, begin if said else 0, int(length) if known else 0, known)
+    length = response.headers.get("Content-Length", "")
+    announced = length.isdecimal() and not response.headers.get("Transfer-Encoding")
+    content_range = response.headers.get("Content-Range", "")
+    match = _RANGE.match(content_range) if response.status == 206 else None
+    if response.status == 206 and (not match or int(match[1]) != begin):
+        response.close()
+        raise Unreachable(f"asked for byte {begin} it gave {content_range or 'another part'}")
+    # read1 returns what has arrived, so that a stalled connection loses nothing.
+    return Download(response, response.read1, begin if match else 0, int(length) if announced else 0, announced)
 
 
 def _open_fsspec(address: str, begin: int) -> Download:
@@ -113,7 +113,7 @@ def _open_fsspec(address: str, begin: int) -> Download:
 
 @contextmanager
 def _translated_errors() -> Iterator[None]:
-    """Every way in which an origin fails, as Missing or Unreachable."""
+    """Raise every error of a source as NotFound or Unreachable."""
     try:
         yield
     except (NotFound, Unreachable):

@@ -1,5 +1,5 @@
 """MLflow: runs, metrics, logged models and the registry, through ``MlflowClient`` with explicit ids.
 
-In: names, parameters, rows of metrics, model folders. Out: runs and versions. A server that does not answer delays
-writes, never work. Imports neither the store nor launchers.
+Input: names, parameters, rows of metrics, model folders. Output: runs and versions. A server that does not answer
+delays writes, never work. Imports neither the store nor launchers.
 """

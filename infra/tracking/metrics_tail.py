@@ -10,8 +10,8 @@ from typing import Any
 class MetricsTail:
     """Reads the new complete lines of a growing ``metrics.jsonl``.
 
-    A line still being written is left for the next time; one that a killed writer left broken is passed over; a file
-    that became shorter was begun anew and is read from its start.
+    A line that is still being written waits for the next call; a line that a killed writer left broken is skipped; a
+    file that became shorter was rewritten and is read from its start.
     """
 
     def __init__(self, path: Path) -> None:

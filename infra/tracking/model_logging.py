@@ -1,7 +1,7 @@
-"""A model that MLflow can load anywhere: its code, the folders it needs and what it must be asked, logged with a run.
+"""Logs a model with its code, folders and signature to a run, so that MLflow can load it anywhere.
 
-Written by client calls with explicit ids; MLflow's own ``log_model`` keeps the store's address in global state. MLflow
-executes the model's code file once while saving, so this process imports what that file imports.
+MLflow's own ``log_model`` keeps the server's address in global state; this module uses the client with explicit ids.
+MLflow executes the model's code file once while saving, so this process imports what that file imports.
 """
 
 import os
@@ -20,11 +20,11 @@ from infra.tracking.client import mlflow_client
 
 @dataclass(frozen=True)
 class TextModel:
-    """A model from lines of text to lines of text.
+    """A model that maps lines of text to lines of text.
 
-    ``code`` is the file that sets the model, ``package`` the folder it imports from, ``folders`` what it loads, by the
-    name it looks for, ``options`` the params of ``predict`` with their defaults, ``libraries`` what must be installed,
-    ``config`` what the code is told of the model when it is loaded.
+    ``code``: the file that calls ``set_model``. ``package``: the folder that it imports from. ``folders``: its files,
+    by the name that it looks up. ``options``: params of ``predict`` with their defaults. ``libraries``: what must be
+    installed. ``config``: MLflow's ``model_config``.
     """
 
     code: Path
@@ -37,9 +37,9 @@ class TextModel:
 
 
 def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mapping[str, float]) -> str:
-    """Store ``model`` with the run, ``metrics`` beside it; gives its id when everything is stored.
+    """Log ``model`` and its ``metrics`` to the run; gives the model's id.
 
-    Raises NetworkFault where the store does not take it. A model that was not stored whole is marked as failed.
+    Raises NetworkFault if MLflow refuses. A model that was not stored completely is marked as FAILED.
     """
     store = mlflow_client(uri)
     with tempfile.TemporaryDirectory() as scratch:
@@ -63,7 +63,7 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mappi
 
 
 def requirements(libraries: Sequence[str]) -> list[str]:
-    """Each library pinned to what is installed here, without the mark of a local build (``+cpu``)."""
+    """Each library pinned to the installed version, without a local build suffix (``+cpu``)."""
     return [f"{library}=={installed(library).partition('+')[0]}" for library in libraries]
 
 
@@ -75,7 +75,7 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
 
     folders = {}
     for name, folder in model.folders.items():
-        # MLflow calls a folder by its own name, which here is a key; large files are not copied for that.
+        # MLflow uses the folder's own name, which here is a key; hard links spare a copy of large files.
         shutil.copytree(folder, scratch / "in" / name, copy_function=_link)
         folders[name] = str(scratch / "in" / name)
     package = scratch / "in" / model.package.name
@@ -83,7 +83,7 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
     kinds = {int: DataType.long, float: DataType.double, str: DataType.string}
     options = [ParamSpec(name, kinds[type(value)], value) for name, value in model.options.items()]
     text = Schema([ColSpec(DataType.string)])
-    # It warns about the missing type hint on predict, which would drop the params; and it resets the warning filters.
+    # MLflow warns about the missing type hint on predict (one would drop the params) and resets the warning filters.
     with warnings.catch_warnings(record=True):
         save_model(
             path=str(scratch / "model"),
@@ -101,7 +101,7 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
 
 
 def _attach(store: Any, run_id: str, model_id: str, metrics: Mapping[str, float]) -> None:
-    """Show the model as the output of the run and of its parent, with its numbers."""
+    """Link the model as output of the run and of its parent, and log its metrics."""
     from mlflow.entities import LoggedModelOutput, Metric
 
     run = store.get_run(run_id)

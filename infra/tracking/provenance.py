@@ -1,4 +1,4 @@
-"""Which code, on which libraries, made a thing: recorded in every manifest."""
+"""The code, machine and libraries that made an artifact; recorded in every manifest."""
 
 import getpass
 import platform
@@ -23,7 +23,7 @@ def commit() -> str:
 
 
 def user() -> str:
-    """Who runs this; ``unknown`` where the system has no name for them (containers)."""
+    """The user's name; ``unknown`` where the system has none (containers)."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

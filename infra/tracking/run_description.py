@@ -1,4 +1,4 @@
-"""What a person reads on the page of a run: its stages, a few of their facts, the scores. And facts as flat names."""
+"""The description on a run's page: scores, stages and a few of their facts. Also flattens nested facts to names."""
 
 import json
 import re
@@ -14,7 +14,7 @@ NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass
 class StageRow:
-    """A stage of the run: its state, and the MLflow run that made it."""
+    """A stage of the run: its state and the MLflow run that made it."""
 
     stage: str
     item: str
@@ -32,7 +32,7 @@ class StageRow:
 
 
 def run_description(lines: Sequence[StageRow], headline: str) -> str:
-    """Markdown: a table of what the stage ``headline`` says of each item, and a table of the stages with links."""
+    """Markdown: a table of the numbers of the stage ``headline`` by item, and a table of the stages with links."""
     scored = [line for line in lines if line.stage == headline and numeric_facts(line.facts)]
     names = list(dict.fromkeys(name for line in scored for name in numeric_facts(line.facts)))[:8]
     text = []
@@ -54,7 +54,7 @@ def run_description(lines: Sequence[StageRow], headline: str) -> str:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, keys joined by dots; an artifact's form becomes ``stage/key``, a list becomes JSON."""
+    """Flatten nested mappings, keys joined by dots; an artifact becomes ``stage/key``, a list becomes JSON."""
     result: dict[str, Any] = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
@@ -70,17 +70,17 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def is_number(value: object) -> bool:
-    """Whether MLflow would take ``value`` as a metric; a truth value is none."""
+    """Whether MLflow accepts ``value`` as a metric; a bool does not count."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def numeric_facts(facts: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among the facts, by their flat names."""
+    """The numbers among the facts, by flat name."""
     return {name: value for name, value in flatten(facts).items() if is_number(value)}
 
 
 def _short(value: object) -> str:
-    """``28,996``, ``34.12``: a number as a person reads it."""
+    """A value for people: ``28,996``, ``34.12``."""
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) and is_number(value) else f"{value}"

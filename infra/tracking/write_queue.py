@@ -1,8 +1,7 @@
-"""Writes to a store that may be away: kept in order, and carried out as soon as it takes them.
+"""Queues writes to a server that may be away, and carries them out in order when it answers.
 
-Comes in: actions, each with a word that says what it writes. Goes out: the same actions, called; one warning while the
-store is away. A store that does not answer is asked again later, for however long; a write that it refuses while it
-does answer is tried a few times and then given up, so that it stands in nobody's way. Knows nothing of what is written.
+A server that does not answer is tried again for as long as the run lasts, with one warning. A write that an answering
+server refuses is tried a few times and then dropped, so that later writes are not blocked.
 """
 
 import sys
@@ -15,17 +14,17 @@ from dataclasses import dataclass, field
 from infra.processes import signals
 
 RETRY_AFTER_SECONDS = 60.0
-"""How long a store that did not answer is left alone."""
+"""Pause before a server that did not answer is tried again."""
 MAX_ATTEMPTS = 3
-"""Times a write is tried that a store which answers does not take."""
+"""Attempts of a write that an answering server refuses."""
 FINAL_FLUSH_SECONDS = 120.0
-"""How long the end of a run waits for a store that was there before."""
+"""How long the end of a run waits for a server that answered before."""
 POLL_SECONDS = 2.0
 
 
 @dataclass
 class WriteQueue:
-    """What is to be written at ``place``; ``answers`` asks it for next to nothing, and raises when it is away."""
+    """Writes to the server at ``place``; ``answers`` makes a cheap request, and raises while the server is away."""
 
     place: str
     answers: Callable[[], object]
@@ -41,15 +40,15 @@ class WriteQueue:
 
     @property
     def last(self) -> Callable[[], object] | None:
-        """The action that was put last, while it still waits."""
+        """The newest action, while it still waits."""
         return self._waiting[-1][1] if self._waiting else None
 
     def put(self, what: str, action: Callable[[], object]) -> None:
-        """Write this after all that was put before."""
+        """Queue an action; ``what`` names it in warnings."""
         self._waiting.append((what, action))
 
     def call_now(self, what: str, action: Callable[[], str]) -> str:
-        """The answer to ``action``, at once and before what waits; "" from a store that is away."""
+        """The result of ``action``, before all queued ones; "" while the server is away."""
         if time.monotonic() < self._retry_at:
             return ""
         try:
@@ -61,11 +60,11 @@ class WriteQueue:
         return answer
 
     def retry_now(self) -> None:
-        """Let the next write be tried at once."""
+        """Try the next write without a pause."""
         self._retry_at = 0.0
 
     def flush(self, last: bool = False) -> None:
-        """Carry out what waits, in order, until the store does not answer; ``last`` passes over some failures."""
+        """Carry out queued actions until the server does not answer; ``last`` drops refused ones without retries."""
         with self._flush_lock:
             self._flush(last)
 
@@ -93,21 +92,19 @@ class WriteQueue:
             self._failures_of_first = 0
 
     def flush_all(self, patient: bool) -> None:
-        """The last flush; ``patient`` waits for a store that was there before, or is a server; a signal ends that."""
+        """The last flush; ``patient`` waits for a server, or a file that worked before, until a signal."""
         self.retry_now()
         self.flush(last=True)
         waits = patient and (self._was_available or self.place.startswith("http"))
         end = time.monotonic() + FINAL_FLUSH_SECONDS
         try:
             while self._waiting and waits and time.monotonic() < end:
-                self._warn(
-                    f"waiting up to {FINAL_FLUSH_SECONDS:.0f} s for MLflow, which is to be told of this run", "waiting"
-                )
+                self._warn(f"waiting up to {FINAL_FLUSH_SECONDS:.0f} s for MLflow to record this run", "waiting")
                 signals.wait(POLL_SECONDS)
                 self.retry_now()
                 self.flush(last=True)
         except (KeyboardInterrupt, SystemExit):
-            pass  # the signal is kept, and whoever asks for it next ends by it
+            pass  # the signal stays pending and ends the next check
         if self._waiting and waits:
             self._warn(f"MLflow did not come back: {len(self._waiting)} writes are lost; the artifacts are not")
 
@@ -131,7 +128,7 @@ class WriteQueue:
 
 
 def _is_transient(error: Exception) -> bool:
-    """Whether a later try may succeed: anything but a plain refusal of what was given."""
+    """Whether a later attempt may succeed: false for an error in the request itself."""
     if isinstance(error, ValueError | TypeError | LookupError | AttributeError | FileNotFoundError):
         return False
     code = getattr(error, "error_code", "INTERNAL_ERROR")

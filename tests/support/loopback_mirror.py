@@ -1,4 +1,4 @@
-"""A mirror on loopback that serves what it is given, and misbehaves on demand."""
+"""A mirror on loopback that serves given files, with faults on demand."""
 
 import http.server
 import re
@@ -11,8 +11,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Mood:
-    """How one request is answered. ``cut``: bytes after which the line goes dead; ``stall``: bytes after which nothing
-    more is said; ``trickle``: bytes that come every 50 ms; ``more``: bytes that the announced length is too long."""
+    """The answer to one request. ``cut``: bytes before the connection closes; ``stall``: bytes before it goes silent;
+    ``trickle``: bytes sent every 50 ms; ``more``: by how much the announced length is too long."""
 
     status: int = 200
     cut: int = 1 << 62
@@ -27,7 +27,7 @@ class Mood:
 
 @dataclass
 class Mirror:
-    """``moods``: of the next requests for a path, then of all others by path prefix ``always``."""
+    """``moods``: answers to the next requests for a path; ``always``: the answer to all others."""
 
     files: Mapping[str, bytes]
     address: str = ""
@@ -36,7 +36,7 @@ class Mirror:
     asked: list[tuple[str, str]] = field(default_factory=list)
     """Path and Range of each request."""
     together: int = 0
-    """The most requests that were under way at one time."""
+    """Maximum number of concurrent requests."""
     under_way: int = 0
     lock: Any = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)

@@ -1,9 +1,9 @@
-"""An S3-compatible server in a process of its own, on loopback: moto's, made to misbehave where a test asks for it.
+"""moto's S3 server in its own process on loopback, with faults that a test switches on.
 
-    GET /misbehave?status=503&code=SlowDown&times=3&match=PUT   the next requests of that method are answered so
-    GET /misbehave?hold=manifest.json                           writes of that name wait for ever
+    GET /misbehave?status=503&code=SlowDown&times=3&match=PUT   answer the next requests of that method so
+    GET /misbehave?hold=manifest.json                           let writes of that name hang
 
-Started as a program it says its port on stdout and serves until its parent ends.
+Run as a program it prints its port and serves until its parent ends.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ from typing import Any
 
 
 class Misbehaving:
-    """moto's WSGI application behind a few faults."""
+    """moto's WSGI application with injected faults."""
 
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self.application = application
@@ -47,7 +47,7 @@ class Misbehaving:
 
 
 class Server:
-    """The server, from the tests' side."""
+    """Starts and controls the server."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
@@ -66,7 +66,7 @@ class Server:
 
     @cached_property
     def client(self) -> Any:
-        """A client that goes past what is tested."""
+        """A client independent of the tested code."""
         import botocore.session
 
         secret = self.environment["AWS_SECRET_ACCESS_KEY"]
@@ -74,7 +74,7 @@ class Server:
         return botocore.session.get_session().create_client("s3", endpoint_url=self.address, **words)
 
     def misbehave(self, **words: str | int) -> int:
-        """Answer so from now on (nothing: as it should); gives how many requests came since the last call."""
+        """Inject these faults from now on; gives the number of requests since the last call."""
         with urllib.request.urlopen(f"{self.address}/misbehave?{urllib.parse.urlencode(words)}") as answer:
             return int(answer.read())
 

@@ -1,4 +1,4 @@
-"""What unfinished work came to is in the bucket, whole or not at all, and another machine goes on from there."""
+"""Snapshots of unfinished work are complete or absent, and another machine resumes from them."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SECOND = {"checkpoints/00000020/model.bin": b"twenty", "metrics.jsonl": b'{"upda
 
 
 class Machine:
-    """One with a folder of its own, training ``train/k1``."""
+    """A machine with its own folder that trains ``train/k1``."""
 
     def __init__(self, s3: Server, root: Path) -> None:
         self.store = S3Store(root, Bucket(f"s3://{s3.bucket}/house"), 10**9)
@@ -32,7 +32,7 @@ class Machine:
         self.folder = root
 
     def begin(self, attempt: str = "") -> dict[str, bytes]:
-        """Begin or go on; gives what there is to go on from."""
+        """Begin or resume; gives the files to resume from."""
         self.folder = self.store.partial("train", "k1", INPUTS, attempt)
         return self.files()
 
@@ -88,7 +88,7 @@ def there(s3: Server, tmp_path: Path) -> Machine:
     return Machine(s3, tmp_path / "there")
 
 
-def test_another_machine_goes_on_from_what_was_sent(here: Machine, there: Machine) -> None:
+def test_another_machine_resumes_from_a_snapshot(here: Machine, there: Machine) -> None:
     here.write({"checkpoints/00000020.partial/model.bin": b"twe", "model.json.partial": b"{"})
     here.sent(FIRST)
     assert there.begin() == FIRST, "what was being written is left out"
@@ -98,7 +98,7 @@ def test_another_machine_goes_on_from_what_was_sent(here: Machine, there: Machin
     assert len(there.said) == 1
 
 
-def test_a_machine_goes_on_with_its_own_folder_which_may_be_further(s3: Server, here: Machine) -> None:
+def test_a_machine_resumes_from_its_own_folder_which_may_be_further(s3: Server, here: Machine) -> None:
     here.sent(FIRST)
     here.write(SECOND)
     again = Machine(s3, here.store.root)
@@ -107,7 +107,7 @@ def test_a_machine_goes_on_with_its_own_folder_which_may_be_further(s3: Server, 
     again.sent(SECOND)
 
 
-def test_a_machine_that_comes_back_takes_what_was_done_meanwhile(s3: Server, here: Machine, there: Machine) -> None:
+def test_a_machine_that_comes_back_takes_a_newer_snapshot(s3: Server, here: Machine, there: Machine) -> None:
     here.sent(FIRST)
     there.begin()
     there.sent(SECOND)
@@ -125,7 +125,7 @@ def test_of_two_that_make_the_same_one_is_followed(here: Machine, there: Machine
     assert "b.bin" not in here.index()
 
 
-def test_what_is_not_needed_any_more_goes(here: Machine) -> None:
+def test_stale_files_are_deleted(here: Machine) -> None:
     here.sent(FIRST)
     shutil.rmtree(here.folder / "checkpoints" / "00000010")
     here.sent(SECOND)
@@ -137,7 +137,7 @@ def test_what_is_not_needed_any_more_goes(here: Machine) -> None:
     assert here.index().keys() == {*SECOND, "job.log"}
 
 
-def test_logs_alone_are_no_reason_to_send(s3: Server, here: Machine) -> None:
+def test_changed_logs_alone_are_not_sent(s3: Server, here: Machine) -> None:
     here.sent(FIRST)
     here.keep(lambda: False, 0.3)
     s3.misbehave()
@@ -146,7 +146,7 @@ def test_logs_alone_are_no_reason_to_send(s3: Server, here: Machine) -> None:
     assert s3.misbehave() == 0
 
 
-def test_a_machine_lost_in_the_middle_of_sending_leaves_the_one_before(
+def test_a_machine_lost_while_it_sends_leaves_the_previous_snapshot(
     here: Machine, there: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.sent(FIRST)
@@ -164,7 +164,7 @@ def test_a_machine_lost_in_the_middle_of_sending_leaves_the_one_before(
     there.sent(SECOND)
 
 
-def test_what_a_checkpoint_lost_while_it_was_sent_is_left_out(
+def test_a_file_removed_while_it_is_sent_is_left_out(
     here: Machine, there: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint_sync, "SMALL_BYTES", 2)
@@ -185,7 +185,7 @@ def test_what_a_checkpoint_lost_while_it_was_sent_is_left_out(
     assert not here.said
 
 
-def test_bytes_that_were_altered_are_not_gone_on_from(s3: Server, here: Machine, there: Machine) -> None:
+def test_altered_bytes_are_not_used(s3: Server, here: Machine, there: Machine) -> None:
     here.sent(FIRST)
     digest = here.index()["checkpoints/00000010/model.bin"]
     [name] = [name for name in here.store.bucket.list("") if name.endswith(digest)]
@@ -195,16 +195,14 @@ def test_bytes_that_were_altered_are_not_gone_on_from(s3: Server, here: Machine,
     assert not list(there.store.root.glob("train/*.fetch-*"))
     there.sent(FIRST)
     there.sent(SECOND)
-    assert here.begin() == FIRST | SECOND, "what was altered has been sent anew"
+    assert here.begin() == FIRST | SECOND, "the altered file was sent again"
 
 
 @pytest.mark.parametrize(
     "text",
     ["{", "[]", '{"mark": "m"}', '{"mark": "m", "files": {"../x": "abc"}}', '{"mark": "m", "files": {"/x": "a"}}'],
 )
-def test_an_index_that_says_nothing_useful_is_passed_over_and_replaced(
-    here: Machine, there: Machine, text: str
-) -> None:
+def test_an_unusable_index_is_ignored_and_replaced(here: Machine, there: Machine, text: str) -> None:
     here.sent(FIRST)
     [name] = [name for name in here.store.bucket.list("") if name.endswith("index.json")]
     here.store.bucket.put(name, text.encode())
@@ -220,7 +218,7 @@ def test_a_bucket_that_does_not_answer_is_tried_again_later(s3: Server, here: Ma
     assert there.begin() == FIRST
 
 
-def test_another_machine_goes_on_in_the_same_attempt_only(here: Machine, there: Machine) -> None:
+def test_another_machine_resumes_the_same_attempt_only(here: Machine, there: Machine) -> None:
     here.begin("first")
     here.sent(FIRST)
     assert there.begin("first") == FIRST
@@ -232,7 +230,7 @@ def test_another_machine_goes_on_in_the_same_attempt_only(here: Machine, there: 
     assert not here.store.bucket.list("train/k1")
 
 
-def test_a_new_attempt_and_the_end_leave_none(here: Machine, there: Machine) -> None:
+def test_a_new_attempt_and_sealing_delete_the_snapshot(here: Machine, there: Machine) -> None:
     here.sent(FIRST)
     assert there.begin("new") == {}
     assert not here.store.bucket.list("train/k1")
@@ -242,7 +240,7 @@ def test_a_new_attempt_and_the_end_leave_none(here: Machine, there: Machine) -> 
     assert not list((there.store.root / "published").glob("*resume*"))
 
 
-def test_an_end_while_it_is_sent_leaves_none(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_while_a_snapshot_is_sent_leaves_none(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     real, entered = Bucket.put, []
 
     def slow(self: Bucket, name: str, content: bytes) -> None:
@@ -260,7 +258,7 @@ def test_an_end_while_it_is_sent_leaves_none(here: Machine, monkeypatch: pytest.
     assert not [name for name in here.store.bucket.list("train/k1") if name.startswith("resume-")]
 
 
-def test_what_nobody_goes_on_with_is_a_leftover_after_a_while(here: Machine) -> None:
+def test_an_old_snapshot_is_a_leftover(here: Machine) -> None:
     here.sent(FIRST)
     assert not list(leftovers(here.store, time.time() - 3600))
     os.utime(here.folder, (0, 0))

@@ -1,4 +1,4 @@
-"""Sealing: whole or not there, and every altered byte is seen."""
+"""A sealed artifact is complete or absent, and every altered byte is detected."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_a_lost_or_short_file_is_damage(tmp_path: Path) -> None:
     assert "a.txt cannot be read" in store.damage(manifest)
 
 
-def test_a_same_looking_file_is_found_out_by_hashing(tmp_path: Path) -> None:
+def test_a_change_that_keeps_the_stamp_is_found_by_hashing(tmp_path: Path) -> None:
     store = Store(tmp_path)
     path = sealed(store).path() / "a.txt"
     status = path.stat()
@@ -99,7 +99,7 @@ def test_sealing_again_replaces(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "clean").iterdir()] == ["k1"]
 
 
-def test_an_interrupted_try_is_gone_on_from_only_over_the_same_inputs(tmp_path: Path) -> None:
+def test_an_interrupted_folder_is_resumed_only_over_the_same_inputs(tmp_path: Path) -> None:
     store = Store(tmp_path)
     begun = store.partial("train", "k1", {"shard/a": "c1"})
     (begun / "checkpoint").write_text("x")
@@ -109,7 +109,7 @@ def test_an_interrupted_try_is_gone_on_from_only_over_the_same_inputs(tmp_path: 
     assert not begun.exists()
 
 
-def test_an_attempt_goes_on_only_from_its_own_try_and_is_named_in_what_it_made(tmp_path: Path) -> None:
+def test_an_attempt_resumes_only_its_own_folder_and_is_named_in_the_manifest(tmp_path: Path) -> None:
     store, inputs = Store(tmp_path), {"shard/a": "c1"}
     begun = store.partial("train", "k1", inputs)
 

@@ -1,4 +1,4 @@
-"""A store in a bucket keeps what a folder keeps: whole or not there, every altered byte seen; and one of many wins."""
+"""Artifacts in a bucket are complete or absent, every altered byte is detected, and one of several writers wins."""
 
 import json
 import os
@@ -112,9 +112,7 @@ def test_the_same_bytes_under_another_etag_are_no_damage(s3: Server, store: S3St
         assert s3.misbehave() >= requests
 
 
-def test_bytes_that_arrive_altered_are_named_and_the_artifact_is_no_more(
-    s3: Server, store: S3Store, other: S3Store
-) -> None:
+def test_bytes_that_arrive_altered_quarantine_the_artifact(s3: Server, store: S3Store, other: S3Store) -> None:
     sealed(store)
     manifest = other.manifest("clean", "k1")
     assert manifest
@@ -130,7 +128,7 @@ def test_bytes_that_arrive_altered_are_named_and_the_artifact_is_no_more(
     assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"alpha"
 
 
-def test_a_copy_that_was_harmed_is_fetched_anew(store: S3Store) -> None:
+def test_a_damaged_copy_is_downloaded_again(store: S3Store) -> None:
     artifact = sealed(store)
     said: list[str] = []
     store.say = said.append
@@ -199,7 +197,7 @@ def racer(store: S3Store, folder: Path) -> "subprocess.Popen[str]":
     )
 
 
-def test_what_was_killed_half_way_is_not_there(s3: Server, store: S3Store, tmp_path: Path) -> None:
+def test_an_interrupted_upload_is_not_an_artifact(s3: Server, store: S3Store, tmp_path: Path) -> None:
     s3.misbehave(hold="b.bin")
     killed = racer(store, tmp_path / "machine")
     assert killed.stdin
@@ -218,7 +216,7 @@ def test_what_was_killed_half_way_is_not_there(s3: Server, store: S3Store, tmp_p
     assert (sealed(store).path() / "a.txt").read_bytes() == b"alpha"
 
 
-def test_what_never_arrived_is_sent_by_the_next_try(s3: Server, store: S3Store, other: S3Store) -> None:
+def test_a_failed_upload_is_sent_by_restore(s3: Server, store: S3Store, other: S3Store) -> None:
     s3.misbehave(status=403, code="AccessDenied", times=99, match="manifest.json")
     with pytest.raises(BadConfiguration, match="refused"):
         sealed(store)
@@ -231,7 +229,7 @@ def test_what_never_arrived_is_sent_by_the_next_try(s3: Server, store: S3Store, 
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (502, "BadGateway")])
-def test_a_busy_server_is_asked_again(s3: Server, store: S3Store, other: S3Store, status: int, code: str) -> None:
+def test_a_busy_server_is_retried(s3: Server, store: S3Store, other: S3Store, status: int, code: str) -> None:
     s3.misbehave(status=status, code=code, times=2)
     sealed(store)
     manifest = other.manifest("clean", "k1")
@@ -240,7 +238,7 @@ def test_a_busy_server_is_asked_again(s3: Server, store: S3Store, other: S3Store
     assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"alpha"
 
 
-def test_what_cannot_work_is_one_sentence_without_secrets(
+def test_errors_are_one_sentence_without_secrets(
     s3: Server, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = S3Store(tmp_path, Bucket("s3://nobodys-bucket/x"), 1)

@@ -1,4 +1,4 @@
-"""Names that people type, lists of versions, aliases with their reasons, and whether a version still stands."""
+"""Names of versions, lists, aliases with their reasons, and whether a version still exists."""
 
 import base64
 import getpass
@@ -107,7 +107,7 @@ def test_all_pages_are_read(registered: Registered, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("words", "version"), [("ende@champion", 2), ("ende@candidate", 3), ("ende/1", 1), ("ende", 2), ("demo", 1)]
 )
-def test_words_mean_versions(registered: Registered, words: str, version: int) -> None:
+def test_a_name_resolves_to_a_version(registered: Registered, words: str, version: int) -> None:
     found = resolve(registered.uri, words)
     assert (found.name, found.version) == (words.partition("@")[0].partition("/")[0], version)
 
@@ -125,7 +125,7 @@ def test_words_mean_versions(registered: Registered, words: str, version: int) -
         ("", "there is: demo, ende"),
     ],
 )
-def test_wrong_words_name_their_neighbours(registered: Registered, words: str, said: str) -> None:
+def test_a_wrong_name_lists_what_exists(registered: Registered, words: str, said: str) -> None:
     with pytest.raises(BadConfiguration, match=said):
         resolve(registered.uri, words)
 
@@ -149,7 +149,7 @@ def test_every_move_of_an_alias_is_kept(registered: Registered) -> None:
 
 
 @pytest.mark.parametrize("alias", ["", "latest", "v3", "V3", "two words", "a/b"])
-def test_what_is_no_alias_is_refused(registered: Registered, alias: str) -> None:
+def test_an_invalid_alias_is_refused(registered: Registered, alias: str) -> None:
     with pytest.raises(BadConfiguration, match="alias is"):
         set_alias(registered.uri, registered.made[0], alias, "why")
 
@@ -209,7 +209,7 @@ def test_a_thousand_versions_are_listed_about_as_fast_as_one(tmp_path: Path) -> 
     assert seconds("many") - seconds("one") < 1.0
 
 
-def test_stands_only_the_same_version_of_the_same_run(registered: Registered, tmp_path: Path) -> None:
+def test_only_the_same_version_of_the_same_run_exists(registered: Registered, tmp_path: Path) -> None:
     assert version_exists(registered.uri, "ende", 2, registered.run_id)
     assert not version_exists(registered.uri, "ende", 2, "another run")
     assert not version_exists(registered.uri, "ende", 9, registered.run_id)
@@ -218,7 +218,7 @@ def test_stands_only_the_same_version_of_the_same_run(registered: Registered, tm
     assert not version_exists(f"sqlite:///{tmp_path}/broken.db", "ende", 2, registered.run_id)
 
 
-def test_a_deleted_version_no_longer_stands(tmp_path_factory: pytest.TempPathFactory, registered: Registered) -> None:
+def test_a_deleted_version_does_not_exist(tmp_path_factory: pytest.TempPathFactory, registered: Registered) -> None:
     mlflow_client(registered.uri).delete_model_version("demo", "1")
     assert not version_exists(registered.uri, "demo", 1, registered.run_id)
     tracker = Tracker(registered.uri, tmp_path_factory.mktemp("again"))
@@ -226,7 +226,7 @@ def test_a_deleted_version_no_longer_stands(tmp_path_factory: pytest.TempPathFac
     registered.make(tracker, "demo")
 
 
-def test_asking_whether_it_stands_needs_no_mlflow(registered: Registered) -> None:
+def test_version_exists_needs_no_mlflow(registered: Registered) -> None:
     code = f"""
 import sys
 import infra.tracking.tracker
@@ -298,7 +298,7 @@ def test_no_store_no_versions(tmp_path: Path) -> None:
         resolve(f"sqlite:///{tmp_path}/mlflow.db", "ende@champion")
 
 
-def test_weights_that_were_removed_are_said_to_be(registered: Registered) -> None:
+def test_removed_weights_are_reported(registered: Registered) -> None:
     with pytest.raises(BadConfiguration, match="ende/2 has no weights"):
         local_folder(registered.uri, resolve(registered.uri, "ende/2"))
 

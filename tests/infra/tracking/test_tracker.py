@@ -77,7 +77,7 @@ def test_stages_are_children_with_name_key_params_and_facts(root: Path) -> None:
     assert parent.info.artifact_uri.startswith((root / "mlflow-artifacts" / "children").as_uri())
 
 
-def test_a_killed_stage_is_taken_up_again_without_doubled_steps(root: Path) -> None:
+def test_a_killed_stage_is_reopened_without_repeated_steps(root: Path) -> None:
     first = begun(root, "killed")
     run_id = first.start_stage("train", "", "k2", {"updates": 4})
     first.log_rows(run_id, [row(1, loss=3.0), row(2, loss=2.0), row(2, dev_perplexity=9.0)])
@@ -101,7 +101,7 @@ def test_a_killed_stage_is_taken_up_again_without_doubled_steps(root: Path) -> N
     assert begun(root, "killed").start_stage("train", "", "k2", {"updates": 4}) != run_id, "a finished run was reopened"
 
 
-def test_what_another_machine_is_making_is_not_taken_up(root: Path) -> None:
+def test_a_run_of_another_machine_is_not_reopened(root: Path) -> None:
     here = begun(root, "elsewhere")
     run_id = here.start_stage("train", "", "k3", {})
     there = Tracker(here.uri, root / "another-root" / "mlflow-artifacts")
@@ -185,7 +185,7 @@ def test_an_absent_store_warns_once_and_stops_nothing(
     assert stage.info.start_time <= stage.info.end_time <= time.time() * 1000
 
 
-def test_an_answer_that_got_lost_makes_no_second_run(root: Path) -> None:
+def test_a_lost_answer_makes_no_second_run(root: Path) -> None:
     """A server that is killed after it did what was asked, and before it said so."""
     tracker = Tracker("", root / "mlflow-artifacts")
     there = tracker.client
@@ -206,7 +206,7 @@ def test_an_answer_that_got_lost_makes_no_second_run(root: Path) -> None:
     assert [(step, value) for step, value, _ in history(tracker, run_id, "loss")] == [(1, 1.0), (2, 0.5)]
 
 
-def test_a_run_whose_process_is_gone_is_ended_and_one_that_lives_is_not(root: Path) -> None:
+def test_runs_of_dead_processes_are_ended(root: Path) -> None:
     process = subprocess.Popen(["sleep", "60"])
     tracker, other = begun(root, "abandoned"), begun(root, "abandoned")
     stage = other.start_stage("clean", "", "k21", {})
@@ -260,7 +260,7 @@ def test_a_short_absence_loses_no_rows(root: Path, monkeypatch: pytest.MonkeyPat
     assert [step for step, _, _ in history(tracker, run_id, "loss")] == [1, 2, 3]
 
 
-def test_a_refusal_does_not_stand_in_the_way(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_write_does_not_block_others(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tracker = begun(root, "refused")
     run_id = tracker.start_stage("clean", "", "k11", {})
     tracker.log_artifacts(run_id, [root / "no such file"])
@@ -272,7 +272,7 @@ def test_a_refusal_does_not_stand_in_the_way(root: Path, capsys: pytest.CaptureF
     assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
 
 
-def test_an_unreachable_place_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_address_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     tracker = Tracker(f"sqlite:///{tmp_path}/file/mlflow.db", tmp_path / "artifacts")
     assert tracker.start("run", "run", {}, {}) == ""
@@ -321,7 +321,7 @@ def test_the_tail_gives_each_row_once_however_the_file_grows(
     assert seen == rows
 
 
-def test_the_tail_passes_over_what_a_killed_writer_left(tmp_path: Path) -> None:
+def test_the_tail_skips_what_a_killed_writer_left(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     tail = MetricsTail(file)
     file.write_bytes(b'{"done": 1}\n{"done": 2, "lo\n{"done": 3}\n\xff\x00\n7\n{"done": 4')
