@@ -1,12 +1,9 @@
 """Averages the last checkpoints of a training into one set of weights (§6.1), or takes the best alone:
 ``python -m model.average job.json``.
 
-In comes ``run``, a training's folder; ``config`` holds ``averaging``. Out goes
-
-    model.safetensors    the mean of each tensor, taken in double precision
-    model.json           the run's own
-
-It knows nothing of what the tensors mean.
+    inputs  run/ (the folder of a training)
+    config  {"averaging": Averaging}
+    out     model.safetensors (the mean of each tensor, computed in double precision), model.json (copied)
 """
 
 import shutil
@@ -37,31 +34,31 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
 
 
 def best_checkpoint(run: Path) -> tuple[int, Path]:
-    """The update and the weights of the lowest dev perplexity. Raises JobError where a run names no best."""
+    """The update and the weights of the lowest dev perplexity. Raises JobError where the training recorded no best."""
     folder = run / "checkpoints"
     update = read_best_update(folder)
-    among = folder / f"{update:08d}" / WEIGHTS
-    return update, among if among.exists() else folder / BEST / WEIGHTS
+    averaged = folder / f"{update:08d}" / WEIGHTS
+    return update, averaged if averaged.exists() else folder / BEST / WEIGHTS
 
 
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of each tensor over these files, in the type that it has there. One file alone comes out unchanged.
+    """The mean of each tensor over these files, in the files' dtype; a single file is returned unchanged.
 
-    Raises JobError naming the file that is missing, cut, not finite, or not of the same tensors as the first.
+    Raises JobError naming the file that is missing or damaged, not finite, or has other tensors than the first.
     """
     sums: dict[str, Tensor] = {}
-    kinds: dict[str, torch.dtype] = {}
+    dtypes: dict[str, torch.dtype] = {}
     for path in paths:
         tensors = load_tensors(path)
         check_finite(path, tensors)
         if not sums:
-            kinds = {name: tensor.dtype for name, tensor in tensors.items()}
+            dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
             sums = {name: tensor.double() for name, tensor in tensors.items()}
             continue
         check_same_tensors(paths[0], sums, path, tensors)
         for name, tensor in tensors.items():
             sums[name] += tensor
-    return {name: (total / len(paths)).to(kinds[name]) for name, total in sums.items()}
+    return {name: (total / len(paths)).to(dtypes[name]) for name, total in sums.items()}
 
 
 def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -71,10 +68,10 @@ def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def check_same_tensors(first: Path, expected: dict[str, Tensor], path: Path, tensors: dict[str, Tensor]) -> None:
-    odd = sorted(expected.keys() ^ tensors.keys())
-    if odd:
+    unmatched = sorted(expected.keys() ^ tensors.keys())
+    if unmatched:
         raise JobError(
-            "bad_data", f"{path} does not hold the tensors of {first}: only one of them has {', '.join(odd[:3])}"
+            "bad_data", f"{path} does not hold the tensors of {first}: only one of them has {', '.join(unmatched[:3])}"
         )
     for name, tensor in tensors.items():
         if tensor.shape != expected[name].shape:
@@ -83,7 +80,7 @@ def check_same_tensors(first: Path, expected: dict[str, Tensor], path: Path, ten
 
 
 def work(job: Job) -> Facts:
-    """The stage's program."""
+    """Average the checkpoints that ``averaging`` selects; returns how many, the first and the last update."""
     averaging = from_json(Averaging, job.config["averaging"])
     if averaging.which == "best":
         update, path = best_checkpoint(job.inputs["run"])

@@ -1,11 +1,11 @@
-"""What every job of this package shares: its ``job.json``, its progress as lines, its end as a reason.
+"""What every job of this package shares: ``job.json``, rows of progress, and ``exit.json``.
 
     def work(job: Job) -> Facts: ...
     if __name__ == "__main__":
         main(work)
 
-A job reads its input folders, writes into ``job.out`` and knows nothing of who started it. Whatever goes wrong
-leaves ``exit.json`` with one of the reasons below and a sentence that a person can act on.
+A job reads its input folders and writes into ``job.out``. When it fails, ``exit.json`` holds one of the reasons of
+``model.errors`` and a sentence that a person can act on.
 """
 
 import ctypes
@@ -33,30 +33,30 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class JobSettings:
-    """Where and how a job computes. Ranks, parts and the kind of device draw other random numbers for dropout and round
-    otherwise; nothing else here may show in the results."""
+    """Where and how a job computes. Another number of ranks, another micro-batch size or another kind of device rounds
+    differently and draws other dropout masks; no other setting may change the results."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = 1
     compile: Literal["auto", "always", "never"] = "auto"
-    """Whether the compiler makes the layers; auto: on GPUs."""
+    """Whether torch.compile compiles the layers; auto: on GPUs."""
     micro_batch_tokens: int = 0
-    """Most target pieces computed at once on one rank; 0 takes a rank's whole part."""
+    """Maximum of target tokens computed at once on one rank; 0 computes the rank's whole part at once."""
     log_seconds: float = 2.0
     resume_seconds: float = 60.0
-    """Seconds between checkpoints that serve only to go on after a kill: more if one takes long, 0 after any update."""
+    """Seconds between checkpoints that only resuming needs: more if saving takes long; 0 saves after every update."""
     rank_timeout_seconds: float = 120.0
-    """How long ranks wait for one that is slow, stuck or gone."""
+    """Seconds that ranks wait for one that is slow, stuck or dead."""
 
     def __post_init__(self) -> None:
         require(self.device in ("auto", "cpu", "cuda"), "site.device", self.device, "auto, cpu or cuda")
-        words = ("auto", "always", "never")
-        require(self.compile in words, "site.compile", self.compile, ", ".join(words))
+        choices = ("auto", "always", "never")
+        require(self.compile in choices, "site.compile", self.compile, ", ".join(choices))
         require(self.threads >= 1, "site.threads", self.threads, "a whole number of at least 1")
         require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")
 
     def torch_device(self) -> torch.device:
-        """The device of this rank (LOCAL_RANK under torchrun). Raises JobError where there is no GPU."""
+        """The device of this rank (LOCAL_RANK under torchrun). Raises JobError for ``cuda`` without a GPU."""
         if self.device == "cpu" or (self.device == "auto" and not torch.cuda.is_available()):
             return torch.device("cpu")
         if not torch.cuda.is_available():
@@ -75,7 +75,7 @@ class Job:
 
     @staticmethod
     def read(path: Path) -> "Job":
-        """Read a ``job.json``. Settings of other kinds of job are passed over."""
+        """Read a ``job.json``; settings that only other kinds of job have are ignored."""
         try:
             job = json.loads(path.read_text())
             known = {
@@ -84,16 +84,18 @@ class Job:
             inputs = {name: Path(folder) for name, folder in job["inputs"].items()}
             return Job(job["config"], inputs, Path(job["out"]), JobSettings(**known))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise JobError("bad_configuration", f"{path} is no job: {type(error).__name__} {error}") from error
+            raise JobError(
+                "bad_configuration", f"{path} is not a valid job file: {type(error).__name__} {error}"
+            ) from error
 
 
 class Metrics:
-    """Progress as lines of ``metrics.jsonl``, for others to follow while it grows."""
+    """Progress as rows of ``metrics.jsonl``, which other programs follow while it grows."""
 
     def __init__(self, out: Path) -> None:
         path = out / "metrics.jsonl"
         if path.exists():
-            # A kill in mid-line leaves a torn end, which would swallow the next line.
+            # A kill in mid-line leaves an incomplete line, to which the next row would be appended.
             whole = path.read_bytes().rfind(b"\n") + 1
             os.truncate(path, whole)
         self.file: TextIO = path.open("a")
@@ -105,7 +107,7 @@ class Metrics:
 
 
 class StopSignal:
-    """Whether SIGTERM or SIGINT has come, once or more; the job ends itself at a place of its choosing."""
+    """Records SIGTERM and SIGINT in ``received``; the job ends at its next safe point."""
 
     def __init__(self) -> None:
         self.received = False
@@ -117,7 +119,8 @@ class StopSignal:
 
 
 def main(work: Callable[[Job], Facts]) -> None:
-    """Read the job named on the command line, do ``work``, leave ``exit.json``; the status is 0 only for ``done``."""
+    """Run ``work`` on the job that the command line names, and write ``exit.json``; the exit status is 0 only for
+    ``done``."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m {sys.modules['__main__'].__spec__.name} job.json")  # type: ignore[union-attr]
     _die_with_torchrun()
@@ -141,8 +144,11 @@ def main(work: Callable[[Job], Facts]) -> None:
 
 
 def _die_with_torchrun() -> None:
-    """Let a rank be killed when torchrun is gone: torchrun puts each in a session of its own, out of its group's reach,
-    and a rank left behind would write into the folder of the next try. Checkpoints are whole at any moment."""
+    """Have the kernel kill this rank when torchrun dies.
+
+    torchrun starts each rank in its own session, where signals to its process group do not arrive, and an orphaned rank
+    would write into the folder of the next attempt. A kill is safe, because a checkpoint is renamed when complete.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1:
@@ -150,7 +156,7 @@ def _die_with_torchrun() -> None:
 
 
 def classify_error(error: Exception) -> tuple[ExitReason, str]:
-    """The reason and the sentence of a job's end."""
+    """The reason and the message for ``exit.json``."""
     text = str(error).strip().splitlines()
     first = text[0] if text else type(error).__name__
     if isinstance(error, JobError):
@@ -165,16 +171,16 @@ def classify_error(error: Exception) -> tuple[ExitReason, str]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether a GPU's memory or the machine's was too small; the CPU allocator has no error class of its own."""
+    """Whether GPU or main memory ran out; torch's CPU allocator raises a plain RuntimeError."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def write_exit(out: Path, reason: ExitReason, message: str, facts: Facts) -> None:
-    """Write ``exit.json``. Of several ranks those that know the reason have the word, not those they took along, and
-    the leading one before others."""
+    """Write ``exit.json``. A rank that knows the reason overwrites ranks that failed because of it, and the main rank
+    overwrites the others."""
     path = out / "exit.json"
     if path.exists() and (reason == "failed" or os.environ.get("RANK", "0") != "0"):
         return
-    beside = path.with_suffix(f".{os.getpid()}")
-    beside.write_text(json.dumps({"reason": reason, "message": message, "facts": facts}))
-    beside.replace(path)
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps({"reason": reason, "message": message, "facts": facts}))
+    partial.replace(path)

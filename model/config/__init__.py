@@ -83,9 +83,9 @@ class Training:
     weight_decay: float = unkeyed_default(0.0)
     """AdamW's decay of matrices and embeddings, never of biases and norms."""
     attention_entropy: float = unkeyed_default(0.0)
-    """Weight of the cross-attention's entropy in the loss, per target piece, meant over layers and heads; 0: none."""
+    """Weight in the loss of the cross-attention's entropy per target piece, averaged over layers and heads."""
     skip_nonfinite: int = unkeyed_default(0)
-    """How many updates whose gradient is not finite may be passed over in a training before it ends as diverged."""
+    """How many updates whose gradient is not finite a training may skip before it ends as diverged."""
     patience: int = unkeyed_default(0)
     """End after this many dev checks in a row without a lower perplexity; 0 trains to the last update."""
     dev_bleu: int = unkeyed_default(0)
@@ -93,7 +93,7 @@ class Training:
     while the others wait, a minute at most."""
     start: str = unkeyed("")
     """A version of the registry (``name@alias``, ``name/number``) whose weights training begins with; they enter the
-    key, not their name. Empty: weights are drawn anew."""
+    key, not their name. Empty: weights are initialised at random."""
 
     def __post_init__(self) -> None:
         for name in ("updates", "batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
@@ -154,7 +154,7 @@ class Decoding:
     min_ratio: float = unkeyed_default(0.0)
     """Shortest output: this many pieces, eos counted, for each of the input's."""
     beta: float = unkeyed_default(0.0)
-    """Weight of GNMT's coverage penalty over the cross-attention, meant over layers and heads; 0: none."""
+    """Weight of GNMT's coverage penalty over the cross-attention, averaged over layers and heads; 0: none."""
 
     def __post_init__(self) -> None:
         require(self.beam >= 1, "decoding.beam", self.beam, "a whole number of at least 1")

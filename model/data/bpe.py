@@ -1,7 +1,7 @@
-"""Pieces: byte-level BPE read from a vocabulary folder (§5.1), without torch.
+"""Byte-level BPE (§5.1), read from a vocabulary folder; torch-free.
 
-In comes a folder with ``tokenizer.json`` and, where each side has its own vocabulary, ``tokenizer.target.json``; out
-come lists of piece ids without ``<s>`` and ``</s>``, and text again. Whoever batches adds these.
+The folder holds ``tokenizer.json`` and, where each side has its own vocabulary, ``tokenizer.target.json``.
+Encoding gives token ids without ``<s>`` and ``</s>``, which batching adds.
 
 A space is put before every line and taken away again in decoding, so that a word has the same pieces wherever it
 stands and any Unicode text survives the round trip. Markup in the text, such as a literal ``</s>``, is text.

@@ -1,7 +1,7 @@
 """Batches of one constant size: pairs end to end, almost nothing of which is padding.
 
-Every batch of a plan fills the same ``BatchShape``, so that a compiler sees one shape. What no pair fills at the end of
-a side is padding, cut into sentences of its own so that no piece of a pair sees it and no sentence is overlong.
+Every batch fills the same ``BatchShape``, so that a compiler sees one shape. Left-over space at the end of a side
+becomes padding sentences, so that no token of a pair attends to padding and no sentence is too long.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ MIN_PADDING = 8
 
 @dataclass(frozen=True)
 class BatchShape:
-    """What a batch has room for: pieces of each side (bos or eos counted), sentences, and the longest sentence."""
+    """The capacity of a batch: pieces of each side (bos or eos counted), sentences, and the longest sentence."""
 
     source: int
     target: int
@@ -125,6 +125,6 @@ def _offsets(lengths: Array, sentences: int, max_seqlen: int) -> SequenceOffsets
 
 
 def _positions(lengths: Array) -> Array:
-    """0, 1, … for each sentence anew."""
+    """0, 1, … restarting with each sentence."""
     positions: Array = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return positions

@@ -1,4 +1,4 @@
-"""Reads ahead on a thread, so that whoever computes does not wait for whoever reads."""
+"""Prefetches on a thread, so that training does not wait for reading."""
 
 import queue
 import threading
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 DEPTH = 4
-"""Items made before they are asked for."""
+"""Maximum of items prefetched."""
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 A folder of ``00000.arrow``, ``00001.arrow``, …: Arrow IPC files, uncompressed, with columns ``pair_id: string``,
 ``source`` and ``target``: lists of uint16 or uint32, without bos and eos. Rows are numbered over all files in the
-order of their names. Nothing is read until it is asked for, except the lengths.
+order of their names. Only the lengths are read at once.
 """
 
 from dataclasses import dataclass

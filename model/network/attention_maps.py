@@ -1,6 +1,6 @@
-"""What every head of every layer looks at (§3.2.3): a source and a target prefix in, three kinds of weights out.
+"""The attention weights of every head and layer (§3.2.3) for a source and a target prefix.
 
-For pictures: one pair at a time is meant, and nothing is cached. Shape suffixes are those of
+For pictures of single pairs; nothing is cached. Shape suffixes are those of
 ``model.network.transformer``.
 """
 

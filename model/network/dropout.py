@@ -27,6 +27,3 @@ class Dropout(nn.Module):
         words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
         kept = words.view(torch.int16)[: x.numel()] >= self.dropped - STEPS // 2
         return x * kept.view_as(x).to(x.dtype).mul_(STEPS / (STEPS - self.dropped))
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"

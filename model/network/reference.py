@@ -1,9 +1,9 @@
 """The Transformer again, with torch's own layers: the reference that this project's layers are held against.
 
-In and out go what ``model.network.transformer`` takes and gives. The weights are a ``Transformer``'s, by the same
+Inputs and outputs are those of ``model.network.transformer``. The weights are a ``Transformer``'s, by the same
 names, so one checkpoint, moments included, serves both; ``nn.TransformerEncoder`` and ``nn.TransformerDecoder``, the
 halves of ``torch.nn.Transformer``, hold none and are lent these for each pass. Kept plain, not fast: search computes
-the whole prefix at every step, and ``Site.compile`` finds nothing to compile. It knows nothing of packed batches.
+the whole prefix at every step, compilation has no effect, and packed batches are not supported.
 """
 
 from collections.abc import Iterable

@@ -58,7 +58,7 @@ class DecoderCache:
         return self.self_kv[0].length if self.self_kv else 0
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Let row i go on from what row ``rows_R[i]`` has seen (beams change; there may be more rows or fewer)."""
+        """Let row i continue what row ``rows_R[i]`` has seen (beams change; there may be more rows or fewer)."""
         for past in self.self_kv:
             past.reorder(rows_R)
 

@@ -1,14 +1,14 @@
-"""Checkpoints: what a training resumes from.
+"""Checkpoints: the files that a training resumes from.
 
     checkpoints/<update, 8 digits>/model.safetensors   weights
                                   /state.safetensors   Adam's moments
-                                  /position.json       where the training stood, and the sums of the two files above
+                                  /position.json       the Position, and the SHA-256 sums of the two files above
 
-Each file is written under another name and renamed when it is complete. At the end only the weights that are averaged
-stay and, where the best by dev perplexity is sought,
+A checkpoint is written to another folder, which is renamed when complete. At the end only the weights to average stay
+and, with ``training.patience``,
 
     checkpoints/best.json                              {"update", "dev_perplexity"}
-               /best/model.safetensors                 its weights, where they are not among those that are averaged
+               /best/model.safetensors                 its weights, unless they are among those to average
 """
 
 import hashlib
@@ -45,14 +45,14 @@ class Checkpoints:
             shutil.rmtree(partial, ignore_errors=True)
 
     def updates(self) -> list[int]:
-        """Of which updates there are checkpoints, oldest first."""
+        """The updates that have a checkpoint, oldest first."""
         return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
 
     def path(self, update: int) -> Path:
         return self.folder / f"{update:08d}"
 
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, position: Position) -> None:
-        """Write a whole checkpoint, then let go of what it replaces. A full disk leaves the older ones as they are."""
+        """Write a checkpoint, then remove those it makes obsolete. A full disk leaves the older ones as they are."""
         whole = self.path(position.update)
         partial = whole.with_suffix(".partial")
         try:
@@ -82,40 +82,40 @@ class Checkpoints:
     def resume(
         self, model: Transformer, optimizer: torch.optim.Optimizer, damaged: Callable[[int, str], None]
     ) -> Position:
-        """Load the newest whole checkpoint into ``model`` and ``optimizer``; the start where there is none.
+        """Load the newest whole checkpoint into ``model`` and ``optimizer``; without one, return ``Position()``.
 
-        ``damaged`` is told of every newer one that is not whole: its update, and a sentence.
+        Calls ``damaged`` with the update of each newer damaged checkpoint and a sentence about it.
         """
         for update in reversed(self.updates()):
             try:
                 return self.load(update, model, optimizer)
-            except JobError as fault:
-                damaged(update, f"checkpoint of update {update} passed over: {fault}")
+            except JobError as error:
+                damaged(update, f"checkpoint of update {update} skipped: {error}")
         return Position()
 
     def remove_after(self, update: int) -> None:
-        """Remove checkpoints newer than the one from which the training goes on."""
+        """Remove checkpoints newer than the one that the training resumes from."""
         for newer in self.updates():
             if newer > update:
                 shutil.rmtree(self.path(newer))
 
     def write_best(self, position: Position) -> None:
-        """Write which checkpoint is the best; ``finish`` then leaves it as well."""
-        beside = self.folder / f"{BEST}.json.partial"
+        """Write ``best.json``; ``finish`` then keeps the best checkpoint too."""
+        partial = self.folder / f"{BEST}.json.partial"
         best = {"update": position.best_update, "dev_perplexity": position.best_dev_perplexity}
-        beside.write_text(json.dumps(best) + "\n")
-        beside.replace(self.folder / f"{BEST}.json")
+        partial.write_text(json.dumps(best) + "\n")
+        partial.replace(self.folder / f"{BEST}.json")
 
     def finish(self) -> None:
-        """Leave only the weights to average, and the best. Cut short it can be done again."""
+        """Remove all but the weights to average and the best. May be interrupted and called again."""
         averaged = self.policy.averaged(self.updates())
-        apart = self.folder / BEST
-        if (self.folder / f"{BEST}.json").exists() and not apart.exists():
+        best_folder = self.folder / BEST
+        if (self.folder / f"{BEST}.json").exists() and not best_folder.exists():
             best = read_best_update(self.folder)
             if best not in averaged:
-                self.path(best).rename(apart)
+                self.path(best).rename(best_folder)
         for name in (STATE, POSITION):
-            (apart / name).unlink(missing_ok=True)
+            (best_folder / name).unlink(missing_ok=True)
         for update in self.updates():
             if update not in averaged:
                 shutil.rmtree(self.path(update))
@@ -124,18 +124,18 @@ class Checkpoints:
                 (self.path(update) / name).unlink(missing_ok=True)
 
     def load(self, update: int, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:
-        """Load the checkpoint of an update. Raises JobError where it is not whole."""
+        """Load the checkpoint of an update. Raises JobError where it is damaged or incomplete."""
         folder = self.path(update)
         try:
             record = json.loads((folder / POSITION).read_text())
             if checksum({name: record[name] for name in ("position", "sums")}) != record["sum"]:
-                raise JobError("bad_data", f"{folder / POSITION} is not what was written")
+                raise JobError("bad_data", f"{folder / POSITION} has changed since it was written")
             for name, expected in record["sums"].items():
                 if sha256(folder / name) != expected:
-                    raise JobError("bad_data", f"{folder / name} is not what was written")
+                    raise JobError("bad_data", f"{folder / name} has changed since it was written")
             position = from_json(Position, record["position"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise JobError("bad_data", f"{folder} is not whole: {error}") from error
+            raise JobError("bad_data", f"{folder} is incomplete: {error}") from error
         load_weights(model, folder)
         state = load_tensors(folder / STATE)
         missing = [name for name, _ in model.named_parameters() if not all(f"{key}/{name}" in state for key in MOMENTS)]
@@ -150,7 +150,7 @@ class Checkpoints:
 
 
 def best_update_at(folder: Path) -> int:
-    """The best update by what a checkpoint's position says; 0 for none, or where the position cannot be read."""
+    """The best update that a checkpoint's position records; 0 for none, or where the position cannot be read."""
     try:
         return int(json.loads((folder / POSITION).read_text())["position"]["best_update"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -158,7 +158,7 @@ def best_update_at(folder: Path) -> int:
 
 
 def read_best_update(folder: Path) -> int:
-    """The update of the best checkpoint among a training's ``checkpoints``. Raises JobError where none is named."""
+    """The best update of a training's ``checkpoints`` folder. Raises JobError where none is recorded."""
     path = folder / f"{BEST}.json"
     try:
         return int(json.loads(path.read_text())["update"])
@@ -167,7 +167,7 @@ def read_best_update(folder: Path) -> int:
 
 
 def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's two moments of every parameter, by name. Its step count is the number of updates not passed over."""
+    """Adam's two moments of every parameter, by name. Its step count is the number of updates not skipped."""
     state = optimizer.state
     return {
         f"{key}/{name}": state[parameter][field] if parameter in state else torch.zeros_like(parameter)

@@ -1,8 +1,8 @@
-"""The processes of one training. Alone or under torchrun the same calls hold; questions of rank are asked here.
+"""The processes of one training, with the same calls for one process and for ranks under torchrun.
 
 Any number of ranks makes the same updates: the same pairs, and as gradient the mean over all their target pieces. The
 same number of ranks, resumed or not, gives the same weights to the bit on one kind of CPU or GPU. Another number sums
-in another order and draws other dropouts. Without dropout the first updates broadcast to float32's rounding; Adam then
+in another order and draws other dropout masks. Without dropout the first updates agree to float32's rounding; Adam then
 makes a full step of the rounding wherever a gradient vanishes, so that after some dozens of updates single weights may
 differ by as much as an update moves them, while loss and perplexity stay the same training's.
 """
@@ -25,7 +25,7 @@ class Ranks:
     rank: int = 0
     world_size: int = 1
     timeout_seconds: float = 0.0
-    """How long one waits for another; 0 where there is no other."""
+    """Maximum wait for another rank; 0 for a single rank."""
 
     @staticmethod
     @contextmanager
@@ -41,16 +41,16 @@ class Ranks:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         yield Ranks(dist.get_rank(), size, timeout_seconds)
-        # Not after an error: leaving the group may wait for peers, and the reason would be told too late or never.
+        # Not after an error: leaving the group may wait for peers, and the reason would be reported late or never.
         dist.destroy_process_group()
 
     @property
     def is_main(self) -> bool:
-        """Whether this rank writes what is written once."""
+        """Whether this rank writes the files (rank 0)."""
         return self.rank == 0
 
     def any(self, here: bool) -> bool:
-        """Whether it holds on any rank. Does not wait for a GPU."""
+        """Whether the flag is set on any rank. Does not wait for a GPU."""
         if self.world_size == 1:
             return here
         flag = torch.tensor(int(here))
@@ -64,14 +64,14 @@ class Ranks:
         return here
 
     def broadcast(self, here: int) -> int:
-        """The leading rank's number."""
+        """The main rank's number."""
         number = torch.tensor(here)
         if self.world_size > 1:
             dist.broadcast(number, 0)
         return int(number)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The module with gradients that are means over ranks."""
+        """The module in DDP, whose gradients are means over ranks; unchanged for a single rank."""
         if self.world_size == 1:
             return module
         return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)

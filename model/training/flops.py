@@ -1,8 +1,7 @@
-"""The arithmetic of a training: floating-point operations of an update, and what devices can do; torch-free.
+"""Floating-point operations of an update, and the peak rates of devices; torch-free.
 
-In come the shape and the lengths of pairs, out goes a number. Only matrix products count, as in reports of
-utilisation elsewhere: 2 operations a weight and piece forward, twice that backward. Padding, norms, softmax, dropout
-and the optimiser's step count nothing, so padding shows as lost utilisation.
+Only matrix products count, as is usual for utilisation (MFU): 2 operations per weight and token forward, twice that
+backward. Padding, norms, softmax, dropout and the optimizer count nothing, so padding shows as lost utilisation.
 """
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike
 from ..config import Model
 
 TRAINED = 6
-"""Operations a weight and piece: one multiplication and one addition, in the forward and in two backward products."""
+"""Operations per weight and token: one multiplication and one addition, in the forward and in two backward products."""
 
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}
 """Dense bf16 products a second by the data sheets (SXM), by what the device's name holds. A large product measured on
@@ -27,16 +26,16 @@ def training_flops(model: Model, vocabulary: int, source_B: ArrayLike, target_B:
     encoder, decoder, softmax = product_weights(model, vocabulary)
     weights = encoder * source.sum() + (decoder + softmax) * target.sum()
     # Per head and pair of positions d_k products for a score and d_v for what it weighs.
-    looks = (source**2).sum() + (source * target).sum() + (target * (target + 1) / 2).sum()
-    attention = model.layers * model.heads * (model.d_k + model.d_v) * looks
-    # Keys and values of cross-attention are made once a source piece, not once a target piece.
+    attended = (source**2).sum() + (source * target).sum() + (target * (target + 1) / 2).sum()
+    attention = model.layers * model.heads * (model.d_k + model.d_v) * attended
+    # Cross-attention projects keys and values once per source token, not once per target token.
     of_sources = model.layers * model.d_model * model.heads * (model.d_k + model.d_v)
     moved = of_sources * (source.sum() - target.sum())
     return float(TRAINED * (weights + attention + moved))
 
 
 def product_weights(model: Model, vocabulary: int) -> tuple[int, int, int]:
-    """Weights that take part in products: of the encoder's layers, of the decoder's, and before the softmax."""
+    """Weights in matrix products: of the encoder's layers, of the decoder's, and before the softmax."""
     attention = 2 * model.d_model * model.heads * (model.d_k + model.d_v)
     feed_forward = 2 * model.d_model * model.d_ff
     return (

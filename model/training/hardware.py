@@ -1,8 +1,8 @@
-"""What a training costs its machine: memory, power, energy, and the share of a device's peak that it reaches.
+"""Memory, power, energy and utilisation of a training, as metrics.
 
-Out go numbers by name, for rows of metrics: ``memory_bytes`` of this process, ``gpu_watts`` and ``gpu_kwh`` of the GPUs
-of all ranks on this machine. A reading asks the driver (NVML), never the device's queue, so nothing waits for it. What
-a machine does not tell is left out. It knows nothing of models.
+``memory_bytes`` is of this process, ``gpu_watts`` and ``gpu_kwh`` of the GPUs of all ranks on this machine. Readings
+come from the driver (NVML), not from the device's queue, so no update waits for them. A metric that the machine
+does not report is omitted.
 """
 
 import ctypes
@@ -20,21 +20,21 @@ STATUS = Path("/proc/self/status")
 
 
 class HardwareMonitor:
-    """The meters of one process. ``kwh`` goes on from what earlier tries of the same training have used."""
+    """Reads the metrics of one process; energy includes what earlier attempts of the training used."""
 
     def __init__(self, device: torch.device, used_kwh: float = 0.0) -> None:
         self.device = device
         self.gpus = GpuEnergyMeter(*local_gpus(device), used_kwh)
 
     def read(self) -> dict[str, float]:
-        """``memory_bytes`` and, where there are GPUs whose driver tells, ``gpu_watts`` and ``gpu_kwh``."""
+        """``memory_bytes`` and, where the driver reports them, ``gpu_watts`` and ``gpu_kwh``."""
         return {"memory_bytes": memory_bytes(self.device)} | self.gpus.read()
 
 
 class GpuEnergyMeter:
-    """Power and energy of some GPUs, named by UUID; where one of them does not tell, the number is left out.
+    """Power and energy of some GPUs, named by UUID; a metric that one of them does not report is omitted.
 
-    ``library`` is NVML, or whatever has its functions.
+    ``library`` is NVML, or an object with its functions.
     """
 
     def __init__(self, library: Any, uuids: Sequence[str], used_kwh: float = 0.0) -> None:
@@ -58,16 +58,16 @@ class GpuEnergyMeter:
         return values
 
     def kwh(self) -> float:
-        """Energy that all tries of the training have used; that of the earlier ones where the driver does not tell."""
+        """Energy of all attempts of the training; of the earlier ones alone where the driver reports none."""
         used = sum(now - begun for now, begun in zip(self.millijoules(), self.begun, strict=False))
         return self.used_kwh + used / 1e3 / JOULES_PER_KWH
 
     def millijoules(self) -> list[int]:
-        """What each GPU has used since its driver was loaded."""
+        """Energy of each GPU since its driver was loaded."""
         return self.readings("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
 
     def readings(self, name: str, kind: type[ctypes.c_uint] | type[ctypes.c_ulonglong]) -> list[int]:
-        """A number of each GPU; none at all where one of them does not tell."""
+        """One number per GPU; empty where one of them reports none."""
         values = [kind(0) for _ in self.handles]
         try:
             for handle, value in zip(self.handles, values, strict=True):
@@ -77,15 +77,15 @@ class GpuEnergyMeter:
         return [value.value for value in values]
 
     def handle(self, uuid: str) -> ctypes.c_void_p:
-        """NVML's handle. Raises NvmlError for a GPU that is divided (MIG): its meter counts the neighbours as well."""
+        """NVML's handle. Raises NvmlError for a partitioned GPU (MIG), whose meter counts all partitions."""
         handle, on, pending = ctypes.c_void_p(), ctypes.c_uint(0), ctypes.c_uint(0)
         self.call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(handle))
         try:
             self.call("nvmlDeviceGetMigMode", handle, ctypes.byref(on), ctypes.byref(pending))
-        except NvmlError:  # a GPU that cannot be divided
+        except NvmlError:  # a GPU that cannot be partitioned
             return handle
         if on.value:
-            raise NvmlError(f"{uuid} is divided")
+            raise NvmlError(f"{uuid} is partitioned (MIG)")
         return handle
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -99,7 +99,7 @@ class GpuEnergyMeter:
 
 
 class NvmlError(Exception):
-    """The driver does not tell."""
+    """The driver does not report a value."""
 
 
 def local_gpus(device: torch.device) -> tuple[Any, list[str]]:
@@ -119,7 +119,7 @@ def local_gpus(device: torch.device) -> tuple[Any, list[str]]:
 
 
 def memory_bytes(device: torch.device) -> float:
-    """Most GPU memory that tensors held so far; on a CPU what the process holds now, or the most it held."""
+    """Peak GPU memory of tensors; on a CPU the resident memory of the process, or its peak."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     try:
@@ -130,7 +130,7 @@ def memory_bytes(device: torch.device) -> float:
 
 
 def device_name(device: torch.device) -> str:
-    """What the device calls itself."""
+    """The GPU's name, or the device type."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 

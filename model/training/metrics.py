@@ -1,4 +1,4 @@
-"""What a training says of itself while it runs: rows of ``metrics.jsonl``.
+"""Rows of ``metrics.jsonl`` while a training runs.
 
 Losses stay on the device until a row is due, so that no update waits for them.
 """
@@ -22,7 +22,7 @@ Values = dict[str, float]
 
 
 class LossSums:
-    """Sums over the parts of one update on one rank."""
+    """Sums over the micro-batches of one update on one rank."""
 
     def __init__(self, device: torch.device) -> None:
         self.sums = torch.zeros(2, device=device)
@@ -36,10 +36,10 @@ class LossSums:
 
 
 class MetricsLogger:
-    """Writes the rows of a training: the leading rank's, with losses of its part of the batches."""
+    """Writes the rows of a training on the main rank, with the losses of its part of the batches."""
 
     def __init__(self, job: Job, total: int, is_main: bool, per_token: Values) -> None:
-        """``per_token`` holds metrics that grow with the rate of target pieces, at a rate of one a second."""
+        """``per_token`` holds metrics proportional to target tokens per second, at one token a second."""
         self.per_token = per_token
         self.metrics = Metrics(job.out) if is_main else None
         self.every, self.total = job.site.log_seconds, total
@@ -47,26 +47,26 @@ class MetricsLogger:
         self.start_clock(0, 0)
 
     def start_clock(self, update: int, tokens: int) -> None:
-        """Start the clock after ``update``, whose checkpoint is the last, and ``tokens`` target pieces."""
+        """Start measuring after ``update``, the last one saved, and ``tokens`` target tokens."""
         self.last_saved = self.first = update
         self.tokens = tokens
-        self.begun = self.written = time.monotonic()
+        self.started = self.last_row_time = time.monotonic()
 
     def record(self, update: int, rate: float, losses: LossSums, tokens: int, measure: Callable[[], Values]) -> None:
-        """Take in an update after which ``tokens`` target pieces have been seen; write a row when one is due.
+        """Record an update after which ``tokens`` target tokens have been seen; write a row when one is due.
 
-        Only then is ``measure`` asked for what else belongs in a row. Raises JobError as ``check`` does.
+        Only then calls ``measure`` for further metrics. Raises JobError as ``check`` does.
         """
         self.window.append((update, rate, losses))
-        if time.monotonic() - self.written >= self.every or update == self.total:
+        if time.monotonic() - self.last_row_time >= self.every or update == self.total:
             self.flush(tokens, measure)
 
     def flush(self, tokens: int, measure: Callable[[], Values]) -> None:
-        """Write what has been noted since the last row, if anything."""
+        """Write a row for the updates since the last one, if any."""
         if not self.window:
             return
         self.check()
-        elapsed = time.monotonic() - self.written
+        elapsed = time.monotonic() - self.last_row_time
         update, rate, _ = self.window[-1]
         values = self.means() | {"learning_rate": rate} | measure()
         if not math.isfinite(values.get("gradient_norm", 0.0)):
@@ -74,9 +74,9 @@ class MetricsLogger:
         self.window.clear()
         values["tokens_per_second"] = (tokens - self.tokens) / max(elapsed, 1e-9)
         values |= {name: value * values["tokens_per_second"] for name, value in self.per_token.items()}
-        values["seconds_left"] = (time.monotonic() - self.begun) / (update - self.first) * (self.total - update)
+        values["seconds_left"] = (time.monotonic() - self.started) / (update - self.first) * (self.total - update)
         self.write(update, values)
-        self.written, self.tokens = time.monotonic(), tokens
+        self.last_row_time, self.tokens = time.monotonic(), tokens
 
     def check(self) -> None:
         """Raise JobError naming the first update since the last row whose loss is not finite."""
@@ -86,8 +86,7 @@ class MetricsLogger:
                     raise self.diverged("loss", update, rate)
 
     def means(self) -> Values:
-        """Losses per piece, exp of them (``perplexity`` is §6.2's), and the share of cells that are padding, since the
-        last row."""
+        """Losses per token, exp of them (``perplexity`` is §6.2's), and the share of padding, since the last row."""
         parts = [losses for _, _, losses in self.window]
         loss, nll = (self.sums().sum(0) / max(1, sum(part.pieces for part in parts))).tolist()
         padding = sum(part.padding for part in parts) / sum(part.num_positions for part in parts)
@@ -98,7 +97,7 @@ class MetricsLogger:
         return torch.stack([losses.sums for _, _, losses in self.window]).double().cpu()
 
     def diverged(self, what: str, update: int, rate: float) -> JobError:
-        """The end of a training whose numbers stopped being finite."""
+        """The error for a loss or gradient that is not finite."""
         back = f"the last checkpoint is of update {self.last_saved}" if self.last_saved else "there is no checkpoint"
         return JobError("diverged", f"the {what} of update {update} is not finite, at learning rate {rate:.3g}; {back}")
 
@@ -107,27 +106,27 @@ class MetricsLogger:
             self.metrics.write(update, self.total, values)
 
     def log_damaged(self, update: int, sentence: str) -> None:
-        """Tell that a checkpoint was passed over."""
+        """Report a skipped checkpoint."""
         if self.metrics:
             print(sentence, file=sys.stderr, flush=True)
             self.metrics.write(update, self.total, {"damaged": sentence})
 
     def write_facts(self, facts: Facts) -> None:
-        """The last row, from which a job that finds all its work done takes its facts."""
+        """Write the last row, which holds the facts for a job that is restarted after its end."""
         if self.metrics:
             self.metrics.write(self.total, self.total, {FACTS: facts})
 
 
 def to_perplexity(mean: float) -> float:
-    """A perplexity, kept within what a float holds."""
+    """exp(mean), bounded so that it fits a float."""
     return math.exp(min(mean, 700))
 
 
 def read_facts(out: Path) -> Facts:
-    """The facts of a training that has ended in ``out``."""
+    """The facts of a finished training in ``out``. Raises JobError where its last row is missing."""
     for line in reversed((out / "metrics.jsonl").read_text().splitlines()):
         row = json.loads(line)
         if FACTS in row:
             facts: Facts = row[FACTS]
             return facts
-    raise JobError("bad_data", f"{out / 'metrics.jsonl'} has no row of a training's end")
+    raise JobError("bad_data", f"{out / 'metrics.jsonl'} has no row with the facts of a finished training")

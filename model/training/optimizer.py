@@ -14,7 +14,7 @@ from ..config import Training
 def optimizer_of(training: Training, model: nn.Module) -> torch.optim.Optimizer:
     """Fused over all parameters; the learning rate is set before every update.
 
-    AdamW decays matrices and embeddings only: what a bias or a norm is has nothing to do with its size.
+    AdamW decays matrices and embeddings only, never biases and norms.
     """
     betas = (training.beta1, training.beta2)
     if training.optimizer == "adam":

@@ -1,7 +1,6 @@
-"""Where a training stands: when it is over, and which of its checkpoints is the best.
+"""The position of a training: its progress, when it ends, and which checkpoint is the best.
 
-Functions from a Position and the dev perplexity (§6.2) to a Position. All of it lies in checkpoints, and all ranks hold
-the same numbers, so a resumed training and every rank decide alike.
+A Position is saved in every checkpoint and equal on all ranks, so a resumed training and every rank decide alike.
 """
 
 from dataclasses import dataclass, replace
@@ -11,9 +10,9 @@ from ..config import Training
 
 @dataclass(frozen=True)
 class Position:
-    """Where a training stands after ``update``: all that is neither weight nor moment.
+    """The state of a training after ``update``, except for weights and moments.
 
-    Random numbers are no part of it: those of an update are a function of seed, update and rank.
+    It holds no random state: the random numbers of an update are a function of seed, update and rank.
     """
 
     update: int = 0
@@ -23,16 +22,16 @@ class Position:
     seconds: float = 0.0
     dev_perplexity: float = 0.0
     best_update: int = 0
-    """Of the dev check with the lowest perplexity so far; 0 before the first, and where no best is sought."""
+    """The update of the lowest dev perplexity so far; 0 before the first validation and without patience."""
     best_dev_perplexity: float = 0.0
     checks_since_best: int = 0
     skipped: int = 0
-    """Updates that were passed over, as their gradients were not finite."""
+    """Updates skipped because their gradients were not finite."""
     gpu_kwh: float = 0.0
 
 
 def after_validation(training: Training, position: Position, perplexity: float) -> Position:
-    """The position after a dev check. With ``patience`` it also says which check was best, and how many came since."""
+    """The position after a validation. With ``patience`` it also records the best update and the checks since."""
     position = replace(position, dev_perplexity=perplexity)
     if not training.patience:
         return position
@@ -42,5 +41,5 @@ def after_validation(training: Training, position: Position, perplexity: float) 
 
 
 def is_finished(training: Training, position: Position) -> bool:
-    """Whether the last update is done, or patience is at its end."""
+    """Whether the last update is done or patience has run out."""
     return position.update >= training.updates or 0 < training.patience <= position.checks_since_best

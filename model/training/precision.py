@@ -1,4 +1,4 @@
-"""What a device is told to do with products, and what it cannot do."""
+"""The precision of matrix products, and which precisions a device supports."""
 
 from pathlib import Path
 
@@ -11,16 +11,16 @@ CPU_FLAGS = Path("/proc/cpuinfo")
 
 
 def has_bf16() -> bool:
-    """Whether this CPU multiplies in bfloat16; where a system does not tell, that it does."""
+    """Whether this CPU multiplies in bfloat16; True on a system without /proc/cpuinfo."""
     try:
-        words = set(CPU_FLAGS.read_text().split())
+        flags = set(CPU_FLAGS.read_text().split())
     except OSError:
         return True
-    return not words.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
+    return not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def configure_precision(model: Model, training: Training, device: torch.device) -> None:
-    """Multiply float32 matrices exactly, or in TF32. Raises ValueError naming what this device does not offer."""
+    """Multiply float32 matrices exactly, or in TF32. Raises ValueError for what this device does not support."""
     gpu, precision = device.type == "cuda", training.precision
     require(gpu or precision != "tf32", "training.precision", precision, "fp32 or bf16 on a CPU (tf32 needs a GPU)")
     slow = "fp32 on this CPU, whose instructions have no bfloat16 (it would take thirty times as long)"

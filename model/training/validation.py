@@ -1,7 +1,7 @@
-"""Validation on the dev set: perplexity (§6.2) over all ranks, a BLEU to watch, and signs of collapse.
+"""Validation on the dev set: perplexity (§6.2) over all ranks, BLEU of greedy translations, and signs of collapse.
 
-Signs of collapse are numbers that no loss shows. A post-LN encoder can make all positions of a sentence alike (cosine
-near 1), and a cross-attention that looks everywhere (entropy near ln S) ignores the source. Shape suffixes are those of
+Signs of collapse are metrics that no loss shows. A post-LN encoder can make all positions of a sentence alike (cosine
+near 1), and a uniform cross-attention (entropy near ln S) ignores the source. Shape suffixes are those of
 ``model.network.transformer``.
 """
 
@@ -26,20 +26,20 @@ from .distributed import Ranks
 from .loss import Objective
 
 DEV_TOKENS = 8_192
-"""Target pieces of dev text computed at once."""
+"""Target tokens of dev text computed at once."""
 PROBE_SENTENCES = 64
-"""Most sentences that are looked into; all come from the first batch."""
+"""Maximum of sentences probed, all from the first batch."""
 GREEDY = Decoding(beam=1)
 
 
 class DeadlineExceeded(Exception):
-    """The other ranks would give up waiting."""
+    """Decoding took so long that the other ranks would time out."""
 
 
 class Validation:
-    """The dev set, ready to be asked about as often as the weights have changed.
+    """Computes the metrics of the dev set for the current weights.
 
-    ``sentences`` of its first pairs are decoded for a BLEU to watch, on the leading rank alone: the others wait for it.
+    The main rank alone decodes the first ``sentences`` pairs for ``dev_bleu``, while the others wait.
     """
 
     def __init__(
@@ -60,8 +60,7 @@ class Validation:
     def check(self, objective: Objective) -> dict[str, float]:
         """``dev_perplexity``: exp of the mean -log p of the reference, per piece, without smoothing (§6.2).
 
-        The leading rank adds what ``model.training.validation`` sees and ``dev_bleu``, unless the perplexity is no
-        number.
+        The main rank adds the signs of collapse and ``dev_bleu``, unless the perplexity is not finite.
         """
         objective.eval()
         sums = torch.zeros(2, dtype=torch.float64)
@@ -73,14 +72,14 @@ class Validation:
         nll, pieces = self.ranks.sum(sums).tolist()
         values = {"dev_perplexity": math.exp(min(nll / pieces, 700))}
         if self.ranks.is_main and math.isfinite(values["dev_perplexity"]):
-            # Compiled layers know nothing of the hooks that look into them, nor of a cache that grows.
+            # Compiled layers support neither the hooks that record attention nor a growing cache.
             with torch.compiler.set_stance("force_eager"), self.precision():
                 values |= self.probed(objective.transformer) | self.bleu(objective.transformer)
         objective.train()
         return values
 
     def probed(self, model: Transformer) -> dict[str, float]:
-        """The numbers of ``model.training.validation`` over the first batch."""
+        """The signs of collapse over the first batch."""
         rows = self.batches[0][:PROBE_SENTENCES]
         sources = [[*self.dev.pieces("source", row).tolist(), EOS] for row in rows]
         targets = [[BOS, *self.dev.pieces("target", row).tolist()] for row in rows]
@@ -90,14 +89,18 @@ class Validation:
         """``dev_bleu``: BLEU (``model.training.dev_bleu``) of greedy translations against the text of the target
         pieces.
 
-        Ranks wait for each other for a time: past half of it the number is given up.
+        Empty when decoding takes more than half of the time that the other ranks wait.
         """
         if not self.decoded:
             return {}
-        begun = time.monotonic()
+        started = time.monotonic()
 
         def check_deadline(done: int, total: int) -> None:
-            if self.ranks.world_size > 1 and done < total and time.monotonic() - begun > self.ranks.timeout_seconds / 2:
+            if (
+                self.ranks.world_size > 1
+                and done < total
+                and time.monotonic() - started > self.ranks.timeout_seconds / 2
+            ):
                 raise DeadlineExceeded(
                     f"no dev_bleu: only {done} of {total} sentences decoded in time, lower training.dev_bleu"
                 )

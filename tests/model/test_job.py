@@ -73,7 +73,7 @@ def test_a_rank_that_was_taken_along_does_not_hide_the_cause(tmp_path: Path) -> 
 @pytest.mark.parametrize("content", ["", "{}", '{"config": {}, "inputs": [], "out": "x"}'])
 def test_what_is_no_job_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "job.json").write_text(content)
-    with pytest.raises(JobError, match=r"job.json is no job"):
+    with pytest.raises(JobError, match=r"job.json is not a valid job file"):
         Job.read(tmp_path / "job.json")
 
 

@@ -39,16 +39,6 @@ from model.training.step import TrainingStep
 from model.training.trainer import Trainer
 
 
-def test_eight_pairs_are_learnt_by_heart(tmp_path: Path) -> None:
-    for name in ("shards", "dev"):
-        write_shards(tmp_path / name, pairs(8))
-    write_vocabulary(tmp_path / "vocabulary")
-    training = replace(TRAINING, updates=250, batch_tokens=200, peak=5e-3, label_smoothing=0.0, dev_every=250)
-    model = replace(MODEL, p_drop=0.0, d_model=32)
-    facts = run(write_job(tmp_path, model=model, training=training))["facts"]
-    assert facts["dev_perplexity"] < 1.1
-
-
 def test_what_a_training_leaves(tmp_path: Path) -> None:
     job = write_job(tmp_path)
     answer = run(job)
