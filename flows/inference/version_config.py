@@ -1,4 +1,4 @@
-"""What a registered version says of itself, as values."""
+"""Read the decoding configuration of a registered version from its tags."""
 
 import json
 
@@ -9,10 +9,10 @@ DECODING_TAG_PREFIX = "decoding."
 
 
 def decoding_config(version: Version) -> Decoding:
-    """How the version's dev set was decoded; the paper's way (§6.1) where it does not say."""
-    said = {
-        name.removeprefix(DECODING_TAG_PREFIX): json.loads(v)
-        for name, v in version.tags.items()
-        if name.startswith(DECODING_TAG_PREFIX)
+    """The configuration that decoded the version's dev set; the paper's defaults (§6.1) for missing tags."""
+    fields = {
+        tag.removeprefix(DECODING_TAG_PREFIX): json.loads(value)
+        for tag, value in version.tags.items()
+        if tag.startswith(DECODING_TAG_PREFIX)
     }
-    return from_json(Decoding, said)
+    return from_json(Decoding, fields)

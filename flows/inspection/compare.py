@@ -1,7 +1,7 @@
-"""Two runs or model versions side by side: whose score artifacts are meant, and what they come to.
+"""Find the score artifacts of two runs or model versions, and compare them.
 
-``multi30k-ende@champion`` and ``multi30k-ende/3`` are versions of the registry; any other word is a run, of which the
-newest record counts that reached its scores.
+``multi30k-ende@champion`` and ``multi30k-ende/3`` name versions of the registry; any other name is a run, whose newest
+record with scores counts.
 """
 
 from dataclasses import dataclass
@@ -20,45 +20,50 @@ SCORE_KEY_TAG = "key.score."
 
 @dataclass(frozen=True)
 class ScoredSystem:
-    """A name to show, and the manifest of its scores by set."""
+    """A name to display, and the manifest of the scores by set."""
 
     name: str
     scores: dict[str, Manifest]
 
 
-def find_system(words: str, site: Site) -> ScoredSystem:
-    """The system that the words mean. Raises BadConfiguration where there is none, or its scores are gone."""
-    if "@" in words or "/" in words:
-        version = resolve(site.tracking, words)
-        keys = {
-            tag.removeprefix(SCORE_KEY_TAG): key for tag, key in version.tags.items() if tag.startswith(SCORE_KEY_TAG)
-        }
-        name = f"{version.name}/{version.version}"
-    else:
-        open_store(site).receive(records.record_folder(words))
-        keys, name = records.last_keys(site.root, words, "score"), words
-    if not keys:
-        raise BadConfiguration(f"{words!r} has no scores here: run it, or name a version as in demo@champion")
+def find_system(name: str, site: Site) -> ScoredSystem:
+    """The run or version of this name. Raises BadConfiguration if it does not exist or its scores are missing."""
     store = open_store(site)
-    scores = {item: store.manifest("score", key) for item, key in keys.items()}
-    gone = [f"{store.folder('score', keys[item])}" for item, manifest in scores.items() if manifest is None]
-    if gone:
-        raise BadConfiguration(f"{words!r} was scored in {gone[0]}, but that artifact is not there")
-    return ScoredSystem(name, {item: manifest for item, manifest in scores.items() if manifest})
+    if "@" in name or "/" in name:
+        version = resolve(site.tracking, name)
+        keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
+        title = f"{version.name}/{version.version}"
+    else:
+        store.receive(records.record_folder(name))
+        keys, title = records.last_keys(site.root, name, "score"), name
+    if not keys:
+        raise BadConfiguration(f"{name!r} has no scores here: run it, or name a version as in demo@champion")
+    scores = {}
+    for item, key in keys.items():
+        manifest = store.manifest("score", key)
+        if manifest is None:
+            raise BadConfiguration(f"{name!r} was scored in {store.folder('score', key)}, but that artifact is missing")
+        scores[item] = manifest
+    return ScoredSystem(title, scores)
 
 
 def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> list[Comparison]:
-    """Every set that both have, in A's order. Raises BadConfiguration where there is none."""
+    """Compare every set that both systems have, in the order of ``a``. Raises BadConfiguration if there is none."""
     common = [name for name in a.scores if name in b.scores]
     if not common:
-        theirs = f"{a.name} has {', '.join(a.scores)}, {b.name} has {', '.join(b.scores)}"
-        raise BadConfiguration(f"no set was scored for both: {theirs}")
+        sets = f"{a.name} has {', '.join(a.scores)}, {b.name} has {', '.join(b.scores)}"
+        raise BadConfiguration(f"no set was scored for both: {sets}")
     store = open_store(site)
-    found = []
-    for name in common:
-        tables = [
-            pl.read_parquet(store.artifact(system.scores[name]).path() / "sentences.parquet") for system in (a, b)
-        ]
-        language = a.scores[name].arguments.get("language", "en")
-        found.append(compare(name, tables[0], tables[1], language))
-    return found
+
+    def sentences(score: Manifest) -> pl.DataFrame:
+        return pl.read_parquet(store.artifact(score).path() / "sentences.parquet")
+
+    return [
+        compare(
+            name,
+            sentences(a.scores[name]),
+            sentences(b.scores[name]),
+            a.scores[name].arguments.get("language", "en"),
+        )
+        for name in common
+    ]

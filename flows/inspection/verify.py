@@ -1,4 +1,4 @@
-"""Every byte of the artifacts read anew: those of some runs, or all that a site has."""
+"""Verify the checksums of artifacts: those of some runs, or all artifacts of a site."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from infra.store.s3 import S3Store
 
 @dataclass(frozen=True)
 class ArtifactCheck:
-    """An artifact, and what is wrong with its files: nothing, mostly."""
+    """An artifact, and its problems; empty if its files are as sealed."""
 
     stage: str
     key: str
@@ -21,9 +21,9 @@ class ArtifactCheck:
 
 
 def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int, str], None]) -> list[ArtifactCheck]:
-    """Check each artifact; ``tell`` is called with (done, total, label) before each.
+    """Hash the files of each artifact; calls ``on_progress(done, total, label)`` before each.
 
-    Raises BadConfiguration for a run that is not known.
+    Raises BadConfiguration for an unknown run.
     """
     site = Site.named(site_name)
     store = open_store(site)
@@ -39,7 +39,7 @@ def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int,
 
 
 def _artifacts_of(store: Store, runs: Sequence[str], site_name: str) -> Iterator[tuple[Store, str, str]]:
-    """What the runs name, or everything, on this machine first where the store is remote."""
+    """The artifacts of the runs, or all of them; for a remote store, first those on this machine."""
     rows = [row for run in runs for row in plan(RunRequest(run, site=site_name)).rows]
     wanted = {(row.stage, row.key) for row in rows}
     for place in [store.local(), store] if isinstance(store, S3Store) else [store]:

@@ -141,7 +141,7 @@ def test_the_week_of_half_an_upload(s3: Server, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("root", ["folder"], indirect=True)
 def test_what_gc_cannot_know_it_does_not_touch(root: str) -> None:
-    with pytest.raises(BadConfiguration, match="--keep is 'other', .* those with one: small"):
+    with pytest.raises(BadConfiguration, match="--keep is 'other', .* runs with a record: small"):
         gc(keep=("other",))
     record = next((open_store(Site.named()).root / "runs" / "small").iterdir())
     record.write_text("{")

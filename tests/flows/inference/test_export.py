@@ -1,4 +1,4 @@
-"""A run's or a version's model becomes a folder for other programs: whole or not at all."""
+"""The model of a run or version is exported to a folder for other programs, whole or not at all."""
 
 import shutil
 import sys
@@ -52,7 +52,7 @@ def test_the_command_writes_folders_that_translate(
     own = Translator.load(trained.weights, trained.vocabulary, "cpu").translate(LINES, trained.decoding)
     folder = Folder(Path(places[0]), threads=1)
     assert folder.translate(LINES, folder.search) == [translation.text for translation in own]
-    with pytest.raises(BadConfiguration, match="exports/small-1-ctranslate2 is there already"):
+    with pytest.raises(BadConfiguration, match="exports/small-1-ctranslate2 exists"):
         command("small/1", to="ctranslate2")
 
 
@@ -74,13 +74,15 @@ def test_artifacts_that_are_gone_are_named(small: Path) -> None:
     trained = find_trained_model("small", site)
     shutil.move(trained.weights, trained.weights.with_name("elsewhere"))
     try:
-        with pytest.raises(BadConfiguration, match=f"'small' was made from .*{trained.weights.name}, but that"):
+        with pytest.raises(
+            BadConfiguration, match=f"'small' needs .*{trained.weights.name}, but that artifact is missing"
+        ):
             find_trained_model("small", site)
     finally:
         shutil.move(trained.weights.with_name("elsewhere"), trained.weights)
     version = find_trained_model("small/1", site)
     shutil.rmtree(Store(site.root).root / "translate")
-    with pytest.raises(BadConfiguration, match="how 'small' was searched was told by its translations"):
+    with pytest.raises(BadConfiguration, match="'small' needs .*translate.*, but that artifact is missing"):
         find_trained_model("small", site)
     assert find_trained_model("small/1", site) == version, "a version says it itself"
 

@@ -1,4 +1,4 @@
-"""Two runs or versions compared from the artifacts that their scores are in."""
+"""Runs and versions are compared by their score artifacts."""
 
 import json
 import shutil
@@ -49,7 +49,7 @@ def test_scores_that_are_gone_are_named(small: Path) -> None:
     folder = Store(site.root).folder("score", key)
     shutil.move(folder, folder.with_name("elsewhere"))
     try:
-        with pytest.raises(BadConfiguration, match=f"scored in .*{key}, but that artifact is not there"):
+        with pytest.raises(BadConfiguration, match=f"scored in .*{key}, but that artifact is missing"):
             find_system("small/1", site)
     finally:
         shutil.move(folder.with_name("elsewhere"), folder)
