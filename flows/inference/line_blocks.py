@@ -1,7 +1,6 @@
-"""Lines of a file or a pipe, in blocks of bounded size, as soon as they are there; and where an output goes.
+"""Read lines from a file or pipe in bounded blocks, as soon as they arrive, and write output files atomically.
 
-In come bytes of any kind: a line ends with a newline, the last one with or without. What is done to a line is not known
-here.
+Input is any bytes. A line ends with a newline, which the last line may lack.
 """
 
 import codecs
@@ -20,18 +19,18 @@ from flows.views.terminal import say
 from infra.errors import BadConfiguration
 
 STDIO = Path("-")
-"""Stands for standard input or output."""
+"""Standard input or output."""
 CHUNK = 1 << 16
 BLOCK_BYTES = 1 << 20
 FLUSH_AFTER_SECONDS = 0.05
-"""A pipe that is silent for so long gets its answer."""
+"""A block ends when a pipe sends nothing for this long."""
 WAIT_SECONDS = 1.0
-"""How long the first line of a block waits for others."""
+"""The longest time that the first line of a block waits for more lines."""
 
 
 @contextmanager
 def open_input(path: Path) -> Iterator[int]:
-    """A file descriptor to read from. Raises BadConfiguration for what cannot be read."""
+    """Open a file descriptor for reading. Raises BadConfiguration if that fails."""
     if path == STDIO:
         yield sys.stdin.fileno()
         return
@@ -48,46 +47,46 @@ def open_input(path: Path) -> Iterator[int]:
 
 
 def line_blocks(
-    descriptor: int, most: int, pause: float = FLUSH_AFTER_SECONDS, wait: float = WAIT_SECONDS
+    descriptor: int, size: int, pause: float = FLUSH_AFTER_SECONDS, wait: float = WAIT_SECONDS
 ) -> Iterator[list[bytes]]:
-    """Lines without their newline, up to ``most`` at once: fewer where the input pauses, ends, or has long lines."""
+    """Blocks of up to ``size`` lines without newlines: fewer if the input pauses, ends, or has long lines."""
     ready = select.poll()
     ready.register(descriptor, select.POLLIN)
     held: list[bytes] = []
-    parts: list[bytes] = []  # of a line whose end has not come
-    size, begun = 0, time.monotonic()
+    parts: list[bytes] = []  # of a line that has not ended
+    held_bytes, started = 0, time.monotonic()
     while data := os.read(descriptor, CHUNK):
-        begun = begun if held else time.monotonic()
+        started = started if held else time.monotonic()
         *lines, last = data.split(b"\n")
         if lines:
             lines[0] = b"".join([*parts, lines[0]])
             parts = []
         parts.append(last)
         held += lines
-        size += len(data)
-        while len(held) >= most:
-            yield held[:most]
-            held = held[most:]
-            size = sum(map(len, held))
-        waited = time.monotonic() - begun > wait
-        if held and (size >= BLOCK_BYTES or waited or not ready.poll(pause * 1000)):
+        held_bytes += len(data)
+        while len(held) >= size:
+            yield held[:size]
+            held = held[size:]
+            held_bytes = sum(map(len, held))
+        waited = time.monotonic() - started > wait
+        if held and (held_bytes >= BLOCK_BYTES or waited or not ready.poll(pause * 1000)):
             yield held
-            held, size = [], 0
+            held, held_bytes = [], 0
     if rest := b"".join(parts):
         held.append(rest)
-    for start in range(0, len(held), most):
-        yield held[start : start + most]
+    for start in range(0, len(held), size):
+        yield held[start : start + size]
 
 
 def decode_line(line: bytes, first: bool) -> str:
-    """A line as text: what is no UTF-8 becomes U+FFFD; a carriage return at its end, and a byte order mark at the
-    begin of the ``first``, are no text."""
+    """Decode a line as UTF-8 with U+FFFD for errors. Removes a final carriage return, and from the ``first`` line a
+    byte order mark."""
     line = line.removesuffix(b"\r")
     return (line.removeprefix(codecs.BOM_UTF8) if first else line).decode("utf-8", "replace")
 
 
 def fraction_read(descriptor: int) -> float:
-    """How much of a file has been read, 0 to 1; 0 for a pipe, whose end nobody knows."""
+    """The fraction of a file that has been read, 0 to 1; 0 for a pipe, whose size is unknown."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or not status.st_size:
         return 0.0
@@ -96,18 +95,18 @@ def fraction_read(descriptor: int) -> float:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:
-    """Where to write: a file appears under its name when it is whole; until then, and for good if the work breaks off,
-    it lies beside. Raises BadConfiguration for what cannot be written."""
+    """Open a file for writing that appears under its name when complete. If the body raises, the partial file stays
+    next to it under another name. Raises BadConfiguration if the file cannot be written."""
     if path == STDIO:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    # Nothing may be put in the place of a pipe, or of a name such as /dev/stdout, which stands for an open file.
+    # A pipe, or a name such as /dev/stdout that means an open file, must not be replaced by a file.
     special = path.exists() and (not path.is_file() or path.absolute().parts[1] in ("dev", "proc"))
-    place = path if special else path.resolve()
-    beside = place if special else place.with_name(f"{place.name}.partial-{uuid4().hex[:8]}")
+    final = path if special else path.resolve()
+    partial = final if special else final.with_name(f"{final.name}.partial-{uuid4().hex[:8]}")
     try:
-        file = beside.open("wb")
+        file = partial.open("wb")
     except OSError as error:
         raise BadConfiguration(f"the output {path} cannot be written: {error.strerror}") from error
     try:
@@ -115,15 +114,15 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
             yield file
     except BaseException:
         if not special:
-            _keep_partial(beside)
+            _keep_partial(partial)
         raise
     if not special:
-        beside.replace(place)
+        partial.replace(final)
 
 
-def _keep_partial(beside: Path) -> None:
-    """What was written stays, if there is any, and is named."""
-    if beside.stat().st_size:
-        say(f"what was finished lies in {beside}")
+def _keep_partial(partial: Path) -> None:
+    """Keep the file and print its name, unless it is empty."""
+    if partial.stat().st_size:
+        say(f"the finished lines are in {partial}")
     else:
-        beside.unlink()
+        partial.unlink()

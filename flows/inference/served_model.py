@@ -1,7 +1,7 @@
-"""Versions of the registry as the web page has them: weights and a vocabulary in, sentences and attention out.
+"""Load registered versions and serve them to the web page: translations and attention maps.
 
-A version is searched by its own weights, or by CTranslate2 where ``repro export`` has written that format of it: then
-only the search is CTranslate2's, and attention is still the own model's.
+The beam search runs on our own model, or on CTranslate2 if ``repro export`` has written that format of the version.
+Attention always comes from our own model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OWN = "own search"
 
 @dataclass(frozen=True)
 class ServedVersion:
-    """A version with its model, loaded; see ``infra.web.protocol.ServedModel``."""
+    """A version with its model loaded. Implements ``infra.web.protocol.ServedModel``."""
 
     name: str
     aliases: tuple[str, ...]
@@ -103,21 +103,14 @@ class ServedVersion:
         self, exported: Folder, sources: Sequence[Sequence[int]], search: Mapping[str, Any], n_best: int
     ) -> list[list[Hypothesis]]:
         vocabulary = self.translator.vocabulary
-        unknown = SPECIAL_TOKENS[UNK]
-        asked = [[vocabulary.source.id_to_token(number) or unknown for number in source] for source in sources]
-        known = vocabulary.target.token_to_id
-        return [
-            [
-                self._hypothesis(
-                    [UNK if (number := known(p)) is None else number for p in each.pieces],
-                    each.log_probability,
-                    each.score,
-                    each.finished,
-                )
-                for each in found[:n_best]
-            ]
-            for found in exported.search_all(asked, search)
-        ]
+        unknown, token_to_id = SPECIAL_TOKENS[UNK], vocabulary.target.token_to_id
+        tokens = [[vocabulary.source.id_to_token(number) or unknown for number in source] for source in sources]
+
+        def hypothesis(found: Any) -> Hypothesis:
+            ids = [UNK if (number := token_to_id(piece)) is None else number for piece in found.pieces]
+            return self._hypothesis(ids, found.log_probability, found.score, found.finished)
+
+        return [[hypothesis(each) for each in found[:n_best]] for found in exported.search_all(tokens, search)]
 
     def _hypothesis(self, ids: Sequence[int], log_probability: float, score: float, finished: bool) -> Hypothesis:
         pieces = tuple(self.translator.vocabulary.target_pieces(ids))
@@ -127,27 +120,27 @@ class ServedVersion:
         return " ".join(self.translator.vocabulary.decode_target(ids).splitlines())
 
 
-def select_versions(words: Sequence[str], site: Site) -> list[Version]:
-    """The versions that are meant, each once; without words those that have an alias, champions first, else the newest
-    of each model.
+def select_versions(names: Sequence[str], site: Site) -> list[Version]:
+    """The named versions without repeats; without names those with an alias, champions first, else the newest of each
+    model.
 
-    Raises BadConfiguration where there is none.
+    Raises BadConfiguration if there is none.
     """
-    if words:
-        found = [resolve(site.tracking, word) for word in words]
+    if names:
+        found = [resolve(site.tracking, name) for name in names]
     else:
         known = versions(site.registry)
         newest = {version.name: version for version in reversed(known)}
         found = [version for version in known if version.aliases] or list(newest.values())
     if not found:
-        raise BadConfiguration("no model is registered yet: repro run demo makes one")
+        raise BadConfiguration("no model is registered yet: repro run demo registers one")
     each = {(version.name, version.version): version for version in found}.values()
-    return list(each) if words else sorted(each, key=lambda version: PREFERRED[0] not in version.aliases)
+    return list(each) if names else sorted(each, key=lambda version: PREFERRED[0] not in version.aliases)
 
 
 def load_version(version: Version, site: Site, engine: SearchEngine, exports: Path) -> ServedVersion:
-    """Load a version; ``exports`` is where ``repro export`` writes. Raises BadConfiguration where ``ctranslate2`` is
-    asked for and not there, BadData for weights or a vocabulary that are not whole."""
+    """Load a version; ``exports`` is the folder of ``repro export``. Raises BadConfiguration if ``engine`` is
+    ``ctranslate2`` and there is no export, BadData for damaged weights or a damaged vocabulary."""
     from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
     from model.decoding.translator import Translator
 
@@ -171,22 +164,22 @@ def load_version(version: Version, site: Site, engine: SearchEngine, exports: Pa
 def _find_export(
     version: Version, site: Site, engine: SearchEngine, decoding: Decoding, exports: Path
 ) -> Folder | None:
-    """The version's folder in CTranslate2's format, whole numbers before floats, where there is one that can serve."""
+    """The CTranslate2 export of the version, int8 before float32; None if there is none that can be used."""
     base = f"{version.name}-{version.version}-ctranslate2"
-    places = [exports / f"{base}-int8", exports / base]
-    place = next((each for each in places if (each / "search.json").is_file()), None)
-    name, wanted = f"{version.name}/{version.version}", engine == "ctranslate2"
-    if wanted and decoding.beta:
-        raise BadConfiguration(f"{name} is searched with decoding.beta {decoding.beta}, which CTranslate2 has not")
-    if wanted and place is None:
-        raise BadConfiguration(f"{places[1]} is not there: repro export {name} --to ctranslate2 writes it")
-    if place is None or decoding.beta:
+    folders = [exports / f"{base}-int8", exports / base]
+    folder = next((each for each in folders if (each / "search.json").is_file()), None)
+    name, required = f"{version.name}/{version.version}", engine == "ctranslate2"
+    if required and decoding.beta:
+        raise BadConfiguration(f"{name} decodes with decoding.beta {decoding.beta}, which CTranslate2 does not support")
+    if required and folder is None:
+        raise BadConfiguration(f"{folders[1]} is not there: repro export {name} --to ctranslate2 writes it")
+    if folder is None or decoding.beta:
         return None
     try:
         from model.export.ctranslate2_runtime import Folder
     except ModuleNotFoundError as error:
-        if wanted:
+        if required:
             raise BadConfiguration("ctranslate2 is not installed here: pip install -e '.[ctranslate2]'") from error
         return None
     device = "cuda" if site.device == "cuda" else "cpu"
-    return Folder(place, site.threads_each, 1, device)
+    return Folder(folder, site.threads_each, 1, device)

@@ -1,7 +1,7 @@
-"""A stream of lines through a translator: what is written for each, what is said of some, and how far it is.
+"""Translate a stream of lines: the output for each line, warnings, and progress.
 
-In come blocks of lines as bytes; out go blocks of lines as bytes, as many. Memory holds one block. How a line is
-translated is a function from outside.
+Takes blocks of lines as bytes and yields blocks with as many lines. Memory holds one block. The caller passes the
+function that translates.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from model.decoding.translator import Translation
 
 FIRST_REPORT_SECONDS = 5.0
-"""Nothing is said of how far it is before."""
+"""No progress is printed earlier than this."""
 MAX_NAMED_LINES = 20
-"""So many lines that are too long are named one by one."""
+"""At most this many lines that are too long are reported one by one."""
 LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-"""What some readers take for the end of a line, and JSON would leave as it is."""
+"""Characters that some readers take for a line end, and that JSON does not escape."""
 
 
 @dataclass
 class LineWarning:
-    """Lines of which something must be said at the end: how many, and which is the first."""
+    """A warning for the end of the output: how many lines it concerns, and the first of them."""
 
     what: str
     lines: int = 0
@@ -47,42 +47,41 @@ class LineWarning:
 
 
 class TranslationStream:
-    """Translates blocks of lines as they come.
+    """Translates blocks of lines as they arrive.
 
-    ``named`` says what is wrong with a line that has no translation, ``seen`` is the longest source of training in
-    pieces, ``sentences`` tells apart those that a line may hold although it was translated as one.
+    ``explain`` gives the error for a line without a translation, ``seen`` is the longest source in training in pieces,
+    and ``split`` finds lines with several sentences that were translated as one.
     """
 
     def __init__(
         self,
         translate: Callable[[list[str]], Sequence[TranslatedLine]],
-        named: Callable[[TranslatedLine, int], str],
+        explain: Callable[[TranslatedLine, int], str],
         seen: int,
-        sentences: SentenceSplitter,
+        split: SentenceSplitter,
         as_json: bool,
     ) -> None:
-        self.translate, self.named, self.seen, self.sentences = translate, named, seen, sentences
+        self.translate, self.explain, self.seen, self.split = translate, explain, seen, split
         self.as_json = as_json
         self.lines = 0
         self.too_long = LineWarning("too long for this model, left empty")
-        self.unreadable = LineWarning("not UTF-8, U+FFFD stands for what could not be read")
-        self.several = LineWarning("several sentences were translated as one (--split always parts them)")
+        self.unreadable = LineWarning("not UTF-8, U+FFFD replaces the bytes that could not be read")
+        self.several = LineWarning("several sentences were translated as one (--split always separates them)")
         self.unseen = LineWarning(
-            f"a sentence has more than the {seen} pieces that training saw, it may be translated badly"
+            f"a sentence has more than {seen} pieces, the longest in training, and may be translated badly"
         )
-        self.cut = LineWarning("the output was cut at the greatest length that the search allows")
+        self.cut = LineWarning("the output was cut at the maximum length")
 
     def translate_blocks(self, blocks: Iterable[Sequence[bytes]]) -> Iterable[bytes]:
-        """For each block what is to be written, each line with its newline."""
+        """The output of each block, with a newline after each line."""
         for block in blocks:
-            begin = self.lines + 1
-            sources = [decode_line(line, first=number == 1) for number, line in enumerate(block, begin)]
-            translated = self.translate(sources)
-            rows = [
-                self._row(number, source, line)
-                for number, (source, line) in enumerate(zip(sources, translated, strict=True), begin)
-            ]
-            for number, (source, raw) in enumerate(zip(sources, block, strict=True), begin):
+            first = self.lines + 1
+            sources = [decode_line(line, first=number == 1) for number, line in enumerate(block, first)]
+            rows = []
+            for number, (raw, source, line) in enumerate(
+                zip(block, sources, self.translate(sources), strict=True), first
+            ):
+                rows.append(self._row(number, source, line))
                 if "\ufffd" in source and "\ufffd".encode() not in raw:
                     self.unreadable.note(number)
             self.lines += len(block)
@@ -91,47 +90,46 @@ class TranslationStream:
     def _row(self, number: int, source: str, line: TranslatedLine) -> str:
         error = ""
         if not line.translations:
-            error = self.named(line, number)
+            error = self.explain(line, number)
             self.too_long.note(number)
             if self.too_long.lines <= MAX_NAMED_LINES:
                 say(error)
         elif line.longest > self.seen:
             self.unseen.note(number)
-        if line.sentences == 1 and len(self.sentences(source)) > 1:
+        if line.sentences == 1 and len(self.split(source)) > 1:
             self.several.note(number)
         if line.translations and not line.translations[0].finished:
             self.cut.note(number)
         if self.as_json:
-            told = {"line": number, "source": source, "sentences": line.sentences}
-            found: dict[str, Any] = {"hypotheses": [_as_json(each) for each in line.translations]}
-            text = json.dumps(told | found | ({"error": error} if error else {}), ensure_ascii=False)
-            return text.translate(LINE_ENDS)
+            row: dict[str, Any] = {"line": number, "source": source, "sentences": line.sentences}
+            row["hypotheses"] = [_as_json(each) for each in line.translations]
+            return json.dumps(row | ({"error": error} if error else {}), ensure_ascii=False).translate(LINE_ENDS)
         return line.translations[0].text if line.translations else ""
 
     @property
     def warnings(self) -> list[str]:
-        """What is to be said at the end; of lines that are too long nothing, these are a failure."""
-        concerns = (self.unreadable, self.several, self.unseen, self.cut)
-        return [f"{concern}" for concern in concerns if concern.lines]
+        """Warnings to print at the end. Lines that are too long are not among them: they are errors."""
+        warnings = (self.unreadable, self.several, self.unseen, self.cut)
+        return [f"{warning}" for warning in warnings if warning.lines]
 
 
 class RateDisplay:
-    """Says on stderr how far it is, where it takes long; on a terminal always in the same line."""
+    """Prints progress to stderr if the work takes long; on a terminal always on the same line."""
 
     def __init__(self) -> None:
-        self.begun = time.monotonic()
-        self.shown = self.begun + FIRST_REPORT_SECONDS - PLAIN_PROGRESS_SECONDS
-        # What is printed to the same terminal would be torn apart.
+        self.started = time.monotonic()
+        self.shown = self.started + FIRST_REPORT_SECONDS - PLAIN_PROGRESS_SECONDS
+        # Output on the same terminal would be interleaved with a live line.
         self.live = sys.stderr.isatty() and not sys.stdout.isatty()
 
     def show(self, lines: int, share: float) -> None:
-        """``share`` of the input has been read, 0 where that is not known."""
+        """``share`` is the fraction of the input read so far, 0 if unknown."""
         now = time.monotonic()
-        if now - self.shown < PLAIN_PROGRESS_SECONDS and not (self.live and now - self.begun > FIRST_REPORT_SECONDS):
+        if now - self.shown < PLAIN_PROGRESS_SECONDS and not (self.live and now - self.started > FIRST_REPORT_SECONDS):
             return
         self.shown = now
         read = f" · {100 * share:.1f} % read" if share else ""
-        text = f"{lines:,} lines · {lines / (now - self.begun):,.1f} lines/s{read}"
+        text = f"{lines:,} lines · {lines / (now - self.started):,.1f} lines/s{read}"
         if self.live:
             sys.stderr.write(f"\r\x1b[2Krepro: {text}")
             sys.stderr.flush()
@@ -139,7 +137,7 @@ class RateDisplay:
             say(text)
 
     def end(self) -> None:
-        if self.live and self.shown > self.begun:
+        if self.live and self.shown > self.started:
             sys.stderr.write("\r\x1b[2K")
 
 

@@ -106,7 +106,7 @@ def test_a_failure_leaves_nothing_and_is_one_sentence(
         for name in [name for name in sys.modules if name.startswith(f"{library}.")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, library, None)
-        with pytest.raises(BadConfiguration, match=f"{library} is not installed here: pip install 'repro.{module}.'"):
+        with pytest.raises(BadConfiguration, match=f"{library} is not installed here: .*{module}"):
             export(trained, module, "float32", out)  # type: ignore[arg-type]
     assert not list(tmp_path.glob("exports/*"))
 

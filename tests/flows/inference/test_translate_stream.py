@@ -1,4 +1,4 @@
-"""A stream of any bytes: as many lines out as in, in order, before the input has ended, without holding it."""
+"""Any stream of bytes gives one output line per input line, in order, before the input ends, in bounded memory."""
 
 import json
 import os
