@@ -14,7 +14,8 @@ from flows.inference.version_config import decoding_config
 from flows.runner import records
 from infra.errors import BadConfiguration, fault_for
 from infra.site import Site, open_store
-from infra.store.local import Manifest, Store
+from infra.store.local import Store
+from infra.store.manifest import Manifest
 from infra.tracking.model_files import local_folder
 from infra.tracking.registry import resolve
 from model.config import Decoding, from_json
