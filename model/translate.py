@@ -1,6 +1,6 @@
 """Translates one evaluation set by beam search (§6.1): ``python -m model.translate job.json``.
 
-In come ``weights``, ``vocabulary`` and ``pairs`` (shards of the set); ``config`` holds ``decoding``. Out go
+The inputs are ``weights``, ``vocabulary`` and ``pairs`` (shards of the set); ``config`` holds ``decoding``. It writes
 
     hypotheses.parquet   a row for each pair, in the set's order
     attention.npz        cross_<i>: cross-attention of example i, float16 (layers, heads, written pieces, source pieces)
@@ -8,8 +8,7 @@ In come ``weights``, ``vocabulary`` and ``pairs`` (shards of the set); ``config`
     attention.json       [{"pair_id", "source_pieces", "hypothesis_pieces"}, …], as attention.npz numbers them
     metrics.jsonl        progress
 
-Beside its hypothesis a row holds what the model thinks of the reference, so that whoever scores needs no model.
-It knows nothing of references as text, nor of BLEU.
+Each row also holds the log-probability of the reference, so that scoring needs no model.
 """
 
 import json
@@ -32,7 +31,7 @@ from .network.weights import load_model
 
 EXAMPLES = 4
 EXAMPLE_LENGTHS = range(6, 25)
-"""Source pieces of an example whose attention a person can still read."""
+"""Lengths of sources and hypotheses whose attention is still readable."""
 
 COLUMNS = pa.schema(
     [
@@ -74,7 +73,7 @@ class ProgressReporter:
 
 
 def examples(lengths: Sequence[int], hypotheses: Sequence[Hypothesis]) -> list[int]:
-    """Rows whose attention is kept: some of moderate length, evenly spread over the set; else the shortest at all."""
+    """Choose the rows whose attention is kept: of moderate length, evenly spread over the set, or else the shortest."""
     possible = [row for row, hypothesis in enumerate(hypotheses) if lengths[row] and hypothesis.pieces]
     moderate = [
         row for row in possible if lengths[row] in EXAMPLE_LENGTHS and len(hypotheses[row].pieces) in EXAMPLE_LENGTHS
@@ -145,7 +144,7 @@ def load(job: Job) -> Translator:
 
 
 def work(job: Job) -> Facts:
-    """The stage's program."""
+    """Run the job."""
     begun = time.monotonic()
     decoding = from_json(Decoding, job.config["decoding"])
     stop, metrics = StopSignal(), Metrics(job.out)

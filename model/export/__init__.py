@@ -1,5 +1,5 @@
-"""Trained models in the formats of other programs.
+"""Export of trained models to CTranslate2, Hugging Face Transformers and MLflow.
 
-In: a folder of weights and a vocabulary. Out: a folder for CTranslate2, Hugging Face or MLflow. Each module imports one
-library, which is an extra; nothing else in ``model`` imports this sub-package.
+In: a folder of weights and a vocabulary. Out: a folder in the format of the library. Each module imports one optional
+library; nothing else in ``model`` may import this sub-package.
 """

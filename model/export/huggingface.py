@@ -77,7 +77,7 @@ def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding,
 
 @torch.no_grad()
 def converted(model: Transformer) -> Any:
-    """The model as one of transformers' classes. Raises ValueError naming the field that none of them has."""
+    """Convert the model to a class of transformers. Raises ValueError that names a field that none of them supports."""
     config = model.config
     check(model)
     of_family, family = FAMILIES[config.norm, config.positions]
@@ -114,7 +114,7 @@ def converted(model: Transformer) -> Any:
 
 
 def check(model: Transformer) -> None:
-    """Raise ValueError naming the field that no family has, its value and what is allowed."""
+    """Raise ValueError for a field that no family supports, with its value and what is allowed."""
     config = model.config
     if config.norm == "post":
         require(
