@@ -1,4 +1,4 @@
-"""Where a run is computed: folders, mirrors, processes, addresses. Nothing here enters a key."""
+"""Where a run is computed: folders, mirrors, processes, addresses. No setting here is part of a key."""
 
 import hashlib
 import os
@@ -30,28 +30,28 @@ def _cores() -> int:
 
 @dataclass(frozen=True)
 class Site:
-    """A place to compute. ``Site.named`` gives one of the known places with the environment's settings."""
+    """Where and with which resources to compute. ``Site.named`` applies the environment's settings to a known site."""
 
     root: Path = Path(".repro")
-    """Holds all state (REPRO_ROOT); with ``remote``, what concerns this machine alone, and the cache (REPRO_CACHE)."""
+    """The folder of all state (REPRO_ROOT); with ``remote``, of this machine's state and the cache (REPRO_CACHE)."""
     remote: str = ""
-    """``s3://bucket/prefix`` (REPRO_ROOT), where artifacts and records of runs are; empty: under ``root`` too."""
+    """``s3://bucket/prefix`` (REPRO_ROOT) of artifacts and run records; empty: they are in ``root``."""
     cache_bytes: int = 50 * 10**9
-    """How much of a remote store is kept on this machine's disk (REPRO_CACHE_BYTES)."""
+    """Size limit of the local cache of a remote store (REPRO_CACHE_BYTES)."""
     mirrors: tuple[str, ...] = ()
     """Folders or URLs searched before upstream (REPRO_MIRRORS, separated by spaces)."""
     tracking_uri: str = ""
     """MLflow's address (MLFLOW_TRACKING_URI, or the service that is up); empty: a SQLite file under ``root``."""
     tracking_file: str = ""
-    """The SQLite file of the service that is up, if that is the MLflow in use."""
+    """The SQLite file of the running service, if its MLflow is in use."""
     launcher: LauncherName = "local"
-    """Who starts jobs (REPRO_LAUNCHER). Other machines need ``root`` and this project at the same paths."""
+    """How jobs are started (REPRO_LAUNCHER). Other machines need ``root`` and this project at the same paths."""
     nodes: int = 1
-    """Machines that one training is divided among (REPRO_NODES)."""
+    """Machines of one training (REPRO_NODES)."""
     ranks: int = 1
     """Training processes (REPRO_RANKS), on all nodes together."""
     threads: int = 0
-    """Threads of each process (REPRO_THREADS); 0 shares the cores among a node's ranks, as if it had this machine's."""
+    """Threads of each process (REPRO_THREADS); 0 divides this machine's core count by a node's ranks."""
     workers: int = 1
     """Processes that prepare text (REPRO_WORKERS)."""
     dask: str = ""
@@ -59,19 +59,19 @@ class Site:
     and have this project installed, in the same versions."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: tuple[str, ...] = ()
-    """GPUs of this machine, each for one job at a time (REPRO_GPUS, separated by commas; else what CUDA is shown)."""
+    """GPUs of this machine, each for one job at a time (REPRO_GPUS, separated by commas; default: CUDA's)."""
     gpu_pool: str = ""
-    """Work pool whose workers make what needs a GPU (REPRO_GPU_POOL); empty: whoever carries out the run does."""
+    """Work pool for stages that need a GPU (REPRO_GPU_POOL); empty: the process of the run executes them."""
     compile: Compile = "auto"
-    """Compile the layers (REPRO_COMPILE); auto: on GPUs, where a training is long enough for it to pay."""
+    """Compile the layers (REPRO_COMPILE); auto: on GPUs, for trainings that are long enough to gain from it."""
     micro_batch_tokens: int = 0
-    """Most target pieces computed at once on one rank (REPRO_MICRO_BATCH_TOKENS); 0 takes a rank's whole part."""
+    """Maximum target tokens per forward pass of a rank (REPRO_MICRO_BATCH_TOKENS); 0: a rank's whole share."""
     log_seconds: float = 2.0
     resume_seconds: float = 60.0
-    """Seconds between checkpoints that serve only to go on after a kill; more where writing one takes long."""
+    """Seconds between checkpoints that serve only to resume after a kill; longer if writing one is slow."""
     rank_timeout_seconds: int = 120
-    """How long training processes wait for one that is slow, stuck or gone (REPRO_RANK_TIMEOUT): longer than the
-    leading one alone ever works, as it does when it writes a checkpoint."""
+    """How long training processes wait for a slow, stuck or dead one (REPRO_RANK_TIMEOUT): longer than the main process
+    works alone, for example while it writes a checkpoint."""
 
     def __post_init__(self) -> None:
         if self.ranks < 1:
@@ -95,12 +95,12 @@ class Site:
 
     @property
     def registry(self) -> str:
-        """Where versions are listed: the file itself, if it is here, as a server takes seconds for a thousand."""
+        """Where to list versions: in the local file if there is one, as a server needs seconds for a thousand."""
         return sqlite_uri(Path(self.tracking_file)) if self.tracking_file else self.tracking
 
     @property
     def shares_tracking(self) -> bool:
-        """Whether all who share the store share MLflow too: a server on loopback, or no address, is a machine's own."""
+        """Whether all users of the store share MLflow; a server on loopback, or a file, belongs to one machine."""
         own = not self.tracking_uri or on_loopback(urlsplit(self.tracking_uri).hostname or "")
         return not (self.remote and own)
 
@@ -110,19 +110,19 @@ class Site:
 
     @property
     def place(self) -> str:
-        """Where jobs run, in words."""
+        """A description of where jobs run."""
         if self.launcher == "local":
             return "on this machine"
         return f"by {self.launcher}, {self.ranks} ranks on {self.nodes} node{'s' * (self.nodes > 1)}"
 
     def executor(self) -> AbstractContextManager[Workers]:
-        """Who prepares text: use as a context."""
+        """A context manager for the workers that prepare text."""
         cores = self.threads or _cores()
         return executor(self.workers, max(1, cores // self.workers), self.dask)
 
     @staticmethod
     def named(name: str = "local") -> "Site":
-        """One of ``SITES`` as the environment completes it; raises BadConfiguration naming what is known."""
+        """A site of ``SITES`` with the environment's settings. Raises BadConfiguration for an unknown name."""
         if name not in SITES:
             raise BadConfiguration(f"unknown site {name!r}, known are: {', '.join(SITES)}")
         site = SITES[name]
@@ -159,7 +159,7 @@ SITES = {
 
 
 def _cache_of(remote: str) -> Path:
-    """The folder of this machine for a remote root: one for each, so that one REPRO_CACHE serves several."""
+    """The local folder for a remote root, one per root, so that several roots can use one REPRO_CACHE."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(os.environ.get("REPRO_CACHE") or Path(caches) / "repro" / "stores")
     name = remote.partition("://")[2]

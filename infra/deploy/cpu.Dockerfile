@@ -1,7 +1,7 @@
 # Servers and workers without a GPU. From the repository's root: docker build -f infra/deploy/cpu.Dockerfile -t repro:cpu .
 FROM python:3.11-slim-bookworm
 
-# Where torch without CUDA comes from; empty: the usual place, with CUDA and 2 GB more.
+# Package index of torch without CUDA; empty: the default index, whose torch has CUDA and needs 2 GB more.
 ARG TORCH_INDEX=""
 WORKDIR /opt/repro
 COPY constraints.txt pyproject.toml README.md ./

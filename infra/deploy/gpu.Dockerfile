@@ -1,5 +1,5 @@
 # A worker with GPUs. From the repository's root: docker build -f infra/deploy/gpu.Dockerfile -t repro:gpu .
-# torch brings CUDA along; the host brings the driver, by NVIDIA's container toolkit.
+# torch includes CUDA; the host provides the driver through NVIDIA's container toolkit.
 FROM python:3.11-slim-bookworm
 
 # Compiled layers (REPRO_COMPILE) need a C compiler.

@@ -1,5 +1,5 @@
 """Processes of this machine: signals, children, identity, file locks, GPU locks, worker pools, malloc.
 
-In: process ids, files to lock, functions to run. Out: locks, workers, a clean end. Imports no other sub-package of
-``infra``.
+Input: process ids, files to lock, functions to run. Output: locks, workers, an orderly end. Imports no other
+sub-package of ``infra``.
 """

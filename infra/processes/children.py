@@ -1,4 +1,4 @@
-"""Child processes that outlive nobody: groups of their own, ended together, gone when their parent is gone."""
+"""Child processes that end with their parent, and process groups that are ended together."""
 
 import contextlib
 import ctypes
@@ -11,14 +11,14 @@ GRACE_SECONDS = 45.0
 """Between SIGTERM and SIGKILL: longer than torchrun itself waits for its ranks."""
 PR_SET_PDEATHSIG = 1
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""For every Python that is started: modules are not searched in its working folder, where a user's ``model.py`` or
-``random.py`` would take the place of the real one."""
+"""For every Python process that is started: no module search in the working folder, where a user's ``model.py`` or
+``random.py`` would shadow the real one."""
 
 _libc = ctypes.CDLL(None)
 
 
 def die_with_parent() -> Callable[[], None]:
-    """For ``Popen(preexec_fn=…)``: the child gets SIGTERM when the thread that starts it is gone (SIGKILL included)."""
+    """For ``Popen(preexec_fn=…)``: the child gets SIGTERM when the thread that started it ends, even by SIGKILL."""
     parent = os.getpid()
 
     def prepare() -> None:
@@ -30,14 +30,14 @@ def die_with_parent() -> Callable[[], None]:
 
 
 def follow_parent() -> None:
-    """This process gets SIGTERM when the one that started it, which is not the machine's first, is gone."""
+    """Send this process SIGTERM when its parent ends. The parent must not be process 1."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() == 1:  # it was gone before the call above
+    if os.getppid() == 1:  # the parent ended before the call above
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def terminate_group(process: subprocess.Popen[bytes]) -> None:
-    """Ask the process's whole group to end, wait, then insist."""
+    """Send SIGTERM to the process's group, wait GRACE_SECONDS, then send SIGKILL."""
     if process.poll() is None:
         signal_group(process, signal.SIGTERM)
         try:
@@ -50,6 +50,6 @@ def terminate_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Signal the group that the process leads; none left is fine."""
+    """Signal the group that the process leads, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

@@ -1,8 +1,7 @@
-"""Who holds a run: the identity of a process, and whether it still lives.
+"""A unique identity of a process, and whether that process still lives.
 
-Comes in and goes out: one word, written beside what the process is responsible for (a record, a run in MLflow or in
-Prefect). A process id alone is given to somebody else sooner or later; together with the start of the machine and the
-start of the process it never is. Knows nothing of runs.
+The identity is one string, stored beside what the process is responsible for (a record, a run in MLflow or Prefect). A
+process id alone is reused sooner or later; together with the start of the machine and of the process it is unique.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ ProcessState = Literal["alive", "gone", "elsewhere"]
 
 
 def process_identity(pid: int = 0) -> str:
-    """``machine/boot/namespace/pid/start`` of a process, of this one for 0; raises ProcessLookupError."""
+    """``machine/boot/namespace/pid/start`` of a process (0: this one). Raises ProcessLookupError if there is none."""
     pid = pid or os.getpid()
     if not (started := _started(pid)):
         raise ProcessLookupError(f"no process {pid}")
@@ -24,7 +23,7 @@ def process_identity(pid: int = 0) -> str:
 
 
 def process_state(word: str) -> ProcessState:
-    """Whether the process of ``word`` lives; ``elsewhere`` where this process cannot know (so for a broken word)."""
+    """Whether the process of an identity lives; ``elsewhere`` if this process cannot know, or if it is malformed."""
     parts = word.split("/")
     if len(parts) != 5 or not parts[3].isdigit():
         return "elsewhere"
@@ -40,19 +39,19 @@ def process_state(word: str) -> ProcessState:
 
 @cache
 def _here() -> tuple[str, str, str]:
-    """This machine, its present boot and the process namespace, as containers have one of their own."""
+    """This machine, its current boot and the process namespace, which differs between containers."""
     try:
         number = Path("/etc/machine-id").read_text().strip()
     except OSError:
         number = ""
-    # Copies of one image may share a host's name or its number; hardly both.
+    # Copies of one image may share the host name or the machine id, but hardly both.
     machine = hashlib.sha256(f"{socket.gethostname()} {number}".encode()).hexdigest()[:12]
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return machine, boot, f"{os.stat('/proc/self/ns/pid').st_ino}"  # noqa: PTH116
 
 
 def _started(pid: int) -> str:
-    """Clock ticks between the boot and the start of a process; empty for one that is gone, or only not yet reaped."""
+    """Clock ticks between boot and the start of a process; empty if it has ended, even if it is not yet reaped."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Memory of large tensors, for a process that computes without having been started as a job."""
+"""malloc settings for large tensors, for a process that computes but was not started as a job."""
 
 import ctypes
 import sys
@@ -8,10 +8,10 @@ GREATEST = 2**31 - 1
 
 
 def keep_pages() -> None:
-    """Let freed memory come back from the heap instead of from fresh pages, which the kernel would have to clear.
+    """Keep freed memory in the heap for reuse, because the kernel has to clear new pages.
 
-    It is what ``infra.launch.local`` sets in a job's environment, which malloc reads only at a process's start. One
-    heap serves all threads, as only the first one's can grow by itself. Without glibc nothing is done.
+    ``infra.launch.command`` sets the same in a job's environment, which malloc reads only at the start of a process.
+    One heap serves all threads, because only the first can grow without mmap. Without glibc this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -1,9 +1,8 @@
-"""Ctrl-C and SIGTERM that neither get lost nor break anything.
+"""Handle Ctrl-C and SIGTERM without losing them and without interrupting libraries.
 
-An exception out of a signal handler surfaces wherever the main thread happens to be. In the middle of a library it may
-be taken for that library's own, or leave a lock held for ever. So what calls such libraries runs on a thread of its own
-(``run_shielded``), where no handler ever runs: the signal is noted, and the work asks for it (``check``) wherever it
-begins, waits or tells how far it is.
+A signal handler's exception surfaces wherever the main thread happens to be. Inside a library it may be caught, or
+leave a lock held forever. Code that calls such libraries therefore runs on its own thread (``run_shielded``), where no
+handler runs: the handler notes the signal, and the code calls ``check`` where it starts, waits or reports progress.
 """
 
 import os
@@ -19,7 +18,7 @@ from typing import TypeVar
 from infra.processes.children import GRACE_SECONDS
 
 PATIENCE_SECONDS = GRACE_SECONDS + 15
-"""How long shielded work may take to end: a job that writes its last checkpoint, and a little for itself."""
+"""How long shielded work may take to end: a job's last checkpoint, and some time for itself."""
 POLL_SECONDS = 0.1
 
 T = TypeVar("T")
@@ -28,19 +27,19 @@ _shield = False
 
 
 def install_handlers() -> None:
-    """From now on SIGINT raises KeyboardInterrupt and SIGTERM SystemExit(143) here, or in ``check`` under a shield."""
+    """Let SIGINT raise KeyboardInterrupt and SIGTERM SystemExit(143): here, or in ``check`` while work is shielded."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _handle)
 
 
 def check() -> None:
-    """Raise what the first signal since ``install_handlers`` stands for, if one has come."""
+    """Raise the exception of the first signal since ``install_handlers``, if there was one."""
     if _received:
         raise _exception_for(_received[0])
 
 
 def wait(seconds: float) -> None:
-    """Wait, unless a signal comes first."""
+    """Sleep; raises as ``check`` does when a signal arrives."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         check()
@@ -48,16 +47,16 @@ def wait(seconds: float) -> None:
 
 
 def stop_all_threads() -> None:
-    """Make ``check`` raise on every other thread too, where the end came as an exception to this one alone."""
+    """Make ``check`` raise on all threads, for an end that reached only this thread, as an exception."""
     if not _received:
         _received.append(signal.SIGTERM)
 
 
 def run_shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
-    """Do ``work`` on another thread; raises what it raises, or, after a signal, what that stands for.
+    """Run ``work`` on another thread; raises its exception or, after a signal, the signal's.
 
-    Work that has not ended ``patience`` seconds after the signal, or when a second one comes, is given up together with
-    this process: as after a SIGKILL, its children end with it and what was finished is kept.
+    If the work has not ended ``patience`` seconds after the signal, or at a second signal, this process exits at once:
+    as after a SIGKILL, its children end with it and finished results are kept.
     """
     global _shield
     found: Future[T] = Future()

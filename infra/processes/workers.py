@@ -1,8 +1,7 @@
-"""Work for several processes or machines: the same calls, in the same order, wherever they are computed.
+"""Run function calls on a thread, several processes or a Dask cluster, with results in the order of the calls.
 
-In come functions of paths and their arguments; out come their results in the order of the calls, whatever the number of
-workers. A ``concurrent.futures`` executor does them: a thread beside this one, a pool of processes, or a Dask cluster.
-What the functions do is not known here.
+All three are ``concurrent.futures`` executors. Functions take paths and small values; the number of workers does not
+change the results.
 """
 
 import multiprocessing
@@ -19,25 +18,25 @@ from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault
 from infra.processes.children import SAFE_PATH
 
 DASK_SECONDS = 30.0
-"""How long a Dask scheduler is waited for."""
+"""How long to wait for a Dask scheduler."""
 THREADS = ("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Workers:
-    """An executor, and how many calls it does at once."""
+    """An executor and the number of calls that it runs at once."""
 
     executor: Executor
     count: int
     separate_processes: bool
-    """In processes of their own: what is large goes there and back as files, on a disk that all of them see."""
+    """Whether calls run in other processes; large data then travels as files on a shared disk."""
 
     def map(self, function: Callable[..., T], calls: Iterable[tuple[Any, ...]]) -> Iterator[T]:
-        """``function(*call)`` for each call, in order. At most ``count + 1`` calls are ahead of the reader of the
-        results, so that memory stays flat.
+        """Yield ``function(*call)`` for each call, in order. At most ``count + 1`` results wait for the reader, so that
+        memory stays flat.
 
-        Raises what the function raises; JobFailed where a process died under it.
+        Raises the function's exceptions, and JobFailed if a worker process died.
         """
         ahead: deque[Future[T]] = deque()
         try:
@@ -54,10 +53,10 @@ class Workers:
 
 @contextmanager
 def executor(workers: int = 1, threads: int = 1, dask: str = "") -> Iterator[Workers]:
-    """Workers until the end of the block: those of the Dask cluster at ``dask`` if it is given, else so many processes
-    of so many ``threads`` each; one is a thread of this process.
+    """Workers for the block: the Dask cluster at ``dask`` if given, otherwise ``workers`` processes with ``threads``
+    threads each; a single worker is a thread of this process.
 
-    Raises BadConfiguration where Dask is not installed, NetworkFault where the cluster does not answer.
+    Raises BadConfiguration if Dask is not installed, NetworkFault if the cluster does not answer.
     """
     if dask:
         with _dask(dask) as cluster:
@@ -66,7 +65,7 @@ def executor(workers: int = 1, threads: int = 1, dask: str = "") -> Iterator[Wor
         with ThreadPoolExecutor(1, "worker") as thread:
             yield Workers(thread, 1, separate_processes=False)
     else:
-        # Spawned, not forked: a fork of a process with threads may hang. Libraries read these when they are loaded.
+        # Spawned, because a forked process with threads may hang. Libraries read these variables at import.
         settings = {**dict.fromkeys(THREADS, f"{threads}"), **SAFE_PATH}
         before = {name: os.environ.get(name) for name in settings}
         os.environ |= settings
@@ -91,7 +90,7 @@ def _dask(address: str) -> Iterator[Workers]:
         raise NetworkFault(f"no Dask scheduler answers at {address}: {error}") from error
     with client:
         count = sum(client.nthreads().values())
-        # A call that is repeated, because its worker is gone, may not be taken for one that was made before.
+        # With pure=True, Dask would take a repeated call for an earlier one with the same arguments.
         with client.get_executor(pure=False) as pool:
             yield Workers(pool, max(count, 1), separate_processes=True)
 

@@ -1,5 +1,5 @@
 """Addresses, credentials and settings of Prefect's and MLflow's servers, and a temporary Prefect server.
 
-In: the environment and a root folder. Out: which server to use, and how patiently. Starting the standing service is
-``infra.service``, which this does not import.
+Input: the environment and a root folder. Output: which servers to use, and with which settings. ``infra.service``
+starts the standing service; this package does not import it.
 """

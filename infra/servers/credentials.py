@@ -1,6 +1,6 @@
-"""The one name and password of both servers, out of the environment or a file; nowhere else, in no form.
+"""The user and password of both servers, read from the environment or a file and stored nowhere else.
 
-Prefect and MLflow each want them in variables of their own: those are made here, for servers and for clients.
+Prefect and MLflow read them from different variables, which this module derives for servers and clients.
 """
 
 import base64
@@ -15,12 +15,12 @@ from infra.errors import BadConfiguration
 VARIABLE = "REPRO_AUTH"
 FILE_VARIABLE = "REPRO_AUTH_FILE"
 MIN_PASSWORD_LENGTH = 12
-"""Characters of a password; MLflow takes no shorter one."""
+"""Characters of a password; MLflow accepts no shorter one."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """A user and a password, which no message and no ``repr`` shows."""
+    """A user and a password; ``repr`` does not show the password."""
 
     user: str
     password: str = field(repr=False)
@@ -43,9 +43,9 @@ class Credentials:
 
 
 def read_credentials(environment: Mapping[str, str]) -> Credentials | None:
-    """What REPRO_AUTH, or the file REPRO_AUTH_FILE, holds as ``user:password``; None where neither is set.
+    """Read ``user:password`` from REPRO_AUTH or the file REPRO_AUTH_FILE; None if neither is set.
 
-    Raises BadConfiguration, which never repeats what it found.
+    Raises BadConfiguration for malformed credentials, without repeating them.
     """
     text, source = environment.get(VARIABLE, ""), VARIABLE
     if not text and environment.get(FILE_VARIABLE):
@@ -65,14 +65,14 @@ def read_credentials(environment: Mapping[str, str]) -> Credentials | None:
 
 
 def export_to_environment() -> None:
-    """Set what Prefect's and MLflow's clients read, where credentials are configured and nothing else is set."""
+    """Set the variables of Prefect's and MLflow's clients from the credentials, except those already set."""
     found = read_credentials(os.environ)
     for name, value in found.for_clients.items() if found else ():
         os.environ.setdefault(name, value)
 
 
 def mlflow_header() -> dict[str, str]:
-    """The header by which MLflow's client proves who asks, as the environment has it; empty without credentials."""
+    """The Authorization header that MLflow's client would send; empty without credentials."""
     export_to_environment()
     user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")
     if user and password:

@@ -1,7 +1,7 @@
-"""A root that was moved or copied: MLflow's absolute artifact addresses are rewritten to where the root is now.
+"""Rewrite MLflow's absolute artifact addresses after a root was moved or copied.
 
-MLflow keeps the address of every experiment, run, logged model and version in its database. Where the root was before
-is read from these addresses themselves, so that every root can be moved, however old. Light: run by every command.
+MLflow's database holds the address of every experiment, run, logged model and version. The former path of the root is
+read from these addresses, so that roots of any age can be moved. Imports no heavy library: every command runs this.
 """
 
 import sqlite3
@@ -27,11 +27,11 @@ COLUMNS = (
 
 
 def relocate(root: Path) -> None:
-    """Rewrite the addresses in the database of ``root`` that name an earlier place of it.
+    """Rewrite the addresses in the database of ``root`` that start with a former path of it.
 
-    Costs a millisecond where nothing moved. A run or a model whose files are at the earlier place alone keeps its
-    address; an experiment never does, as new runs would be written there. A database that cannot be read or written,
-    or is of another version of MLflow, is left as it is.
+    Takes a millisecond if nothing moved. A run or model whose files exist only at the former path keeps its address; an
+    experiment does not, because new runs would be written there. A database that cannot be read or written, or is of
+    another version of MLflow, is not changed.
     """
     root = root.absolute()
     file = root / DATABASE
@@ -53,7 +53,7 @@ def relocate(root: Path) -> None:
 
 
 def same_folder(one: Path, other: Path) -> bool:
-    """Whether both paths lead to the same folder, through links or mounts too."""
+    """Whether both paths are the same folder, also through links or mounts."""
     try:
         return one == other or one.samefile(other)
     except OSError:
@@ -61,7 +61,7 @@ def same_folder(one: Path, other: Path) -> bool:
 
 
 def _former(connection: sqlite3.Connection, root: Path) -> list[str]:
-    """Other folders below whose ``mlflow-artifacts`` the experiments are."""
+    """Other folders whose ``mlflow-artifacts`` contain experiments."""
     table, column = EXPERIMENTS
     found = set()
     for (address,) in connection.execute(f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"):
@@ -85,7 +85,7 @@ def _rewrite(connection: sqlite3.Connection, root: Path, former: Iterable[str]) 
                     continue
                 moved = Path(new).as_uri() if address.startswith("file:") else new
                 connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (moved, row))
-        # By it a training that was cut off is taken up again; the machine's name stands before the path.
+        # An interrupted training resumes by this tag, which holds the machine's name and the path.
         connection.execute(
             "UPDATE tags SET value = substr(value, 1, length(value) - length(?1)) || ?2"
             " WHERE key = 'place' AND substr(value, -length(?1)) = ?1",
@@ -94,7 +94,7 @@ def _rewrite(connection: sqlite3.Connection, root: Path, former: Iterable[str]) 
 
 
 def _path(address: str) -> str:
-    """The absolute path of an address on this machine; empty for another kind."""
+    """The absolute path of an address on this machine; empty for other addresses."""
     if address.startswith("/"):
         return address
     parts = urlsplit(address)

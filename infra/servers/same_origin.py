@@ -1,7 +1,7 @@
-"""Refuse what a web page of another origin makes a browser send to a server of this project.
+"""Refuse requests that a web page of another origin makes a browser send to a server of this project.
 
-Input: an ASGI application, the host names that it answers to, foreign origins that may call it. Output: the application
-behind the checks. A program that is no browser sends neither ``Origin`` nor ``Sec-Fetch-Site`` and passes both.
+Wraps an ASGI application with its allowed host names and origins. Programs other than browsers send neither ``Origin``
+nor ``Sec-Fetch-Site`` and pass.
 """
 
 import ipaddress
@@ -15,13 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class SameOrigin:
-    """An ASGI application for its own pages and for programs.
+    """An ASGI middleware that accepts requests of the application's own pages and of programs.
 
-    A Host that is not among ``hosts`` (``*.example.org`` stands for every name below it) gets status 400: a page whose
-    name was made to point here (DNS rebinding) has that name there. With ``any_address`` every IP address is accepted
-    as a Host, because a page can only have an address as its name if it was loaded from there. An Origin that is
-    neither the Host nor among ``origins`` gets status 403, whatever the method or the content type, and so does the
-    handshake of a websocket.
+    A Host not in ``hosts`` (``*.example.org`` matches every name below it) gets status 400, which stops DNS rebinding.
+    With ``any_address`` every IP address is accepted as a Host, because a page can only have an address as its name if
+    it was loaded from there. An Origin that is neither the Host nor in ``origins`` gets status 403 for every method,
+    content type and websocket handshake.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class SameOrigin:
             return all(origin.lower() in own for origin in origins)
         if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
             return True
-        # A link on another page may open a page of this server, but nothing may embed one or read from it.
+        # A link on another page may open a page here, but no page may embed one or read from it.
         opened = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         return opened and method in ("GET", "HEAD")
 

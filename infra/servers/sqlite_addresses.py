@@ -1,4 +1,4 @@
-"""Addresses of SQLite files, as SQLAlchemy reads them: to and from paths."""
+"""Convert between paths and SQLAlchemy's addresses of SQLite files."""
 
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -7,15 +7,15 @@ from urllib.parse import quote, unquote
 def sqlite_uri(file: Path, driver: str = "sqlite") -> str:
     """SQLAlchemy's address of a file.
 
-    In it ``%`` and ``?`` would mean something else than themselves. Where one is escaped, slashes are as well: MLflow
-    creates the folders of what it takes for a path without unescaping it.
+    ``%`` and ``?`` have a meaning there and are escaped. In such a path slashes are escaped too, because MLflow would
+    create the folders of the escaped path.
     """
     path = f"{file.absolute()}"
     return f"{driver}:///{quote(path, safe='') if needs_quoting(path) else path}"
 
 
 def needs_quoting(path: str) -> bool:
-    """Whether SQLAlchemy would read another path out of an address that holds ``path`` as it is."""
+    """Whether SQLAlchemy would read a different path from an address with the unescaped ``path``."""
     return "%" in path or "?" in path
 
 

@@ -1,7 +1,7 @@
-"""PostgreSQL for both servers: two databases derived from one address, made where they are missing.
+"""PostgreSQL for both servers: two databases derived from one address and created if missing.
 
-Comes in: ``postgresql://user@host/name``. Goes out: what Prefect and what MLflow take. Two, since each keeps the number
-of its schema in a table of the same name. An address may hold a password: no message repeats it.
+``postgresql://user@host/name`` gives the addresses of ``name_prefect`` and ``name_mlflow``. There are two because both
+servers keep their schema version in a table of the same name. An address may hold a password; no message repeats it.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 10
 
 @dataclass(frozen=True)
 class Databases:
-    """The two databases ``<name>_prefect`` and ``<name>_mlflow`` at one server of PostgreSQL."""
+    """The databases ``<name>_prefect`` and ``<name>_mlflow`` on one PostgreSQL server."""
 
     address: str = field(repr=False)
 
@@ -44,14 +44,14 @@ class Databases:
 
     @property
     def place(self) -> str:
-        """The server, for people."""
+        """Host and port of the server, for messages."""
         parts = urlsplit(self.address)
         query = dict(parse_qsl(parts.query))
         return f"{parts.hostname or query.get('host', 'localhost')}:{parts.port or query.get('port', 5432)}"
 
     @property
     def for_prefect(self) -> str:
-        # asyncpg knows libpq's sslmode by the name ssl.
+        # asyncpg calls libpq's sslmode ssl.
         query = [("ssl" if name == "sslmode" else name, value) for name, value in self._query]
         return self._rewritten("postgresql+asyncpg", self.names[0], query)
 
@@ -60,17 +60,17 @@ class Databases:
         return self._rewritten("postgresql+psycopg2", self.names[1], self._query)
 
     def make(self) -> tuple[str, ...]:
-        """Make the databases that are missing, and give their names.
+        """Create the missing databases; returns their names.
 
-        Raises NetworkFault where the server cannot be reached, BadConfiguration where it lets nothing be made.
+        Raises NetworkFault if the server cannot be reached, BadConfiguration if the user may not create databases.
         """
         from psycopg2 import Error
         from psycopg2.sql import SQL, Identifier
 
         with self._connected() as cursor:
             cursor.execute("SELECT datname FROM pg_database WHERE datname IN %s", (self.names,))
-            there = {row[0] for row in cursor.fetchall()}
-            missing = tuple(name for name in self.names if name not in there)
+            existing = {row[0] for row in cursor.fetchall()}
+            missing = tuple(name for name in self.names if name not in existing)
             try:
                 for name in missing:
                     cursor.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
@@ -90,7 +90,7 @@ class Databases:
         except ImportError:
             raise BadConfiguration("PostgreSQL needs psycopg2: pip install -e '.[postgresql]'") from None
         refused = ""
-        # Some database has to be named in order to ask for others: the one in the address need not exist.
+        # A connection needs an existing database; the one in the address may be missing.
         for name in dict.fromkeys((self.name, "postgres", "template1")):
             address = self._rewritten("postgresql", name, self._query)
             try:

@@ -1,6 +1,6 @@
-"""The programs of a service: their words, their environment, where they tell that they are well.
+"""The programs of a service: command lines, environments and addresses for health checks.
 
-Words are open to everybody on the machine, so secrets are in the environment alone.
+Every user of the machine can read command lines, so secrets are only in environments.
 """
 
 import os
@@ -24,8 +24,8 @@ from infra.service.settings import Service
 from infra.tracking.client import with_sqlite_timeout
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
-"""Holds ``flows/orchestration/prefect_flows.py``, which a deployment names by its path: a checkout, or where it is
-installed."""
+"""The checkout or the installed packages, with ``flows/orchestration/prefect_flows.py``, which deployments name by its
+path."""
 USERS = "mlflow-users.db"
 USERS_SETTINGS = "mlflow-auth.ini"
 
@@ -37,15 +37,15 @@ class Program:
     name: str
     command: tuple[str, ...]
     health: str
-    """Answers 200 while all is well."""
+    """An address that answers 200 while the program is healthy."""
     link: str
-    """For a browser."""
+    """An address for a browser."""
     after: str = ""
-    """Another's ``health``, to be waited for before this one starts."""
+    """``health`` of the program that must be healthy before this one starts."""
     port: int = 0
-    """Of a worker's ``health``."""
+    """The port of a worker's ``health``."""
     device: str = ""
-    """The GPU of a worker that has one to itself."""
+    """The GPU of a worker that uses one alone."""
 
     @property
     def serves(self) -> bool:
@@ -74,7 +74,7 @@ def programs(service: Service) -> tuple[Program, ...]:
 
 
 def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
-    """What the supervisor, and so every program, inherits of ``outer``; secrets that it holds stay in it."""
+    """The environment of the supervisor, which every program inherits: ``outer`` with its secrets, and settings."""
     mirrors = [
         str(Path(place).absolute()) if Path(place).is_dir() else place
         for place in outer.get("REPRO_MIRRORS", "").split()
@@ -94,13 +94,13 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
         made["REPRO_CACHE"] = str(Path(outer["REPRO_CACHE"]).absolute())
     if outer.get(credentials.FILE_VARIABLE):
         made[credentials.FILE_VARIABLE] = str(Path(outer[credentials.FILE_VARIABLE]).absolute())
-    # Another server of the user's, or a profile that names one, is not what these programs serve or ask.
+    # The user's own servers, or a profile that names one, must not redirect these programs.
     others = {"PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI"}
     return {name: value for name, value in outer.items() if name not in others} | made
 
 
 def environment_of(service: Service, program: Program, outer: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of one program, made of the supervisor's ``outer``; no secret but its own."""
+    """The environment of one program, derived from the supervisor's ``outer``, with only its own secrets."""
     found = credentials.read_credentials(outer)
     made = {**process_tag(service.folder, program.name)}
     if program.name == "prefect":
@@ -116,12 +116,12 @@ def environment_of(service: Service, program: Program, outer: Mapping[str, str])
 
 
 def command_of(service: Service, program: Program, outer: Mapping[str, str]) -> tuple[str, ...]:
-    """The command, as credentials and databases ask for it."""
+    """The command line, with options that depend on credentials and database."""
     if program.name != "mlflow":
         return program.command
     artifacts = service.place / "mlflow-artifacts"
-    # An experiment keeps the place of its artifacts for good. A path also suits runs that open SQLite's file directly,
-    # while no service is up; through the server artifacts come from other machines too.
+    # An experiment never changes the address of its artifacts. A path also works for runs that open the SQLite file
+    # while no service is up; with artifacts behind the server, other machines can read and write them too.
     paths = service.on_loopback and not outer.get(databases.VARIABLE)
     kept = ("--default-artifact-root", artifacts.as_uri()) if paths else ("--artifacts-destination", str(artifacts))
     users = ("--app-name", "basic-auth") if credentials.read_credentials(outer) else ()
@@ -129,13 +129,13 @@ def command_of(service: Service, program: Program, outer: Mapping[str, str]) -> 
 
 
 def write_users_settings(service: Service) -> None:
-    """Write how MLflow keeps its users: one, made anew of the credentials, so that no earlier password stays valid."""
+    """Write MLflow's settings for users, with an empty database, so that no earlier password stays valid."""
     users = service.folder / USERS
     users.unlink(missing_ok=True)
     users.touch(0o600)
     file = service.folder / USERS_SETTINGS
     database = sqlite_uri(users).replace("%", "%%")
-    # A password is hashed slowly on purpose: once a minute for each worker, not for each request.
+    # Password hashing is slow on purpose: cache it for a minute per worker instead of hashing for each request.
     lines = ["[mlflow]", "default_permission = READ", f"database_uri = {database}", "auth_cache_ttl_seconds = 60"]
     file.write_text("\n".join([*lines, ""]))
     file.chmod(0o600)
@@ -145,7 +145,7 @@ def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, st
     api = service.addresses.prefect
     made = {
         "PREFECT_API_URL": api,
-        "PREFECT_UI_API_URL": outer.get("PREFECT_UI_API_URL") or "/api",  # whatever name a browser came by
+        "PREFECT_UI_API_URL": outer.get("PREFECT_UI_API_URL") or "/api",  # works under any host name
         ORIGINS: ",".join(allowed_origins(outer)) or api.removesuffix("/api"),
         "PREFECT__SERVER_FINAL": "1",  # as `prefect server start` has it: 50 MB less
         **PERSISTENT_LEASES,
@@ -154,7 +154,7 @@ def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, st
     if outer.get(databases.VARIABLE):
         made["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = Databases(outer[databases.VARIABLE]).for_prefect
     if found:
-        made |= {**found.for_prefect, **found.for_clients}  # its own services ask it as well
+        made |= {**found.for_prefect, **found.for_clients}  # its own services are clients too
     return made
 
 
@@ -164,7 +164,7 @@ def _mlflow(service: Service, found: Credentials | None, outer: Mapping[str, str
         "MLFLOW_BACKEND_STORE_URI": Databases(at).for_mlflow
         if at
         else with_sqlite_timeout(sqlite_uri(service.place / "mlflow.db")),
-        # Model evaluation by language models: eight more processes that nobody here asks for anything.
+        # Jobs for model evaluation by language models: eight more processes that this project does not use.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_WORKERS": outer.get("MLFLOW_WORKERS") or "1",
     }
@@ -178,7 +178,7 @@ def _mlflow(service: Service, found: Credentials | None, outer: Mapping[str, str
             origins
         )
     if found:
-        # Whatever answers inherits the key of the forms, so it may be new with each start.
+        # All worker processes inherit the key of the forms, so each start may use a new one.
         key = os.urandom(32).hex()
         config = str(service.folder / USERS_SETTINGS)
         made |= {**found.for_mlflow, "MLFLOW_AUTH_CONFIG_PATH": config, "MLFLOW_FLASK_SERVER_SECRET_KEY": key}

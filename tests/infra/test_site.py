@@ -1,4 +1,4 @@
-"""Where things are: what the environment says, and whether a Prefect server of the user's own is there."""
+"""Sites from the environment, and whether the user configured a Prefect server."""
 
 from pathlib import Path
 

@@ -15,7 +15,7 @@ import pytest
 
 from infra.processes.children import die_with_parent
 
-HOUSE = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 SLOW = """
 import os, sys, time
@@ -43,8 +43,8 @@ def losing_a_worker(folder: Path, module: str, kind: str, method: str) -> Iterat
     pytest.importorskip("distributed")
     folder.mkdir()
     told, address, preload = folder / "told", folder / "scheduler.json", folder / "slow.py"
-    preload.write_text(SLOW.format(path=[str(HOUSE)], told=str(told), module=module, kind=kind, method=method))
-    environment = os.environ | {"PYTHONPATH": str(HOUSE)}
+    preload.write_text(SLOW.format(path=[str(REPOSITORY)], told=str(told), module=module, kind=kind, method=method))
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     started: list[subprocess.Popen[bytes]] = []
     killed: list[int] = []
 

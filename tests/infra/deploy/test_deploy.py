@@ -1,4 +1,4 @@
-"""What an engine would start, looked at without one: the tools' own parsers, every path, variable and command."""
+"""Check the container and systemd files without an engine: the tools' own parsers, paths, variables, commands."""
 
 import json
 import os
@@ -17,8 +17,8 @@ from cyclopts import App
 
 from flows.cli import app
 
-HOUSE = Path(__file__).resolve().parents[3]
-DEPLOY = HOUSE / "infra" / "deploy"
+REPOSITORY = Path(__file__).resolve().parents[3]
+DEPLOY = REPOSITORY / "infra" / "deploy"
 DOCKERFILES = sorted(DEPLOY.glob("*.Dockerfile"))
 UNITS = sorted(DEPLOY.glob("*.service"))
 COMPOSE = DEPLOY / "compose.yaml"
@@ -66,13 +66,13 @@ def test_every_path_of_an_image_exists_and_is_not_left_out(file: Path) -> None:
     found = list(instructions(file))
     assert {word for word, _ in found} <= BUILTIN
     assert found[0][0] == "FROM"
-    let_in = {line[1:] for line in (HOUSE / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    let_in = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = [path for word, rest in found if word == "COPY" for path in rest.split()[:-1]]
     for path in copied:
-        assert (HOUSE / path).exists(), path
+        assert (REPOSITORY / path).exists(), path
         assert path in let_in, f"{path} is not in the context"
     assert set(copied) == let_in
-    pyproject = (HOUSE / "pyproject.toml").read_text()
+    pyproject = (REPOSITORY / "pyproject.toml").read_text()
     for word, rest in found:
         if word == "RUN":
             assert not subprocess.run(["sh", "-n", "-c", rest]).returncode
@@ -89,7 +89,7 @@ def test_the_compose_file_names_what_there_is() -> None:
         if build := service.get("build"):
             context = DEPLOY / build["context"]
             assert (context / build["dockerfile"]).is_file()
-            assert context.resolve() == HOUSE
+            assert context.resolve() == REPOSITORY
         for other, condition in service.get("depends_on", {}).items():
             assert condition["condition"] != "service_healthy" or "healthcheck" in services[other]
         for volume in service.get("volumes", ()):

@@ -1,4 +1,4 @@
-"""Each GPU is one job's at a time: among threads, processes and killed holders; by locks, not by luck."""
+"""Each GPU belongs to one job at a time, among threads, processes and killed holders."""
 
 import subprocess
 import sys

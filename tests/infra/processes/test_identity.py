@@ -1,4 +1,4 @@
-"""A process is known by more than its number; what cannot be known is not guessed."""
+"""A process identity is more than a process id; unknown processes are not guessed about."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Locks: one holder, a waiter who knows whom it waits for, and no lock that outlives its holder."""
+"""File locks: one holder, a waiter that learns who holds it, and release when the holder dies."""
 
 import subprocess
 import sys

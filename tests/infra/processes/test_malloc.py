@@ -1,4 +1,4 @@
-"""Freed memory stays with the process and is taken again, where otherwise each large block would be new pages."""
+"""Freed memory stays with the process and is reused; otherwise each large block would need new pages."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-HOUSE = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[3]
 FAULTS = """
 import resource, sys, threading
 from infra.processes.malloc import keep_pages
@@ -30,7 +30,7 @@ def test_large_blocks_are_taken_again() -> None:
     faults = {}
     for how in ("keep", "leave"):
         done = subprocess.run(
-            [sys.executable, "-c", FAULTS, how], capture_output=True, text=True, cwd=HOUSE, check=True
+            [sys.executable, "-c", FAULTS, how], capture_output=True, text=True, cwd=REPOSITORY, check=True
         )
         faults[how] = int(done.stdout)
     assert faults["keep"] < faults["leave"] / 5, faults

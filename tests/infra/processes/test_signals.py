@@ -1,4 +1,4 @@
-"""A signal while work runs on its own thread: noted, raised where the work asks, never inside a library."""
+"""A signal during shielded work is noted and raised in ``check``, never inside a library."""
 
 import signal
 import subprocess

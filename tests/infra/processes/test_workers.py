@@ -1,4 +1,4 @@
-"""Calls give their results in order, wherever they are computed, and a dead worker is told in one sentence."""
+"""Workers return results in the order of the calls, and a dead worker gives a one-sentence error."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Databases for both servers, made on a real cluster of PostgreSQL."""
+"""Databases for both servers, created on a real PostgreSQL server."""
 
 from collections.abc import Iterator
 

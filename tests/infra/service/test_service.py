@@ -1,4 +1,4 @@
-"""The service's supervision, over stand-ins: up, looked at, killed, started again, down; nothing is left."""
+"""The service's supervision with fake programs: start, status, kill, restart, stop; no process is left."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from infra.service.status import ProgramState, states
 from infra.site import Site
 
 PATIENCE = 90.0
-HOUSE = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[3]
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 
 
@@ -186,7 +186,7 @@ def test_the_commands_say_what_they_find(place: Path) -> None:
     ports = ["--prefect-port", f"{service.prefect_port}", "--mlflow-port", f"{service.mlflow_port}", "--gpu", "0"]
 
     def repro(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*REPRO, *words], capture_output=True, text=True, timeout=PATIENCE, cwd=HOUSE)
+        return subprocess.run([*REPRO, *words], capture_output=True, text=True, timeout=PATIENCE, cwd=REPOSITORY)
 
     with ended(place):
         nothing = repro("status", "--json")
@@ -214,7 +214,7 @@ def test_in_the_foreground_it_ends_with_the_command(place: Path, number: signal.
     ports = ["--prefect-port", f"{service.prefect_port}", "--mlflow-port", f"{service.mlflow_port}"]
     with ended(place):
         words = [*REPRO, "up", "--foreground", "--gpu", "0", *ports]
-        process = subprocess.Popen(words, cwd=HOUSE, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(words, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
         until(lambda: addresses.running_addresses(place))
         process.send_signal(number)
         assert process.wait(PATIENCE) == (0 if number == signal.SIGTERM else -number)

@@ -1,4 +1,4 @@
-"""What a service is asked for, and where its secrets are: known to the programs that need them and nowhere else."""
+"""Settings of a service, and its secrets: only the programs that need them get them."""
 
 import json
 import os
