@@ -30,8 +30,8 @@ import pathlib, torch
 from flows.runs import RUNS
 from small_pipeline import ForkLauncher, run_small, small_run
 from infra.processes import signals
-from tasks.engine import runner
-runner.LAUNCHERS["local"] = ForkLauncher
+from tasks.engine import jobs
+jobs.LAUNCHERS["local"] = ForkLauncher
 RUNS["small"] = small_run(pathlib.Path(sys.argv[1]))
 print("ready", flush=True)
 signals.install_handlers()
