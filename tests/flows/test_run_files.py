@@ -32,7 +32,7 @@ if __name__ == "__main__":
     run = RunRequest("mine/my_runs.py:MINE").resolve().run
     import my_rules
     with executor(2) as workers:
-        assert list(workers.each(my_rules.Even.kept, [(my_rules.Even(5),)] * 3)) == [[0, 2, 4]] * 3
+        assert list(workers.map(my_rules.Even.kept, [(my_rules.Even(5),)] * 3)) == [[0, 2, 4]] * 3
     print(run.about)
 """
 
