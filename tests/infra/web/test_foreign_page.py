@@ -177,7 +177,7 @@ def test_pools_of_an_earlier_version_are_locked_by_up_and_by_deploy(server: Serv
         for _ in range(2):
             ensure_pool(client, "cpu", said.append)
     assert server.ask("/work_pools/cpu")[1]["base_job_template"] == TEMPLATE
-    assert said == ["work pool cpu: flow runs can no longer override how its worker starts them"]
+    assert said == ["updated work pool cpu: flow runs can no longer override how its worker starts them"]
 
 
 def test_a_worker_heeds_no_job_variable_whoever_let_it_in() -> None:
