@@ -11,6 +11,7 @@ sentence is done when K hypotheses have finished, at the greatest length, or whe
 #     B live sentences     W hypotheses per sentence: 1 before the first step, then K, the beam
 #     R rows, B * W, the hypotheses of a sentence side by side     N vocabulary
 #     C candidates of a row     X candidates of a sentence, W * C     T tokens so far     S source positions
+#     E models of an ensemble
 
 import math
 from collections.abc import Sequence
@@ -48,6 +49,31 @@ class IncrementalDecoder(Protocol):
         ...
 
 
+class Ensemble:
+    """Several models of one vocabulary as one ``IncrementalDecoder``: the mean of their probabilities and attention."""
+
+    def __init__(self, steps: Sequence[IncrementalDecoder]) -> None:
+        """``steps`` are the models' decoders over the same source sentences."""
+        self.steps = steps
+
+    def advance(self, pieces_R: Tensor) -> Tensor:
+        """Append a token to each row (R); return logits (R, N) whose softmax is the mean over the E models."""
+        log_p_ERN = torch.stack([step.advance(pieces_R).log_softmax(dim=1) for step in self.steps])
+        # Not divided by E: the softmax cancels a constant factor.
+        return log_p_ERN.logsumexp(dim=0)
+
+    def reorder(self, rows_R: Tensor) -> None:
+        for step in self.steps:
+            step.reorder(rows_R)
+
+    def keep_sentences(self, sentences_B: Tensor) -> None:
+        for step in self.steps:
+            step.keep_sentences(sentences_B)
+
+    def attention(self) -> Tensor:
+        return torch.stack([step.attention() for step in self.steps]).mean(dim=0)
+
+
 @dataclass(frozen=True)
 class SpecialIds:
     """Ids of the special tokens; the search never writes the ``forbidden`` ones."""
@@ -59,10 +85,14 @@ class SpecialIds:
 
 @dataclass(frozen=True)
 class SearchConstraints:
-    """Least and greatest length of a sentence's hypotheses, eos counted. Raises ValueError for impossible ones."""
+    """Least and greatest length of a sentence's hypotheses, eos counted, and the tokens that they begin with.
+
+    Raises ValueError for impossible lengths and for a prefix that leaves no room for another token.
+    """
 
     max_length: int
     min_length: int = 1
+    prefix: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.max_length >= 1, "max_length", self.max_length, "a whole number of at least 1")
@@ -72,6 +102,8 @@ class SearchConstraints:
             self.min_length,
             f"1 to {self.max_length}, the greatest length",
         )
+        allowed = f"fewer than {self.max_length} tokens, the greatest length"
+        require(len(self.prefix) < self.max_length, "prefix", self.prefix, allowed)
 
 
 @dataclass(frozen=True)
@@ -118,9 +150,11 @@ def beam_search(
     """Return the ``n_best`` best hypotheses of each sentence, best first, in the order of the sentences (§6.1).
 
     If fewer finished, the likeliest cut ones follow. Tokens that are forbidden or break a constraint keep their share
-    of the softmax. Raises ValueError if ``n_best`` exceeds the beam, FloatingPointError for scores that are NaN.
+    of the softmax. Raises ValueError if ``n_best`` exceeds the beam or a prefix holds eos or a forbidden token,
+    FloatingPointError for scores that are NaN.
     """
     require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
+    check_prefixes(constraints, special_ids)
     state = BeamState(constraints, decoding, n_best)
     log_p_BW = torch.zeros(len(constraints), 1, dtype=torch.float64, device=device)
     pieces_R = torch.full((len(constraints),), special_ids.bos, device=device)
@@ -134,6 +168,10 @@ def beam_search(
         if any(too_short := state.too_short()):
             log_p_RN[torch.tensor(too_short, device=device).repeat_interleave(width), special_ids.eos] = -torch.inf
         scores_RC, pieces_RC = candidates(log_p_RN, decoding.beam, special_ids)
+        for sentence, piece in state.forced().items():
+            rows = slice(sentence * width, (sentence + 1) * width)
+            scores_RC[rows] = -torch.inf
+            scores_RC[rows, 0], pieces_RC[rows, 0] = log_p_RN[rows, piece].double(), piece
         per_row = scores_RC.shape[1]
         # Stable: equal candidates stay in the order of hypothesis and token.
         scores_BX = (log_p_BW.view(-1, 1) + scores_RC).view(sentences, -1)
@@ -167,6 +205,14 @@ def beam_search(
         if not torch.equal(rows_R, torch.arange(sentences * width, device=device)):
             step.reorder(rows_R)
     return state.best
+
+
+def check_prefixes(constraints: Sequence[SearchConstraints], special_ids: SpecialIds) -> None:
+    """Raise ValueError for a prefix with a token that no hypothesis can hold."""
+    excluded = {special_ids.eos, *special_ids.forbidden}
+    for constraint in constraints:
+        allowed = f"tokens other than {', '.join(map(str, sorted(excluded)))}, which no output can hold"
+        require(excluded.isdisjoint(constraint.prefix), "prefix", constraint.prefix, allowed)
 
 
 def candidates(log_p_RN: Tensor, beam: int, special_ids: SpecialIds) -> tuple[Tensor, Tensor]:
@@ -232,6 +278,11 @@ class BeamState:
     def too_short(self) -> list[bool]:
         """For each live sentence, whether its hypotheses may not finish yet."""
         return [self.length < self.constraints[number].min_length for number in self.live]
+
+    def forced(self) -> dict[int, int]:
+        """The token that the prefix of a live sentence demands in this step, for those whose prefix is not over."""
+        prefixes = [self.constraints[number].prefix for number in self.live]
+        return {b: prefix[self.length - 1] for b, prefix in enumerate(prefixes) if len(prefix) >= self.length}
 
     def finish(self, sentence: int, pieces: list[int], log_probability: float, coverage: float) -> None:
         """Add a hypothesis that has written eos; ``coverage`` is its coverage penalty."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..config import Sampling
-from .beam_search import Hypothesis, IncrementalDecoder, SearchConstraints, SpecialIds
+from .beam_search import Hypothesis, IncrementalDecoder, SearchConstraints, SpecialIds, check_prefixes
 
 
 @torch.inference_mode()
@@ -25,9 +25,10 @@ def sample(
 ) -> list[Hypothesis]:
     """Draw one output per sentence; ``numbers`` select the random numbers of each sentence.
 
-    ``log_probability`` and ``score`` are the model's at temperature 1. Raises FloatingPointError for scores that are
-    NaN.
+    ``log_probability`` and ``score`` are the model's at temperature 1. Raises ValueError if a prefix holds eos or a
+    forbidden token, FloatingPointError for scores that are NaN.
     """
+    check_prefixes(constraints, special_ids)
     uniforms = [
         np.random.default_rng([sampling.seed, number]).random(constraint.max_length)
         for constraint, number in zip(constraints, numbers, strict=True)
@@ -43,8 +44,13 @@ def sample(
         allowed_RN = log_p_RN.clone()
         allowed_RN[:, list(special_ids.forbidden)] = -torch.inf
         for row, number in enumerate(live):
-            if length < constraints[number].min_length:
+            constraint = constraints[number]
+            if length < constraint.min_length:
                 allowed_RN[row, special_ids.eos] = -torch.inf
+            if length <= len(constraint.prefix):
+                forced = constraint.prefix[length - 1]
+                allowed_RN[row] = -torch.inf
+                allowed_RN[row, forced] = log_p_RN[row, forced]
         uniform_R = torch.tensor([uniforms[number][length - 1] for number in live], dtype=torch.float64, device=device)
         pieces_R = draw(allowed_RN, uniform_R, sampling)
         drawn = log_p_RN.gather(1, pieces_R[:, None])[:, 0].tolist()

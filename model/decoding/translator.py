@@ -4,7 +4,7 @@ Sentences are sorted by length for batching; results are in the order of the cal
 ``model.network.transformer``.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -26,6 +26,8 @@ from .sampling import sample
 
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of sentences done and the number of all sentences."""
+Prefixes = Mapping[int, Sequence[int]]
+"""Tokens that the outputs of some sources begin with, by the number of the source."""
 Answer = TypeVar("Answer")
 
 SPECIAL_IDS = SpecialIds(BOS, EOS, forbidden=(PAD, BOS))
@@ -160,22 +162,26 @@ class Translator:
         self, sources: Sequence[Sequence[int]], decoding: Decoding, progress: ProgressCallback | None = None
     ) -> list[Hypothesis]:
         """Return the best hypothesis of each source; see ``search_n_best``."""
-        return [best for best, *_ in self.search_n_best(sources, decoding, 1, progress)]
+        return [best for best, *_ in self.search_n_best(sources, decoding, 1, progress=progress)]
 
     def search_n_best(
         self,
         sources: Sequence[Sequence[int]],
         decoding: Decoding,
         n_best: int,
+        prefixes: Prefixes | None = None,
         progress: ProgressCallback | None = None,
     ) -> list[list[Hypothesis]]:
-        """Beam search (§6.1): the ``n_best`` hypotheses of each source, best first. Sources are tokens without eos."""
+        """Beam search (§6.1): the ``n_best`` hypotheses of each source, best first. Sources are tokens without eos.
+
+        Raises ValueError for a prefix that is too long for the model or holds special tokens.
+        """
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
             batch = [[*sources[n], EOS] for n in numbers]
             step = CachedDecoder(self.model, batch, self.device, record_attention=decoding.beta > 0)
-            constraints = [self.constraints_for(sources[n], decoding) for n in numbers]
+            constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
             return beam_search(step, constraints, decoding, SPECIAL_IDS, self.device, n_best)
 
         return self._in_batches(sources, find, [EMPTY_HYPOTHESIS], progress)
@@ -185,27 +191,30 @@ class Translator:
         sources: Sequence[Sequence[int]],
         sampling: Sampling,
         decoding: Decoding,
+        prefixes: Prefixes | None = None,
         first: int = 0,
     ) -> list[Hypothesis]:
         """Draw one output per source; of ``decoding`` only the lengths count.
 
         ``first`` is the number of the first source among all that are drawn with this seed: each has its own random
-        numbers.
+        numbers. Raises ValueError for a prefix that is too long for the model or holds special tokens.
         """
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[Hypothesis]:
             step = CachedDecoder(self.model, [[*sources[n], EOS] for n in numbers], self.device)
-            constraints = [self.constraints_for(sources[n], decoding) for n in numbers]
+            constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
             return sample(step, constraints, sampling, SPECIAL_IDS, self.device, [first + n for n in numbers])
 
         return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
 
-    def constraints_for(self, source: Sequence[int], decoding: Decoding) -> SearchConstraints:
-        """Return the bounds on the length of a source's output."""
+    def constraints_for(
+        self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int] = ()
+    ) -> SearchConstraints:
+        """Return the constraints on a source's output; the greatest length allows one token after the prefix."""
         shortest, longest = decoding.lengths(len(source) + 1)
-        longest = min(longest, self.longest_target)
-        return SearchConstraints(longest, min(shortest, longest))
+        longest = min(max(longest, len(prefix) + 1), self.longest_target)
+        return SearchConstraints(longest, min(shortest, longest), tuple(prefix))
 
     def _in_batches(
         self,

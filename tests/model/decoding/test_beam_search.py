@@ -14,6 +14,7 @@ from torch import Tensor
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD
 from model.decoding.beam_search import (
+    Ensemble,
     Hypothesis,
     SearchConstraints,
     SpecialIds,
@@ -29,9 +30,12 @@ SPECIAL_IDS = SpecialIds(bos=BOS, eos=EOS, forbidden=(PAD, BOS))
 
 CONSTRAINTS = st.lists(
     st.builds(
-        lambda longest, shortest: SearchConstraints(longest, min(shortest, longest)),
+        lambda longest, shortest, prefix: SearchConstraints(
+            longest, min(shortest, longest), tuple(prefix[: longest - 1])
+        ),
         st.integers(1, 9),
         st.integers(1, 7),
+        st.lists(st.integers(3, 7), max_size=4),
     ),
     min_size=1,
     max_size=5,
@@ -39,19 +43,22 @@ CONSTRAINTS = st.lists(
 
 
 class Table:
-    """A decoder with random logits for every sentence and prefix.
+    """A decoder with random logits for every sentence and prefix; another ``seed`` is another model.
 
     ``coarse`` draws from few values, so that there are many ties. It also checks the rows that the search passes.
     """
 
-    def __init__(self, sentences: Sequence[int], size: int, coarse: bool = False, eos_bonus: float = 0.0) -> None:
+    def __init__(
+        self, sentences: Sequence[int], size: int, coarse: bool = False, eos_bonus: float = 0.0, seed: int = 0
+    ) -> None:
         self.sentences, self.size, self.coarse, self.eos_bonus = list(sentences), size, coarse, eos_bonus
+        self.seed = seed
         self.seen: list[tuple[int, ...]] = [()] * len(self.sentences)
         self.rows_per_sentence = 1
         self.steps = 0
 
     def logits(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
-        draw = random.Random(repr((sentence, prefix)))
+        draw = random.Random(repr((self.seed, sentence, prefix)))
         scores = [draw.randint(0, 2) if self.coarse else draw.gauss(0, 2) for _ in range(self.size)]
         scores[EOS] += self.eos_bonus
         return scores
@@ -71,18 +78,35 @@ class Table:
         self.sentences = [self.sentences[b] for b in sentences_B.tolist()]
 
     def attention(self) -> Tensor:
-        rows = [attention_of(self.sentences[r // self.rows_per_sentence], seen) for r, seen in enumerate(self.seen)]
+        rows = [
+            self.attention_of(self.sentences[r // self.rows_per_sentence], seen) for r, seen in enumerate(self.seen)
+        ]
         return torch.tensor(rows, dtype=torch.float64)
 
     def log_p(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
         return torch.tensor(self.logits(sentence, prefix), dtype=torch.float64).log_softmax(0).tolist()
 
+    def attention_of(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
+        """Attention of a prefix's last token over three source positions; an even sentence's third is padding."""
+        draw = random.Random(repr((self.seed, sentence, prefix, "attention")))
+        weights = [draw.random() ** 3 for _ in range(3 if sentence % 2 else 2)]
+        return [*(weight / sum(weights) for weight in weights), *([] if sentence % 2 else [1.0])]
 
-def attention_of(sentence: int, prefix: tuple[int, ...]) -> list[float]:
-    """Attention of the last token of a prefix over three source positions; the third of an even sentence is padding."""
-    draw = random.Random(repr((sentence, prefix, "attention")))
-    weights = [draw.random() ** 3 for _ in range(3 if sentence % 2 else 2)]
-    return [*(weight / sum(weights) for weight in weights), *([] if sentence % 2 else [1.0])]
+
+class MeanTable(Table):
+    """The mean of several tables' probabilities and attention, by the plain formulas: the reference of ensembles."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        super().__init__(tables[0].sentences, tables[0].size)
+        self.tables = tables
+
+    def log_p(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
+        columns = zip(*(table.log_p(sentence, prefix) for table in self.tables), strict=True)
+        return [math.log(sum(map(math.exp, column)) / len(column)) for column in columns]
+
+    def attention_of(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
+        columns = zip(*(table.attention_of(sentence, prefix) for table in self.tables), strict=True)
+        return [sum(column) / len(column) for column in columns]
 
 
 def search(table: Table, limits: Sequence[int], decoding: Decoding) -> list[Hypothesis]:
@@ -103,11 +127,12 @@ def all_scores(
     """Return the score of every sequence that a constraint allows, by the plain formulas."""
     others = [piece for piece in range(table.size) if piece not in (PAD, BOS, EOS)]
     found = {}
-    for length in range(constraint.max_length):
-        for body in itertools.product(others, repeat=length):
+    for length in range(len(constraint.prefix), constraint.max_length):
+        for rest in itertools.product(others, repeat=length - len(constraint.prefix)):
+            body = (*constraint.prefix, *rest)
             if len(body) + 1 >= constraint.min_length:
                 log_p = recomputed(table, sentence, Hypothesis(body, 0, 0, finished=True))
-                steps = [attention_of(sentence, (BOS, *body[:t])) for t in range(len(body) + 1)]
+                steps = [table.attention_of(sentence, (BOS, *body[:t])) for t in range(len(body) + 1)]
                 covered = sum(math.log(min(1.0, sum(column))) for column in zip(*steps, strict=True))
                 found[body] = log_p / length_penalty(length + 1, decoding.alpha) + decoding.beta * covered
     return found
@@ -119,22 +144,69 @@ def all_scores(
     coarse=st.booleans(),
     longest=st.integers(1, 4),
     shortest=st.integers(1, 4),
+    prefix=st.lists(st.integers(3, 4), max_size=3),
     alpha=st.floats(0, 2),
     beta=st.sampled_from([0.0, 0.3, 2.0]),
     n_best=st.integers(1, 4),
 )
 @settings(max_examples=60, deadline=None)
 def test_a_wide_beam_finds_the_best_of_all_allowed_sequences(
-    sentence: int, size: int, coarse: bool, longest: int, shortest: int, alpha: float, beta: float, n_best: int
+    sentence: int,
+    size: int,
+    coarse: bool,
+    longest: int,
+    shortest: int,
+    prefix: list[int],
+    alpha: float,
+    beta: float,
+    n_best: int,
 ) -> None:
-    constraint = SearchConstraints(longest, min(shortest, longest))
+    constraint = SearchConstraints(longest, min(shortest, longest), tuple(prefix[: longest - 1]))
     decoding, table = Decoding(beam=90, alpha=alpha, beta=beta), Table([sentence], size, coarse)
     expected = sorted(all_scores(table, sentence, constraint, decoding).values(), reverse=True)[:n_best]
     [found] = beam_search(table, [constraint], decoding, SPECIAL_IDS, CPU, n_best)
     assert [h.score for h in found if h.finished] == pytest.approx(expected, abs=1e-5)
     for hypothesis in found:
+        assert hypothesis.pieces[: len(constraint.prefix)] == constraint.prefix
         assert constraint.min_length <= hypothesis.length <= constraint.max_length
         assert hypothesis.finished or hypothesis.length == constraint.max_length
+
+
+@given(
+    sentence=st.integers(0, 10**6),
+    models=st.integers(1, 3),
+    longest=st.integers(1, 4),
+    prefix=st.lists(st.integers(3, 4), max_size=2),
+    alpha=st.floats(0, 2),
+    beta=st.sampled_from([0.0, 0.3]),
+    n_best=st.integers(1, 3),
+)
+@settings(max_examples=40, deadline=None)
+def test_an_ensemble_finds_the_best_sequences_by_the_mean_of_probabilities(
+    sentence: int, models: int, longest: int, prefix: list[int], alpha: float, beta: float, n_best: int
+) -> None:
+    constraint = SearchConstraints(longest, 1, tuple(prefix[: longest - 1]))
+    decoding = Decoding(beam=40, alpha=alpha, beta=beta)
+    tables = [Table([sentence], 5, seed=seed) for seed in range(models)]
+    mean = MeanTable(tables)
+    expected = sorted(all_scores(mean, sentence, constraint, decoding).values(), reverse=True)[:n_best]
+    [found] = beam_search(Ensemble(tables), [constraint], decoding, SPECIAL_IDS, CPU, n_best)
+    assert [h.score for h in found if h.finished] == pytest.approx(expected, abs=1e-5)
+    for hypothesis in found:
+        assert hypothesis.log_probability == pytest.approx(recomputed(mean, sentence, hypothesis), abs=1e-5)
+
+
+@given(beam=st.integers(1, 4), beta=st.sampled_from([0.0, 0.4]), constraints=CONSTRAINTS)
+@settings(max_examples=40, deadline=None)
+def test_an_ensemble_of_one_model_twice_is_that_model(
+    beam: int, beta: float, constraints: list[SearchConstraints]
+) -> None:
+    numbers, decoding = [2 * n + 1 for n in range(len(constraints))], Decoding(beam, beta=beta)
+    [once] = zip(*beam_search(Table(numbers, 8), constraints, decoding, SPECIAL_IDS, CPU), strict=True)
+    ensemble = Ensemble([Table(numbers, 8), Table(numbers, 8)])
+    [twice] = zip(*beam_search(ensemble, constraints, decoding, SPECIAL_IDS, CPU), strict=True)
+    assert [h.pieces for h in twice] == [h.pieces for h in once]
+    assert [h.score for h in twice] == pytest.approx([h.score for h in once], abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +214,11 @@ def test_a_wide_beam_finds_the_best_of_all_allowed_sequences(
     [
         (lambda: SearchConstraints(0), "max_length is 0"),
         (lambda: SearchConstraints(3, 4), "min_length is 4"),
+        (lambda: SearchConstraints(2, 1, (5, 6)), r"prefix is \(5, 6\), allowed is fewer than 2 tokens"),
+        (
+            lambda: beam_search(Table([0], 8), [SearchConstraints(5, 1, (EOS,))], Decoding(), SPECIAL_IDS, CPU),
+            "prefix is .* tokens other than",
+        ),
         (
             lambda: beam_search(Table([0], 8), [SearchConstraints(5)], Decoding(2), SPECIAL_IDS, CPU, n_best=3),
             "n_best is 3",

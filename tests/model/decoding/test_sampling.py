@@ -71,11 +71,17 @@ def test_constraints_hold_and_the_batch_does_not_matter(constraints: list[Search
         drawn([n], [constraint], sampling)[0] for n, constraint in zip(numbers, constraints, strict=True)
     ]
     for number, constraint, found in zip(numbers, constraints, together, strict=True):
+        assert found.pieces[: len(constraint.prefix)] == constraint.prefix
         assert found.length <= constraint.max_length
         assert not found.finished or found.length >= constraint.min_length
         assert not {PAD, BOS, EOS} & set(found.pieces)
         table = Table([number], 8, eos_bonus=1.0)
         assert found.log_probability == pytest.approx(recomputed(table, number, found), abs=1e-5)
+
+
+def test_a_prefix_with_a_forbidden_token_is_an_error() -> None:
+    with pytest.raises(ValueError, match="prefix is .* tokens other than"):
+        drawn([0], [SearchConstraints(5, 1, (PAD,))], Sampling())
 
 
 @pytest.mark.parametrize(
