@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from itertools import chain
 
 import numpy as np
 import polars as pl
@@ -16,23 +15,8 @@ from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import STABLE_CHARACTERS, chunk_text, count_chunks, split_into_chunks, sum_counts
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
-WORDS = [
-    "A",
-    "dog",
-    "runs",
-    "don't",
-    "they'll",
-    "'s",
-    "3,000",
-    "x86_64",
-    "(see",
-    "below).",
-    "...",
-    "ﬁne",
-    "Ünü",
-]
+WORDS = ["A", "dog", "runs", "don't", "they'll", "'s", "3,000", "x86_64", "(see", "below).", "...", "ﬁne", "Ünü"]
 SPACES = [" ", " ", "  ", "   ", *"\t\u00a0\u0085\u2028\u200b\u3000\x1c\u00a8\u00b4"]
-ROWS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=8)
 
 
 def tokenizer(vocabulary: Vocabulary) -> Tokenizer:
@@ -61,21 +45,6 @@ def test_same_ids_as_whole_lines(kind: str, batches: list[list[str]], max_words:
     for lines in batches:
         ragged = table.encode(pa.array(lines, pa.string()))
         assert as_lists(ragged) == [TOKENIZERS[kind].encode(line, add_special_tokens=False).ids for line in lines]
-
-
-@settings(deadline=None)
-@given(rows=ROWS, data=st.data())
-def test_taking_and_joining_rows_is_that_of_lists(rows: list[list[int]], data: st.DataObject) -> None:
-    ragged = Ragged.of(rows)
-    wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9)) if rows else []
-    taken = ragged.take(np.array(wanted, np.int64))
-    assert as_lists(taken) == [rows[n] for n in wanted]
-    assert as_lists(ragged.concat(taken)) == rows + [rows[n] for n in wanted]
-    counts = data.draw(st.lists(st.integers(0, 3), max_size=9)) if rows else []
-    counts = [*counts, 0] if sum(counts) <= len(rows) else []
-    ends = np.cumsum(counts, dtype=np.int64)
-    joined = [list(chain.from_iterable(rows[end - count : end])) for end, count in zip(ends, counts, strict=True)]
-    assert as_lists(ragged.join(np.array(counts, np.int64))) == joined
 
 
 def as_lists(ragged: Ragged) -> list[list[int]]:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tasks.cleaning.filters import (
     KNOWN,
-    STOP_WORDS,
     Distinct,
     Empty,
     Filter,
@@ -166,13 +165,6 @@ def test_distinct_tells_pairs_apart_that_only_join_alike() -> None:
 def test_not_in_reads_the_column_that_clean_adds() -> None:
     frame = pl.DataFrame({KNOWN: [True, False]})
     assert frame.select(NotIn().keep()).to_series().to_list() == [False, True]
-
-
-def test_common_words_name_one_language_only() -> None:
-    lists = {language: set(words.split("|")) for language, words in STOP_WORDS.items()}
-    for language, words in lists.items():
-        for other, others in lists.items():
-            assert language == other or not words & others, (language, other, words & others)
 
 
 @pytest.mark.parametrize(

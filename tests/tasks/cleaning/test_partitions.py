@@ -3,7 +3,6 @@
 import random
 from pathlib import Path
 
-import polars as pl
 import pytest
 from dask_cluster import losing_a_worker
 
@@ -55,16 +54,6 @@ def test_parts_and_workers_do_not_show(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("REPRO_WORKERS", "4")
     assert digests(tmp_path / "workers") == plain
     assert made == [16, 16]
-
-
-def test_a_part_meets_every_pair_of_its_hash(tmp_path: Path) -> None:
-    frame = pl.DataFrame({"value": [n * 2**57 for n in (3, 100, 3, 7, 100, 64)], "at": range(6)}).cast(pl.UInt64)
-    partitions.write_batches(tmp_path / "a.arrow", frame, 4)
-    partitions.write_batches(tmp_path / "b.arrow", frame.clear(), 4)
-    batches = [
-        partitions.read_batch([tmp_path / "a.arrow", tmp_path / "b.arrow"], part)["at"].to_list() for part in range(4)
-    ]
-    assert batches == [[0, 2, 3], [], [5], [1, 4]]
 
 
 def test_a_fault_in_a_part_leaves_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

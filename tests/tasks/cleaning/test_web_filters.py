@@ -95,13 +95,6 @@ def test_near_repeats_differ_in_nothing_but_case_marks_and_space() -> None:
     assert Distinct("source", near=True).name == "near_distinct_source"
 
 
-@given(pairs=PAIRS)
-@settings(max_examples=40, deadline=None)
-def test_what_is_the_same_is_nearly_the_same(pairs: list[tuple[str, str]]) -> None:
-    exact, near = kept(Distinct(), pairs), kept(Distinct(near=True), pairs)
-    assert all(stays or not near_stays for stays, near_stays in zip(exact, near, strict=True))
-
-
 def test_profiles_are_what_they_are_called() -> None:
     lines = [("", "x"), ("a", "x"), ("a", "x"), ("a b c d e f g", "x")]
     assert kept(PROFILES["paper"].filters.rules[0], lines) == [False, True, True, True]

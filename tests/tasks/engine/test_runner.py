@@ -77,7 +77,7 @@ class Quiet:
 
 
 class NoTracker:
-    """Stands for MLflow where it does not matter."""
+    """A tracker that records nothing."""
 
     run_id = ""
 
@@ -93,7 +93,7 @@ def _forget_calls() -> None:
     CALLS.clear()
 
 
-def story(number: int) -> Artifact:
+def build(number: int) -> Artifact:
     made = make(Number(number))
     return total((made, twice(made)))
 
@@ -105,14 +105,14 @@ def running(root: Path, **scope: object) -> Runner:
 def run(root: Path, number: int = 3, **scope: object) -> list[StageResult]:
     present = running(root, **scope)
     with engine(present):
-        story(number)
+        build(number)
     return present.rows
 
 
 def plan(root: Path, number: int = 3, **scope: object) -> list[str]:
     present = Planner(Store(root), Site(root=root), Scope(ORDER, **scope))  # type: ignore[arg-type]
     with engine(present):
-        story(number)
+        build(number)
     return [row.state for row in present.rows]
 
 
@@ -139,68 +139,62 @@ def test_runs_once_then_is_cached(tmp_path: Path) -> None:
 
 
 class CountingStore(Store):
-    """Notes which manifests it is asked for."""
+    """Records the stage of every manifest that is read."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def manifest(self, stage: str, key: str) -> Manifest | None:
-        self.asked.append(stage)
+        self.requested.append(stage)
         return super().manifest(stage, key)
 
 
 def run_planned(
     root: Path, meanwhile: Callable[[], object] = lambda: None, **scope: object
 ) -> tuple[Runner, list[str]]:
-    """Plan, then run with the plan's lookups; gives the runner, and the manifests asked for after the plan."""
+    """Plan, then run with the plan's lookups; return the runner and the stages read after the plan."""
     store, site, within = CountingStore(root), Site(root=root), Scope(ORDER, **scope)  # type: ignore[arg-type]
     planner = Planner(store, site, within)
     with engine(planner):
-        story(3)
-    assert store.asked == list(ORDER)
+        build(3)
+    assert store.requested == list(ORDER)
     meanwhile()
-    store.asked.clear()
+    store.requested.clear()
     present = Runner(store, site, within, Quiet(), NoTracker(), lookups=planner.lookups)  # type: ignore[arg-type]
     with engine(present):
-        story(3)
-    return present, store.asked
+        build(3)
+    return present, store.requested
 
 
-def test_a_planned_run_asks_the_store_only_for_what_was_a_miss(tmp_path: Path) -> None:
-    present, asked = run_planned(tmp_path)
-    assert (states(present.rows), asked) == (["completed"] * 3, list(ORDER))
-    present, asked = run_planned(tmp_path)
-    assert (states(present.rows), asked) == (["cached"] * 3, [])
+def test_a_planned_run_reads_only_the_manifests_of_its_misses(tmp_path: Path) -> None:
+    present, requested = run_planned(tmp_path)
+    assert (states(present.rows), requested) == (["completed"] * 3, list(ORDER))
+    present, requested = run_planned(tmp_path)
+    assert (states(present.rows), requested) == (["cached"] * 3, [])
     Path(present.rows[-1].path).rename(tmp_path / "away")
-    present, asked = run_planned(tmp_path)
-    assert (states(present.rows), asked) == (["cached", "cached", "completed"], ["total"])
+    present, requested = run_planned(tmp_path)
+    assert (states(present.rows), requested) == (["cached", "cached", "completed"], ["total"])
 
 
-def test_what_waits_is_asked_for_once_its_inputs_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_stage_is_looked_up_after_its_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path)
-    present, asked = run_planned(tmp_path, forced=frozenset({"make"}))
-    assert (states(present.rows), asked) == (["completed", "cached", "cached"], list(ORDER))
+    present, requested = run_planned(tmp_path, forced=frozenset({"make"}))
+    assert (states(present.rows), requested) == (["completed", "cached", "cached"], list(ORDER))
 
-    def otherwise(out: Path, number: Number) -> Facts:
+    def changed(out: Path, number: Number) -> Facts:
         (out / "n").write_text("100")
         return {"value": number.value}
 
-    monkeypatch.setattr(make, "body", otherwise)
-    present, asked = run_planned(tmp_path, forced=frozenset({"make"}))
-    assert (states(present.rows), asked) == (["completed"] * 3, list(ORDER))
+    monkeypatch.setattr(make, "body", changed)
+    present, requested = run_planned(tmp_path, forced=frozenset({"make"}))
+    assert (states(present.rows), requested) == (["completed"] * 3, list(ORDER))
 
 
 def test_what_another_run_made_since_the_plan_is_not_made_again(tmp_path: Path) -> None:
     present, _ = run_planned(tmp_path, meanwhile=lambda: run(tmp_path))
     assert states(present.rows) == ["cached"] * 3
     assert CALLS == ["make", "twice", "total"]
-
-
-def test_another_argument_is_another_artifact(tmp_path: Path) -> None:
-    run(tmp_path, 3)
-    assert states(run(tmp_path, 4)) == ["completed"] * 3
-    assert plan(tmp_path, 3) == ["hit"] * 3
 
 
 @pytest.mark.parametrize("lost", ["make", "twice", "total"])
@@ -217,18 +211,6 @@ def test_exactly_the_damaged_stage_runs_again(tmp_path: Path, lost: str, how: st
     assert CALLS == [lost]
     assert states(again) == ["completed" if row.stage == lost else "cached" for row in again]
     assert bool(list(folder.parent.glob("*.bad-*"))) == (how == "altered")
-
-
-def test_dependents_of_other_content_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = run(tmp_path)
-
-    def otherwise(out: Path, number: Number) -> Facts:
-        (out / "n").write_text("100")
-        return {"value": number.value}
-
-    monkeypatch.setattr(make, "body", otherwise)
-    (Path(rows[0].path) / "n").unlink()
-    assert states(run(tmp_path)) == ["completed"] * 3
 
 
 def test_force_runs_one_stage_and_keeps_equal_dependents(tmp_path: Path) -> None:
@@ -270,7 +252,7 @@ def test_an_interrupted_resumable_stage_finds_its_folder_again(tmp_path: Path) -
     assert not (Path(run(tmp_path, forced=frozenset({"total"}))[-1].path) / "kept").exists()
 
 
-def test_a_retry_of_a_forced_stage_goes_on_from_the_try_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path)
 
     def fails_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
@@ -293,13 +275,11 @@ def test_a_retry_of_a_forced_stage_goes_on_from_the_try_before(tmp_path: Path, m
         present = running(tmp_path, forced=frozenset({"total"}))
         present.task_wrapper = twice_over
         with engine(present):
-            story(3)
-        assert present.rows[-1].facts == {"tries": tries}, "each forced run starts anew, its retry does not"
+            build(3)
+        assert present.rows[-1].facts == {"tries": tries}, "each forced run starts over, its retry resumes"
 
 
-def test_a_forced_attempt_that_was_cut_off_goes_on_where_it_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_forced_attempt_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path)
 
     def cut_off_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
@@ -320,11 +300,11 @@ def test_a_forced_attempt_that_was_cut_off_goes_on_where_it_stopped(
         assert plan(tmp_path, forced=every) == ["miss"] * 3
         rows = run(tmp_path, forced=every, attempt=attempt)
         assert states(rows) == ["cached", "cached", "completed"]
-        assert rows[-1].facts == {"tries": 2}, "each attempt begins anew, and goes on from its own try"
+        assert rows[-1].facts == {"tries": 2}, "each attempt starts over and resumes its own try"
         assert plan(tmp_path, forced=every, attempt=attempt) == ["hit"] * 3
 
 
-def test_who_forces_nothing_goes_on_from_a_forced_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforced_run_resumes_a_forced_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut_off(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
         (out / "kept").write_text("x")
         raise KeyboardInterrupt
@@ -375,7 +355,7 @@ def test_a_stage_whose_outside_work_is_gone_runs_again(tmp_path: Path, monkeypat
 def test_progress_reaches_the_display(tmp_path: Path) -> None:
     present = running(tmp_path)
     with engine(present):
-        story(3)
+        build(3)
     display = present.display
     assert isinstance(display, Quiet)
     assert display.seen == [(1, 2, "half way")]
@@ -387,7 +367,7 @@ def test_metrics_in_words() -> None:
     assert [duration(s) for s in (3.2, 59.4, 60, 3600 * 3 + 1260)] == ["3 s", "59 s", "1 min 00 s", "3 h 21 min"]
 
 
-def test_several_calls_go_at_once_and_are_told_in_their_order(tmp_path: Path) -> None:
+def test_mapped_calls_run_at_once_and_keep_their_order(tmp_path: Path) -> None:
     together = threading.Barrier(3)
 
     def begin(out: Path, number: Number) -> Facts:
@@ -409,7 +389,7 @@ def test_several_calls_go_at_once_and_are_told_in_their_order(tmp_path: Path) ->
     assert not list(tmp_path.glob("*/*.partial*"))
 
 
-def test_a_folder_that_a_try_left_is_gone_on_from_without_inputs_too(tmp_path: Path) -> None:
+def test_a_stage_without_inputs_resumes_its_folder(tmp_path: Path) -> None:
     def begin(out: Path, number: Number) -> Facts:
         if not (out / "begun").exists():
             (out / "begun").write_text("")
@@ -426,7 +406,7 @@ def test_a_folder_that_a_try_left_is_gone_on_from_without_inputs_too(tmp_path: P
 
 
 class Recorder:
-    """Stands for a launcher: what jobs are their own, and when they run."""
+    """A launcher that records when each job ran and on which GPUs."""
 
     def __init__(self) -> None:
         self.intervals: list[tuple[float, float, tuple[str, ...]]] = []
@@ -443,9 +423,7 @@ def learn(out: Path, number: Number) -> Facts:
     return {}
 
 
-def test_two_trainings_begun_at_once_follow_each_other_on_one_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_trainings_take_turns_on_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, recorder = f"{uuid.uuid4()}", Recorder()
     monkeypatch.setitem(jobs.LAUNCHERS, "local", lambda: recorder)
 
@@ -465,31 +443,15 @@ def test_two_trainings_begun_at_once_follow_each_other_on_one_gpu(
     assert own == others == (gpu,)
 
 
-def test_what_is_handed_over_is_not_made_here_and_has_to_come_to_the_same_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_writes_to_another_store_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
-    handed: list[RemoteStage] = []
 
-    def make_there(there: Path) -> Callable[[RemoteStage], None]:
-        def hand(what: RemoteStage) -> None:
-            handed.append(what)
-            elsewhere = Runner(Store(there), Site(root=there), Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
-            elsewhere.resolve(what.call)
+    def make_elsewhere(remote: RemoteStage) -> None:
+        root = tmp_path / "other"
+        worker = Runner(Store(root), Site(root=root), Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
+        worker.resolve(remote.call)
 
-        return hand
-
-    def train(value: int, there: Path) -> list[StageResult]:
-        tracker, over = NoTracker(), {"gpu": make_there(there)}
-        present = Runner(Store(tmp_path), Site(root=tmp_path), Scope(ORDER), Quiet(), tracker, dispatch=over)  # type: ignore[arg-type]
-        with engine(present):
-            make(Number(value))
-            learn(Number(value))
-        return present.rows
-
-    assert states(train(1, tmp_path)) == ["completed", "completed"]
-    assert [each.call.label for each in handed] == ["learn"]
-    assert states(train(1, tmp_path)) == ["cached", "cached"]
-    assert len(handed) == 1
-    with pytest.raises(BadConfiguration, match="REPRO_ROOT"):
-        train(2, tmp_path / "other")
+    scope, dispatch = Scope(("learn",)), {"gpu": make_elsewhere}
+    present = Runner(Store(tmp_path), Site(root=tmp_path), scope, Quiet(), NoTracker(), dispatch=dispatch)  # type: ignore[arg-type]
+    with engine(present), pytest.raises(BadConfiguration, match="REPRO_ROOT"):
+        learn(Number(2))

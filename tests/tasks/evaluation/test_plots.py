@@ -1,12 +1,9 @@
 """Equal numbers give equal bytes, and every input that a run can produce gives a picture."""
 
 import io
-import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from tasks.evaluation import plots
@@ -61,13 +58,3 @@ def test_pieces_are_never_read_as_formulas() -> None:
     size_of(plots.attention_heads(kinds, "▁$x_{", LIGHT))
     wide = plots.attention(np.full((1, 1, 2, 24), 1 / 24), ["▁a"] * 24, hypothesis, LIGHT)
     assert size_of(wide)[0] > size_of(wide)[1]
-
-
-@settings(deadline=None)
-@given(low=st.floats(1.0, 50), factor=st.floats(1.5, 1e6))
-def test_ticks_of_a_log_scale_lie_inside_and_are_few(low: float, factor: float) -> None:
-    ticks = plots._decades(low, low * factor)
-    assert ticks == sorted(set(ticks))
-    assert all(low <= tick <= low * factor for tick in ticks)
-    assert len(ticks) <= 7
-    assert ticks or math.log10(factor) < 0.5

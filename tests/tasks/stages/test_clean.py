@@ -195,13 +195,10 @@ def test_nothing_left_names_the_rule_that_took_most(tmp_path: Path) -> None:
         cleaned(tmp_path / "out", corpus, archives, filters)
 
 
-def test_empty_and_unequal_files_are_refused(tmp_path: Path) -> None:
+def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
     corpus, archives = corpus_of(tmp_path / "in", ("p", [], []))
     with pytest.raises(BadData, match="corpus test holds no line"):
         cleaned(tmp_path / "a", corpus, archives, Filters((Empty(), Distinct())))
-    corpus, archives = corpus_of(tmp_path / "in", ("p", ["a"] * 7, ["x"] * 5))
-    with pytest.raises(BadData, match=r"train\.en has 7 lines and train\.de has 5"):
-        cleaned(tmp_path / "b", corpus, archives, Filters())
 
 
 @pytest.fixture(scope="module")
@@ -241,12 +238,6 @@ def test_every_planted_defect_is_found_and_nothing_else(
         "not_in": planted["leaked"],
         "distinct": planted["duplicate"],
     }
-
-
-def test_blemishes_are_mended(demo: tuple[dict[str, int], pl.DataFrame, pl.DataFrame]) -> None:
-    _, pairs, _ = demo
-    text = "\n".join(pairs["source"].to_list() + pairs["target"].to_list())
-    assert set(text) <= set("\n abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZäöüÄÖÜß.,?'-")
 
 
 def test_real_text_passes_almost_whole(real_text: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from infra.errors import BadConfiguration, BadData
 from infra.store.local import Artifact
 from model.config.special_pieces import SPECIAL_TOKENS
 from model.data.bpe import TokenizerPair
-from tasks.bpe.word_counts import read_lines
 from tasks.stages.learn_bpe import Vocabulary, learn_bpe
 
 SOURCE = [f"The {n}th Dog runs ﬁve times over meadow {n * 7}" for n in range(300)]
@@ -53,13 +51,6 @@ def test_one_vocabulary_for_each_side(tmp_path: Path) -> None:
     assert len(pieces.encode_target(["Hund"])[0]) < len(pieces.encode_source(["Hund"])[0])
 
 
-def test_text_is_lower_cased_and_made_compatible_where_asked(tmp_path: Path) -> None:
-    text = corpus(tmp_path / "corpus")
-    learnt(tmp_path / "out", text, Vocabulary(size=300, lowercase=True, nfkc=True))
-    pieces = TokenizerPair.load(tmp_path / "out")
-    assert pieces.decode_target(pieces.encode_target(["Der ﬁese HUND"])[0]) == "der fiese hund"
-
-
 def test_a_vocabulary_larger_than_the_data_allows_names_the_greatest(tmp_path: Path) -> None:
     text = corpus(tmp_path / "corpus")
     with pytest.raises(BadConfiguration, match=r"vocabulary\.size is 5000, but .* at most \d+ pieces") as error:
@@ -89,11 +80,3 @@ def test_the_file_is_one_that_fast_tokenizers_load(tmp_path: Path) -> None:
     ]
     assert sorted(file["model"]["vocab"].values()) == list(range(300))
     assert {"normalizer", "pre_tokenizer", "decoder", "post_processor", "truncation", "padding"} <= set(file)
-
-
-def test_lines_come_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.bpe.word_counts.BATCH_PAIRS", 64)
-    text = corpus(tmp_path / "corpus")
-    batches = list(read_lines(text.path() / "pairs.parquet", ("source", "target"), (0,)))
-    assert max(len(batch) for batch in batches) == 64
-    assert sorted(chain.from_iterable(batch.to_pylist() for batch in batches)) == sorted(SOURCE + TARGET)

@@ -74,15 +74,3 @@ def test_encoding_a_range_twice_gives_the_same_file(tmp_path: Path, text: Artifa
     counts = [(counter.count(0, (0, 1)), (tmp_path / "0.range.arrow").read_bytes()) for _ in range(2)]
     assert counts[0][0] == counts[1][0] == 340
     assert sorted(path.name for path in tmp_path.glob("*.arrow*")) == ["0.arrow", "0.range.arrow"]
-
-
-def test_ranges_are_all_rows_in_whole_batches(text: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = text.path() / "pairs.parquet"
-    expected = pq.read_table(pairs, columns=["pair_id", "source", "target"])
-    for size, least in ((90, 50), (90, 400), (400, 50), (170, 170), (5_000, 1)):
-        monkeypatch.setattr(shard, "BATCH_PAIRS", size)
-        monkeypatch.setattr(shard, "RANGE_PAIRS", least)
-        batches = [list(shard.read_batches(pairs, rows, size)) for rows in shard.row_ranges(pairs)]
-        rows = [batch.num_rows for some in batches for batch in some]
-        assert rows == [size] * (PAIRS // size) + [PAIRS % size] * (PAIRS % size > 0)
-        assert pa.Table.from_batches([batch for some in batches for batch in some]) == expected

@@ -16,7 +16,7 @@ from infra.store.local import Artifact
 from model.config import Model
 from tasks.evaluation.paper_row import PaperRow
 from tasks.reporting.examples import mark_matches, translation_examples
-from tasks.reporting.page import duration, readable, visible
+from tasks.reporting.page import visible
 from tasks.reporting.pictures import all_heads, training_curves
 from tasks.stages.report import report
 from tasks.stages.score import score
@@ -211,15 +211,3 @@ def test_comparison_keeps_every_word_and_marks_only_what_differs(ours: list[str]
 def test_visible_text_can_be_printed(text: str) -> None:
     assert visible(text).isprintable()
     assert not text.isprintable() or len(text) > 400 or visible(text) == text
-
-
-def test_numbers_as_people_write_them() -> None:
-    assert [readable(v) for v in (1234567, 6.13532, 4196.4, "a", True, {"x": 1, "y": 2.5})] == [
-        "1,234,567",
-        "6.135",
-        "4,196",
-        "a",
-        "True",
-        "x 1, y 2.5",
-    ]
-    assert [duration(s) for s in (8.4, 249, 11_220)] == ["8 s", "4 min 09 s", "3 h 07 min"]
