@@ -100,8 +100,8 @@ class DeploymentDispatch:
                 idempotency_key=f"{call.key}-{len(before)}",
             )
         except ObjectNotFound as error:
-            told = f"{call.label} is for the work pool {self.pool!r}, but there is no deployment stage/{self.pool}"
-            raise BadConfiguration(f"{told}: `repro deploy` makes it") from error
+            message = f"{call.label} is for the work pool {self.pool!r}, but there is no deployment stage/{self.pool}"
+            raise BadConfiguration(f"{message}: `repro deploy` makes it") from error
         return made
 
     def _announce(self, run: FlowRun, remote: RemoteStage, mine: bool) -> None:
@@ -142,10 +142,10 @@ class DeploymentDispatch:
 
     def _mark_crashed(self, client: SyncPrefectClient, run: FlowRun, label: str) -> JobFailed:
         """Mark the flow run of a lost worker as crashed, as nothing else can."""
-        told = f"its worker has not been heard of for {HEARTBEAT_TIMEOUT_SECONDS:.0f} s"
+        message = f"its worker has not been heard of for {HEARTBEAT_TIMEOUT_SECONDS:.0f} s"
         with suppress(httpx.HTTPError):
-            client.set_flow_run_state(run.id, Crashed(message=told), force=True)
-        return JobFailed(f"{label} ({run.name}): {told}")
+            client.set_flow_run_state(run.id, Crashed(message=message), force=True)
+        return JobFailed(f"{label} ({run.name}): {message}")
 
 
 def _is_started(run: FlowRun) -> bool:
@@ -175,11 +175,11 @@ def _has_live_parent(client: SyncPrefectClient, run: FlowRun) -> bool:
 def raise_for_state(state: State, label: str) -> None:
     """Raise the fault of the other worker; ``flows.orchestration.prefect_flows.stage`` puts its class into the state's
     name."""
-    told = state.message or f"its flow run ended as {state.name}"
+    message = state.message or f"its flow run ended as {state.name}"
     if state.is_completed():
         return
     if state.is_cancelled():
         raise Fault(f"{label} was cancelled")
     if state.is_crashed():
-        raise JobFailed(f"{label}: {told}")
-    raise FAULTS.get(state.name or "", Fault)(told)
+        raise JobFailed(f"{label}: {message}")
+    raise FAULTS.get(state.name or "", Fault)(message)

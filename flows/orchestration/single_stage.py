@@ -60,14 +60,18 @@ class _SingleStageEngine:
         lookup = look_up(store, site, call)
         if lookup.artifact is None:
             place = store.folder(call.stage.name, call.key)
-            told = f"{self.request.label} was handed to this worker, but {call.label} is no artifact here: {lookup.why}"
-            raise BadConfiguration(f"{told} ({site.remote or place}); both workers need the same REPRO_ROOT")
+            message = (
+                f"{self.request.label} was handed to this worker, but {call.label} is no artifact here: {lookup.why}"
+            )
+            raise BadConfiguration(f"{message} ({site.remote or place}); both workers need the same REPRO_ROOT")
         return lookup.artifact
 
     def _make(self, call: StageCall) -> NoReturn:
         if call.key != self.request.key:
-            told = f"{self.request.label} has key {call.key} here and {self.request.key} where the run is carried out"
-            raise BadConfiguration(f"{told}; both need the same version of this project")
+            message = (
+                f"{self.request.label} has key {call.key} here and {self.request.key} where the run is carried out"
+            )
+            raise BadConfiguration(f"{message}; both need the same version of this project")
         self.runner.resolve(call)
         raise StopPipeline
 

@@ -129,14 +129,14 @@ def _close_records(site: Site) -> int:
 def _read_records(site: Site, place: str = "runs/*") -> Iterator[tuple[InterruptedRun, str]]:
     """Yield each record with its outcome, which is KILLED if the record says RUNNING and its process is dead."""
     for path in site.root.glob(f"{place}/*.json"):
-        told = records.read_header(path)
-        if not told:
+        header = records.read_header(path)
+        if not header:
             continue
-        outcome = told["outcome"]
-        if outcome == RUNNING and process_state(told.get("process", "")) == "gone":
+        outcome = header["outcome"]
+        if outcome == RUNNING and process_state(header.get("process", "")) == "gone":
             outcome = KILLED
-        overrides, asked = tuple(told["overrides"]), told.get("asked", {})
-        yield InterruptedRun(told["run"], overrides, asked, path.stem, path, told.get("attempt", "")), outcome
+        overrides, asked = tuple(header["overrides"]), header.get("asked", {})
+        yield InterruptedRun(header["run"], overrides, asked, path.stem, path, header.get("attempt", "")), outcome
 
 
 def _is_recorded_running(path: Path) -> bool:

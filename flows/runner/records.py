@@ -28,7 +28,7 @@ def write(
     """Record a run, in place of what was recorded when it had ``begun``; returns the file.
 
     ``asked`` is the request, word by word, ``attempt`` the one that its forced stages belong to; the process that
-    writes is whoever is held to be running it.
+    writes it counts as the one that runs it.
     """
     stages = [
         {"stage": r.stage, "item": r.item, "key": r.key, "state": r.state, "seconds": r.seconds, "form": r.form}
@@ -55,8 +55,8 @@ def read_header(path: Path) -> dict[str, Any]:
         with path.open(encoding="utf-8") as file:
             for line in file:
                 if line.startswith(' "stages"'):
-                    told = json.loads("".join(lines).rstrip().rstrip(",") + "}")
-                    return told if "outcome" in told else {}
+                    header = json.loads("".join(lines).rstrip().rstrip(",") + "}")
+                    return header if "outcome" in header else {}
                 lines.append(line)
     except (OSError, ValueError):
         pass
@@ -72,8 +72,8 @@ def set_outcome(path: Path, outcome: str) -> None:
 
 def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[str, Any]) -> Path:
     """Record the results of several seeds of a run; returns the file."""
-    told = {**seeds, "overrides": list(overrides), "who": user(), "commit": commit()}
-    return _write_json(root, name, datetime.now(UTC), "-seeds", told)
+    record = {**seeds, "overrides": list(overrides), "who": user(), "commit": commit()}
+    return _write_json(root, name, datetime.now(UTC), "-seeds", record)
 
 
 def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[str, Any]) -> Path:

@@ -1,7 +1,7 @@
 """A request to run or plan, and the values that its words mean: each is resolved once and passed on.
 
 ``RunRequest`` holds words that travel (a command line, a deployment's parameters). ``ResolvedRun`` holds the run, site
-and scope behind them. ``ResolvedRun.plan`` is what the store says, asked when it is first needed.
+and scope behind them. ``ResolvedRun.plan`` reads the store when it is first needed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -95,7 +95,7 @@ class ResolvedRun:
 
     @cached_property
     def plan(self) -> RunPlan:
-        """What a run would do. Looks when it is first asked for, then stays as it is: a new look is a new value."""
+        """What a run would do, computed on first access and then kept; resolve the request again for a newer plan."""
         store, name = open_store(self.site), self.run.name
         store.receive(records.record_folder(name), newest=1)
         interrupted = attempt_to_resume(self.site, name, vars(self.request), again=self.again)

@@ -47,8 +47,8 @@ def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | N
     for field, value in theirs.items():
         counts = field not in FIELDS_THAT_MAY_DIFFER and (field != "max_positions" or run.model.positions == "learned")
         if counts and own[field] != value:
-            told = f"model.{field} of {name} is {value!r}, and of this run {own[field]!r}"
-            raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {told}")
+            mismatch = f"model.{field} of {name} is {value!r}, and of this run {own[field]!r}"
+            raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {mismatch}")
     return initial
 
 

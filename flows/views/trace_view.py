@@ -29,26 +29,26 @@ from tasks.tracing.steps import (
 )
 
 BAR_WIDTH = 20
-"""Characters of the bar for a weight of 1."""
+"""Width of the bar for a weight of 1, in characters."""
 VERDICT_STYLES = {"kept": "green", "rejected": "red", "not asked": "dim"}
 
 
-def print_trace(walk: PairTrace, console: Console) -> None:
+def print_trace(traced: PairTrace, console: Console) -> None:
     """Print the trace to the console."""
-    kind = f"a pair of the set {walk.set_name}" if walk.set_name else "a pair of the corpus"
-    console.print(Text.assemble((walk.pair_id, "bold"), f", {kind}, in the run {walk.run}"))
-    for note in walk.notes:
+    kind = f"a pair of the set {traced.set_name}" if traced.set_name else "a pair of the corpus"
+    console.print(Text.assemble((traced.pair_id, "bold"), f", {kind}, in the run {traced.run}"))
+    for note in traced.notes:
         console.print(Text(note, "yellow"))
-    for step in walk.steps:
-        stage, told = heading(step)
+    for step in traced.steps:
+        stage, summary = heading(step)
         console.print()
-        console.print(Text.assemble((stage, "bold"), "  ", (told, "yellow" if isinstance(step, Missing) else "")))
-        for part in body(step, walk):
+        console.print(Text.assemble((stage, "bold"), "  ", (summary, "yellow" if isinstance(step, Missing) else "")))
+        for part in body(step, traced):
             console.print(Padding(part, (0, 0, 0, 2)))
 
 
 def heading(step: Step) -> tuple[str, str]:
-    """The stage's name and a summary of what it did."""
+    """Return the stage's name and a summary of what it did."""
     match step:
         case Missing():
             return step.stage, f"not there: {step.why}"
@@ -75,13 +75,13 @@ def heading(step: Step) -> tuple[str, str]:
             return step.stage, f"sentence BLEU {step.bleu:.1f}, chrF {step.chrf:.1f}"
 
 
-def body(step: Step, walk: PairTrace) -> Iterator[RenderableType]:
-    """What is shown below the heading, without text that an earlier step has shown."""
+def body(step: Step, traced: PairTrace) -> Iterator[RenderableType]:
+    """Yield what to show below the heading, leaving out text that an earlier step has shown."""
     match step:
         case Published():
             yield _named([("source", step.source), ("target", step.target)])
         case Cleaned():
-            read = [(each.source, each.target) for each in walk.steps if isinstance(each, Published)]
+            read = [(each.source, each.target) for each in traced.steps if isinstance(each, Published)]
             if (step.source, step.target) in read:
                 yield Text("normalising changes nothing")
             else:
@@ -101,7 +101,7 @@ def body(step: Step, walk: PairTrace) -> Iterator[RenderableType]:
             )
         case Decoded():
             yield _beam_table(step.beams)
-            written = [each.hypothesis for each in walk.steps if isinstance(each, Translated)]
+            written = [each.hypothesis for each in traced.steps if isinstance(each, Translated)]
             if written and written[0] != step.beams[0].text:
                 yield Text("\nnot what the stage wrote: beside other sentences, sums round otherwise", "yellow")
             yield Text("\neach written piece, and the source piece that it looked at most:")
@@ -111,7 +111,7 @@ def body(step: Step, walk: PairTrace) -> Iterator[RenderableType]:
 
 
 def visible(text: str) -> str:
-    """The text with invisible characters, and spaces at its ends, as escapes."""
+    """Return the text with invisible characters, and spaces at its ends, as escapes."""
     inner = text.strip(" ")
     before, _, after = text.partition(inner) if inner else ("", "", text)
     ends = (r"\x20" * len(end) for end in (before, after))
@@ -119,10 +119,10 @@ def visible(text: str) -> str:
 
 
 def _trained(step: Trained) -> str:
-    told = f"{step.update:,} of {step.epoch_updates:,} in the first epoch, with {step.pairs - 1:,} other pairs"
+    update = f"update {step.update:,} of {step.epoch_updates:,} in the first epoch, with {step.pairs - 1:,} other pairs"
     if step.update > step.updates:
-        return f"never: it comes in update {told}, and training ended after {step.updates:,}"
-    return f"update {told}"
+        return f"never: it would be in {update}, but training ended after {step.updates:,}"
+    return update
 
 
 def _named(rows: Sequence[tuple[str, str]]) -> Table:

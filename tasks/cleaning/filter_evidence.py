@@ -1,6 +1,6 @@
-"""What each rule measures in a pair and what it allows, as text: ``("ratio 3.00", "at most 2.5")``.
+"""Describe what a rule measures in a pair and what it allows: ``("ratio 3.00", "at most 2.5")``.
 
-Explains verdicts only; ``filters`` decides them. A rule without an entry here is reported without numbers.
+This module explains verdicts; ``filters`` decides them. A rule without a function here has no numbers to show.
 """
 
 from collections.abc import Callable
@@ -33,12 +33,12 @@ from tasks.cleaning.web_filters import (
 )
 
 Evidence = tuple[str, str]
-"""What was found and what is allowed."""
+"""The measured value and the allowed one, as text."""
 
 
 @singledispatch
 def filter_evidence(rule: object, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
-    """What ``rule`` finds in the one row of ``pair`` (``source``, ``target``); empty texts if it measures nothing."""
+    """Describe the one row of ``pair`` (``source``, ``target``); two empty texts for a rule that measures nothing."""
     return "", ""
 
 

@@ -21,11 +21,11 @@ from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
 from tasks.tracing.steps import Cleaned, Missing, PairTrace, Published, RuleVerdict
 
-HOUSE = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[2]
 
 
 def walk_script() -> object:
-    spec = importlib.util.spec_from_file_location("walk_script", HOUSE / "docs" / "walk.py")
+    spec = importlib.util.spec_from_file_location("walk_script", REPOSITORY / "docs" / "walk.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -73,14 +73,14 @@ def test_the_page_is_what_the_demo_gives(demo_data: Path, monkeypatch: pytest.Mo
         _, name, pair_id = words.split()
         walk = trace_pair(name, pair_id)
         today = script.trimmed(drawn(walk, script.COLUMNS))  # type: ignore[attr-defined]
-        assert before_training(shown) == before_training(today), "make walk writes docs/walk.md anew"
+        assert before_training(shown) == before_training(today), "run `make walk` to update docs/walk.md"
         assert isinstance(walk.steps[-1], Cleaned) or "\nshard  row " in before_training(shown)
         rejected = any(isinstance(step, Cleaned) and step.rejected_by for step in walk.steps)
         kinds.add((walk.set_name, rejected))
     assert kinds == {("", False), ("", True), ("test", False)}
 
 
-def test_only_outputs_are_written_anew() -> None:
+def test_only_outputs_are_rewritten() -> None:
     script = walk_script()
     page = script.PAGE.read_text()  # type: ignore[attr-defined]
     blocks = script.blocks(page)  # type: ignore[attr-defined]
