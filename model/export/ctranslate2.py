@@ -1,12 +1,10 @@
-"""A Transformer as CTranslate2 has it: weights and pieces in, a folder for ``ctranslate2.Translator`` out.
+"""Export to CTranslate2: writes a folder that ``ctranslate2.Translator`` loads, for every shape that a ``Model`` has.
 
-CTranslate2 adds eos to a source and begins a target with bos by itself. It has one width for queries, keys and values
-of a head: the narrower are filled up with zeros, which changes no product, and the scores are still divided by the
-square root of the paper's d_k. So it has every shape that a ``Model`` can be. It knows nothing of search:
-``model.export.ctranslate2_runtime`` goes with the folder as ``translate.py``.
-
-Shape suffixes: H heads     K d_k     V d_v     W the wider of both     D d_model     N vocabulary     P positions
+CTranslate2 has one width for the queries, keys and values of a head: narrower ones are padded with zeros. The script
+``model.export.ctranslate2_runtime``, copied into the folder as ``translate.py``, searches as the paper does.
 """
+
+# Shape suffixes: H heads     W the wider of d_k and d_v     D d_model     P positions
 
 import json
 import math
@@ -31,12 +29,11 @@ from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, FeedForward, Positions, Transformer, sinusoid
 from ..network.weights import load_model
 from . import ctranslate2_runtime
+from .attention_weights import padded_projections
 
 Quantization = Literal["float32", "int8"]
 POSITIONS = 2_048
-"""Rows of a table of sines and cosines at least, which elsewhere grows as it is asked for."""
-
-
+"""Least number of rows of a table of sines and cosines, which grows on demand in ``model.network``."""
 ABOUT = """# {name} for CTranslate2
 
 Weights are {quantization}. With nothing but `pip install ctranslate2 tokenizers`:
@@ -52,24 +49,23 @@ From Python, in this folder:
     model = Folder(Path("."))
     model.translate(["A dog runs."], model.search)
 
-Whoever calls `ctranslate2.Translator` alone should know:
+To call `ctranslate2.Translator` yourself:
 
-- A line is stripped of outer blanks and split by `tokenizer.json`; the model gets the pieces as strings. It adds eos to
-  a source and bos to a target by itself. Hypotheses are joined by `tokenizer.target.json` where there is one, else by
-  `tokenizer.json`.
-- `search.json` holds the search that the model was scored with. Its `alpha` is that of ((5 + length) / 6) ** alpha,
-  which is not CTranslate2's `length_penalty` (length ** penalty): `translate.py` asks for a beam of hypotheses with
-  their log-probabilities and ranks them itself.
-- Sources of more than {positions} pieces, eos counted, are too long.
+- Strip a line of outer blanks, split it with `tokenizer.json` and pass the tokens as strings. CTranslate2 adds eos to a
+  source and bos to a target. Decode hypotheses with `tokenizer.target.json` if it exists, else with `tokenizer.json`.
+- `search.json` holds the search settings that the model was scored with. Its `alpha` is that of
+  ((5 + length) / 6) ** alpha, which is not CTranslate2's `length_penalty` (length ** penalty): `translate.py` requests
+  a beam of hypotheses with their log-probabilities and ranks them itself.
+- Sources of more than {positions} tokens, with eos, are too long.
 """
 
 
 def write_folder(
     name: str, weights: Path, vocabulary: Path, decoding: Decoding, folder: Path, quantization: Quantization
 ) -> None:
-    """Write a trained model with all that translates with it: ``README.md`` there says how.
+    """Write a trained model, its tokenizers, ``translate.py``, ``search.json`` and a ``README.md`` into ``folder``.
 
-    Raises JobError for weights or a vocabulary that are not whole, ValueError for a search that CTranslate2 lacks.
+    Raises JobError for incomplete weights or vocabulary, ValueError for search settings that CTranslate2 lacks.
     """
     model, pieces = load_model(weights), TokenizerPair.load(vocabulary)
     positions = len(table(model.source_positions))
@@ -90,10 +86,10 @@ def write_ctranslate2(
     folder: Path,
     quantization: Quantization = "float32",
 ) -> None:
-    """Write what ``ctranslate2.Translator`` loads into a folder that exists.
+    """Write the files that ``ctranslate2.Translator`` loads into an existing folder.
 
-    ``int8`` makes whole numbers of the matrices and embeddings, each row with its own scale. Raises ValueError where
-    pieces are not as many as the model's, or named twice.
+    ``int8`` quantizes matrices and embeddings with a scale per row. Raises ValueError if the number of tokens differs
+    from the model's or a token occurs twice.
     """
     require(quantization in get_args(Quantization), "quantization", quantization, ", ".join(get_args(Quantization)))
     for name, pieces, size in (
@@ -111,7 +107,7 @@ def write_ctranslate2(
 
 @torch.no_grad()
 def specification(model: Transformer) -> TransformerSpec:
-    """The model in CTranslate2's names, without its vocabulary."""
+    """Return the model as CTranslate2's specification, without its vocabulary."""
     config = model.config
     width = max(config.d_k, config.d_v)
     options: dict[str, Any] = {"pre_norm": config.norm == "pre"}
@@ -145,25 +141,24 @@ def specification(model: Transformer) -> TransformerSpec:
 
 
 def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Model) -> None:
-    """An attention, its matrices side by side as both keep them: W^Q, W^K and W^V, or W^Q alone first."""
-    bare: list[Tensor] = [weight for name, weight in ours.named_parameters() if not name.startswith("out.")]
-    parts = torch.split(torch.cat(bare), ours.widths)
+    """Set an attention's weights: W^Q, W^K and W^V joined for self-attention, W^Q apart for cross-attention."""
     width = max(config.d_k, config.d_v)
-    q_HWxD, k_HWxD, v_HWxD = (widened(part, config.heads, width) for part in parts)
+    q_HWxD, k_HWxD, v_HWxD, out_DxHW = padded_projections(ours, config.heads, width)
     if len(theirs.linear) == 2:
         theirs.linear[0].weight = array(torch.cat([q_HWxD, k_HWxD, v_HWxD]))
     else:
         theirs.linear[0].weight = array(q_HWxD)
         theirs.linear[1].weight = array(torch.cat([k_HWxD, v_HWxD]))
-    theirs.linear[-1].weight = array(widened(ours.out.weight.T, config.heads, width).T)
+    theirs.linear[-1].weight = array(out_DxHW)
     theirs.linear[-1].bias = array(ours.out.bias)
     if width != config.d_k:
+        # The scale stays that of the paper's d_k, not of the padded width.
         theirs.queries_scale = np.float32(1 / math.sqrt(config.d_k))
     set_norm(theirs.layer_norm, norm)
 
 
 def set_feed_forward(theirs: Any, ours: FeedForward, norm: nn.LayerNorm) -> None:
-    """Both dense layers with their biases; CTranslate2's activation is a ReLU unless told otherwise."""
+    """Set both layers of a feed-forward network (§3.3); CTranslate2's default activation is ReLU."""
     for linear, layer in ((theirs.linear_0, ours.inner), (theirs.linear_1, ours.outer)):
         linear.weight, linear.bias = array(layer.weight), array(layer.bias)
     set_norm(theirs.layer_norm, norm)
@@ -173,25 +168,19 @@ def set_norm(theirs: Any, norm: nn.LayerNorm) -> None:
     theirs.gamma, theirs.beta = array(norm.weight), array(norm.bias)
 
 
-def widened(matrix: Tensor, heads: int, width: int) -> Tensor:
-    """The rows of each head (H * K or H * V, D) filled up with zeros to (H * W, D)."""
-    by_head = matrix.reshape(heads, -1, matrix.shape[1])
-    return nn.functional.pad(by_head, (0, 0, 0, width - by_head.shape[1])).flatten(0, 1)
-
-
 def table(positions: Positions) -> np.ndarray[Any, Any]:
-    """What is added to embeddings, (P, D). CTranslate2 would make sines and cosines in another order (§3.5)."""
+    """Return the position encodings (P, D); those that CTranslate2 computes have another order of features (§3.5)."""
     rows, d_model = positions.table.shape
     return array(positions.table if positions.learned else sinusoid(max(rows, POSITIONS), d_model))
 
 
 def names(tokenizer: Tokenizer) -> list[str]:
-    """A vocabulary's pieces by their ids."""
+    """Return the tokens of a vocabulary in the order of their ids."""
     ids: dict[str, int] = tokenizer.get_vocab()
     return sorted(ids, key=ids.__getitem__)
 
 
 def array(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """A copy of its own in float32, row by row."""
+    """Return a contiguous copy in float32."""
     copy: np.ndarray[Any, Any] = tensor.detach().to("cpu", torch.float32).contiguous().numpy().copy()
     return copy

@@ -1,14 +1,14 @@
-"""Translates lines with a model in CTranslate2's format: ``python translate.py < in.txt > out.txt``.
+"""Translate lines with a model in CTranslate2's format: ``python translate.py < in.txt > out.txt``.
 
-This file lies in the model's folder and needs ctranslate2 and tokenizers, nothing of the project that trained the
-model. Beside it are CTranslate2's files, ``tokenizer.json`` (``tokenizer.target.json`` as well where the target has a
-vocabulary of its own) and ``search.json``: how this model is searched, and how many positions it has.
-
-The search is that of the model's scores in print, though CTranslate2 divides a log-probability by length ** alpha and
-the paper's by ((5 + length) / 6) ** alpha: here the likeliest hypotheses are asked for, and ranked by the paper's.
-What remains different: pieces that are never written (padding, bos, and eos below the least length) lose their share of
-the probability instead of keeping it, and where more than a beam of hypotheses end, the least likely are not ranked.
+This file is copied into the model's folder and needs only ctranslate2 and tokenizers. The folder also holds the files
+of CTranslate2, ``tokenizer.json``, ``tokenizer.target.json`` if the target has its own vocabulary, and ``search.json``
+with the search settings and the number of positions.
 """
+
+# The search ranks hypotheses by the paper's length penalty, ((5 + length) / 6) ** alpha, while CTranslate2's is
+# length ** alpha: it requests the likeliest hypotheses and ranks them here. Two differences to the project's own search
+# remain: tokens that are never written (padding, bos, eos below the least length) lose their share of the probability
+# instead of keeping it, and if more than a beam of hypotheses finish, the least likely are not ranked.
 
 import argparse
 import json
@@ -22,51 +22,54 @@ import ctranslate2
 from tokenizers import Tokenizer
 
 BATCH_PIECES = 1_024
-"""Source pieces of a batch, eos and padding counted."""
+"""Source tokens of a batch, with eos and padding."""
 EOS = "</s>"
 NEVER = ["<pad>", "<s>"]
 NO_PENALTY = 1e-9
-"""Scores stay log-probabilities; at 0 itself CTranslate2 would end a search where nothing likelier can come."""
+"""Keeps scores log-probabilities; at exactly 0 CTranslate2 stops a search once nothing likelier can follow."""
 
 
 class Folder:
-    """A model's folder, loaded. ``search`` is how ``search.json`` has it searched (fields of ``Decoding``)."""
+    """A loaded model folder. ``search`` holds the settings of ``search.json``, the fields of ``Decoding``."""
 
     def __init__(self, folder: Path, threads: int = 0, workers: int = 1, device: str = "cpu") -> None:
-        """``threads`` compute each batch (0: CTranslate2's own number), ``workers`` as many batches at once."""
-        told = json.loads((folder / "search.json").read_text())
-        self.search: dict[str, Any] = told["decoding"]
-        self.positions: int = told["positions"]
+        """``threads`` compute each batch (0: CTranslate2's default); ``workers`` is the number of batches at once."""
+        settings = json.loads((folder / "search.json").read_text())
+        self.search: dict[str, Any] = settings["decoding"]
+        self.positions: int = settings["positions"]
         self.source = tokenizer(folder / "tokenizer.json")
-        own = folder / "tokenizer.target.json"
-        self.target = tokenizer(own) if own.exists() else self.source
+        target = folder / "tokenizer.target.json"
+        self.target = tokenizer(target) if target.exists() else self.source
         self.model = ctranslate2.Translator(str(folder), device, intra_threads=threads, inter_threads=workers)
 
     def translate(self, lines: Sequence[str], search: Mapping[str, Any]) -> list[str]:
-        """Translate lines, in their order; an empty one stays empty.
+        """Translate lines in their order; an empty line stays empty.
 
-        Raises ValueError naming the line (counted from 1) that is longer than the model has positions.
+        Raises ValueError that names the line (counted from 1) with more tokens than the model has positions.
         """
         sources = [
             e.tokens for e in self.source.encode_batch([line.strip() for line in lines], add_special_tokens=False)
         ]
         for number, source in enumerate(sources, start=1):
             if len(source) >= self.positions:
-                raise ValueError(f"line {number} has {len(source)} pieces, the longest has {self.positions - 1}")
+                longest = self.positions - 1
+                raise ValueError(
+                    f"line {number} has {len(source)} pieces, the longest that this model takes has {longest}"
+                )
         ids: list[list[int]] = []
         for pieces in self.search_best(sources, search):
             ids.append([self.target.token_to_id(piece) for piece in pieces])  # type: ignore[misc]
         return [" ".join(text.splitlines()) for text in self.target.decode_batch(ids, skip_special_tokens=True)]
 
     def search_best(self, sources: Sequence[Sequence[str]], search: Mapping[str, Any]) -> list[list[str]]:
-        """The best hypothesis of each source; both are pieces without eos."""
+        """Return the best hypothesis of each source; both are tokens without eos."""
         return [found[0].pieces if found else [] for found in self.search_all(sources, search)]
 
     def search_all(self, sources: Sequence[Sequence[str]], search: Mapping[str, Any]) -> list[list["Found"]]:
-        """The hypotheses of each source, best first; none of an empty one."""
+        """Return the hypotheses of each source, best first; an empty source has none."""
         sizes = [len(source) + 1 for source in sources]
         found = self._search(sources, batches(sizes, search), search)
-        # A batch goes on to the greatest length of its longest source: who went beyond its own is searched alone.
+        # A batch runs to the greatest length of its longest source: search again, alone, what exceeds its own.
         beyond = [[n] for n, (first, *_) in found.items() if len(first.pieces) >= lengths(search, sizes[n])[1]]
         found |= self._search(sources, beyond, search)
         return [found.get(number, []) for number in range(len(sources))]
@@ -74,18 +77,18 @@ class Folder:
     def _search(
         self, sources: Sequence[Sequence[str]], groups: Iterable[list[int]], search: Mapping[str, Any]
     ) -> dict[int, list["Found"]]:
-        """The hypotheses, best first, by the numbers of their sources, those of a group being one batch."""
-        waiting: list[tuple[int, Any]] = []
+        """Search each group of source numbers as one batch; return the hypotheses, best first, by source number."""
+        pending: list[tuple[int, Any]] = []
         for group in groups:
-            told = translate_arguments(search, max(len(sources[n]) + 1 for n in group), self.positions)
-            asked = self.model.translate_batch([sources[n] for n in group], **told, asynchronous=True)
-            waiting += zip(group, asked, strict=True)
-        answers = {number: result.result() for number, result in waiting}
-        return {n: ranked(answer.hypotheses, answer.scores, search) for n, answer in answers.items()}
+            arguments = translate_arguments(search, max(len(sources[n]) + 1 for n in group), self.positions)
+            futures = self.model.translate_batch([sources[n] for n in group], **arguments, asynchronous=True)
+            pending += zip(group, futures, strict=True)
+        results = {number: future.result() for number, future in pending}
+        return {n: ranked(result.hypotheses, result.scores, search) for n, result in results.items()}
 
 
 class Found(NamedTuple):
-    """A hypothesis: whether it ended, its score under the paper's length penalty, its pieces without eos."""
+    """A hypothesis: whether it finished, its score with the paper's length penalty, its tokens without eos."""
 
     finished: bool
     score: float
@@ -94,10 +97,10 @@ class Found(NamedTuple):
 
 
 def translate_arguments(search: Mapping[str, Any], source: int, positions: int) -> dict[str, Any]:
-    """What ``ctranslate2.Translator.translate_batch`` is to be told, for ``best`` to choose from what it gives.
+    """Return the arguments of ``ctranslate2.Translator.translate_batch``; ``ranked`` orders its results.
 
-    ``search`` are the fields of ``Decoding``, ``source`` is the length of the batch's longest source in pieces, eos
-    counted. Raises ValueError where CTranslate2 has nothing of the kind.
+    ``search`` holds the fields of ``Decoding``; ``source`` is the length of the batch's longest source in tokens, with
+    eos. Raises ValueError for settings that CTranslate2 does not support.
     """
     if search.get("beta"):
         raise ValueError(f"decoding.beta is {search['beta']!r}, allowed is 0: CTranslate2's coverage is of one layer")
@@ -116,21 +119,10 @@ def translate_arguments(search: Mapping[str, Any], source: int, positions: int) 
     }
 
 
-def best(
-    hypotheses: Sequence[Sequence[str]], log_probabilities: Sequence[float], search: Mapping[str, Any]
-) -> tuple[list[str], float]:
-    """The best of a sentence's hypotheses, without eos, and its score: the first of ``ranked``."""
-    first = ranked(hypotheses, log_probabilities, search)[0]
-    return first.pieces, first.score
-
-
 def ranked(
     hypotheses: Sequence[Sequence[str]], log_probabilities: Sequence[float], search: Mapping[str, Any]
 ) -> list[Found]:
-    """A sentence's hypotheses, best first.
-
-    Those that were cut come after all that ended. A greedy search's only one is taken as it is.
-    """
+    """Return the hypotheses of a sentence, best first; cut ones follow all finished ones."""
     found = []
     for hypothesis, log_probability in zip(hypotheses, log_probabilities, strict=True):
         end = hypothesis[-1:] == [EOS]
@@ -142,7 +134,7 @@ def ranked(
 
 
 def lengths(search: Mapping[str, Any], source: int) -> tuple[int, int]:
-    """Least and greatest length of an output, eos counted, for a source of so many pieces, eos counted."""
+    """Return the least and greatest length of an output for a source of ``source`` tokens; both count eos."""
     most = source - 1 + search["max_extra"]
     if search.get("max_ratio"):
         most = min(most, max(1, math.floor(search["max_ratio"] * source)))
@@ -151,7 +143,10 @@ def lengths(search: Mapping[str, Any], source: int) -> tuple[int, int]:
 
 
 def batches(source: Sequence[int], search: Mapping[str, Any]) -> Iterator[list[int]]:
-    """Numbers of sources by falling length, those of a batch with one least length; empty ones (eos alone) left out."""
+    """Yield batches of source numbers by descending length; a batch has one least output length.
+
+    Empty sources (eos alone) are left out.
+    """
     order = sorted((n for n, length in enumerate(source) if length > 1), key=lambda n: -source[n])
     start = 0
     while start < len(order):
@@ -166,24 +161,26 @@ def batches(source: Sequence[int], search: Mapping[str, Any]) -> Iterator[list[i
 
 
 def tokenizer(path: Path) -> Tokenizer:
-    """A vocabulary for which markup in a text, such as a literal ``</s>``, is text."""
+    """Load a tokenizer that treats markup in a text, such as a literal ``</s>``, as text."""
     found = Tokenizer.from_file(str(path))
     found.encode_special_tokens = True
     return found
 
 
 def main() -> None:
-    """Lines from stdin to stdout."""
+    """Translate the lines of stdin to stdout."""
     parser = argparse.ArgumentParser(description="Translate lines of stdin to stdout.")
-    parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parent, help="the model's (this one)")
-    parser.add_argument("--beam", type=int, help="hypotheses kept at each step; 1 is greedy, and the fastest")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(__file__).resolve().parent, help="the model's folder (default: this one)"
+    )
+    parser.add_argument("--beam", type=int, help="hypotheses kept at each step; 1 is greedy search, the fastest")
     parser.add_argument("--alpha", type=float, help="length penalty ((5 + length) / 6) ** alpha")
-    parser.add_argument("--threads", type=int, default=0, help="threads of each batch; 0 leaves it to CTranslate2")
+    parser.add_argument("--threads", type=int, default=0, help="threads of each batch; 0 is CTranslate2's default")
     parser.add_argument("--workers", type=int, default=1, help="batches computed at once, each with its threads")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    told = parser.parse_args()
-    changed = {name: getattr(told, name) for name in ("beam", "alpha") if getattr(told, name) is not None}
-    folder = Folder(told.folder, told.threads, told.workers, told.device)
+    options = parser.parse_args()
+    changed = {name: getattr(options, name) for name in ("beam", "alpha") if getattr(options, name) is not None}
+    folder = Folder(options.folder, options.threads, options.workers, options.device)
     lines = sys.stdin.buffer.read().decode("utf-8", "replace").split("\n")
     if not lines[-1]:
         lines.pop()

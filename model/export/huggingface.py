@@ -1,14 +1,14 @@
-"""A Transformer as Hugging Face has it: weights and a vocabulary in, a folder for transformers' Auto classes out.
+"""Export to Hugging Face Transformers: writes a folder that its Auto classes load.
 
-Three of their families compute exactly what a ``Model`` does, each for some of its shapes: Marian is post-LN with sines
-and cosines, Pegasus the same with pre-LN, Blenderbot pre-LN with learned positions. None is post-LN with learned
-positions, or has heads wider than d_model / heads; narrower ones are filled up with zeros, and the queries scaled.
-
-The families keep all sines before all cosines, not side by side (§3.5). Positions are added to embeddings, and the rest
-of the model takes features in any order as long as it is one: so all are put into the order of the positions.
-
-Shape suffixes: H heads     K d_k     V d_v     W d_model / heads     D d_model
+Three of its model families compute exactly what a ``Model`` does: Marian (post-LN, sinusoids), Pegasus (pre-LN,
+sinusoids) and Blenderbot (pre-LN, learned positions). No family is post-LN with learned positions or has heads wider
+than d_model / heads; narrower heads are padded with zeros, and the queries scaled.
 """
+
+# The families store all sines before all cosines, not alternating (§3.5). Positions are added to embeddings, and the
+# rest of the model takes features in any fixed order: so every weight is permuted to the order of the positions.
+#
+# Shape suffixes: H heads     W d_model / heads     D d_model
 
 import json
 import math
@@ -29,6 +29,7 @@ from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
 from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
 from ..network.weights import load_model
+from .attention_weights import padded_projections
 
 FAMILIES = {
     ("post", "sinusoid"): (transformers.MarianConfig, transformers.MarianMTModel),
@@ -37,7 +38,7 @@ FAMILIES = {
 }
 """Configuration and model class by ``Model.norm`` and ``Model.positions``."""
 LONGEST = 512
-"""Pieces of the longest output where nobody says otherwise; transformers know no length relative to the source."""
+"""Default limit of an output in tokens; Transformers has no limit relative to the source."""
 ABOUT = """# {name} for transformers
 
 With nothing but `pip install transformers torch`:
@@ -47,19 +48,19 @@ With nothing but `pip install transformers torch`:
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     source = AutoTokenizer.from_pretrained(folder)
     target = AutoTokenizer.from_pretrained({target})
-    asked = source(["A dog runs."], return_tensors="pt", padding=True)
-    print(target.batch_decode(model.generate(**asked), skip_special_tokens=True))
+    batch = source(["A dog runs."], return_tensors="pt", padding=True)
+    print(target.batch_decode(model.generate(**batch), skip_special_tokens=True))
 
-The logits are those of the model that was trained; its weights are float32. `generate` has the beam that the model was
-scored with, but another length penalty: it divides by length ** penalty, the model was searched with
-((5 + length) / 6) ** {alpha}. So some hypotheses differ. Positions end at {positions}.
+The logits equal those of the trained model; the weights are float32. `generate` uses the beam that the model was scored
+with, but another length penalty: it divides by length ** penalty, and the model was scored with
+((5 + length) / 6) ** {alpha}. So some hypotheses differ. The model has {positions} positions.
 """
 
 
 def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding, folder: Path) -> None:
     """Write a trained model and its tokenizers into a folder that exists; ``README.md`` there says how to use it.
 
-    Raises JobError for weights or a vocabulary that are not whole, ValueError for a shape that no family has.
+    Raises JobError for incomplete weights or vocabulary, ValueError for a shape that no family supports.
     """
     model, pieces = load_model(weights), TokenizerPair.load(vocabulary)
     theirs = converted(model)
@@ -130,7 +131,7 @@ def check(model: Transformer) -> None:
 
 
 def weights_of(model: Transformer) -> Iterator[tuple[str, Tensor]]:
-    """Weights by the families' names, features in the order of their positions. Shared ones come once for each name."""
+    """Yield the weights by the families' names, features permuted to their order; shared ones once for each name."""
     config = model.config
     order_D = torch.arange(config.d_model)
     if config.positions == "sinusoid":
@@ -168,15 +169,16 @@ def layer_weights(layer: EncoderLayer | DecoderLayer, config: Model, order_D: Te
 
 
 def attention_weights(name: str, ours: Attention, config: Model, order_D: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """W^Q, W^K, W^V and W^O with heads as wide as the family has them; the paper's have no bias, so theirs is 0."""
+    """Yield W^Q, W^K, W^V and W^O with heads of the family's width; the first three have no bias here, so it is 0."""
     width = config.d_model // config.heads
-    bare: list[Tensor] = [weight for part, weight in ours.named_parameters() if not part.startswith("out.")]
-    q_HKxD, k_HKxD, v_HVxD = torch.split(torch.cat(bare), ours.widths)
-    scaled = q_HKxD * math.sqrt(width / config.d_k) if width != config.d_k else q_HKxD
-    for part, matrix in (("q", scaled), ("k", k_HKxD), ("v", v_HVxD)):
-        yield f"{name}.{part}_proj.weight", widened(matrix, config.heads, width)[:, order_D]
+    q_HWxD, k_HWxD, v_HWxD, out_DxHW = padded_projections(ours, config.heads, width)
+    if width != config.d_k:
+        # The family divides by the root of its own width.
+        q_HWxD = q_HWxD * math.sqrt(width / config.d_k)
+    for part, weight_HWxD in (("q", q_HWxD), ("k", k_HWxD), ("v", v_HWxD)):
+        yield f"{name}.{part}_proj.weight", weight_HWxD[:, order_D]
         yield f"{name}.{part}_proj.bias", torch.zeros(config.d_model)
-    yield f"{name}.out_proj.weight", widened(ours.out.weight.T, config.heads, width).T[order_D]
+    yield f"{name}.out_proj.weight", out_DxHW[order_D]
     yield f"{name}.out_proj.bias", ours.out.bias[order_D]
 
 
@@ -184,14 +186,8 @@ def norm_weights(name: str, norm: nn.LayerNorm, order_D: Tensor) -> Iterator[tup
     yield from ((f"{name}.weight", norm.weight[order_D]), (f"{name}.bias", norm.bias[order_D]))
 
 
-def widened(matrix: Tensor, heads: int, width: int) -> Tensor:
-    """The rows of each head (H * K or H * V, D) filled up with zeros to (H * W, D)."""
-    by_head = matrix.reshape(heads, -1, matrix.shape[1])
-    return nn.functional.pad(by_head, (0, 0, 0, width - by_head.shape[1])).flatten(0, 1)
-
-
 def generation(decoding: Decoding, positions: int) -> Any:
-    """The nearest that ``generate`` has to a search; pieces that are never written are suppressed."""
+    """Return the settings of ``generate`` that are nearest to ``decoding``; padding and bos are suppressed."""
     penalty = {"length_penalty": decoding.alpha} if decoding.beam > 1 else {}
     return transformers.GenerationConfig(
         num_beams=decoding.beam,
@@ -207,7 +203,7 @@ def generation(decoding: Decoding, positions: int) -> Any:
 
 
 def write_tokenizer(file: Path, folder: Path, positions: int) -> None:
-    """A vocabulary as a fast tokenizer that strips lines and adds eos; markup in a text, such as ``</s>``, is text."""
+    """Write a fast tokenizer that strips lines, adds eos and treats markup in a text, such as ``</s>``, as text."""
     tokenizer = Tokenizer.from_file(str(file))
     ours = [tokenizer.normalizer] if tokenizer.normalizer else []
     tokenizer.normalizer = normalizers.Sequence([normalizers.Strip(), *ours])

@@ -1,9 +1,8 @@
-"""The registered model as MLflow serves it: a models-from-code file, the one place in this package that knows MLflow.
+"""The registered model as an MLflow pyfunc model: a models-from-code file, the only module that imports MLflow here.
 
-Artifacts are the folders ``weights`` and ``vocabulary``; ``code_paths`` must name this package's folder. The model's
-configuration may hold ``source_language`` and ``max_pieces`` (the longest source that training saw). In come a list of
-strings, a Series or a DataFrame with one column of text; out comes a list of strings. Params (``beam``, ``alpha``, …;
-``split``: long, always or never) reach ``predict`` only if the model's signature lists them.
+Artifacts are the folders ``weights`` and ``vocabulary``; ``code_paths`` must name the folder of this package. The model
+configuration may hold ``source_language`` and ``max_pieces`` (the longest source in training). Params (the fields of
+``Decoding``; ``split``: long, always or never) reach ``predict`` only if the model's signature lists them.
 """
 
 import dataclasses
@@ -20,10 +19,10 @@ from model.decoding.translator import Translator
 
 
 class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
-    """A Translator behind MLflow's interface."""
+    """A ``Translator`` with the interface of MLflow."""
 
     def load_context(self, context: Any) -> None:
-        """Load once, when the model is loaded."""
+        """Load the weights and the vocabulary; MLflow calls this once."""
         self.translator = Translator.load(Path(context.artifacts["weights"]), Path(context.artifacts["vocabulary"]))
         config = context.model_config or {}
         language = config.get("source_language", DEFAULT_LANGUAGE)
@@ -34,8 +33,10 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
 
     # A type hint on the input would make MLflow derive a signature of its own and drop the params.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
-        """Translate; raises ValueError naming a line that is no text or has a sentence that is too long, or a param
-        that does not exist."""
+        """Translate a string, a list of strings, a Series or a DataFrame with one column; return a list of strings.
+
+        Raises ValueError that names an unknown param, or a line that is not a string or has too long a sentence.
+        """
         options = dict(params or {})
         known = [*(field.name for field in dataclasses.fields(Decoding)), "split"]
         for name in options:
@@ -43,7 +44,7 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
                 raise ValueError(f"param {name!r} is unknown, allowed are {', '.join(known)}")
         splitting = dataclasses.replace(self.splitting, when=options.pop("split", self.splitting.when))
         if splitting.when == "always" and splitting.sentences is unsplit:
-            raise ValueError("split is 'always', allowed is never or long where the library sentencex is not installed")
+            raise ValueError("split is 'always', allowed is never or long if the library sentencex is not installed")
         lines = LineTranslator(self.translator, beam_searcher(self.translator, Decoding(**options)), splitting)
         translated = lines.translate(lines_of(model_input))
         for number, line in enumerate(translated, start=1):
@@ -53,7 +54,7 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
 
 
 def lines_of(model_input: Any) -> list[str]:
-    """The strings of a request. Raises ValueError for more than one column, or for what is no text."""
+    """Return the strings of a request. Raises ValueError for more than one column or a value that is not a string."""
     if hasattr(model_input, "columns"):
         if model_input.shape[1] != 1:
             raise ValueError(f"the table has columns {list(model_input.columns)}, allowed is one column of text")

@@ -1,4 +1,4 @@
-"""A model in CTranslate2's format scores and searches as it does here, and its folder needs nothing else of this."""
+"""An exported CTranslate2 model scores and searches as the original, and its folder does not need this project."""
 
 import json
 import subprocess
@@ -96,7 +96,9 @@ def test_a_line_longer_than_the_positions_is_named(tmp_path: Path, config: Model
     longest = "A" * (folder.positions - 2)
     assert folder.source.encode(longest, add_special_tokens=False).tokens == [blank, *[letter] * (folder.positions - 2)]
     folder.translate([longest], {**folder.search, "max_extra": 1, "beam": 1})
-    with pytest.raises(ValueError, match=f"line 2 has {folder.positions} pieces, the longest has"):
+    with pytest.raises(
+        ValueError, match=f"line 2 has {folder.positions} pieces, the longest that this model takes has"
+    ):
         folder.translate(["A", longest + "A"], folder.search)
 
 

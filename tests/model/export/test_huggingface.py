@@ -1,4 +1,4 @@
-"""A model in the format of transformers has the same logits, and its tokenizers the same pieces."""
+"""A model exported to Transformers has the same logits, and its tokenizers give the same tokens."""
 
 from dataclasses import replace
 from pathlib import Path
