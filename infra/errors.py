@@ -7,6 +7,11 @@ class Fault(Exception):
     retry = False
 
 
+def describe(error: BaseException) -> str:
+    """The sentence of a fault; any other error gets its class name in front."""
+    return f"{error}" if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
+
+
 class BadConfiguration(Fault):
     """The run, the site or the command line asks for something impossible."""
 

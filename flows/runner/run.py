@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.request import ResolvedRun
-from infra.errors import Fault
+from infra.errors import Fault, describe
 from infra.tracking.tracker import Tracker
 from tasks.engine.keys import canonical
 from tasks.engine.planner import StageResult
@@ -68,7 +68,7 @@ def _start_tracking(tracker: Tracker, resolved: ResolvedRun) -> None:
 def _failure(rows: Sequence[StageResult], error: Exception) -> str:
     failed = next((row for row in rows if row.state == "failed"), None)
     label = f"{failed.stage} {failed.item}".strip() if failed else "run"
-    return f"{label} failed: {error if isinstance(error, Fault) else f'{type(error).__name__}: {error}'}"
+    return f"{label} failed: {describe(error)}"
 
 
 def _write_record(

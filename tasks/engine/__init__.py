@@ -1,5 +1,5 @@
-"""What makes a function a cached stage: keys, planner (hit or miss), runner, progress, Prefect tasks.
+"""Cached stages: the ``@stage`` decorator, keys, planner (hit or miss), runner, progress, Prefect tasks.
 
-In: calls of stages. Out: sealed artifacts in a store, one row for each stage. Knows no stage by name; only
-``prefect_runner`` imports Prefect.
+Input: calls of stages. Output: sealed artifacts in a store, and one row for each stage. No module here names a stage,
+and only ``prefect_runner`` imports Prefect.
 """

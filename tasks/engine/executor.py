@@ -23,33 +23,33 @@ from tasks.engine.stage import Facts, StageCall, StageContext, stage_context
 
 
 class StageExecutor:
-    """Makes the artifact of a call, unless somebody else has made it before this process got the lock of its key."""
+    """Makes the artifact of a call, unless another process made it before this one got the lock of its key."""
 
     def __init__(self, store: Store, site: Site, display: Display, tracker: LockedTracker) -> None:
         self.store, self.site, self.display, self.tracker = store, site, display, tracker
         self.jobs = JobRunner(store, site, display, tracker)
 
     def make(self, call: StageCall, attempt: str) -> tuple[Artifact, bool]:
-        """The artifact, and whether it had to be made; with an ``attempt``, only what that attempt made will do."""
+        """The artifact, and whether this call made it; with an ``attempt``, only an artifact of that attempt counts."""
 
         def waiting(holder: str) -> None:
-            self.display.say(f"{call.label}: waiting for {holder}, which is making the same")
+            self.display.say(f"{call.label}: waiting for {holder}, which makes the same artifact")
 
         store = store_for(self.store, self.site, call)
         lock_file = store.lock_file(call.stage.name, call.key)
-        with _space_faults(self.store.root), file_lock(lock_file, waiting) as lock:
+        with _no_space_on_full_disk(self.store.root), file_lock(lock_file, waiting) as lock:
             if found := self._existing(store, call, attempt):
                 return found, False
             return self._make(store, call, attempt, lock), True
 
     def _existing(self, store: Store, call: StageCall, attempt: str) -> Artifact | None:
-        """The artifact that the store has, or can restore from this machine; a damaged one is moved aside."""
+        """The artifact in the store, or restored from this machine. Moves a damaged one aside."""
         lookup = look_up(self.store, self.site, call, attempt)
         if lookup.artifact:
             return lookup.artifact
         if lookup.damaged:
-            aside = store.quarantine(call.stage.name, call.key)
-            self.display.say(f"{call.label}: {lookup.why}; moved aside to {aside} and made again")
+            quarantined = store.quarantine(call.stage.name, call.key)
+            self.display.say(f"{call.label}: {lookup.why}; moved to {quarantined}; the stage runs again")
         if attempt or not store.restore(call.stage.name, call.key):
             return None
         return look_up(self.store, self.site, call).artifact
@@ -88,7 +88,7 @@ class StageExecutor:
         return artifact
 
     def _run_body(self, call: StageCall, out: Path, run_id: str, lock: int) -> Facts:
-        """Run the body of the stage; its jobs inherit the lock, which so outlives this process as long as they do."""
+        """Run the body of the stage. Its jobs inherit the lock, so they keep it if this process is killed."""
 
         def run_job(job: JobSpec) -> None:
             self.jobs.run(call, replace(job, pass_fds=(lock,)), run_id)
@@ -111,8 +111,8 @@ def _failure(error: BaseException) -> Facts:
 
 
 @contextmanager
-def _space_faults(root: Path) -> Iterator[None]:
-    """Turn the OSError of a full disk, wherever it is raised, into NoSpace."""
+def _no_space_on_full_disk(root: Path) -> Iterator[None]:
+    """Turn the OSError of a full disk into NoSpace."""
     try:
         yield
     except OSError as error:

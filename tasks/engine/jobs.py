@@ -1,4 +1,4 @@
-"""The job of a stage: started by the site's launcher on GPUs of its own, its metrics sent to MLflow and the display."""
+"""Run a job of a stage: start it by the site's launcher on locked GPUs, pass its metrics to MLflow and the display."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,11 +21,11 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
     "slurm": slurm_launcher,
     "kubernetes": kubernetes_launcher,
 }
-"""By ``Site.launcher``."""
+"""Constructors by ``Site.launcher``."""
 
 
 class JobRunner:
-    """Runs jobs of a site one at a time, or several from several threads."""
+    """Runs jobs of a site. Several threads may run a job each."""
 
     def __init__(self, store: Store, site: Site, display: Display, tracker: LockedTracker) -> None:
         self.store, self.site, self.display, self.tracker = store, site, display, tracker
@@ -34,7 +34,7 @@ class JobRunner:
             self.launcher.say = display.say
 
     def run(self, call: StageCall, job: JobSpec, run_id: str) -> None:
-        """Run ``job``, its metrics logged under ``run_id``; raises the Fault it ends with."""
+        """Run ``job`` and log its metrics under ``run_id``; raises the Fault that the job ends with."""
         tail = MetricsTail(job.out / "metrics.jsonl")
 
         def poll() -> None:
@@ -48,7 +48,7 @@ class JobRunner:
         def waiting() -> None:
             self.display.say(f"{call.label}: waiting for a GPU of this machine")
 
-        # A launcher that goes to other nodes gets its GPUs from the scheduler there.
+        # Other launchers get their GPUs from the scheduler.
         gpus = self.site.gpus if call.stage.needs == "gpu" and self.site.launcher == "local" else ()
-        with lock_gpus(gpus, job.ranks, waiting) as own:
-            self.launcher.run(replace(job, gpus=own.names, pass_fds=(*job.pass_fds, *own.locks)), poll)
+        with lock_gpus(gpus, job.ranks, waiting) as locked:
+            self.launcher.run(replace(job, gpus=locked.names, pass_fds=(*job.pass_fds, *locked.locks)), poll)

@@ -1,4 +1,4 @@
-"""The key of a stage's result: a hash of everything that decides the result, and of nothing else."""
+"""The key of an artifact: a hash of the stage's name, version and arguments, which decide its content."""
 
 import hashlib
 import json
@@ -16,12 +16,12 @@ KEY_DIGITS = 20
 
 
 def canonical(value: Any, kinds: tuple[Any, ...] = ()) -> Any:
-    """``value`` as JSON that is equal exactly when it means the same.
+    """``value`` as JSON; two values have equal JSON exactly if they mean the same.
 
-    An artifact enters by its key, a dataclass by its class name and fields. A ``late`` field enters only if it differs
+    An artifact becomes its key, a dataclass its class name and fields. A ``late`` field is included only if it differs
     from its default, an ``unkeyed`` field never. A number in a dataclass takes the declared type of its field, so that
-    ``alpha=2`` equals ``alpha=2.0``. ``kinds`` are the types declared for ``value``; empty if none is declared.
-    Raises TypeError for a value that has no such form.
+    ``alpha=2`` equals ``alpha=2.0``. ``kinds`` are the types declared for ``value``, empty if none is declared.
+    Raises TypeError for a value of another type.
     """
     if isinstance(value, Artifact):
         return {"artifact": value.stage, "key": value.key}
@@ -37,7 +37,7 @@ def canonical(value: Any, kinds: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, Mapping):
         return {str(name): canonical(value[name], _of_values(kinds)) for name in sorted(value)}
     if isinstance(value, list | tuple):
-        return [canonical(part, _of_part(kinds, at)) for at, part in enumerate(value)]
+        return [canonical(part, _of_element(kinds, index)) for index, part in enumerate(value)]
     if isinstance(value, bool | int | float):
         return _number(value, kinds)
     if isinstance(value, str) or (value is None and NoneType in kinds):
@@ -78,8 +78,8 @@ def _of_values(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(member for kind in mappings for member in _members(get_args(kind)[1]))
 
 
-def _of_part(kinds: tuple[Any, ...], at: int) -> tuple[Any, ...]:
-    """The types declared for part ``at`` of a sequence."""
+def _of_element(kinds: tuple[Any, ...], index: int) -> tuple[Any, ...]:
+    """The types declared for element ``index`` of a sequence."""
     found: list[Any] = []
     for kind in kinds:
         if not _is_generic(kind, Sequence):
@@ -87,8 +87,8 @@ def _of_part(kinds: tuple[Any, ...], at: int) -> tuple[Any, ...]:
         parts = get_args(kind)
         if get_origin(kind) is not tuple or parts[-1] is Ellipsis:
             found.extend(_members(parts[0]))
-        elif at < len(parts):
-            found.extend(_members(parts[at]))
+        elif index < len(parts):
+            found.extend(_members(parts[index]))
     return tuple(found)
 
 
@@ -98,7 +98,7 @@ def _is_generic(kind: Any, container: type) -> bool:
 
 
 def artifact_key(stage: str, version: int, arguments: Mapping[str, Any]) -> str:
-    """The key of what ``stage`` makes of ``arguments``."""
+    """The key of the artifact that ``stage`` makes from ``arguments``."""
     text = json.dumps([stage, version, canonical(arguments)], sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
@@ -115,27 +115,27 @@ def artifacts_in(value: Any) -> Iterator[Artifact]:
             yield from artifacts_in(part)
 
 
-def differences(now: Any, before: Any, at: str = "") -> list[str]:
-    """Where two canonical forms differ: ``training.updates: 200 -> 400``. Artifacts differ by their stage's name."""
+def differences(now: Any, before: Any, path: str = "") -> list[str]:
+    """The differences of two canonical forms: ``training.updates: 200 -> 400``. An artifact shows its stage's name."""
     if now == before:
         return []
     if isinstance(now, dict) and isinstance(before, dict) and now.get("class") == before.get("class"):
         if "artifact" in now and now["artifact"] == before.get("artifact"):
-            return [f"{at}: another {now['artifact']}"]
+            return [f"{path}: another {now['artifact']}"]
         found = []
         for name in sorted(now.keys() | before.keys()):
-            place = f"{at}.{name}" if at else name
+            field_path = f"{path}.{name}" if path else name
             if name not in before:
-                found.append(f"{place}: new, {_abbreviated(now[name])}")
+                found.append(f"{field_path}: new, {_abbreviated(now[name])}")
             elif name not in now:
-                found.append(f"{place}: gone, was {_abbreviated(before[name])}")
+                found.append(f"{field_path}: gone, was {_abbreviated(before[name])}")
             else:
-                found.extend(differences(now[name], before[name], place))
+                found.extend(differences(now[name], before[name], field_path))
         return found
     if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
         both = enumerate(zip(now, before, strict=True))
-        return [line for i, (a, b) in both for line in differences(a, b, f"{at}[{i}]")]
-    return [f"{at}: {_abbreviated(before)} -> {_abbreviated(now)}"]
+        return [line for i, (a, b) in both for line in differences(a, b, f"{path}[{i}]")]
+    return [f"{path}: {_abbreviated(before)} -> {_abbreviated(now)}"]
 
 
 def _abbreviated(form: Any) -> str:

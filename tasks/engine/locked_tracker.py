@@ -1,4 +1,4 @@
-"""The tracker, which is not thread-safe, for stages that run on several threads."""
+"""A lock around the tracker, which is not thread-safe, for stages that run on several threads."""
 
 import threading
 from types import TracebackType
@@ -17,5 +17,7 @@ class LockedTracker:
         self._lock.acquire()
         return self.tracker
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._lock.release()

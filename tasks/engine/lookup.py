@@ -1,7 +1,7 @@
-"""Hit or miss, and why: the manifest decides.
+"""Look up a call in the store: hit or miss, and the reason for a miss.
 
-A stage is a hit when its manifest exists, each input has the content it had when the stage ran, every file has its
-checksum, and what the stage did outside its folder is still valid.
+A call is a hit if its manifest exists, each input has the content it had when the stage ran, every file has its
+checksum, and the stage's effects outside its folder still exist.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from tasks.engine.stage import StageCall
 
 @dataclass(frozen=True)
 class CacheLookup:
-    """Whether a call is a hit, and in a few words why not."""
+    """Whether a call is a hit, and the reason if not."""
 
     artifact: Artifact | None = None
     """The artifact of a hit."""
     why: str = ""
     manifest: Manifest | None = None
-    """What the store has under the key, hit or miss."""
+    """The manifest that the store has under the key, hit or miss."""
     damaged: bool = False
     forced: bool = False
 
@@ -32,13 +32,13 @@ class CacheLookup:
 
 
 NO_LOOKUPS: Mapping[str, CacheLookup] = MappingProxyType({})
-"""By key."""
+"""Lookups by key."""
 
 
 def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> CacheLookup:
-    """Ask the store for the artifact of ``call``; with an ``attempt``, only what that attempt made is a hit.
+    """Look up the artifact of ``call``; with an ``attempt``, only an artifact of that attempt is a hit.
 
-    Makes one list request where the store is a bucket.
+    Makes one list request if the store is a bucket.
     """
     lookup = _look_up(store_for(store, site, call), site, call)
     if attempt and not (lookup.manifest and lookup.manifest.made.get("attempt") == attempt):
@@ -56,18 +56,18 @@ def _look_up(store: Store, site: Site, call: StageCall) -> CacheLookup:
         return CacheLookup(why=damage, manifest=manifest, damaged=True)
     artifact = store.artifact(manifest)
     if not call.stage.still_valid(artifact, site):
-        return CacheLookup(why="what it registered is gone", manifest=manifest)
+        return CacheLookup(why="the version that it registered no longer exists", manifest=manifest)
     return CacheLookup(artifact, manifest=manifest)
 
 
 def changed_input(call: StageCall, manifest: Manifest) -> str:
-    """The first input whose content differs from the one that ``manifest`` records, in words; "" for none."""
+    """A message that names the first input whose content differs from ``manifest``'s record; "" if there is none."""
     for name, content in call.input_contents.items():
         if manifest.inputs.get(name) != content:
-            return f"{name.partition('/')[0]} has other content than when this was made"
+            return f"the content of {name.partition('/')[0]} has changed"
     return ""
 
 
 def store_for(store: Store, site: Site, call: StageCall) -> Store:
-    """The store of the call's artifact: this machine's, for a stage that wrote to an MLflow of this machine."""
+    """The store for the call's artifact: the local one for a stage that writes to a local MLflow."""
     return store.local() if call.stage.has_side_effects and not site.shares_tracking else store

@@ -1,4 +1,4 @@
-"""What a run would do: hit, miss or waits for each stage, without making anything."""
+"""Plan a run: decide ``hit``, ``miss`` or ``waits`` for each stage without running any."""
 
 import uuid
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ StageState = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
 
 
 class StopPipeline(Exception):
-    """The last stage of the request is done."""
+    """Raised after the last requested stage to end the pipeline."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Which stages may run, and which must."""
+    """Which stages may run, and which are forced to run."""
 
     order: tuple[str, ...]
     until: str = ""
@@ -28,7 +28,7 @@ class Scope:
     """The attempt that the forced stages belong to: a new one, or one that was interrupted and is resumed."""
 
     def attempt_at(self, call: StageCall) -> str:
-        """The attempt that must make ``call``; "" where the artifact of any attempt will do."""
+        """The attempt whose artifact ``call`` needs; "" if the artifact of any attempt counts."""
         return self.attempt if call.stage.name in self.forced else ""
 
     def check(self, call: StageCall) -> None:
@@ -50,28 +50,28 @@ class StageResult:
     facts: dict[str, Any] = field(default_factory=dict)
     why: str = ""
     form: dict[str, Any] = field(default_factory=dict)
-    """The arguments in canonical form, kept in the run's record so that the next plan can say what changed."""
+    """The arguments in canonical form. The run's record keeps them so that the next plan can show what changed."""
 
     @staticmethod
     def of(call: StageCall, state: StageState, artifact: Artifact, seconds: float = 0.0) -> "StageResult":
-        """The result of a call that has its ``artifact``."""
+        """The result of a call with an artifact."""
         name, path, facts = call.stage.name, str(artifact.folder), dict(artifact.facts)
         return StageResult(name, call.item, call.key, state, seconds, path, facts, form=call.form)
 
     @staticmethod
     def without_artifact(call: StageCall, state: StageState, why: str, seconds: float = 0.0) -> "StageResult":
-        """The result of a call that has none, and why."""
+        """The result of a call without an artifact, and the reason."""
         return StageResult(call.stage.name, call.item, call.key, state, seconds, why=why, form=call.form)
 
 
 class Planner:
-    """Looks up each call once. ``waits`` is a hit, unless an input that must be made first gets other content."""
+    """Looks up each call once. ``waits`` turns into a hit unless an input that must be made first changes."""
 
     def __init__(self, store: Store, site: Site, scope: Scope) -> None:
         self.store, self.site, self.scope = store, site, scope
         self.rows: list[StageResult] = []
         self.lookups: dict[str, CacheLookup] = {}
-        """The answer of the store for each key."""
+        """The lookup of each key."""
         self._to_make: dict[str, str] = {}
 
     def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:  # noqa: ARG002
@@ -85,9 +85,9 @@ class Planner:
         if lookup.artifact:
             self.rows.append(StageResult.of(call, "hit", lookup.artifact))
             return lookup.artifact
-        waits_for = dict.fromkeys(self._to_make[a.key] for a in call.inputs if a.key in self._to_make)
+        waits_for = dict.fromkeys(self._to_make[i.key] for i in call.inputs if i.key in self._to_make)
         if waits_for and lookup.manifest and not lookup.forced:
-            row = StageResult.without_artifact(call, "waits", f"runs if {', '.join(waits_for)} comes out otherwise")
+            row = StageResult.without_artifact(call, "waits", f"runs if the output of {', '.join(waits_for)} changes")
         else:
             row = StageResult.without_artifact(call, "miss", lookup.why)
         self._to_make[call.key] = call.label

@@ -1,7 +1,7 @@
-"""Stages as Prefect task runs. The only module of this package that knows Prefect.
+"""Run stages as Prefect task runs. The only module of this package that imports Prefect.
 
-The manifest decides whether a stage runs (``tasks.engine.lookup``). Prefect only shows it: its cache record, kept in a
-folder of the site, gives a hit the state ``Cached``; a miss refreshes the record.
+The manifest decides whether a stage runs (``tasks.engine.lookup``); Prefect only shows it. A cache record in a folder
+of the site gives a hit Prefect's state ``Cached``; a miss refreshes the record.
 """
 
 import sys
@@ -30,19 +30,19 @@ from infra.errors import Fault, NetworkFault
 from infra.processes import signals
 from infra.servers import prefect_states
 from infra.store.local import Artifact
-from tasks.engine.stage import StageCall
+from tasks.engine.stage import Stage, StageCall
 
 FIRST_PAUSE_SECONDS = 2.0
 PROGRESS_SECONDS = 5.0
 SERVER_TIMEOUT_SECONDS = 600.0
-"""How long a stage that is about to start waits for Prefect's server; a running stage does not need it."""
+"""How long a stage waits for Prefect's server before it starts; a running stage does not need the server."""
 HEALTH_SECONDS = 5.0
 POLL_SECONDS = 1.0
 MAX_ATTEMPTS = 3
 
 
 def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
-    """Whether a retry can help, according to the class of the fault."""
+    """Whether the class of the fault allows a retry."""
     try:
         state.result()
     except Fault as fault:
@@ -53,10 +53,10 @@ def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
 
 
 class PrefectTaskWrapper:
-    """Calls a stage's body as a task run named like the stage, its progress shown as a Prefect artifact.
+    """Runs a stage's body as a task run with the stage's label, and shows its progress as a Prefect artifact.
 
     The task run of a stage that needs one of ``dispatched_needs`` only waits for a worker of another pool. That worker
-    runs without ``retries``: the run that waits for it retries.
+    runs the stage without ``retries``; the waiting run retries.
     """
 
     def __init__(self, records: Path, dispatched_needs: Collection[str] = (), retries: bool = True) -> None:
@@ -66,28 +66,47 @@ class PrefectTaskWrapper:
         self._completed: set[str] = set()
         self._failed: set[str] = set()
         self._progress: dict[str, UUID] = {}
-        self._shown: dict[str, float] = {}
+        self._progress_times: dict[str, float] = {}
 
     def __call__(self, call: StageCall, hit: bool, execute: Callable[[], Artifact]) -> None:
+        self.records.mkdir(parents=True, exist_ok=True)
+        body_errors: list[BaseException] = []
+
+        def run_body() -> Artifact:
+            self._progress.pop(call.label, None)
+            try:
+                return execute()
+            except BaseException as error:
+                body_errors.append(error)
+                raise
+
+        run_stage = self._task(call, hit, run_body)
+        for attempt in range(MAX_ATTEMPTS):
+            wait_for_server()
+            try:
+                run_stage(item=call.item, key=call.key, arguments=call.form)
+            except Exception as error:
+                # If the server was lost after wait_for_server(), the next call finds the artifact that the body made.
+                if error in body_errors or not isinstance(error, SERVER_ERRORS) or attempt == MAX_ATTEMPTS - 1:
+                    self._failed.add(call.label)
+                    raise
+            else:
+                self._completed.add(call.label)
+                return
+
+    def _task(self, call: StageCall, hit: bool, run_body: Callable[[], Artifact]) -> Task[..., dict[str, str]]:
+        """The Prefect task of a stage; its parameters are those that Prefect's UI shows."""
         stage = call.stage
 
         def record_key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:  # noqa: ARG001
             return f"{stage.name}-{call.key}"
-
-        self.records.mkdir(parents=True, exist_ok=True)
-        body_errors: list[BaseException] = []
 
         @task(
             name=stage.name,
             description=(stage.__doc__ or "").strip().split("\n")[0],
             version=str(stage.version),
             task_run_name=call.label,
-            # Each tag may have a concurrency limit; a task that does not run must not take a slot.
-            tags=[]
-            if hit
-            else ["handed-over"]
-            if stage.needs in self.dispatched_needs
-            else [f"stage:{stage.name}", stage.needs],
+            tags=self._tags(stage, hit),
             retries=stage.retries if self.retries else 0,
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
             retry_jitter_factor=0.2,
@@ -99,45 +118,35 @@ class PrefectTaskWrapper:
             refresh_cache=not hit,
         )
         def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG001
-            self._progress.pop(call.label, None)
-            try:
-                artifact = execute()
-            except BaseException as error:
-                body_errors.append(error)
-                raise
+            artifact = run_body()
             get_run_logger().info("%s is %s", call.label, artifact.folder)
             return {"stage": artifact.stage, "key": artifact.key, "content": artifact.content}
 
-        for attempt in range(MAX_ATTEMPTS):
-            wait_for_server()
-            try:
-                run_stage(item=call.item, key=call.key, arguments=call.form)
-            except Exception as error:
-                # The server was lost after wait_for_server(); what the body made is kept and found by the next call.
-                if error in body_errors or not isinstance(error, SERVER_ERRORS) or attempt == MAX_ATTEMPTS - 1:
-                    self._failed.add(call.label)
-                    raise
-            else:
-                self._completed.add(call.label)
-                return
+        return run_stage
+
+    def _tags(self, stage: Stage[Any], hit: bool) -> list[str]:
+        """The tags of a task run. A tag may have a concurrency limit, so only a stage that runs here takes a slot."""
+        if hit:
+            return []
+        return ["handed-over"] if stage.needs in self.dispatched_needs else [f"stage:{stage.name}", stage.needs]
 
     def close(self) -> None:
-        """Report ends of task runs that the server missed while it was away; call before the flow run ends."""
+        """Report the final states that an unreachable server missed; call before the flow run ends."""
         prefect_states.close_task_runs(UUID(flow_run.id), frozenset(self._completed), frozenset(self._failed))
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         """Show the progress of a long stage, at most every PROGRESS_SECONDS, since each call is a request."""
-        if total <= 0 or time.monotonic() - self._shown.get(call.label, 0.0) < PROGRESS_SECONDS:
+        if total <= 0 or time.monotonic() - self._progress_times.get(call.label, 0.0) < PROGRESS_SECONDS:
             return
-        if not _server_answers():  # Prefect's own client would try again for minutes
+        if not _server_answers():  # Prefect's client would retry for minutes
             return
-        self._shown[call.label] = time.monotonic()
+        self._progress_times[call.label] = time.monotonic()
         percent, key = min(100.0, 100.0 * done / total), f"{call.stage.name}-progress".replace("_", "-")
         with suppress(Exception):  # a progress bar must not fail the stage
             if call.label in self._progress:
                 update_progress_artifact(self._progress[call.label], percent, description=text)
-            elif isinstance(made := create_progress_artifact(percent, key=key, description=text), UUID):
-                self._progress[call.label] = made
+            elif isinstance(artifact_id := create_progress_artifact(percent, key=key, description=text), UUID):
+                self._progress[call.label] = artifact_id
 
 
 def publish_markdown(key: str, markdown: str, description: str) -> None:
@@ -153,27 +162,21 @@ def wait_for_server() -> None:
     """Wait until Prefect's server answers; raises NetworkFault after SERVER_TIMEOUT_SECONDS."""
     if _server_answers():
         return
-    print(
-        f"repro: {_unreachable_message()}; waiting up to {SERVER_TIMEOUT_SECONDS / 60:.0f} min for it", file=sys.stderr
-    )
+    print(f"repro: {_unreachable_message()}; waiting up to {SERVER_TIMEOUT_SECONDS / 60:.0f} min", file=sys.stderr)
     end = time.monotonic() + SERVER_TIMEOUT_SECONDS
     while not _server_answers():
         if time.monotonic() > end:
-            raise NetworkFault(
-                f"{_unreachable_message()}; what was finished is kept, and the same command goes on from there"
-            )
+            raise NetworkFault(_resume_message())
         signals.wait(POLL_SECONDS)
 
 
 @contextmanager
 def plain_server_errors() -> Iterator[None]:
-    """Turn the errors of Prefect's client for a lost server into a NetworkFault of one sentence."""
+    """Turn the errors of Prefect's client for a lost server into a NetworkFault."""
     try:
         yield
     except SERVER_ERRORS as error:
-        raise NetworkFault(
-            f"{_unreachable_message()}; what was finished is kept, and the same command goes on from there"
-        ) from error
+        raise NetworkFault(_resume_message()) from error
     except RuntimeError as error:
         if "Failed to reach API" not in f"{error}":
             raise
@@ -194,3 +197,7 @@ def _server_answers() -> bool:
 
 def _unreachable_message() -> str:
     return f"Prefect's server at {PREFECT_API_URL.value()} does not answer"
+
+
+def _resume_message() -> str:
+    return f"{_unreachable_message()}; finished stages are kept: run the same command again to continue"

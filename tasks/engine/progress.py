@@ -1,4 +1,4 @@
-"""How a run reports progress: the ``Display`` protocol, and metrics and durations in words."""
+"""Progress of a run: the ``Display`` protocol, and metrics and durations as text."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -17,11 +17,11 @@ class Display(Protocol):
 
 
 def describe_metrics(rows: Sequence[dict[str, Any]]) -> str:
-    """The newest metrics in words: ``loss 3.21 · dev perplexity 8.4 · 5,210 tokens/s · 3 min left``."""
+    """The newest metrics as text: ``loss 3.21 · dev perplexity 8.4 · 5,210 tokens/s · 3 min left``."""
     newest: dict[str, Any] = {}
     for row in rows:
         newest.update(row)
-    words = []
+    parts = []
     for name, form in (
         ("loss", "loss {:.3f}"),
         ("dev_perplexity", "dev perplexity {:.2f}"),
@@ -29,10 +29,10 @@ def describe_metrics(rows: Sequence[dict[str, Any]]) -> str:
         ("sentences_per_second", "{:,.1f} sentences/s"),
     ):
         if isinstance(newest.get(name), int | float):
-            words.append(form.format(newest[name]))
+            parts.append(form.format(newest[name]))
     if isinstance(newest.get("seconds_left"), int | float):
-        words.append(f"{duration(newest['seconds_left'])} left")
-    return " · ".join(words)
+        parts.append(f"{duration(newest['seconds_left'])} left")
+    return " · ".join(parts)
 
 
 def duration(seconds: float) -> str:

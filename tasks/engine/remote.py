@@ -1,4 +1,4 @@
-"""A stage for a worker elsewhere: what that worker is given, and who takes it there."""
+"""A stage that a worker of another pool makes: its description, and the type of the function that dispatches it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tasks.engine.stage import StageCall
 
 @dataclass(frozen=True)
 class RemoteStage:
-    """A call for a worker of another pool."""
+    """A call that a worker of another pool resolves."""
 
     call: StageCall
     attempt: str
@@ -21,4 +21,4 @@ class RemoteStage:
 Dispatch = Callable[[RemoteStage], None]
 """Returns when the artifact is in the store, or raises the Fault that the worker ended with."""
 NO_DISPATCH: Mapping[str, Dispatch] = MappingProxyType({})
-"""By what a stage needs. A stage whose need is not listed is made in this process."""
+"""Keys are values of ``Stage.needs``. This process makes a stage whose need is not a key."""

@@ -1,4 +1,4 @@
-"""Runs the stages of a pipeline: hits are taken from the store, what is missing is made here or by another worker."""
+"""Run the stages of a pipeline: take hits from the store, make misses here or dispatch them to another worker."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
 
-from infra.errors import BadConfiguration, Fault
+from infra.errors import BadConfiguration, describe
 from infra.processes import signals
 from infra.site import Site
 from infra.store.local import Artifact, Store
@@ -20,17 +20,18 @@ from tasks.engine.remote import NO_DISPATCH, Dispatch, RemoteStage
 from tasks.engine.stage import StageCall
 
 TaskWrapper = Callable[[StageCall, bool, Callable[[], Artifact]], None]
-"""Calls ``execute`` of (call, hit, execute): as a Prefect task in ``tasks.engine.prefect_runner``, or as it is."""
+"""``wrapper(call, hit, execute)`` calls ``execute``, in ``tasks.engine.prefect_runner`` as a Prefect task."""
 
 
 def without_task(call: StageCall, hit: bool, execute: Callable[[], Artifact]) -> None:  # noqa: ARG001
+    """Call ``execute`` directly."""
     execute()
 
 
 class Runner:
-    """Runs one stage after the other, and the calls of ``Stage.map`` on threads.
+    """Runs stages one after the other, and the calls of ``Stage.map`` on threads.
 
-    ``lookups`` are those of a plan (``Planner.lookups``): its hits are not looked up again.
+    ``lookups`` come from a plan (``Planner.lookups``); the runner does not look up its hits again.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Runner:
         store.say = display.say
 
     def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:
-        """Run all of them, at most ``at_once`` at a time; a failure is raised when the others have ended."""
+        """Run all calls, at most ``at_once`` at a time; raises a failure after the others have ended."""
         first, order = len(self.rows), {call.key: n for n, call in enumerate(calls)}
         with ThreadPoolExecutor(at_once, thread_name_prefix="stage") as pool:
             futures = [pool.submit(copy_context().run, self.resolve, call) for call in calls]
@@ -68,15 +69,14 @@ class Runner:
         return [future.result() for future in futures]
 
     def resolve(self, call: StageCall) -> Artifact:
-        """The artifact of ``call``, from the store or made now; its result is a new row."""
+        """The artifact of ``call``, from the store or newly made; appends its result to ``rows``."""
         signals.check()
         self.scope.check(call)
         lookup, started = self._look_up(call), time.monotonic()
         try:
             artifact, made = self._run(call, lookup)
         except BaseException as error:
-            why = f"{error}" if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
-            self._finish(StageResult.without_artifact(call, "failed", why, time.monotonic() - started))
+            self._finish(StageResult.without_artifact(call, "failed", describe(error), time.monotonic() - started))
             raise
         self._lookups[call.key] = CacheLookup(artifact)
         if made:
@@ -88,19 +88,19 @@ class Runner:
         return artifact
 
     def _look_up(self, call: StageCall) -> CacheLookup:
-        """The plan's lookup where that still decides; the executor looks up every miss once more under its lock."""
+        """The plan's lookup if it is still valid, else a new one. The executor repeats a miss under its lock."""
         lookup = self._lookups.get(call.key)
         if lookup is None:
             return look_up(self.store, self.site, call, self.scope.attempt_at(call))
         if lookup.hit or lookup.manifest is None or lookup.damaged or lookup.forced:
             return lookup
-        # The inputs were not made yet when the plan compared their content with the manifest's.
+        # When the plan compared the inputs with the manifest, some of them were not made yet.
         if changed := changed_input(call, lookup.manifest):
             return replace(lookup, why=changed)
         return look_up(self.store, self.site, call, self.scope.attempt_at(call))
 
     def _run(self, call: StageCall, lookup: CacheLookup) -> tuple[Artifact, bool]:
-        """The artifact of a call by the task wrapper, and whether it had to be made."""
+        """Call the task wrapper; returns the artifact and whether this run made it."""
         if lookup.artifact:
             artifact = lookup.artifact
             self.task_wrapper(call, True, lambda: artifact)
@@ -114,22 +114,22 @@ class Runner:
 
         self.display.begin(call, lookup.why)
         self.task_wrapper(call, False, execute)
-        # A wrapper may call it again although it succeeded: when Prefect's server was lost meanwhile.
+        # If Prefect's server is lost meanwhile, the wrapper may call ``execute`` again after a success.
         return results[-1][0], any(made for _, made in results)
 
     def _dispatch(self, call: StageCall, attempt: str) -> tuple[Artifact, bool]:
-        """As ``StageExecutor.make``, by a worker of another pool."""
+        """Like ``StageExecutor.make``, but a worker of another pool makes the artifact."""
         lookup, store = look_up(self.store, self.site, call, attempt), store_for(self.store, self.site, call)
         if not (lookup.hit or attempt) and store.restore(call.stage.name, call.key):
             lookup = look_up(self.store, self.site, call)
         if lookup.artifact:
             return lookup.artifact, False
         self.dispatch[call.stage.needs](RemoteStage(call, attempt, self.tracker.tracker.run_id))
-        # Of any attempt: the worker may have been making the same for another run already.
+        # An artifact of any attempt counts: the worker may already have been making it for another run.
         lookup = look_up(self.store, self.site, call)
         if lookup.artifact is None:
-            message = f"{call.label} was made by another worker, but is not in the store of this one ({lookup.why})"
-            raise BadConfiguration(f"{message}: both need the same REPRO_ROOT")
+            message = f"another worker made {call.label}, but the store of this one does not have it ({lookup.why})"
+            raise BadConfiguration(f"{message}; set the same REPRO_ROOT for both workers")
         with self.tracker as tracker:
             tracker.cached(call.stage.name, call.item, call.key, dict(lookup.artifact.facts), "completed")
         return lookup.artifact, True

@@ -1,8 +1,7 @@
-"""The ``@stage`` decorator: turns a function that fills a folder into a cached stage.
+"""The ``@stage`` decorator: makes a cached stage from a function that fills a folder.
 
-A call of a stage leaves out the function's first argument, the folder, and returns an Artifact. The current engine
-(planner or runner) resolves the call; this module only describes it. Inside a body, ``progress``, ``site``, ``tracker``
-and ``run_job`` give access to the run.
+A call of a stage omits the function's first argument, the folder, and returns an Artifact. The current engine (planner
+or runner) resolves the call. Inside a body, ``progress``, ``site``, ``tracker`` and ``run_job`` give access to the run.
 """
 
 import json
@@ -67,7 +66,7 @@ class Engine(Protocol):
 
 
 class Stage(Generic[P]):
-    """A function under ``@stage``: ``body`` is the function, ``for_item(item)`` the stage for one of several items."""
+    """A function with ``@stage``: ``body`` is the function, ``for_item(item)`` the stage for one of several items."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class Stage(Generic[P]):
 
     @property
     def has_side_effects(self) -> bool:
-        """Whether it has effects outside its folder, so that the artifact is valid only where those exist."""
+        """Whether the stage has effects outside its folder. Its artifact is valid only where those effects exist."""
         return self.still_valid is not _always_valid
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Artifact:
@@ -102,14 +101,14 @@ class Stage(Generic[P]):
         return call
 
     def map(self, items: Mapping[str, Any], at_once: int) -> dict[str, Artifact]:
-        """The stage for several items, up to ``at_once`` at the same time; each value is the body's only argument."""
+        """Call the stage for several items, at most ``at_once`` at a time; each value is the body's only argument."""
         calls = [self._bound(item, argument) for item, argument in items.items()]
         return dict(zip(items, _engine.get().resolve_all(calls, at_once), strict=True))
 
     def _bound(self, item: str, *args: Any, **kwargs: Any) -> StageCall:
         bound = signature(self.body).bind(Path(), *args, **kwargs)
         defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
-        # What equals its default stays out of the key: an argument added later leaves old artifacts valid.
+        # The key omits arguments that equal their default, so that a new argument leaves old artifacts valid.
         arguments = {n: value for n, value in bound.arguments.items() if n != "out" and value != defaults[n]}
         return StageCall(self, item, arguments)
 
@@ -128,10 +127,10 @@ def stage(
 ) -> Callable[[Callable[Concatenate[Path, P], Facts]], Stage[P]]:
     """Make ``body(out, ...) -> facts`` a stage.
 
-    Bump ``version`` when the code gives other results. ``retries`` is the number of tries after the first, for faults
-    whose class allows a retry. With ``resume`` the next try gets the folder of an interrupted one. ``still_valid`` says
-    whether the effects of the stage outside its folder (a registered version) still exist. ``needs`` names the kind of
-    worker that should make it; without such a worker the run makes it itself.
+    Bump ``version`` when the code gives other results. ``retries`` is the number of attempts after the first, for
+    faults whose class allows a retry. With ``resume`` the next attempt gets the folder of an interrupted one.
+    ``still_valid`` tells whether the effects of the stage outside its folder (a registered version) still exist.
+    ``needs`` is the kind of worker that should make it; without such a worker the run makes it itself.
     """
 
     def wrap(body: Callable[Concatenate[Path, P], Facts]) -> Stage[P]:
@@ -142,7 +141,7 @@ def stage(
 
 @dataclass
 class StageContext:
-    """The run as a stage's body sees it."""
+    """The parts of a run that the body of a stage can use."""
 
     site: Site
     call: StageCall
@@ -153,13 +152,13 @@ class StageContext:
 
 
 _engine: ContextVar[Engine] = ContextVar("engine")
-_stage_context: ContextVar[StageContext] = ContextVar("surroundings")
+_stage_context: ContextVar[StageContext] = ContextVar("stage_context")
 
 
 @contextmanager
-def engine(present: Engine) -> Iterator[None]:
-    """Resolve the stage calls of this block with ``present``."""
-    token = _engine.set(present)
+def engine(current: Engine) -> Iterator[None]:
+    """Resolve the stage calls of this block with ``current``."""
+    token = _engine.set(current)
     try:
         yield
     finally:
@@ -167,8 +166,9 @@ def engine(present: Engine) -> Iterator[None]:
 
 
 @contextmanager
-def stage_context(present: StageContext) -> Iterator[None]:
-    token = _stage_context.set(present)
+def stage_context(context: StageContext) -> Iterator[None]:
+    """Give the stage body that runs in this block its context."""
+    token = _stage_context.set(context)
     try:
         yield
     finally:
@@ -177,15 +177,15 @@ def stage_context(present: StageContext) -> Iterator[None]:
 
 def progress(done: float, total: float, text: str = "") -> None:
     """Report the progress of the current stage; does nothing outside a run."""
-    present = _stage_context.get(None)
-    if present:
-        present.progress(done, total, text)
+    context = _stage_context.get(None)
+    if context:
+        context.progress(done, total, text)
 
 
 def site() -> Site:
     """The site of the current stage; outside a run, the site that the environment describes."""
-    present = _stage_context.get(None)
-    return present.site if present else Site.named()
+    context = _stage_context.get(None)
+    return context.site if context else Site.named()
 
 
 def tracker() -> Tracker:
@@ -201,18 +201,18 @@ def stage_run_id() -> str:
 def run_job(
     module: str, config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, *, distributed: bool = False
 ) -> None:
-    """Run ``python -m module`` on ``out`` with the site's launcher; raises the Fault that the job ends with."""
-    place = site()
-    ranks, nodes = (place.ranks, place.nodes) if distributed else (1, 1)
-    threads = place.threads_each if distributed else place.threads_each * (place.ranks // place.nodes)
+    """Run ``python -m module`` to fill ``out``, with the site's launcher; raises the Fault that the job ends with."""
+    here = site()
+    ranks, nodes = (here.ranks, here.nodes) if distributed else (1, 1)
+    threads = here.threads_each if distributed else here.threads_each * (here.ranks // here.nodes)
     settings = {
-        "device": place.device,
+        "device": here.device,
         "threads": threads,
-        "compile": place.compile,
-        "micro_batch_tokens": place.micro_batch_tokens,
-        "log_seconds": place.log_seconds,
-        "resume_seconds": place.resume_seconds,
-        "rank_timeout_seconds": place.rank_timeout_seconds,
+        "compile": here.compile,
+        "micro_batch_tokens": here.micro_batch_tokens,
+        "log_seconds": here.log_seconds,
+        "resume_seconds": here.resume_seconds,
+        "rank_timeout_seconds": here.rank_timeout_seconds,
     }
     _stage_context.get().run_job(JobSpec(module, config, inputs, out, settings, ranks, distributed, nodes, threads))
 

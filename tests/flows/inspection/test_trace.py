@@ -130,7 +130,7 @@ def test_a_lost_archive_leaves_the_other_steps(small: Path) -> None:
     traced = trace_pair("small", "small:0")
     assert kinds(traced) == ["Missing", "Missing", *kinds(whole)[1:]]
     assert traced.steps[2:] == whole.steps[1:]
-    assert any("comes out otherwise" in note for note in traced.notes)
+    assert any("runs if the output of" in note for note in traced.notes)
 
 
 def test_a_training_that_begins_with_a_version_is_traced_with_its_vocabulary(small: Path) -> None:

@@ -178,8 +178,8 @@ def test_a_pair_of_a_set_is_decoded_if_there_are_weights(context: TraceContext) 
 
 
 def test_an_artifact_that_the_next_run_may_replace_gets_a_note(context: TraceContext) -> None:
-    doubted = replace(context, reasons={("clean", ""): "runs if download comes out otherwise"})
-    assert trace_of(doubted, "first:0").notes == ("clean: runs if download comes out otherwise",)
+    doubted = replace(context, reasons={("clean", ""): "runs if the output of download changes"})
+    assert trace_of(doubted, "first:0").notes == ("clean: runs if the output of download changes",)
     assert trace_of(doubted, "dev:0").notes == ()
 
 
