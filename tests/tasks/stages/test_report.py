@@ -9,15 +9,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from infra.store.local import Artifact
 from model.config import Model
 from tasks.evaluation.paper_row import PaperRow
-from tasks.reporting.examples import mark_matches, translation_examples
-from tasks.reporting.page import visible
-from tasks.reporting.pictures import all_heads, training_curves
 from tasks.stages.report import report
 from tasks.stages.score import score
 
@@ -159,55 +154,3 @@ def test_a_row_of_the_paper_stands_beside_the_paper(out: Path, tmp_path: Path) -
     tags = Tags()
     tags.feed(page)
     assert not tags.open
-
-
-def test_all_heads_are_those_of_the_first_example_where_they_were_kept(tmp_path: Path) -> None:
-    described = [{"pair_id": "a:0", "source_pieces": ["▁A", "▁dog", "</s>"], "hypothesis_pieces": ["▁Ein", "</s>"]}]
-    (tmp_path / "attention.json").write_text(json.dumps(described))
-    weights = {"cross_0": np.ones((2, 2, 2, 3)), "encoder_0": np.ones((2, 2, 3, 3)), "decoder_0": np.ones((2, 2, 2, 2))}
-    np.savez(tmp_path / "attention.npz", cross_0=weights["cross_0"])
-    assert all_heads(tmp_path) == {}
-    np.savez(tmp_path / "attention.npz", **weights)  # type: ignore[arg-type]
-    for found, rows, columns in all_heads(tmp_path).values():
-        assert found.shape == (2, 2, len(rows), len(columns))
-    assert all_heads(tmp_path)["decoder: translation over itself"][2] == ["<s>", "▁Ein"]
-
-
-def test_the_later_row_of_an_update_counts(tmp_path: Path) -> None:
-    rows = [metrics_row(n, loss=float(n), nll=1.0, learning_rate=0.1) for n in (1, 2, 3)]
-    again = [metrics_row(2, loss=7.0, nll=1.0, learning_rate=0.1), metrics_row(2, dev_perplexity=5.0)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join([*rows, metrics_row(2, dev_perplexity=6.0), *again]))
-    columns = training_curves(tmp_path / "metrics.jsonl")
-    assert columns["updates"].tolist() == [1, 2, 3]
-    assert columns["loss"].tolist() == [1, 7, 3]
-    assert columns["dev_perplexity"].tolist() == [5]
-
-
-def test_examples_are_ordered_by_chrf() -> None:
-    ids = [f"x:{n}" for n in range(30)]
-    chrf = [float(n * 7 % 30) for n in range(30)]
-    table = pl.DataFrame(
-        {"pair_id": ids, "source": "s", "reference": "r", "hypothesis": "h", "bleu": 1.0, "chrf": chrf}
-    )
-    chosen = translation_examples(table)
-    assert [row["chrf"] for row in chosen["best"]] == [29, 28, 27, 26, 25]
-    assert [row["chrf"] for row in chosen["worst"]] == [0, 1, 2, 3, 4]
-    assert len({row["pair_id"] for row in chosen["random"]}) == 5
-    assert translation_examples(table.reverse())["best"] == chosen["best"]
-    assert len(translation_examples(table.head(2))["random"]) == 2
-
-
-@given(st.lists(st.sampled_from("abcd"), max_size=8), st.lists(st.sampled_from("abcd"), max_size=8))
-def test_comparison_keeps_every_word_and_marks_only_what_differs(ours: list[str], theirs: list[str]) -> None:
-    runs = mark_matches(" ".join(ours), " ".join(theirs))
-    assert [word for text, _ in runs for word in text.split()] == ours
-    agreeing = [word for text, agrees in runs if agrees for word in text.split()]
-    rest = iter(theirs)
-    assert all(word in rest for word in agreeing)
-    assert mark_matches(" ".join(ours), " ".join(ours)) == ([(" ".join(ours), True)] if ours else [])
-
-
-@given(st.text())
-def test_visible_text_can_be_printed(text: str) -> None:
-    assert visible(text).isprintable()
-    assert not text.isprintable() or len(text) > 400 or visible(text) == text
