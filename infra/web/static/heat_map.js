@@ -1,6 +1,7 @@
 // Draws attention weights on a canvas: a row for each token that attends, a column for each attended token.
 
-const CELL = 22;
+const [MIN_CELL, MAX_CELL] = [22, 48];
+const TITLE_HEIGHT = 44;
 const SCALE = 2; // pixels per unit, so that a saved picture is sharp
 const MAX_HEIGHT = 544;
 const FONT = '13px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace';
@@ -11,8 +12,10 @@ export function drawHeatMap(canvas, { rows, columns }, weights, title) {
   const longest = (texts) => Math.max(...texts.map((text) => context.measureText(text).width)) + 12;
   context.font = FONT;
   const [left, top] = [longest(rows), longest(columns)];
-  const width = Math.max(left + CELL * columns.length + 6, longest([title]));
-  const height = top + CELL * rows.length + 2 * CELL;
+  const available = canvas.parentElement.clientWidth - left - 6;
+  const cell = Math.min(MAX_CELL, Math.max(MIN_CELL, Math.floor(available / columns.length)));
+  const width = Math.max(left + cell * columns.length + 6, longest([title]));
+  const height = top + cell * rows.length + TITLE_HEIGHT;
   Object.assign(canvas, { width: SCALE * width, height: SCALE * height });
   canvas.style.width = `${Math.min(width, (width * MAX_HEIGHT) / height)}px`;
   context.scale(SCALE, SCALE);
@@ -22,14 +25,14 @@ export function drawHeatMap(canvas, { rows, columns }, weights, title) {
   const maximum = Math.max(...weights.flat());
   weights.forEach((row, r) => row.forEach((weight, c) => {
     context.globalAlpha = weight / maximum;
-    context.fillRect(left + c * CELL, top + r * CELL, CELL, CELL);
+    context.fillRect(left + c * cell, top + r * cell, cell, cell);
   }));
   Object.assign(context, { globalAlpha: 1, fillStyle: color("--ink") });
-  context.fillText(title, 6, height - CELL / 2);
+  context.fillText(title, 6, height - TITLE_HEIGHT / 4);
   context.textAlign = "right";
-  rows.forEach((token, r) => context.fillText(token, left - 6, top + (r + 0.5) * CELL));
+  rows.forEach((token, r) => context.fillText(token, left - 6, top + (r + 0.5) * cell));
   context.textAlign = "left";
   context.translate(left, top - 6);
   context.rotate(-Math.PI / 2);
-  columns.forEach((token, c) => context.fillText(token, 0, (c + 0.5) * CELL));
+  columns.forEach((token, c) => context.fillText(token, 0, (c + 0.5) * cell));
 }
