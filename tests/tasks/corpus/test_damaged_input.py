@@ -110,11 +110,11 @@ def ends_well(folder: Path, name: str, source: bytes, member: str = "", column: 
     except Fault as fault:
         assert not list(root.glob("*/*.partial*")), "no half artifact"
         assert not list(root.glob("clean/*")), "no half artifact"
-        message = str(fault)
-        assert message
-        assert "\n" not in message
-        assert len(message) < 2_000
-        return message
+        told = str(fault)
+        assert told
+        assert "\n" not in told
+        assert len(told) < 2_000
+        return told
     pairs, rejected = (pl.read_parquet(made.path() / f"{name}.parquet") for name in ("pairs", "rejected"))
     assert made.facts["read"] == LINES == len(pairs) + len(rejected)
     assert made.facts["pairs"] == len(pairs)
@@ -173,7 +173,49 @@ def test_undamaged_every_form_gives_all_pairs(tmp_path: Path, form: str) -> None
     assert made.facts["pairs"] == LINES
 
 
-def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        (b"\0", LINES - 1),
+        (b"a\0b", LINES),
+        ("in\u2028side \u2029 and \x85 \x0b \x0c \x1c".encode(), LINES),
+        (b"\xed\xa0\x80 lone surrogate", LINES - 1),
+        (b"\xf4\x90\x80\x80 beyond", LINES - 1),
+        (b"latin \xfc", LINES - 1),
+        (b"x" * 10_000_000, LINES),
+        (b"", LINES - 1),
+        (b" \t ", LINES - 1),
+        (b"\xef\xbb\xbfmark inside", LINES),
+        (b"with\rreturn", LINES),
+        (b"ended by CR\r", LINES),
+    ],
+)
+def test_one_odd_line_costs_itself_at_most(tmp_path: Path, line: bytes, kept: int) -> None:
+    lines = [line.encode() for line in SOURCE]
+    lines[7] = line
+    made = ends_well(tmp_path, "text", b"".join(each + b"\n" for each in lines))
+    assert isinstance(made, Artifact)
+    assert made.facts["pairs"] == kept
+
+
+def test_folders_and_files_that_may_not_be_read_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(BadData, match=r"folder cannot be read \(Is a directory\)"):
         list(read_lines(tmp_path / "folder"))
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "text").write_bytes(b"x\n")
+    monkeypatch.setattr(Path, "open", forbidden)
+    with pytest.raises(BadData, match=r"text cannot be read \(Permission denied\)"):
+        list(read_lines(tmp_path / "text"))
+
+
+def test_a_folder_in_a_files_place_is_not_that_file(tmp_path: Path) -> None:
+    (tmp_path / "mirror" / "a.en").mkdir(parents=True)
+    site = Site(root=tmp_path / "root", mirrors=(str(tmp_path / "mirror"),))
+    running = Runner(Store(site.root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
+    with engine(running), pytest.raises(BadData, match="Not found at: .*a.en"):
+        download(File("a.en", sha256="0" * 64))
+    assert not list(site.root.glob("download/*"))

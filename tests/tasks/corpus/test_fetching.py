@@ -198,6 +198,35 @@ def test_the_next_mirror_resumes_where_the_first_broke_off(out: Path, mirror: Mi
     assert whole(out)
 
 
+@pytest.mark.parametrize("file", [FILE, UNSIZED])
+def test_a_length_that_is_announced_wrong(out: Path, mirror: Mirror, file: File) -> None:
+    mirror.always = Mood(more=-1000)
+    with pytest.raises(BadData, match="299000 bytes"):
+        fetch_file(file, out, (mirror.address,))
+    assert list(out.iterdir()) == []
+    mirror.always = Mood(more=1000)
+    if file.size:
+        with pytest.raises(BadData, match="301000 bytes instead of 300000"):
+            fetch_file(file, out, (mirror.address,))
+    else:  # the sum is right, so nothing is missing
+        fetch_file(file, out, (mirror.address,))
+        assert whole(out)
+
+
+def test_without_an_announced_length_a_cut_is_seen_by_the_known_one(out: Path, mirror: Mirror) -> None:
+    mirror.moods[PATH] = [Mood(silent_length=True, cut=5_000)]
+    mirror.always = Mood(silent_length=True)
+    fetch_file(FILE, out, (mirror.address,))
+    assert whole(out)
+    assert mirror.asked[-1] == (PATH, "bytes=5000-")
+
+
+def test_another_range_than_the_one_asked_for_is_not_taken(out: Path, mirror: Mirror) -> None:
+    mirror.moods[PATH] = [Mood(cut=1_000), Mood(range_from=500), Mood()]
+    fetch_file(FILE, out, (mirror.address,))
+    assert whole(out)
+
+
 class _Disk(NamedTuple):
     total: int
     used: int

@@ -71,6 +71,15 @@ def test_any_bytes_keep_their_line_numbers(tmp_path_factory: pytest.TempPathFact
         assert line == raw.decode("utf-8", "replace").removesuffix("\r")
 
 
+def test_invalid_bytes_become_replacement_characters(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"f\xfcr\n\xed\xa0\x80\ngood\n")
+    first, surrogate, good = all_lines(path)
+    assert first == "f\ufffdr"
+    assert set(surrogate) == {"\ufffd"}
+    assert good == "good"
+
+
 def test_byte_order_mark_goes_and_utf16_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfone\ntwo\n")
     assert all_lines(tmp_path / "a") == ["one", "two"]
@@ -106,6 +115,15 @@ def test_members_are_read_from_archives(tmp_path: Path) -> None:
             all_lines(path, "b.en")
 
 
+@pytest.mark.parametrize("mode", ["w:gz", "w", "w:xz"])
+def test_an_archive_cut_short_is_named(tmp_path: Path, mode: str) -> None:
+    text = b"\n".join(os.urandom(500).hex().encode() for _ in range(200))
+    path = archive(tmp_path / "a.tgz", {"a.en": text}, mode)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(BadData, match=r"a\.tgz"):
+        all_lines(path, "a.en")
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadData, match=r"gone\.en does not exist"):
         all_lines(tmp_path / "gone.en")
@@ -125,6 +143,20 @@ def test_segments_are_read_as_sacrebleu_reads_them(tmp_path: Path) -> None:
 def pairs_of(source: Path, target: Path) -> list[pl.DataFrame]:
     first, second = (Text(File(path.name, sha256="0" * 64)) for path in (source, target))
     return list(read_pairs((first, second), (source, target)))
+
+
+@given(count=st.integers(0, 30), rows=st.integers(1, 12))
+@settings(max_examples=40, deadline=None)
+def test_frames_keep_order_and_alignment(tmp_path_factory: pytest.TempPathFactory, count: int, rows: int) -> None:
+    folder = tmp_path_factory.mktemp("pairs")
+    (folder / "a.en").write_text("".join(f"source {n}\n" for n in range(count)))
+    (folder / "a.de").write_text("".join(f"target {n}\n" for n in range(count)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tasks.corpus.reading.ROWS", rows)
+        frames = pairs_of(folder / "a.en", folder / "a.de")
+    assert all(0 < frame.height <= rows for frame in frames)
+    read = [row for frame in frames for row in frame.rows()]
+    assert read == [(f"source {n}", f"target {n}") for n in range(count)]
 
 
 @pytest.mark.parametrize(("more", "fewer"), [(7, 5), (1, 0), (100, 99), (6, 5)])

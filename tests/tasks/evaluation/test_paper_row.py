@@ -28,6 +28,19 @@ def card(sentences: int = 3_000) -> dict[str, Any]:
 def test_every_row_of_table_3_and_its_figures_are_there() -> None:
     assert [name for name, row in ROWS.items() if row.table == 3] == list(TABLE_3)
     assert [row.figures["bleu"] for row in ROWS.values() if row.table == 2] == [27.3, 28.4, 38.1, 41.8]
+    assert {name: ROWS[name].figures["bleu"] for name in ("base", "A1", "C2", "Cff4096", "big")} == {
+        "base": 25.8,
+        "A1": 24.9,
+        "C2": 23.7,
+        "Cff4096": 26.2,
+        "big": 26.4,
+    }
+    assert {name: ROWS[name].figures["perplexity"] for name in ("B16", "D0", "Dls0", "E")} == {
+        "B16": 5.16,
+        "D0": 5.77,
+        "Dls0": 4.67,
+        "E": 4.92,
+    }
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if "parameters" in row.figures])

@@ -7,6 +7,7 @@ import pytest
 
 from infra.errors import BadData
 from infra.store.local import Artifact
+from tasks.corpus import catalogue
 from tasks.corpus.catalogue import EvaluationSet, File, Text
 from tasks.stages.prepare_sets import prepare_sets
 
@@ -38,6 +39,24 @@ def test_lines_are_untouched_but_for_their_ends(tmp_path: Path) -> None:
     ]
 
 
-def test_an_empty_set_is_refused(tmp_path: Path) -> None:
+def test_same_text_same_bytes(tmp_path: Path) -> None:
+    evaluation = a_set(tmp_path, b"a\nb\n", b"c\nd\n")
+    prepared(tmp_path / "one", evaluation, tmp_path)
+    prepared(tmp_path / "two", evaluation, tmp_path)
+    assert (tmp_path / "one/pairs.parquet").read_bytes() == (tmp_path / "two/pairs.parquet").read_bytes()
+
+
+def test_unequal_or_empty_sides_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=r"dev\.en has 2 lines and dev\.de has 1"):
+        prepared(tmp_path / "a", a_set(tmp_path, b"a\nb\n", b"c\n"), tmp_path)
     with pytest.raises(BadData, match="dev holds no line"):
-        prepared(tmp_path / "out", a_set(tmp_path, b"", b""), tmp_path)
+        prepared(tmp_path / "b", a_set(tmp_path, b"", b""), tmp_path)
+
+
+def test_real_sets_have_their_published_size(real_text: Path, tmp_path: Path) -> None:
+    for evaluation, folder, pairs in (
+        (catalogue.MULTI30K_ENDE_VAL, "multi30k", 1014),
+        (catalogue.MULTI30K_ENDE_TEST, "multi30k", 1000),
+        (catalogue.WMT14_SAMPLE_NEWSTEST2013, "wmt14_sample", 3000),
+    ):
+        assert prepared(tmp_path / evaluation.name, evaluation, real_text / folder).height == pairs
