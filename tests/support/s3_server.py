@@ -1,7 +1,6 @@
 """moto's S3 server in its own process on loopback, with faults that a test switches on.
 
     GET /misbehave?status=503&code=SlowDown&times=3&match=PUT   answer the next requests of that method so
-    GET /misbehave?hold=manifest.json                           let writes of that name hang
 
 Run as a program it prints its port and serves until its parent ends.
 """
@@ -9,7 +8,6 @@ Run as a program it prints its port and serves until its parent ends.
 import subprocess
 import sys
 import threading
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable
@@ -31,13 +29,11 @@ class Misbehaving:
         path = environ["PATH_INFO"]
         if path == "/misbehave":
             self.words = dict(urllib.parse.parse_qsl(environ.get("QUERY_STRING", "")))
-            self.left, told = int(self.words.get("times", 0)), self.asked
+            self.left, counted = int(self.words.get("times", 0)), self.asked
             self.asked = 0
             start_response("200 OK", [])
-            return [f"{told}".encode()]
+            return [f"{counted}".encode()]
         self.asked += 1
-        if self.words.get("hold") and environ["REQUEST_METHOD"] == "PUT" and self.words["hold"] in path:
-            time.sleep(600)
         if self.left > 0 and self.words.get("match", "") in f"{environ['REQUEST_METHOD']} {path}":
             self.left -= 1
             status, code = self.words["status"], self.words["code"]

@@ -3,6 +3,7 @@
 from typing import Any
 
 from infra.store.local import Artifact, Store
+from infra.store.manifest import Manifest
 
 FILES = {"a.txt": b"alpha", "deep/b.bin": b"\0" * 1000, "metrics.jsonl": b'{"time": 1}\n'}
 DESCRIPTION: dict[str, Any] = {
@@ -24,3 +25,10 @@ def sealed(store: Store, key: str = "k1", files: dict[str, bytes] = FILES, **cha
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         (partial / name).write_bytes(content)
     return store.seal(partial, DESCRIPTION | {"key": key} | changes)
+
+
+def manifest_of(store: Store, stage: str = "clean", key: str = "k1") -> Manifest:
+    """The manifest of an artifact that must exist."""
+    manifest = store.manifest(stage, key)
+    assert manifest
+    return manifest

@@ -26,13 +26,13 @@ class Machine:
     """A machine with its own folder that trains ``train/k1``."""
 
     def __init__(self, s3: Server, root: Path) -> None:
-        self.store = S3Store(root, Bucket(f"s3://{s3.bucket}/house"), 10**9)
-        self.said: list[str] = []
-        self.store.say = self.said.append
+        self.store = S3Store(root, Bucket(f"s3://{s3.bucket}/store"), 10**9)
+        self.messages: list[str] = []
+        self.store.say = self.messages.append
         self.folder = root
 
-    def begin(self, attempt: str = "") -> dict[str, bytes]:
-        """Begin or resume; gives the files to resume from."""
+    def start(self, attempt: str = "") -> dict[str, bytes]:
+        """Start or resume the training; returns the files to resume from."""
         self.folder = self.store.partial("train", "k1", INPUTS, attempt)
         return self.files()
 
@@ -45,23 +45,23 @@ class Machine:
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / name).write_bytes(content)
 
-    def keep(self, happens: Callable[[], bool], seconds: float = 30.0) -> bool:
-        """Poll as a launcher does until something happens; whether it did in time."""
+    def sync_until(self, condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+        """Synchronize as a launcher does until the condition holds; returns whether it held in time."""
         deadline = time.monotonic() + seconds
-        while not happens():
+        while not condition():
             if time.monotonic() > deadline:
                 return False
             self.store.sync_checkpoint(self.folder)
             time.sleep(0.01)
         return True
 
-    def sent(self, files: dict[str, bytes]) -> None:
+    def send(self, files: dict[str, bytes]) -> None:
         """Write these files and wait until the bucket's index names them."""
         self.write(files)
-        assert self.keep(lambda: files.keys() <= self.index().keys()), self.said
+        assert self.sync_until(lambda: files.keys() <= self.index().keys()), self.messages
 
     def index(self) -> dict[str, str]:
-        """Sums by name, as the bucket has them."""
+        """The index in the bucket: each file's name and its checksum."""
         names = [name for name in self.store.bucket.list("train/k1") if name.endswith("index.json")]
         try:
             found: dict[str, str] = json.loads(self.store.bucket.read(f"train/k1/{names[0]}"))["files"]
@@ -71,7 +71,7 @@ class Machine:
 
 
 @pytest.fixture(autouse=True)
-def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_sync, "MIN_INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(checkpoint_sync, "INTERVAL_FACTOR", 0)
 
@@ -79,7 +79,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def here(s3: Server, tmp_path: Path) -> Machine:
     machine = Machine(s3, tmp_path / "here")
-    assert machine.begin() == {}
+    assert machine.start() == {}
     return machine
 
 
@@ -90,66 +90,60 @@ def there(s3: Server, tmp_path: Path) -> Machine:
 
 def test_another_machine_resumes_from_a_snapshot(here: Machine, there: Machine) -> None:
     here.write({"checkpoints/00000020.partial/model.bin": b"twe", "model.json.partial": b"{"})
-    here.sent(FIRST)
-    assert there.begin() == FIRST, "what was being written is left out"
-    assert "train k1: resumes from what another machine sent to s3://" in there.said[0]
-    there.sent(SECOND)
-    assert there.begin() == FIRST | SECOND, "its own folder, as it was"
-    assert len(there.said) == 1
+    here.send(FIRST)
+    assert there.start() == FIRST, "unfinished files are left out"
+    assert "train k1: resumes from what another machine sent to s3://" in there.messages[0]
+    there.send(SECOND)
+    assert there.start() == FIRST | SECOND, "its own folder, unchanged"
+    assert len(there.messages) == 1
 
 
-def test_a_machine_resumes_from_its_own_folder_which_may_be_further(s3: Server, here: Machine) -> None:
-    here.sent(FIRST)
+def test_a_machine_prefers_its_own_folder_when_it_is_further(s3: Server, here: Machine) -> None:
+    here.send(FIRST)
     here.write(SECOND)
     again = Machine(s3, here.store.root)
-    assert again.begin() == FIRST | SECOND
-    assert not again.said
-    again.sent(SECOND)
+    assert again.start() == FIRST | SECOND
+    assert not again.messages
+    again.send(SECOND)
 
 
-def test_a_machine_that_comes_back_takes_a_newer_snapshot(s3: Server, here: Machine, there: Machine) -> None:
-    here.sent(FIRST)
-    there.begin()
-    there.sent(SECOND)
-    assert Machine(s3, here.store.root).begin() == FIRST | SECOND
-
-
-def test_of_two_that_make_the_same_one_is_followed(here: Machine, there: Machine) -> None:
-    here.sent(FIRST)
-    there.begin()
-    here.sent({"a.bin": b"here"})
+def test_of_two_machines_that_train_the_same_one_is_followed(here: Machine, there: Machine) -> None:
+    here.send(FIRST)
+    there.start()
+    here.send({"a.bin": b"here"})
     there.write({"b.bin": b"there"})
-    assert there.keep(lambda: "another machine makes the same and is followed" in there.said[-1])
-    here.sent({"c.bin": b"here"})
+    assert there.sync_until(lambda: "another machine makes the same and is followed" in there.messages[-1])
+    here.send({"c.bin": b"here"})
     assert {"a.bin", "c.bin"} <= here.index().keys()
     assert "b.bin" not in here.index()
 
 
 def test_stale_files_are_deleted(here: Machine) -> None:
-    here.sent(FIRST)
+    here.send(FIRST)
     shutil.rmtree(here.folder / "checkpoints" / "00000010")
-    here.sent(SECOND)
-    names = {name.rpartition("/")[2] for name in here.store.bucket.list("train/k1")}
-    deadline = time.monotonic() + 30
-    while names != {"index.json", *here.index().values()} and time.monotonic() < deadline:
+    here.send(SECOND)
+
+    def only_current_files() -> bool:
         names = {name.rpartition("/")[2] for name in here.store.bucket.list("train/k1")}
-    assert names == {"index.json", *here.index().values()}
+        return names == {"index.json", *here.index().values()}
+
+    assert here.sync_until(only_current_files)
     assert here.index().keys() == {*SECOND, "job.log"}
 
 
-def test_changed_logs_alone_are_not_sent(s3: Server, here: Machine) -> None:
-    here.sent(FIRST)
-    here.keep(lambda: False, 0.3)
+def test_changes_of_logs_alone_are_not_sent(s3: Server, here: Machine) -> None:
+    here.send(FIRST)
+    here.sync_until(lambda: False, 0.3)
     s3.misbehave()
     here.write({"metrics.jsonl": b"longer\n", "job.log": b"words"})
-    here.keep(lambda: False, 0.3)
+    here.sync_until(lambda: False, 0.3)
     assert s3.misbehave() == 0
 
 
 def test_a_machine_lost_while_it_sends_leaves_the_previous_snapshot(
     here: Machine, there: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here.sent(FIRST)
+    here.send(FIRST)
     lost: list[str] = []
 
     def lose(self: Bucket, name: str, content: bytes, replacing: str) -> None:
@@ -159,9 +153,9 @@ def test_a_machine_lost_while_it_sends_leaves_the_previous_snapshot(
     with monkeypatch.context() as patch:
         patch.setattr(Bucket, "put_if_match", lose)
         here.write(SECOND)
-        assert here.keep(lambda: bool(lost))
-    assert there.begin() == FIRST
-    there.sent(SECOND)
+        assert here.sync_until(lambda: bool(lost))
+    assert there.start() == FIRST
+    there.send(SECOND)
 
 
 def test_a_file_removed_while_it_is_sent_is_left_out(
@@ -178,24 +172,24 @@ def test_a_file_removed_while_it_is_sent_is_left_out(
 
     monkeypatch.setattr(Bucket, "upload", lose)
     here.write(FIRST)
-    assert here.keep(lambda: bool(lost))
-    here.sent(SECOND)
-    assert "checkpoints/00000010/model.bin" not in there.begin()
+    assert here.sync_until(lambda: bool(lost))
+    here.send(SECOND)
+    assert "checkpoints/00000010/model.bin" not in there.start()
     assert there.files().keys() == {*SECOND, "job.log"}
-    assert not here.said
+    assert not here.messages
 
 
 def test_altered_bytes_are_not_used(s3: Server, here: Machine, there: Machine) -> None:
-    here.sent(FIRST)
+    here.send(FIRST)
     digest = here.index()["checkpoints/00000010/model.bin"]
     [name] = [name for name in here.store.bucket.list("") if name.endswith(digest)]
-    s3.client.put_object(Bucket=s3.bucket, Key=f"house/{name}", Body=b"TEN")
-    assert there.begin() == {}
-    assert f"{digest} does not match its sum; that snapshot is not used" in there.said[-1]
+    s3.client.put_object(Bucket=s3.bucket, Key=f"store/{name}", Body=b"TEN")
+    assert there.start() == {}
+    assert f"{digest} does not match its sum; that snapshot is not used" in there.messages[-1]
     assert not list(there.store.root.glob("train/*.fetch-*"))
-    there.sent(FIRST)
-    there.sent(SECOND)
-    assert here.begin() == FIRST | SECOND, "the altered file was sent again"
+    there.send(FIRST)
+    there.send(SECOND)
+    assert here.start() == FIRST | SECOND, "the altered file is sent again"
 
 
 @pytest.mark.parametrize(
@@ -203,38 +197,38 @@ def test_altered_bytes_are_not_used(s3: Server, here: Machine, there: Machine) -
     ["{", "[]", '{"mark": "m"}', '{"mark": "m", "files": {"../x": "abc"}}', '{"mark": "m", "files": {"/x": "a"}}'],
 )
 def test_an_unusable_index_is_ignored_and_replaced(here: Machine, there: Machine, text: str) -> None:
-    here.sent(FIRST)
+    here.send(FIRST)
     [name] = [name for name in here.store.bucket.list("") if name.endswith("index.json")]
     here.store.bucket.put(name, text.encode())
-    assert there.begin() == {}
-    there.sent(SECOND)
+    assert there.start() == {}
+    there.send(SECOND)
 
 
-def test_a_bucket_that_does_not_answer_is_tried_again_later(s3: Server, here: Machine, there: Machine) -> None:
+def test_sending_to_a_refusing_bucket_is_tried_again_later(s3: Server, here: Machine, there: Machine) -> None:
     s3.misbehave(status=403, code="AccessDenied", times=3, match="PUT")
-    here.sent(FIRST)
-    assert len(here.said) == 1
-    assert "train k1: no snapshot in the bucket, trying again later: s3://" in here.said[0]
-    assert there.begin() == FIRST
+    here.send(FIRST)
+    assert len(here.messages) == 1
+    assert "train k1: no snapshot in the bucket, trying again later: s3://" in here.messages[0]
+    assert there.start() == FIRST
 
 
 def test_another_machine_resumes_the_same_attempt_only(here: Machine, there: Machine) -> None:
-    here.begin("first")
-    here.sent(FIRST)
-    assert there.begin("first") == FIRST
-    there.sent(SECOND)
-    assert here.begin() == FIRST | SECOND, "without an attempt, from anyone's"
-    here.sent({"last": b"30"})
-    assert there.begin("first") == FIRST | SECOND | {"last": b"30"}, "it is still that attempt"
-    assert there.begin("second") == {}
+    here.start("first")
+    here.send(FIRST)
+    assert there.start("first") == FIRST
+    there.send(SECOND)
+    assert here.start() == FIRST | SECOND, "without an attempt, a machine resumes from any"
+    here.send({"last": b"30"})
+    assert there.start("first") == FIRST | SECOND | {"last": b"30"}, "the snapshot still belongs to that attempt"
+    assert there.start("second") == {}
     assert not here.store.bucket.list("train/k1")
 
 
 def test_a_new_attempt_and_sealing_delete_the_snapshot(here: Machine, there: Machine) -> None:
-    here.sent(FIRST)
-    assert there.begin("new") == {}
+    here.send(FIRST)
+    assert there.start("new") == {}
     assert not here.store.bucket.list("train/k1")
-    there.sent(SECOND)
+    there.send(SECOND)
     there.store.seal(there.folder, {**DESCRIPTION, "stage": "train", "key": "k1"})
     assert not [name for name in here.store.bucket.list("train/k1") if name.startswith("resume-")]
     assert not list((there.store.root / "published").glob("*resume*"))
@@ -250,7 +244,7 @@ def test_sealing_while_a_snapshot_is_sent_leaves_none(here: Machine, monkeypatch
 
     monkeypatch.setattr(Bucket, "put", slow)
     here.write(FIRST)
-    assert here.keep(lambda: bool(entered))
+    assert here.sync_until(lambda: bool(entered))
     here.store.seal(here.folder, {**DESCRIPTION, "stage": "train", "key": "k1"})
     for thread in threading.enumerate():
         if thread.name == "snapshot":
@@ -259,7 +253,7 @@ def test_sealing_while_a_snapshot_is_sent_leaves_none(here: Machine, monkeypatch
 
 
 def test_an_old_snapshot_is_a_leftover(here: Machine) -> None:
-    here.sent(FIRST)
+    here.send(FIRST)
     assert not list(leftovers(here.store, time.time() - 3600))
     os.utime(here.folder, (0, 0))
     [left] = [each for each in leftovers(here.store, time.time() + 3600) if "/resume-" in each.place]

@@ -6,17 +6,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from sealing import DESCRIPTION, FILES, sealed
+from sealing import DESCRIPTION, FILES, manifest_of, sealed
 
 from infra.store.local import Store
 from infra.store.manifest import MANIFEST
 
 
-def test_sealed_is_whole_and_leaves_nothing_beside(tmp_path: Path) -> None:
+def test_a_sealed_artifact_is_whole_and_leaves_no_other_folder(tmp_path: Path) -> None:
     store = Store(tmp_path)
     artifact = sealed(store)
-    manifest = store.manifest("clean", "k1")
-    assert manifest
+    manifest = manifest_of(store)
     assert store.damage(manifest) == ""
     assert store.artifact(manifest) == artifact
     assert [p.name for p in (tmp_path / "clean").iterdir()] == ["k1"]
@@ -29,16 +28,13 @@ def test_each_altered_byte_is_seen_even_in_logs(tmp_path: Path, name: str) -> No
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    manifest = store.manifest("clean", "k1")
-    assert manifest
-    assert name in store.damage(manifest)
+    assert name in store.damage(manifest_of(store))
 
 
 def test_a_lost_or_short_file_is_damage(tmp_path: Path) -> None:
     store = Store(tmp_path)
     folder = sealed(store).path()
-    manifest = store.manifest("clean", "k1")
-    assert manifest
+    manifest = manifest_of(store)
     (folder / "a.txt").write_bytes(b"alp")
     assert "3 bytes, not 5" in store.damage(manifest)
     (folder / "a.txt").unlink()
@@ -52,8 +48,7 @@ def test_a_change_that_keeps_the_stamp_is_found_by_hashing(tmp_path: Path) -> No
     with path.open("r+b") as file:
         file.write(b"alphA")
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    manifest = store.manifest("clean", "k1")
-    assert manifest
+    manifest = manifest_of(store)
     assert store.damage(manifest) == "", "by its stamp it is the same"
     shutil.rmtree(tmp_path / "stamps")
     assert store.damage(manifest) == "a.txt was altered"
@@ -91,7 +86,7 @@ def test_a_new_partial_removes_the_stale_one_of_its_key(tmp_path: Path) -> None:
     assert other.exists()
 
 
-def test_sealing_again_replaces(tmp_path: Path) -> None:
+def test_sealing_again_replaces_the_artifact(tmp_path: Path) -> None:
     store = Store(tmp_path)
     sealed(store)
     again = sealed(store, files={"a.txt": b"new"})
@@ -101,36 +96,32 @@ def test_sealing_again_replaces(tmp_path: Path) -> None:
 
 def test_an_interrupted_folder_is_resumed_only_over_the_same_inputs(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    begun = store.partial("train", "k1", {"shard/a": "c1"})
-    (begun / "checkpoint").write_text("x")
-    assert store.partial("train", "k1", {"shard/a": "c1"}) == begun
-    assert (begun / "checkpoint").exists()
+    folder = store.partial("train", "k1", {"shard/a": "c1"})
+    (folder / "checkpoint").write_text("x")
+    assert store.partial("train", "k1", {"shard/a": "c1"}) == folder
+    assert (folder / "checkpoint").exists()
     assert not list(store.partial("train", "k1", {"shard/a": "c2"}).iterdir())
-    assert not begun.exists()
+    assert not folder.exists()
 
 
 def test_an_attempt_resumes_only_its_own_folder_and_is_named_in_the_manifest(tmp_path: Path) -> None:
     store, inputs = Store(tmp_path), {"shard/a": "c1"}
-    begun = store.partial("train", "k1", inputs)
+    folder = store.partial("train", "k1", inputs)
 
-    def left(attempt: str) -> bool:
-        """Whether another partial of ``attempt`` finds what was left, which is then there in any case."""
+    def resumes(attempt: str) -> bool:
+        """Whether ``attempt`` finds the checkpoint; creates it if it does not."""
         found = store.partial("train", "k1", inputs, attempt)
-        assert found == begun, "a job in a queue is known by its folder"
-        was_there = (found / "checkpoint").exists()
+        assert found == folder, "a queued job is identified by its folder"
+        found_checkpoint = (found / "checkpoint").exists()
         (found / "checkpoint").write_text("x")
-        return was_there
+        return found_checkpoint
 
-    assert not left("")
-    assert [left("first"), left("first"), left("")] == [False, True, True]
-    assert left("first"), "whoever takes any leaves it to the attempt that began it"
-    assert [left("second"), left("first")] == [False, False]
-    store.seal(begun, {**DESCRIPTION, "stage": "train", "key": "k1"})
-    manifest = store.manifest("train", "k1")
-    assert manifest
-    assert manifest.made["attempt"] == "first"
-    assert not left(""), "a new try"
-    store.seal(begun, {**DESCRIPTION, "stage": "train", "key": "k1"})
-    manifest = store.manifest("train", "k1")
-    assert manifest
-    assert "attempt" not in manifest.made
+    assert not resumes("")
+    assert [resumes("first"), resumes("first"), resumes("")] == [False, True, True]
+    assert resumes("first"), "a resume without an attempt leaves the folder to its attempt"
+    assert [resumes("second"), resumes("first")] == [False, False]
+    store.seal(folder, {**DESCRIPTION, "stage": "train", "key": "k1"})
+    assert manifest_of(store, "train", "k1").made["attempt"] == "first"
+    assert not resumes(""), "a new try"
+    store.seal(folder, {**DESCRIPTION, "stage": "train", "key": "k1"})
+    assert "attempt" not in manifest_of(store, "train", "k1").made

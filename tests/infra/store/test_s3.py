@@ -1,15 +1,11 @@
 """Artifacts in a bucket are complete or absent, every altered byte is detected, and one of several writers wins."""
 
 import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 from s3_server import Server
-from sealing import DESCRIPTION, FILES, sealed
+from sealing import DESCRIPTION, FILES, manifest_of, sealed
 
 from infra.errors import BadConfiguration, BadData, NetworkFault
 from infra.store.local import Store
@@ -19,7 +15,7 @@ from infra.store.s3_client import Bucket
 
 
 def machine(s3: Server, folder: Path, limit_bytes: int = 10**9) -> S3Store:
-    return S3Store(folder, Bucket(f"s3://{s3.bucket}/house"), limit_bytes)
+    return S3Store(folder, Bucket(f"s3://{s3.bucket}/store"), limit_bytes)
 
 
 @pytest.fixture
@@ -39,30 +35,29 @@ def objects(store: S3Store) -> dict[str, str]:
 
 
 def change(s3: Server, store: S3Store, name: str, content: bytes) -> None:
-    s3.client.put_object(Bucket=s3.bucket, Key=f"house/{objects(store)[name]}", Body=content)
+    s3.client.put_object(Bucket=s3.bucket, Key=f"store/{objects(store)[name]}", Body=content)
 
 
-def test_sealed_is_whole_and_another_machine_has_the_same(store: S3Store, other: S3Store) -> None:
+def test_another_machine_has_the_same_artifact(store: S3Store, other: S3Store) -> None:
     artifact = sealed(store)
     for present in (store, other):
-        manifest = present.manifest("clean", "k1")
-        assert manifest
+        manifest = manifest_of(present)
         assert present.damage(manifest) == ""
         assert present.artifact(manifest) == (artifact if present is store else present.artifact(manifest))
         assert [m.key for m in present.sealed()] == ["k1"]
         folder = present.artifact(manifest).path()
         assert {n: (folder / n).read_bytes() for n in FILES} == FILES
         assert [p.name for p in (present.root / "clean").iterdir()] == ["k1"]
-        assert Store(present.root).manifest("clean", "k1") == manifest, "from now on an artifact of this disk"
+        assert Store(present.root).manifest("clean", "k1") == manifest, (
+            "the downloaded copy is an artifact of this disk"
+        )
 
 
-def test_a_plan_asks_for_one_listing_and_fetches_nothing(s3: Server, store: S3Store, other: S3Store) -> None:
+def test_a_plan_sends_one_listing_request_and_fetches_nothing(s3: Server, store: S3Store, other: S3Store) -> None:
     sealed(store)
     other.manifest("clean", "k1")
     s3.misbehave()
-    manifest = other.manifest("clean", "k1")
-    assert manifest
-    assert other.damage(manifest) == ""
+    assert other.damage(manifest_of(other)) == ""
     assert s3.misbehave() == 1
     assert not (other.root / "clean").exists()
 
@@ -74,17 +69,11 @@ def test_each_altered_object_is_seen_even_in_logs(s3: Server, store: S3Store, na
     content = bytearray(FILES[name])
     content[-1] ^= 1
     change(s3, store, last, bytes(content))
-    manifest = store.manifest("clean", "k1")
-    assert manifest
-    assert store.damage(manifest) == f"{name} was altered"
+    assert store.damage(manifest_of(store)) == f"{name} was altered"
     change(s3, store, last, FILES[name][:-1])
-    manifest = store.manifest("clean", "k1")
-    assert manifest
-    assert f"{len(FILES[name]) - 1} bytes, not {len(FILES[name])}" in store.damage(manifest)
+    assert f"{len(FILES[name]) - 1} bytes, not {len(FILES[name])}" in store.damage(manifest_of(store))
     store.bucket.delete([objects(store)[last]])
-    manifest = store.manifest("clean", "k1")
-    assert manifest
-    assert store.damage(manifest) == f"{name} is not in the store"
+    assert store.damage(manifest_of(store)) == f"{name} is not in the store"
 
 
 def test_an_altered_manifest_is_none(s3: Server, store: S3Store) -> None:
@@ -99,33 +88,27 @@ def test_an_altered_manifest_is_none(s3: Server, store: S3Store) -> None:
 
 def test_the_same_bytes_under_another_etag_are_no_damage(s3: Server, store: S3Store) -> None:
     sealed(store)
-    upload = s3.client.create_multipart_upload(Bucket=s3.bucket, Key=f"house/{objects(store)['a.txt']}")
+    upload = s3.client.create_multipart_upload(Bucket=s3.bucket, Key=f"store/{objects(store)['a.txt']}")
     words = {"Bucket": s3.bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
     part = s3.client.upload_part(**words, PartNumber=1, Body=FILES["a.txt"])
     parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
     s3.client.complete_multipart_upload(**words, MultipartUpload=parts)
     for requests in (2, 1):
         s3.misbehave()
-        manifest = store.manifest("clean", "k1")
-        assert manifest
-        assert store.damage(manifest) == ""
+        assert store.damage(manifest_of(store)) == ""
         assert s3.misbehave() >= requests
 
 
 def test_bytes_that_arrive_altered_quarantine_the_artifact(s3: Server, store: S3Store, other: S3Store) -> None:
     sealed(store)
-    manifest = other.manifest("clean", "k1")
-    assert manifest
-    artifact = other.artifact(manifest)
+    artifact = other.artifact(manifest_of(other))
     change(s3, store, "a.txt", b"alphA")
     with pytest.raises(BadData, match=r"clean/k1/\w+/a.txt does not match its sum: .* quarantined as s3://"):
         artifact.path()
     assert other.manifest("clean", "k1") is None
-    assert not list((other.root / "clean").iterdir()), "nothing of it stays"
-    assert store.restore("clean", "k1"), "the machine that has it whole heals it"
-    manifest = other.manifest("clean", "k1")
-    assert manifest
-    assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"alpha"
+    assert not list((other.root / "clean").iterdir()), "no part of it stays"
+    assert store.restore("clean", "k1"), "a machine with an intact copy restores it"
+    assert (other.artifact(manifest_of(other)).path() / "a.txt").read_bytes() == b"alpha"
 
 
 def test_a_damaged_copy_is_downloaded_again(store: S3Store) -> None:
@@ -137,21 +120,17 @@ def test_a_damaged_copy_is_downloaded_again(store: S3Store) -> None:
     assert "a.txt has 3 bytes, not 5" in said[0]
 
 
-def test_sealing_again_replaces_for_all_and_leaves_nothing_over(store: S3Store, other: S3Store) -> None:
+def test_sealing_again_replaces_for_all_and_leaves_no_old_object(store: S3Store, other: S3Store) -> None:
     old = sealed(store)
-    manifest = other.manifest("clean", "k1")
-    assert manifest
-    assert other.artifact(manifest).path()
+    assert other.artifact(manifest_of(other)).path()
     again = sealed(store, files={"a.txt": b"new"})
     assert again.content != old.content
-    manifest = other.manifest("clean", "k1")
-    assert manifest
-    assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"new"
+    assert (other.artifact(manifest_of(other)).path() / "a.txt").read_bytes() == b"new"
     assert sorted(objects(store)) == ["a.txt", MANIFEST]
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_two_that_made_one_key_end_with_one_artifact(store: S3Store, other: S3Store, same: bool) -> None:
+def test_two_machines_that_make_one_key_share_one_artifact(store: S3Store, other: S3Store, same: bool) -> None:
     mine, theirs = (each.partial("clean", "k1", {}) for each in (store, other))
     (mine / "a.txt").write_bytes(b"mine")
     (theirs / "a.txt").write_bytes(b"mine" if same else b"theirs")
@@ -162,61 +141,26 @@ def test_two_that_made_one_key_end_with_one_artifact(store: S3Store, other: S3St
     assert lost.content == won.content
     assert (lost.path() / "a.txt").read_bytes() == b"mine"
     assert "made elsewhere" in said[0]
-    assert sorted(store.bucket.list("clean/k1")) == sorted(won_names(store))
+    assert sorted(store.bucket.list("clean/k1")) == sorted(names_of_manifest(store))
 
 
-def won_names(store: S3Store) -> list[str]:
-    told = json.loads(store.bucket.read(f"clean/k1/{MANIFEST}"))
-    return [MANIFEST, *(f"{told['id']}/{name}" for name in told["manifest"]["files"])]
+def names_of_manifest(store: S3Store) -> list[str]:
+    document = json.loads(store.bucket.read(f"clean/k1/{MANIFEST}"))
+    return [MANIFEST, *(f"{document['id']}/{name}" for name in document["manifest"]["files"])]
 
 
-RACER = """
-import sys
-from pathlib import Path
-from infra.store.s3_client import Bucket
-from infra.store.s3 import S3Store
-from sealing import sealed
-store = S3Store(Path(sys.argv[1]), Bucket(sys.argv[2]), 10**9)
-store.bucket.list("")
-print("ready", flush=True)
-sys.stdin.readline()
-artifact = sealed(store, files={"a.txt": sys.argv[1].encode(), "b.bin": bytes(10**6)})
-print((artifact.path() / "a.txt").read_text(), flush=True)
-"""
-
-
-def racer(store: S3Store, folder: Path) -> "subprocess.Popen[str]":
-    support = Path(__file__).parents[2] / "support"
-    path = os.pathsep.join([str(support.parents[1]), str(support)])
-    return subprocess.Popen(
-        [sys.executable, "-c", RACER, str(folder), store.bucket.address],
-        env=os.environ | {"PYTHONPATH": path},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_an_interrupted_upload_is_not_an_artifact(s3: Server, store: S3Store, tmp_path: Path) -> None:
-    s3.misbehave(hold="b.bin")
-    killed = racer(store, tmp_path / "machine")
-    assert killed.stdin
-    killed.stdin.write("go\n")
-    killed.stdin.flush()
-    for _ in range(600):
-        if objects(store):
-            break
-        time.sleep(0.1)
-    killed.kill()
-    killed.communicate()
+def test_an_artifact_exists_only_after_its_last_file_arrived(s3: Server, store: S3Store, other: S3Store) -> None:
+    s3.misbehave(status=403, code="AccessDenied", times=99, match="b.bin")
+    with pytest.raises(BadConfiguration, match="refused"):
+        sealed(store)
     s3.misbehave()
-    assert list(objects(store)) == ["a.txt"], "one of two files had arrived"
-    assert store.manifest("clean", "k1") is None
-    assert not list(store.sealed())
-    assert (sealed(store).path() / "a.txt").read_bytes() == b"alpha"
+    assert MANIFEST not in objects(store)
+    assert other.manifest("clean", "k1") is None
+    assert not list(other.sealed())
+    assert (sealed(other).path() / "a.txt").read_bytes() == b"alpha"
 
 
-def test_a_failed_upload_is_sent_by_restore(s3: Server, store: S3Store, other: S3Store) -> None:
+def test_restore_sends_an_artifact_whose_upload_failed(s3: Server, store: S3Store, other: S3Store) -> None:
     s3.misbehave(status=403, code="AccessDenied", times=99, match="manifest.json")
     with pytest.raises(BadConfiguration, match="refused"):
         sealed(store)
@@ -224,7 +168,7 @@ def test_a_failed_upload_is_sent_by_restore(s3: Server, store: S3Store, other: S
     assert store.manifest("clean", "k1") is None
     assert not other.restore("clean", "k1")
     assert store.restore("clean", "k1")
-    assert not store.restore("clean", "k1"), "it is there"
+    assert not store.restore("clean", "k1"), "it exists already"
     assert other.manifest("clean", "k1")
 
 
@@ -232,8 +176,7 @@ def test_a_failed_upload_is_sent_by_restore(s3: Server, store: S3Store, other: S
 def test_a_busy_server_is_retried(s3: Server, store: S3Store, other: S3Store, status: int, code: str) -> None:
     s3.misbehave(status=status, code=code, times=2)
     sealed(store)
-    manifest = other.manifest("clean", "k1")
-    assert manifest
+    manifest = manifest_of(other)
     s3.misbehave(status=status, code=code, times=2, match="GET")
     assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"alpha"
 
@@ -245,14 +188,14 @@ def test_errors_are_one_sentence_without_secrets(
     with pytest.raises(BadConfiguration, match=f"no bucket 'nobodys-bucket' at {s3.address}"):
         absent.manifest("clean", "k1")
     s3.misbehave(status=403, code="AccessDenied", times=1)
-    with pytest.raises(BadConfiguration, match=rf"house/clean/k1 at {s3.address} is refused .*AccessDenied") as refused:
+    with pytest.raises(BadConfiguration, match=rf"store/clean/k1 at {s3.address} is refused .*AccessDenied") as refused:
         store.manifest("clean", "k1")
     assert "hidden" not in f"{refused.value}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://someone:hidden@127.0.0.1:9")
-    away = machine(s3, tmp_path)
+    unreachable = machine(s3, tmp_path)
     monkeypatch.setattr("infra.store.s3_client.MAX_ATTEMPTS", 1)
     with pytest.raises(NetworkFault, match="at http://127.0.0.1:9 does not answer") as gone:
-        away.manifest("clean", "k1")
+        unreachable.manifest("clean", "k1")
     assert "hidden" not in f"{gone.value}"
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -269,31 +212,28 @@ def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: S3Store
     small = machine(s3, tmp_path / "small", limit_bytes=2500)
 
     def fetch(key: str) -> Path:
-        manifest = small.manifest("clean", key)
-        assert manifest
-        return small.artifact(manifest).path()
+        return small.artifact(manifest_of(small, key=key)).path()
 
     def copies() -> set[str]:
         return {path.name for path in (small.root / "clean").iterdir()}
 
-    fetch("k0")
-    fetch("k1")
-    fetch("k2")
+    for key in ("k0", "k1", "k2"):
+        fetch(key)
     assert copies() == {"k0", "k1", "k2"}, "more than allowed, but all are in use"
     small.release()
     assert copies() == {"k1", "k2"}
     fetch("k1")
     small.release()
     fetch("k3")
-    assert copies() == {"k1", "k3"}, "the one used longest ago has gone"
+    assert copies() == {"k1", "k3"}, "the least recently used copy is removed"
     only = small.local().partial("clean", "mine", {})
     (only / "a.bin").write_bytes(bytes(3000))
     small.local().seal(only, {**DESCRIPTION, "key": "mine"})
     small.release()
-    assert copies() == {"mine"}, "what is nowhere else stays"
+    assert copies() == {"mine"}, "the only copy of an artifact stays"
 
 
-def test_small_files_that_one_sent_reach_the_others(store: S3Store, other: S3Store) -> None:
+def test_small_files_reach_other_machines(store: S3Store, other: S3Store) -> None:
     for n in range(3):
         path = store.root / "runs" / "demo" / f"{n}.json"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What Tracker leaves in MLflow, and that MLflow's absence never reaches the run."""
+"""The tracker's runs in MLflow; an unreachable MLflow never stops a run."""
 
 import json
 import subprocess
@@ -13,22 +13,21 @@ from hypothesis import strategies as st
 
 from infra.errors import NetworkFault
 from infra.processes.identity import process_identity
-from infra.servers.sqlite_addresses import sqlite_file
 from infra.tracking.client import end_abandoned, mlflow_client
 from infra.tracking.metrics_tail import MetricsTail
 from infra.tracking.mlflow_runs import PARENT
-from infra.tracking.run_description import flatten, numeric_facts, run_description
+from infra.tracking.run_description import StageRow, run_description
 from infra.tracking.tracker import NOTE, Tracker
 from infra.tracking.write_queue import RETRY_AFTER_SECONDS
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making its tables takes seconds. Each test has an experiment of its own."""
+    """One store for all tests of this file: making its tables takes seconds. Each test uses its own experiment."""
     return tmp_path_factory.mktemp("tracking")
 
 
-def begun(root: Path, experiment: str) -> Tracker:
+def started_tracker(root: Path, experiment: str) -> Tracker:
     tracker = Tracker("", root / "mlflow-artifacts")
     assert tracker.start(experiment, f"run of {experiment}", {"overrides": ""}, {}), "MLflow did not answer"
     return tracker
@@ -43,7 +42,7 @@ def row(done: int, **numbers: float) -> dict[str, float]:
 
 
 def test_stages_are_children_with_name_key_params_and_facts(root: Path) -> None:
-    tracker = begun(root, "children")
+    tracker = started_tracker(root, "children")
     params = {
         "filters": {"class": "Filters", "seed": 1},
         "corpus": {"artifact": "clean", "key": "ab12"},
@@ -78,11 +77,11 @@ def test_stages_are_children_with_name_key_params_and_facts(root: Path) -> None:
 
 
 def test_a_killed_stage_is_reopened_without_repeated_steps(root: Path) -> None:
-    first = begun(root, "killed")
+    first = started_tracker(root, "killed")
     run_id = first.start_stage("train", "", "k2", {"updates": 4})
     first.log_rows(run_id, [row(1, loss=3.0), row(2, loss=2.0), row(2, dev_perplexity=9.0)])
 
-    second = begun(root, "killed")
+    second = started_tracker(root, "killed")
     assert second.start_stage("train", "", "k2", {"updates": 4}) == run_id
     again = [
         row(1, loss=3.0),
@@ -98,34 +97,36 @@ def test_a_killed_stage_is_reopened_without_repeated_steps(root: Path) -> None:
     assert [(step, value) for step, value, _ in history(second, run_id, "dev_perplexity")] == [(2, 9.0), (4, 8.0)]
     assert history(second, run_id, "loss")[-1][2] == (1_700_000_003 + 500) * 1000
 
-    assert begun(root, "killed").start_stage("train", "", "k2", {"updates": 4}) != run_id, "a finished run was reopened"
+    assert started_tracker(root, "killed").start_stage("train", "", "k2", {"updates": 4}) != run_id, (
+        "a finished run was reopened"
+    )
 
 
 def test_a_run_of_another_machine_is_not_reopened(root: Path) -> None:
-    here = begun(root, "elsewhere")
+    here = started_tracker(root, "elsewhere")
     run_id = here.start_stage("train", "", "k3", {})
     there = Tracker(here.uri, root / "another-root" / "mlflow-artifacts")
     there.start("elsewhere", "run", {}, {})
     assert there.start_stage("train", "", "k3", {}) not in ("", run_id)
 
 
-def test_a_failed_try_names_its_failure_until_a_later_one_ends_well(root: Path) -> None:
-    tracker = begun(root, "failure")
+def test_a_failed_stage_names_its_failure_until_a_retry_succeeds(root: Path) -> None:
+    tracker = started_tracker(root, "failure")
     run_id = tracker.start_stage("clean", "", "k4", {})
     tracker.finish_stage(run_id, "FAILED", {"failure": "line 7"})
     failed = tracker.client.get_run(run_id)
     assert (failed.info.status, failed.data.tags["failure"]) == ("FAILED", "line 7")
     assert tracker.start_stage("clean", "", "k4", {}) == run_id
     tracker.finish_stage(run_id, "FINISHED", {"pairs": 3})
-    mended = tracker.client.get_run(run_id)
-    assert (mended.info.status, "failure" in mended.data.tags) == ("FINISHED", False)
+    retried = tracker.client.get_run(run_id)
+    assert (retried.info.status, "failure" in retried.data.tags) == ("FINISHED", False)
 
 
 def test_a_cached_stage_links_to_the_run_that_made_it_in_any_experiment(root: Path) -> None:
-    maker = begun(root, "maker")
+    maker = started_tracker(root, "maker")
     made = maker.start_stage("score", "val", "k5", {})
     maker.finish_stage(made, "FINISHED", {"bleu": 30.25})
-    user = begun(root, "user")
+    user = started_tracker(root, "user")
     user.cached("score", "val", "k5", {"bleu": 30.25})
     user.cached("clean", "", "never made here", {})
     user.finish("FINISHED")
@@ -135,16 +136,16 @@ def test_a_cached_stage_links_to_the_run_that_made_it_in_any_experiment(root: Pa
     assert parent.data.metrics["val.bleu"] == 30.25
 
 
-def test_more_rows_than_one_request_takes(root: Path) -> None:
-    tracker = begun(root, "many")
+def test_rows_beyond_the_limit_of_one_request_are_logged(root: Path) -> None:
+    tracker = started_tracker(root, "many")
     run_id = tracker.start_stage("train", "", "k6", {f"p{i}": i for i in range(250)})
     tracker.log_rows(run_id, (row(done, loss=1.0 / done) for done in range(1, 2_502)))
     assert len(history(tracker, run_id, "loss")) == 2_501
     assert len(tracker.client.get_run(run_id).data.params) == 250
 
 
-def test_artifacts_and_data_are_kept(root: Path, tmp_path: Path) -> None:
-    tracker = begun(root, "artifacts")
+def test_artifacts_and_datasets_are_logged(root: Path, tmp_path: Path) -> None:
+    tracker = started_tracker(root, "artifacts")
     run_id = tracker.start_stage("report", "", "k7", {})
     (tmp_path / "report.html").write_text("<p>")
     tracker.log_artifacts(run_id, [tmp_path / "report.html"], "report")
@@ -154,12 +155,12 @@ def test_artifacts_and_data_are_kept(root: Path, tmp_path: Path) -> None:
     assert (used.name, used.digest, json.loads(used.profile)) == ("val", "d" * 36, {"pairs": 7})
 
 
-def test_an_absent_store_warns_once_and_stops_nothing(
+def test_an_unreachable_store_warns_once_and_loses_nothing(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracker = begun(root, "absent")
-    there = tracker.client
-    tracker._runs._client = _Absent()
+    tracker = started_tracker(root, "absent")
+    client = tracker.client
+    tracker._runs._client = _Unreachable()
     run_id = tracker.start_stage("train", "", "k8", {})
     with pytest.raises(NetworkFault, match="does not answer"):
         tracker.resolve_run_id(run_id)
@@ -171,97 +172,87 @@ def test_an_absent_store_warns_once_and_stops_nothing(
     tracker.cached("score", "val", "k9", {"bleu": 3.0})
     assert capsys.readouterr().err.count("repro:") == 1
 
-    tracker._runs._client = there
+    tracker._runs._client = client
+    tracker.cached("clean", "", "k10", {"pairs": 3})
+    assert not client.get_run(tracker.run_id).data.metrics, "it waits before it asks again"
     now = time.monotonic()
     monkeypatch.setattr("infra.tracking.write_queue.time.monotonic", lambda: now + RETRY_AFTER_SECONDS + 1)
     tracker.finish("FINISHED")
-    parent = there.get_run(tracker.run_id)
-    assert (parent.info.status, parent.data.metrics) == ("FINISHED", {"val.bleu": 3.0})
-    stage = there.get_run(tracker.resolve_run_id(run_id))
-    assert (stage.info.status, stage.data.tags[PARENT]) == ("FINISHED", tracker.run_id), "a stage begun meanwhile"
+    parent = client.get_run(tracker.run_id)
+    assert (parent.info.status, parent.data.metrics["val.bleu"]) == ("FINISHED", 3.0)
+    stage = client.get_run(tracker.resolve_run_id(run_id))
+    assert (stage.info.status, stage.data.tags[PARENT]) == ("FINISHED", tracker.run_id), (
+        "a stage that started while the store was unreachable"
+    )
     assert [(step, value) for step, value, _ in history(tracker, stage.info.run_id, "loss")] == [(1, 1.0), (2, 0.5)]
     assert stage.data.metrics["updates"] == 2
-    assert [file.path for file in there.list_artifacts(stage.info.run_id)] == ["page"]
+    assert [file.path for file in client.list_artifacts(stage.info.run_id)] == ["page"]
     assert stage.info.start_time <= stage.info.end_time <= time.time() * 1000
 
 
-def test_a_lost_answer_makes_no_second_run(root: Path) -> None:
-    """A server that is killed after it did what was asked, and before it said so."""
+def test_a_lost_response_makes_no_second_run(root: Path) -> None:
+    """The server is killed after it stored the request and before it responds."""
     tracker = Tracker("", root / "mlflow-artifacts")
-    there = tracker.client
-    tracker._runs._client = _Deaf(there, "create_run")
+    client = tracker.client
+    tracker._runs._client = _LosesResponse(client, "create_run")
     assert tracker.start("deaf", "run", {}, {}) == ""
-    tracker._runs._client = there
+    tracker._runs._client = client
     tracker._writes.retry_now()
     run_id = tracker.start_stage("train", "", "k20", {})
-    tracker._runs._client = _Deaf(there, "log_batch")
+    tracker._runs._client = _LosesResponse(client, "log_batch")
     tracker.log_rows(run_id, [row(1, loss=1.0)])
-    tracker._runs._client = there
+    tracker._runs._client = client
     tracker._writes.retry_now()
     tracker.log_rows(run_id, [row(2, loss=0.5)])
     tracker.finish_stage(run_id, "FINISHED", {})
     tracker.finish("FINISHED")
-    runs = there.search_runs([there.get_experiment_by_name("deaf").experiment_id])
+    runs = client.search_runs([client.get_experiment_by_name("deaf").experiment_id])
     assert [run.info.status for run in runs] == ["FINISHED"] * 2
     assert [(step, value) for step, value, _ in history(tracker, run_id, "loss")] == [(1, 1.0), (2, 0.5)]
 
 
 def test_runs_of_dead_processes_are_ended(root: Path) -> None:
     process = subprocess.Popen(["sleep", "60"])
-    tracker, other = begun(root, "abandoned"), begun(root, "abandoned")
+    tracker, other = started_tracker(root, "abandoned"), started_tracker(root, "abandoned")
     stage = other.start_stage("clean", "", "k21", {})
-    word = process_identity(process.pid)
+    identity = process_identity(process.pid)
     process.kill()
     process.wait()
     for run_id in (other.run_id, stage):
-        other.client.set_tag(run_id, "process", word)
+        other.client.set_tag(run_id, "process", identity)
     assert end_abandoned(tracker.uri) >= 2
     found = [tracker.client.get_run(run_id) for run_id in (tracker.run_id, other.run_id, stage)]
     assert [run.info.status for run in found] == ["RUNNING", "KILLED", "KILLED"]
     assert found[1].data.tags["failure"] == "its process is gone"
-    assert begun(root, "abandoned").start_stage("clean", "", "k21", {}) == stage
+    assert started_tracker(root, "abandoned").start_stage("clean", "", "k21", {}) == stage
     end_abandoned(tracker.uri)
-    assert tracker.client.get_run(stage).info.status == "RUNNING", "whoever took it up holds it"
+    assert tracker.client.get_run(stage).info.status == "RUNNING", "the resumed run belongs to this process"
 
 
-class _Deaf:
-    """A client that does what it is told, and fails to hear that it was done, and whatever is asked after that."""
+class _LosesResponse:
+    """A client that loses the response to one call and fails every call after it."""
 
-    def __init__(self, client: Any, deaf_to: str) -> None:
-        self.client, self.deaf_to, self.gone = client, deaf_to, False
+    def __init__(self, client: Any, method: str) -> None:
+        self.client, self.method, self.disconnected = client, method, False
 
     def __getattr__(self, name: str) -> Any:
-        if self.gone:
-            raise ConnectionError("nobody listens")
-        return self._once if name == self.deaf_to else getattr(self.client, name)
+        if self.disconnected:
+            raise ConnectionError("connection refused")
+        return self._once if name == self.method else getattr(self.client, name)
 
-    def _once(self, *words: Any, **named: Any) -> Any:
-        getattr(self.client, self.deaf_to)(*words, **named)
-        self.gone = True
+    def _once(self, *arguments: Any, **named: Any) -> Any:
+        getattr(self.client, self.method)(*arguments, **named)
+        self.disconnected = True
         raise ConnectionError("broken off")
 
 
-class _Absent:
+class _Unreachable:
     def __getattr__(self, name: str) -> object:
-        raise ConnectionError("nobody listens")
-
-
-def test_a_short_absence_loses_no_rows(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tracker = begun(root, "short absence")
-    run_id = tracker.start_stage("train", "", "k10", {})
-    there, tracker._runs._client = tracker.client, _Absent()
-    tracker.log_rows(run_id, [row(1, loss=1.0)])
-    tracker._runs._client = there
-    tracker.log_rows(run_id, [row(2, loss=0.5)])
-    assert history(tracker, run_id, "loss") == [], "asked again at once"
-    now = time.monotonic()
-    monkeypatch.setattr("infra.tracking.write_queue.time.monotonic", lambda: now + RETRY_AFTER_SECONDS + 1)
-    tracker.log_rows(run_id, [row(3, loss=0.25)])
-    assert [step for step, _, _ in history(tracker, run_id, "loss")] == [1, 2, 3]
+        raise ConnectionError("connection refused")
 
 
 def test_a_refused_write_does_not_block_others(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tracker = begun(root, "refused")
+    tracker = started_tracker(root, "refused")
     run_id = tracker.start_stage("clean", "", "k11", {})
     tracker.log_artifacts(run_id, [root / "no such file"])
     tracker.finish_stage(run_id, "UNHEARD-OF", {"pairs": 1})
@@ -272,21 +263,12 @@ def test_a_refused_write_does_not_block_others(root: Path, capsys: pytest.Captur
     assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
 
 
-def test_an_unusable_address_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_address_does_not_stop_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     tracker = Tracker(f"sqlite:///{tmp_path}/file/mlflow.db", tmp_path / "artifacts")
     assert tracker.start("run", "run", {}, {}) == ""
     tracker.finish("FINISHED")
     assert "goes on without" in capsys.readouterr().err
-
-
-def test_a_folder_may_be_called_anything(tmp_path: Path) -> None:
-    folder = tmp_path / "100%2F of it? yes"
-    tracker = Tracker("", folder / "mlflow-artifacts")
-    assert tracker.start("run", "run", {}, {})
-    tracker.finish("FINISHED")
-    assert (folder / "mlflow.db").is_file()
-    assert sqlite_file(tracker.uri) == folder / "mlflow.db"
 
 
 def test_processes_that_start_at_once_share_a_fresh_store(tmp_path: Path) -> None:
@@ -321,41 +303,17 @@ def test_the_tail_gives_each_row_once_however_the_file_grows(
     assert seen == rows
 
 
-def test_the_tail_skips_what_a_killed_writer_left(tmp_path: Path) -> None:
+def test_the_tail_skips_incomplete_lines_of_a_killed_writer(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     tail = MetricsTail(file)
     file.write_bytes(b'{"done": 1}\n{"done": 2, "lo\n{"done": 3}\n\xff\x00\n7\n{"done": 4')
     assert tail.read() == [{"done": 1}, {"done": 3}]
     file.write_bytes(b'{"done": 5}\n')
-    assert tail.read() == [{"done": 5}], "a file begun anew is read from its start"
-
-
-NESTED = st.recursive(
-    st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | st.booleans(),
-    lambda inner: st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), NESTED, max_size=4))
-def test_flat_keeps_every_leaf_and_its_path(values: dict[str, object]) -> None:
-    def leaves(value: object) -> list[object]:
-        return [leaf for part in value.values() for leaf in leaves(part)] if isinstance(value, dict) else [value]
-
-    assert list(flatten(values).values()) == leaves(values)
-    for path in flatten(values):
-        at: object = values
-        for name in path.split("."):
-            assert isinstance(at, dict)
-            at = at[name]
-        assert not isinstance(at, dict)
-    assert all(not isinstance(number, bool) for number in numeric_facts(values).values())
+    assert tail.read() == [{"done": 5}], "a replaced file is read from its start"
 
 
 @given(st.text(), st.text())
-def test_no_text_breaks_the_note_s_table(item: str, fact: str) -> None:
-    from infra.tracking.run_description import StageRow
-
+def test_no_text_breaks_the_table_of_the_note(item: str, fact: str) -> None:
     lines = run_description([StageRow("clean", item, "k", "completed", facts={"a": fact})], "score").splitlines()
     assert len(lines) == 3
     assert all(line.count("|") == 6 for line in lines)

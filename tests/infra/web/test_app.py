@@ -264,23 +264,6 @@ def test_attention_of_a_given_or_the_own_translation(site: Site) -> None:
         assert error_of(answer).startswith(said)
 
 
-def test_requests_at_once_are_translated_together_and_apart_where_searched_otherwise() -> None:
-    fake = Fake()
-    with served([fake]) as site, ThreadPoolExecutor(20) as clients:
-        fake.gate.clear()
-        first = clients.submit(ask, site, text="first.")
-        until(lambda: len(fake.batches) == 1)
-        beams = [2 + n % 2 for n in range(16)]
-        others = [clients.submit(ask, site, text=f"dog {n}.", beam=beams[n], nbest=1 + n % 2) for n in range(16)]
-        until(lambda: site.application.batcher.waiting == 16)
-        fake.gate.set()
-        answers = [other.result().json() for other in others]
-        assert first.result().json()["text"] == "FIRST."
-    assert [answer["text"] for answer in answers] == [f"DOG {n}." for n in range(16)]
-    assert [len(answer["paragraphs"][0][0]["hypotheses"]) for answer in answers] == [1 + n % 2 for n in range(16)]
-    assert sorted((search.beam, len(sentences)) for sentences, search, _ in fake.batches[1:]) == [(2, 8), (3, 8)]
-
-
 def test_a_sentence_that_fails_fails_its_own_request_alone() -> None:
     fake = Fake()
     with served([fake]) as site, ThreadPoolExecutor(3) as clients:
