@@ -40,9 +40,7 @@ def test_the_environment_completes_a_site(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("REPRO_COMPILE", "yes", "REPRO_COMPILE is 'yes', allowed is auto, always, never"),
     ],
 )
-def test_wrong_words_in_the_environment(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, sentence: str
-) -> None:
+def test_invalid_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, sentence: str) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(BadConfiguration, match=sentence):
         Site.named()
@@ -64,7 +62,7 @@ PREFECT_SERVER_ALLOW_EPHEMERAL_MODE = "true"
 """
 
 
-def test_a_server_counts_only_in_the_profile_in_force(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_the_active_profile_configures_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PREFECT_PROFILE", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     assert not server_configured()
@@ -77,7 +75,7 @@ def test_a_server_counts_only_in_the_profile_in_force(monkeypatch: pytest.Monkey
     assert server_configured()
 
 
-def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_variables_of_the_user_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import os
 
     for name in list(os.environ):
@@ -92,10 +90,10 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
 
 
-def test_a_server_on_loopback_is_one_machines_own() -> None:
+def test_a_server_on_loopback_is_not_shared_between_machines() -> None:
     bucket = "s3://bucket/root"
     for address in ("", "http://127.0.0.1:5000", "http://localhost:5000", "http://[::1]:5000"):
         assert not Site(remote=bucket, tracking_uri=address).shares_tracking
-        assert Site(tracking_uri=address).shares_tracking, "nobody else has this store"
+        assert Site(tracking_uri=address).shares_tracking, "a local store has no other users"
     for address in ("http://box.example:5000", "http://10.0.0.7:5000", "sqlite:////shared/mlflow.db", "databricks"):
         assert Site(remote=bucket, tracking_uri=address).shares_tracking

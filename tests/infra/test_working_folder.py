@@ -1,4 +1,4 @@
-"""A working folder may hold model.py, tasks.py or random.py: no child takes them for the project's or Python's."""
+"""A file such as model.py or random.py in the working folder never shadows the project's or Python's module."""
 
 import os
 from pathlib import Path
@@ -57,13 +57,15 @@ def test_a_job_finds_the_projects_modules(path: Path, tmp_path: Path, distribute
 
 
 @pytest.mark.usefixtures("path")
-def test_so_does_a_pool_of_processes() -> None:
+def test_worker_processes_find_the_projects_modules() -> None:
     with executor(2) as workers:
         assert list(workers.map(os.path.basename, [("a/b",), ("c/d",)])) == ["b", "d"]
     assert "PYTHONSAFEPATH" not in os.environ
 
 
-def test_so_does_prefects_temporary_server(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefects_temporary_server_searches_the_project_folder(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (path / "uvicorn.py").write_text(UVICORN)
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
     with temporary_server(tmp_path / "home"):
@@ -73,11 +75,11 @@ def test_so_does_prefects_temporary_server(path: Path, tmp_path: Path, monkeypat
     assert str(Path.cwd()) not in seen
 
 
-def test_so_do_the_programs_of_a_service(tmp_path: Path) -> None:
+def test_programs_of_a_service_ignore_the_working_folder(tmp_path: Path) -> None:
     assert environment(Service(tmp_path), {})["PYTHONSAFEPATH"] == "1"
 
 
-def test_so_do_jobs_of_slurm_and_kubernetes(tmp_path: Path) -> None:
+def test_jobs_of_slurm_and_kubernetes_ignore_the_working_folder(tmp_path: Path) -> None:
     job = JobSpec("model.train", {}, {}, tmp_path / "out", {}, ranks=2, distributed=True)
     assert "\nexport PYTHONSAFEPATH=1\n" in script(job, SlurmSettings())
     (batch,) = manifests(job, KubernetesSettings("image", "claim", tmp_path))

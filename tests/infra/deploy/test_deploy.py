@@ -39,7 +39,7 @@ def instructions(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def commands() -> list[list[str]]:
-    """Every command of this project, or of Prefect, that a container or a unit starts or names to a person."""
+    """Every command of repro or Prefect that a container or a unit runs."""
     services = yaml.safe_load(COMPOSE.read_text())["services"].values()
     found = [each["command"] for each in services if "command" in each]
     found += [each["healthcheck"]["test"][1:] for each in services if "healthcheck" in each]
@@ -51,7 +51,7 @@ def commands() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("words", sorted({tuple(words) for words in commands()}), ids=" ".join)
-def test_every_command_is_one(words: tuple[str, ...]) -> None:
+def test_every_command_parses(words: tuple[str, ...]) -> None:
     if words[0] == "repro":
         parser: App = app
         parser.parse_args(list(words[1:]), exit_on_error=False, print_error=False)
@@ -62,26 +62,26 @@ def test_every_command_is_one(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
-def test_every_path_of_an_image_exists_and_is_not_left_out(file: Path) -> None:
+def test_every_path_of_an_image_exists_in_the_build_context(file: Path) -> None:
     found = list(instructions(file))
     assert {word for word, _ in found} <= BUILTIN
     assert found[0][0] == "FROM"
-    let_in = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    allowed = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = [path for word, rest in found if word == "COPY" for path in rest.split()[:-1]]
     for path in copied:
         assert (REPOSITORY / path).exists(), path
-        assert path in let_in, f"{path} is not in the context"
-    assert set(copied) == let_in
+        assert path in allowed, f"{path} is not in the context"
+    assert set(copied) == allowed
     pyproject = (REPOSITORY / "pyproject.toml").read_text()
     for word, rest in found:
         if word == "RUN":
             assert not subprocess.run(["sh", "-n", "-c", rest]).returncode
             assert all(f"\n{extra} = " in pyproject for extra in re.findall(r'"\.\[(\w+)\]"', rest))
     names = [word for word, _ in found]
-    assert names.index("USER") < names.index("CMD"), "nothing runs as root"
+    assert names.index("USER") < names.index("CMD"), "the container must not run as root"
 
 
-def test_the_compose_file_names_what_there_is() -> None:
+def test_every_reference_of_the_compose_file_exists() -> None:
     form = yaml.safe_load(COMPOSE.read_text())
     services: dict[str, dict[str, Any]] = form["services"]
     assert {"database", "store", "servers", "cpu", "gpu"} <= set(services)
@@ -94,12 +94,12 @@ def test_the_compose_file_names_what_there_is() -> None:
             assert condition["condition"] != "service_healthy" or "healthcheck" in services[other]
         for volume in service.get("volumes", ()):
             assert volume.split(":")[0] in form["volumes"]
-    # Workers share the store alone; the servers listen on the ports that are published and asked for.
+    # Workers share only the store and use the port that the servers listen on.
     assert services["cpu"]["environment"]["PREFECT_API_URL"] == "http://servers:4200/api"
     assert services["cpu"]["environment"]["REPRO_ROOT"].startswith("s3://")
     mounted = [each["volumes"][0].split(":")[0] for name, each in services.items() if name in ("servers", "cpu", "gpu")]
     assert len(set(mounted)) == len(mounted)
-    # Every variable that has to be set, or may be, is in the example; no secret has a default.
+    # The example holds every variable; no secret has a default.
     text, example = COMPOSE.read_text(), (DEPLOY / "environment.example").read_text()
     used = set(re.findall(r"(?<!\$)\$\{(\w+)", text))
     assert used == set(re.findall(r"^(?:# )?([A-Z_]+)=", example, re.MULTILINE))
@@ -117,7 +117,7 @@ def test_images_of_others_are_pinned_and_the_store_is_ready_before_the_servers()
     for image in others:
         assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
     bucket, store, servers = (services[name] for name in ("bucket", "store", "servers"))
-    # A folder that is made before the gateway starts is a bucket; it is the one that the workers write to.
+    # The gateway serves a folder that exists before its start as a bucket; the workers write to that bucket.
     assert bucket["volumes"] == store["volumes"]
     root = store["command"][-1]
     assert store["volumes"] == [f"objects:{root}"]
@@ -125,7 +125,7 @@ def test_images_of_others_are_pinned_and_the_store_is_ready_before_the_servers()
     assert servers["environment"]["REPRO_ROOT"] == "s3://${STORE_BUCKET:-repro}/root"
     assert store["depends_on"] == {"bucket": {"condition": "service_completed_successfully"}}
     assert servers["depends_on"]["store"] == {"condition": "service_healthy"}
-    # It listens where the workers look for it and where its health is asked for, and signs for the region they name.
+    # Port, health path and region agree with the workers' and the health check's settings.
     options = dict(zip(store["command"][:-2:2], store["command"][1:-2:2], strict=True))
     port = options["--port"]
     assert servers["environment"]["AWS_ENDPOINT_URL"] == f"http://store{port}"
@@ -133,7 +133,7 @@ def test_images_of_others_are_pinned_and_the_store_is_ready_before_the_servers()
     assert servers["environment"]["AWS_DEFAULT_REGION"] == options["--region"]
 
 
-def test_composes_own_parser_takes_the_file() -> None:
+def test_docker_compose_parses_the_file() -> None:
     compose = shutil.which("docker-compose")
     if not compose:
         pytest.skip("NOT RUN: docker-compose is missing; apt-get install docker-compose")
@@ -151,7 +151,7 @@ def test_composes_own_parser_takes_the_file() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_systemd_takes_the_units(unit: Path, tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if not analyze:
         pytest.skip("NOT RUN: systemd-analyze is missing")

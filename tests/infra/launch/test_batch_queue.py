@@ -1,4 +1,4 @@
-"""The queue launcher: how jobs end, jobs of an earlier launcher in the same folder, interrupts."""
+"""The queue launcher: job endings, jobs of an earlier launcher in the same folder, interrupts."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class FakeQueue:
     existing: str = ""
     same: bool = True
     ends: Callable[[], object] = bool
-    did: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
     def is_same_spec(self, job: JobSpec) -> bool:
         return self.same
@@ -30,22 +30,22 @@ class FakeQueue:
 
     def submit(self, job: JobSpec) -> str:
         assert job.path.exists()
-        self.did.append("submit")
+        self.calls.append("submit")
         return "job 1"
 
     def poll(self, name: str) -> QueueStatus:
-        status_ = self.statuses[0] if len(self.statuses) == 1 else self.statuses.pop(0)
-        if isinstance(status_, Fault):
-            raise status_
-        if status_.phase == "ended":
+        status = self.statuses[0] if len(self.statuses) == 1 else self.statuses.pop(0)
+        if isinstance(status, Fault):
+            raise status
+        if status.phase == "ended":
             self.ends()
-        return status_
+        return status
 
     def cancel(self, name: str) -> None:
-        self.did.append(f"cancel {name}")
+        self.calls.append(f"cancel {name}")
 
     def clear(self, name: str) -> None:
-        self.did.append(f"clear {name}")
+        self.calls.append(f"clear {name}")
 
 
 RUNS, DONE, FAILED = (
@@ -60,7 +60,7 @@ def job(tmp_path: Path) -> JobSpec:
     return JobSpec("model.train", {"size": 3}, {}, tmp_path, {})
 
 
-def leave(job: JobSpec, reason: str, message: str = "") -> None:
+def write_exit(job: JobSpec, reason: str, message: str = "") -> None:
     (job.out / "exit.json").write_text(json.dumps({"reason": reason, "message": message}))
 
 
@@ -75,17 +75,19 @@ def launch(queue: FakeQueue, job: JobSpec, on_poll: Callable[[], object] = bool,
 
 def test_a_job_is_followed_to_its_end(job: JobSpec) -> None:
     queue, polls = (
-        FakeQueue([QueueStatus("pending", "pending (Resources)"), RUNS, RUNS, DONE], ends=lambda: leave(job, "done")),
+        FakeQueue(
+            [QueueStatus("pending", "pending (Resources)"), RUNS, RUNS, DONE], ends=lambda: write_exit(job, "done")
+        ),
         [],
     )
     said = launch(queue, job, lambda: polls.append(1))
     assert said == ["model.train was submitted as job 1", "job 1: pending (Resources)", "job 1: running"]
-    assert queue.did == ["submit", "clear job 1"]
+    assert queue.calls == ["submit", "clear job 1"]
     assert len(polls) >= 4
 
 
 @pytest.mark.parametrize(
-    ("reason", "status_", "kind", "sentence"),
+    ("reason", "status", "kind", "sentence"),
     [
         ("bad_data", FAILED, BadData, "line 7"),
         ("preempted", FAILED, Preempted, "line 7"),
@@ -97,9 +99,9 @@ def test_a_job_is_followed_to_its_end(job: JobSpec) -> None:
     ],
 )
 def test_the_jobs_own_reason_takes_precedence_over_the_queues(
-    job: JobSpec, reason: str, status_: QueueStatus, kind: type[Fault], sentence: str
+    job: JobSpec, reason: str, status: QueueStatus, kind: type[Fault], sentence: str
 ) -> None:
-    queue = FakeQueue([RUNS, status_], ends=lambda: leave(job, reason, "line 7") if reason else None)
+    queue = FakeQueue([RUNS, status], ends=lambda: write_exit(job, reason, "line 7") if reason else None)
     with pytest.raises(kind, match=sentence) as caught:
         launch(queue, job)
     assert type(caught.value) is kind
@@ -107,7 +109,7 @@ def test_the_jobs_own_reason_takes_precedence_over_the_queues(
 
 def test_a_finished_job_counts_although_its_node_failed_afterwards(job: JobSpec) -> None:
     lost = QueueStatus("ended", "node_fail", JobFailed("its node is gone"))
-    launch(FakeQueue([RUNS, lost], ends=lambda: leave(job, "done")), job)
+    launch(FakeQueue([RUNS, lost], ends=lambda: write_exit(job, "done")), job)
 
 
 def test_a_missing_log_hints_at_the_shared_disk(job: JobSpec) -> None:
@@ -125,7 +127,7 @@ def test_an_exception_cancels_and_waits(job: JobSpec, end: type[BaseException]) 
 
     with pytest.raises(end):
         launch(queue, job, poll)
-    assert queue.did == ["submit", "cancel job 1", "clear job 1"]
+    assert queue.calls == ["submit", "cancel job 1", "clear job 1"]
     assert queue.statuses == [DONE], "it returned before the job had ended"
 
 
@@ -141,16 +143,16 @@ def test_an_interrupt_ends_although_the_queue_is_unreachable(job: JobSpec) -> No
 
 def test_a_queue_may_be_unreachable_for_a_limited_time(job: JobSpec) -> None:
     away = NetworkFault("the controller does not answer")
-    launch(FakeQueue([RUNS, away, away, DONE], ends=lambda: leave(job, "done")), job)
+    launch(FakeQueue([RUNS, away, away, DONE], ends=lambda: write_exit(job, "done")), job)
     with pytest.raises(NetworkFault):
         launch(FakeQueue([RUNS, away]), job, patience_seconds=0.05)
 
 
 def test_the_same_job_of_a_killed_launcher_is_continued(job: JobSpec) -> None:
     job.write()
-    queue = FakeQueue([RUNS, DONE], existing="job 0", ends=lambda: leave(job, "done"))
+    queue = FakeQueue([RUNS, DONE], existing="job 0", ends=lambda: write_exit(job, "done"))
     assert launch(queue, job)[0] == "job 0 is still running from an earlier attempt; continuing with it"
-    assert queue.did == ["clear job 0"]
+    assert queue.calls == ["clear job 0"]
 
 
 @pytest.mark.parametrize("other", ["text", "description", "ending"])
@@ -160,17 +162,17 @@ def test_a_different_job_in_the_same_folder_is_cancelled_first(job: JobSpec, oth
         job.path.write_text("{}")
     first: list[QueueStatus | Fault] = [QueueStatus("stopping", "completing")] if other == "ending" else []
     queue = FakeQueue(
-        [*first, RUNS, DONE], existing="job 0", same=other != "description", ends=lambda: leave(job, "done")
+        [*first, RUNS, DONE], existing="job 0", same=other != "description", ends=lambda: write_exit(job, "done")
     )
     launch(queue, job)
-    assert queue.did == ["cancel job 0", "clear job 0", "submit", "clear job 1"]
+    assert queue.calls == ["cancel job 0", "clear job 0", "submit", "clear job 1"]
 
 
 def test_nothing_is_submitted_while_an_earlier_job_does_not_end(job: JobSpec) -> None:
     queue = FakeQueue([RUNS], existing="job 0", same=False)
     with pytest.raises(JobFailed, match="job 0, of an earlier attempt, does not end"):
         launch(queue, job, end_seconds=0.01)
-    assert "submit" not in queue.did
+    assert "submit" not in queue.calls
 
 
 def test_a_folder_has_one_name_that_is_a_valid_host_name(job: JobSpec, tmp_path: Path) -> None:

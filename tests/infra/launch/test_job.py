@@ -30,7 +30,7 @@ def exit_line(reason: str, message: str = "") -> str:
     return f"(out / 'exit.json').write_text(json.dumps({{'reason': {reason!r}, 'message': {message!r}}}))\n"
 
 
-def test_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_reads_its_config_and_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "(out / 'seen').write_text(str(job['config']['size']) + job['inputs']['text'])\n" + exit_line("done")
     polls: list[int] = []
     LocalLauncher().run(job(tmp_path, code, monkeypatch), lambda: polls.append(1))
@@ -45,7 +45,7 @@ def test_reasons_become_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         LocalLauncher().run(job(tmp_path, exit_line("out_of_memory", "too large") + "sys.exit(1)", monkeypatch), bool)
 
 
-def test_a_job_that_dies_silently_is_named_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_job_is_reported_with_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "print('I was at update 7', flush=True); import os; os.kill(os.getpid(), 9)"
     with pytest.raises(JobFailed, match=r"signal 9 .*I was at update 7"):
         LocalLauncher().run(job(tmp_path, code, monkeypatch), bool)

@@ -1,4 +1,4 @@
-"""Command lines for SLURM and its answers, with fake programs; tests/model has a real cluster."""
+"""SLURM's command lines and output, with fake programs; tests/model has a real cluster."""
 
 import json
 import subprocess
@@ -33,11 +33,11 @@ def options(text: str) -> list[str]:
 
 
 def test_the_script_asks_for_what_the_job_needs(job: JobSpec) -> None:
-    said = options(script(job, SETTINGS))
-    assert {"--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=12", "--gres=gpu:4", "--requeue"} <= set(said)
-    assert {"--signal=TERM@120", "--partition=gpu-long", "--account=lab 7", "--time=12:00:00"} <= set(said)
-    assert said[-2:] == ["--mem=64G", "--comment=two words"], "the user's options come last and take precedence"
-    assert f"--job-name={job_name(job)}" in said
+    lines = options(script(job, SETTINGS))
+    assert {"--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=12", "--gres=gpu:4", "--requeue"} <= set(lines)
+    assert {"--signal=TERM@120", "--partition=gpu-long", "--account=lab 7", "--time=12:00:00"} <= set(lines)
+    assert lines[-2:] == ["--mem=64G", "--comment=two words"], "the user's options come last and take precedence"
+    assert f"--job-name={job_name(job)}" in lines
     assert "%%/job.log" in next(line for line in script(job, SETTINGS).splitlines() if "--output" in line)
     bare = options(script(replace(job, site={"device": "cpu"}), SlurmSettings()))
     assert not [word for word in bare if word.startswith(("--gres", "--partition", "--account", "--time"))]
@@ -75,7 +75,7 @@ def test_a_job_of_one_process_needs_no_torchrun(job: JobSpec) -> None:
     assert "--nodes=1 --ntasks-per-node=1" in text
 
 
-def test_what_is_submitted_is_found_and_cancelled(job: JobSpec, slurm: Programs) -> None:
+def test_a_submitted_job_is_found_and_cancelled(job: JobSpec, slurm: Programs) -> None:
     slurm.answer("sbatch", "4711;cluster\n")
     slurm.answer("squeue --me", "4711\n")
     queue = Slurm(SETTINGS)
@@ -109,16 +109,16 @@ def test_what_is_submitted_is_found_and_cancelled(job: JobSpec, slurm: Programs)
 def test_states_become_faults(slurm: Programs, state: str, kind: type) -> None:
     slurm.answer("squeue", "")
     slurm.answer("sacct", f"{state}|3:0\n")
-    look = Slurm(SETTINGS).poll("SLURM job 9")
-    assert (look.phase, type(look.fault), look.status) == ("ended", kind, 3)
+    status = Slurm(SETTINGS).poll("SLURM job 9")
+    assert (status.phase, type(status.fault), status.status) == ("ended", kind, 3)
 
 
 def test_without_accounting_the_controller_is_asked(slurm: Programs) -> None:
     slurm.answer("squeue", complaint="slurm_load_jobs error: Invalid job id specified", status=1)
     slurm.answer("sacct", complaint="sacct: error: Connection refused", status=1)
     slurm.answer("scontrol show job", "JobId=9 JobName=x JobState=FAILED Reason=NonZeroExitCode ExitCode=0:9 X=1\n")
-    look = Slurm(SETTINGS).poll("SLURM job 9")
-    assert (look.description, look.status) == ("failed", -9)
+    status = Slurm(SETTINGS).poll("SLURM job 9")
+    assert (status.description, status.status) == ("failed", -9)
     slurm.answers.clear()
     slurm.answer("", complaint="Invalid job id specified", status=1)
     forgotten = Slurm(SETTINGS).poll("SLURM job 9")
@@ -140,7 +140,7 @@ def test_a_job_that_has_not_ended_costs_one_command(slurm: Programs, line: str, 
     assert len(slurm.calls()) == 1
 
 
-def test_a_late_account_does_not_contradict_the_queue(slurm: Programs) -> None:
+def test_a_late_accounting_record_does_not_contradict_the_queue(slurm: Programs) -> None:
     slurm.answer("squeue", "COMPLETED|None\n")
     slurm.answer("sacct", "RUNNING|0:0\n")
     slurm.answer("scontrol", "JobId=9 JobState=COMPLETED ExitCode=0:0\n")
@@ -176,6 +176,6 @@ def test_the_environment_describes_the_cluster(slurm: Programs, monkeypatch: pyt
         slurm_launcher()
 
 
-def test_no_secret_of_the_environment_lies_in_the_script(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_script_holds_no_secret_of_the_environment(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "planted-secret")
     assert "planted-secret" not in script(job, SETTINGS) + json.dumps(job.text())

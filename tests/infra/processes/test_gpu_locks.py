@@ -24,20 +24,20 @@ with lock_gpus([sys.argv[1]], 1, lambda: None) as own:
 
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Three GPUs that this test alone knows."""
+    """Three GPU names that only this test uses."""
     monkeypatch.setattr(gpu_locks, "LOCK_FOLDER", tmp_path)
     return [f"{uuid.uuid4()}" for _ in range(3)]
 
 
-def nothing() -> None: ...
+def ignore_wait() -> None: ...
 
 
-def test_jobs_of_any_size_never_share_a_gpu_and_all_come_to_one(names: list[str]) -> None:
+def test_jobs_of_any_size_never_share_a_gpu_and_all_get_one(names: list[str]) -> None:
     busy: set[str] = set()
     guard, shared, sizes = threading.Lock(), [], []
 
     def job(size: int) -> None:
-        with lock_gpus(names, size, nothing) as own:
+        with lock_gpus(names, size, ignore_wait) as own:
             with guard:
                 shared.extend(busy & set(own.names))
                 busy.update(own.names)
@@ -52,40 +52,40 @@ def test_jobs_of_any_size_never_share_a_gpu_and_all_come_to_one(names: list[str]
     for thread in threads:
         thread.join(60)
     assert not shared
-    assert sorted(sizes) == [1, 1, 1, 2, 2, 3, 3], "more than there are means all"
+    assert sorted(sizes) == [1, 1, 1, 2, 2, 3, 3], "a request for more than exist gets all"
 
 
-def test_without_gpus_nobody_waits() -> None:
-    with lock_gpus((), 1, nothing) as first, lock_gpus((), 1, nothing) as second:
+def test_without_gpus_no_job_waits() -> None:
+    with lock_gpus((), 1, ignore_wait) as first, lock_gpus((), 1, ignore_wait) as second:
         assert first == second == gpu_locks.GpuLocks()
 
 
-def test_a_killed_holder_frees_it_when_its_job_has_ended(
+def test_a_gpu_of_a_killed_holder_is_free_when_its_job_ends(
     names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()  # the holder knows the machine's folder alone
+    monkeypatch.undo()  # the holder uses the machine's lock folder
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, names[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout
     int(holder.stdout.readline())
     holder.kill()
     holder.wait()
-    waited, came = threading.Event(), threading.Event()
+    waited, acquired = threading.Event(), threading.Event()
 
     def job() -> None:
         with lock_gpus(names[:1], 1, waited.set):
-            came.set()
+            acquired.set()
 
     thread = threading.Thread(target=job)
     thread.start()
     assert waited.wait(30), "the job of the killed one still runs"
-    assert not came.is_set()
+    assert not acquired.is_set()
     assert holder.stdin
-    holder.stdin.close()  # now it ends
-    assert came.wait(30)
+    holder.stdin.close()  # ends the job
+    assert acquired.wait(30)
     thread.join(30)
 
 
-def test_the_environment_says_which_there_are() -> None:
+def test_the_environment_selects_the_visible_gpus() -> None:
     assert visible_gpus({"REPRO_GPUS": "2, 3", "CUDA_VISIBLE_DEVICES": "0"}) == ("2", "3")
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-a"}) == ("MIG-a",)
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == ()

@@ -15,7 +15,7 @@ with file_lock(pathlib.Path(sys.argv[1]), print):
 """
 
 
-def test_the_waiter_names_the_holder_and_follows_its_death(tmp_path: Path) -> None:
+def test_a_waiter_learns_the_holder_and_acquires_after_its_death(tmp_path: Path) -> None:
     lock = tmp_path / "locks" / "a.lock"
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout
@@ -33,7 +33,7 @@ def test_the_waiter_names_the_holder_and_follows_its_death(tmp_path: Path) -> No
     holder.stdout.close()
 
 
-def test_free_is_taken_at_once(tmp_path: Path) -> None:
+def test_a_free_lock_is_acquired_without_waiting(tmp_path: Path) -> None:
     for _ in range(2):
         with file_lock(tmp_path / "a.lock", lambda who: (_ for _ in ()).throw(AssertionError(who))):
             pass

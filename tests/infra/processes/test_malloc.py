@@ -25,8 +25,8 @@ thread.join()
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="NOT RUN: malloc is another elsewhere")
-def test_large_blocks_are_taken_again() -> None:
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="NOT RUN: only Linux has this malloc")
+def test_large_freed_blocks_are_reused() -> None:
     faults = {}
     for how in ("keep", "leave"):
         done = subprocess.run(

@@ -17,7 +17,7 @@ def polite():
         interrupts.check()
         time.sleep(0.01)
 
-def deaf():
+def unresponsive():
     print("ready", flush=True)
     while True:
         time.sleep(0.01)
@@ -26,11 +26,12 @@ def swallowing():
     try:
         polite()
     except BaseException:
-        return "as if nothing had been"
+        return "finished"
 
 interrupts.install_handlers()
 try:
-    interrupts.run_shielded({"polite": polite, "deaf": deaf, "swallowing": swallowing}[sys.argv[1]], float(sys.argv[2]))
+    work = {"polite": polite, "unresponsive": unresponsive, "swallowing": swallowing}[sys.argv[1]]
+    interrupts.run_shielded(work, float(sys.argv[2]))
 except KeyboardInterrupt:
     print("unwound")
     sys.exit(130)
@@ -46,7 +47,7 @@ def start(*words: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("work", ["polite", "swallowing"])
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_work_that_asks_unwinds_and_the_status_names_the_signal(work: str, number: int, status: int) -> None:
+def test_work_that_checks_unwinds_and_the_exit_status_names_the_signal(work: str, number: int, status: int) -> None:
     process = start(work, "60")
     process.send_signal(number)
     said, complained = process.communicate(timeout=10)
@@ -55,8 +56,8 @@ def test_work_that_asks_unwinds_and_the_status_names_the_signal(work: str, numbe
     assert complained == ""
 
 
-def test_work_that_does_not_ask_is_given_up_after_a_while() -> None:
-    process = start("deaf", "0.5")
+def test_work_that_never_checks_is_ended_after_the_timeout() -> None:
+    process = start("unresponsive", "0.5")
     process.send_signal(signal.SIGTERM)
     _, complained = process.communicate(timeout=10)
     assert process.returncode == 143
@@ -64,7 +65,7 @@ def test_work_that_does_not_ask_is_given_up_after_a_while() -> None:
 
 
 def test_a_second_signal_ends_at_once() -> None:
-    process = start("deaf", "600")
+    process = start("unresponsive", "600")
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     assert process.poll() is None

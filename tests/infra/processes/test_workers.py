@@ -22,8 +22,8 @@ def dies(path: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def refuses(what: str) -> None:
-    raise BadData(what)
+def refuses(message: str) -> None:
+    raise BadData(message)
 
 
 def threads() -> tuple[str, int]:
@@ -38,37 +38,37 @@ def test_results_come_in_the_order_of_the_calls(workers: int) -> None:
             list(found.map(refuses, [("line 3",)]))
 
 
-def test_calls_are_made_no_further_ahead_than_the_workers_need() -> None:
-    asked = []
+def test_arguments_are_read_only_as_workers_need_them() -> None:
+    requested = []
 
     def calls() -> Iterator[tuple[int, int]]:
         for n in range(100):
-            asked.append(n)
+            requested.append(n)
             yield n, 2
 
     with executor(1) as found:
         results = found.map(power, calls())
         assert next(results) == 0
-        assert len(asked) == 2
+        assert len(requested) == 2
 
 
-def test_processes_are_told_their_threads_and_this_one_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_get_their_thread_count_and_this_process_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLARS_MAX_THREADS", "7")
     with executor(2, threads=3) as found:
-        told, process = next(found.map(threads, [()]))
-    assert told == "3"
+        count, process = next(found.map(threads, [()]))
+    assert count == "3"
     assert process != os.getpid()
     assert os.environ["POLARS_MAX_THREADS"] == "7"
 
 
-def test_a_process_that_dies_is_a_fault_that_a_retry_may_mend(tmp_path: Path) -> None:
+def test_a_killed_worker_raises_a_retryable_fault(tmp_path: Path) -> None:
     with executor(2) as found, pytest.raises(JobFailed, match="REPRO_WORKERS") as fault:
-        list(found.map(dies, [(tmp_path / "begun",)]))
-    assert (tmp_path / "begun").exists()
+        list(found.map(dies, [(tmp_path / "started",)]))
+    assert (tmp_path / "started").exists()
     assert fault.value.retry
 
 
-def test_the_site_says_who_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_the_workers_of_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_WORKERS", "2")
     monkeypatch.setenv("REPRO_DASK", "tcp://scheduler:8786")
     site = Site.named()

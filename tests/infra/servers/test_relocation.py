@@ -1,4 +1,4 @@
-"""A root that was moved or copied, into a folder of any name: its models are found, and nothing else is touched."""
+"""After a root is moved or copied, to a folder of any name, its models are found and nothing else changes."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ KEY = "5f3c2a"
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with a model version, and a training that was cut off."""
+    """A root with a model version and an interrupted training."""
     root = tmp_path_factory.mktemp("original")
     tracker = Tracker("", root / "mlflow-artifacts")
     tracker.start("models", "run", {}, {})
@@ -54,7 +54,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 def stored(root: Path) -> set[str]:
-    """Every address in the database, and every place of a training."""
+    """Every address in the database, and the location of every training."""
     with closing(sqlite3.connect(root / "mlflow.db")) as database:
         found = {row[0] for table, column in COLUMNS for row in database.execute(f"SELECT {column} FROM {table}")}
         return found | {row[0] for row in database.execute("SELECT value FROM tags WHERE key = 'place'")}
@@ -72,13 +72,13 @@ def use(root: Path) -> None:
     assert list((root / "mlflow-artifacts" / "models" / tracker.run_id).rglob("note.txt"))
 
 
-def test_a_copy_is_used_alone(original: Path, copy: Path) -> None:
-    before, beside = files(original), sorted(copy.parent.parent.iterdir())
+def test_a_copy_does_not_use_its_original(original: Path, copy: Path) -> None:
+    before, siblings = files(original), sorted(copy.parent.parent.iterdir())
     relocate(copy)
     use(copy)
     assert files(original) == before
     assert not [address for address in stored(copy) if address and f"{original}" in address]
-    assert sorted(copy.parent.parent.iterdir()) == beside
+    assert sorted(copy.parent.parent.iterdir()) == siblings
     assert list(copy.parent.iterdir()) == [copy], "no database beside the root"
 
 
@@ -90,16 +90,16 @@ def test_a_moved_root_moves_again(copy: Path, tmp_path: Path) -> None:
         use(copy)
 
 
-def test_a_training_that_was_cut_off_goes_on_after_a_move(copy: Path) -> None:
+def test_an_interrupted_training_resumes_after_a_move(copy: Path) -> None:
     relocate(copy)
     tracker = Tracker("", copy / "mlflow-artifacts")
     tracker.start("models", "again", {}, {})
-    taken_up = tracker.start_stage("train", "", KEY, {})
+    resumed = tracker.start_stage("train", "", KEY, {})
     assert len(tracker.client.search_runs([tracker.experiment_id], f"tags.stage_key = '{KEY}'")) == 1
-    assert tracker.client.get_run(taken_up).data.tags["mlflow.parentRunId"] == tracker.run_id
+    assert tracker.client.get_run(resumed).data.tags["mlflow.parentRunId"] == tracker.run_id
 
 
-def test_nothing_is_written_where_nothing_moved(original: Path, copy: Path, tmp_path: Path) -> None:
+def test_a_root_that_did_not_move_is_not_written(original: Path, copy: Path, tmp_path: Path) -> None:
     relocate(copy)
     before = files(copy)
     relocate(copy)
@@ -109,11 +109,11 @@ def test_nothing_is_written_where_nothing_moved(original: Path, copy: Path, tmp_
     assert files(copy) == before
 
 
-def test_other_addresses_stay(copy: Path, original: Path, tmp_path: Path) -> None:
-    """In a bucket, at a server, in a folder of the user's, and of a run whose files were not copied."""
+def test_addresses_outside_the_root_are_unchanged(copy: Path, original: Path, tmp_path: Path) -> None:
+    """Addresses in a bucket, at a server, in another folder, and of a run whose files were not copied."""
     others = {"s3://bucket/mlflow-artifacts/1", "mlflow-artifacts:/1", (tmp_path / "elsewhere").as_uri()}
-    left = original / "mlflow-artifacts" / "models" / "left"
-    left.mkdir()
+    uncopied = original / "mlflow-artifacts" / "models" / "uncopied"
+    uncopied.mkdir()
     try:
         with closing(sqlite3.connect(copy / "mlflow.db")) as database:
             for number, address in enumerate(sorted(others)):
@@ -122,16 +122,16 @@ def test_other_addresses_stay(copy: Path, original: Path, tmp_path: Path) -> Non
                     (f"{number}", address),
                 )
             database.execute(
-                "UPDATE runs SET artifact_uri = ? WHERE rowid = (SELECT min(rowid) FROM runs)", (left.as_uri(),)
+                "UPDATE runs SET artifact_uri = ? WHERE rowid = (SELECT min(rowid) FROM runs)", (uncopied.as_uri(),)
             )
             database.commit()
         relocate(copy)
-        assert others | {left.as_uri()} <= stored(copy)
+        assert others | {uncopied.as_uri()} <= stored(copy)
     finally:
-        left.rmdir()
+        uncopied.rmdir()
 
 
-def test_a_database_of_another_mlflow_is_left_alone(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_database_of_another_mlflow_version_is_unchanged(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(sqlite3.connect(copy / "mlflow.db")) as database:
         database.execute("UPDATE alembic_version SET version_num = 'later'")
         database.commit()
@@ -141,7 +141,7 @@ def test_a_database_of_another_mlflow_is_left_alone(copy: Path, capsys: pytest.C
     assert "is not of MLflow 3.17" in capsys.readouterr().err
 
 
-def test_what_is_no_database_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_unchanged(tmp_path: Path) -> None:
     relocate(tmp_path)
     assert not list(tmp_path.iterdir())
     (tmp_path / "mlflow.db").write_text("no database")
@@ -149,7 +149,7 @@ def test_what_is_no_database_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "mlflow.db").read_text() == "no database"
 
 
-def test_an_address_is_that_of_its_file_to_mlflow_and_prefect(tmp_path: Path) -> None:
+def test_mlflow_and_prefect_open_the_file_of_an_address(tmp_path: Path) -> None:
     from sqlalchemy import create_engine, make_url
 
     root = tmp_path / ODD
@@ -167,7 +167,7 @@ def test_an_address_is_that_of_its_file_to_mlflow_and_prefect(tmp_path: Path) ->
 
 @pytest.fixture
 def service(tmp_path: Path) -> Path:
-    """A root with a service that is up, as its files say."""
+    """A root whose files describe a running service."""
     root = tmp_path / "root"
     (root / "service").mkdir(parents=True)
     Service(root).write()
@@ -189,8 +189,7 @@ def test_a_copy_does_not_use_the_service_of_its_original(service: Path, tmp_path
         settings.read(copied / "service")
 
 
-def test_a_command_finds_out_that_its_root_moved(copy: Path) -> None:
-    """Without the seconds of MLflow's import."""
+def test_a_command_detects_that_its_root_moved_without_importing_mlflow(copy: Path) -> None:
     code = "import sys; from infra.servers.environment import configure_libraries"
     code += "; from pathlib import Path; configure_libraries(Path(sys.argv[1]))"
     check = f"{code}; sys.exit('mlflow' in sys.modules)"

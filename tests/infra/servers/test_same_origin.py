@@ -1,4 +1,4 @@
-"""Which requests reach an application: those of its own pages and of programs, by a name that it answers to."""
+"""Only requests of the application's own pages and of programs, under an allowed host name, reach it."""
 
 from pathlib import Path
 
@@ -37,8 +37,8 @@ INNER = Starlette(
 
 
 def status(app: SameOrigin, method: str = "POST", **headers: str) -> int:
-    asked = {name.replace("_", "-"): value for name, value in headers.items()}
-    return TestClient(app).request(method, "/", headers={"host": OWN, **asked}, content="{}").status_code
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    return TestClient(app).request(method, "/", headers={"host": OWN, **given}, content="{}").status_code
 
 
 @pytest.fixture
@@ -48,12 +48,12 @@ def app() -> SameOrigin:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-www-form-urlencoded"])
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "OPTIONS"])
-def test_no_method_or_content_type_lets_another_origin_in(app: SameOrigin, method: str, kind: str) -> None:
+def test_another_origin_is_refused_for_every_method_and_content_type(app: SameOrigin, method: str, kind: str) -> None:
     for origin in (EVIL, "null", "http://127.0.0.1:5000", "http://localhost:4200", f"http://{OWN}.evil.example", ""):
         assert status(app, method, origin=origin, content_type=kind) == 403
     for origin in (f"http://{OWN}", f"https://{OWN}", "https://BOX.example"):
         assert status(app, method, origin=origin, content_type=kind) == 200
-    assert status(app, method, content_type=kind) == 200, "a program names none"
+    assert status(app, method, content_type=kind) == 200, "a program sends no Origin"
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
@@ -68,15 +68,15 @@ def test_without_an_origin_another_site_can_only_open_a_page(app: SameOrigin, si
 
 
 @pytest.mark.parametrize("host", ["evil.example:4200", "localhost.evil.example", "192.0.2.7:4200", "", "a b"])
-def test_a_name_that_was_made_to_point_here_is_refused(app: SameOrigin, host: str) -> None:
-    """Its page has that name as its own origin."""
+def test_a_foreign_host_name_is_refused(app: SameOrigin, host: str) -> None:
+    """A rebound DNS name is the origin of the page that uses it."""
     assert status(app, host=host, origin=f"http://{host}") == 400
     assert status(app, host=host) == 400
     for own in ("localhost:4200", "LOCALHOST", "[::1]:4200"):
         assert status(app, host=own, origin=f"http://{own}") == 200
 
 
-def test_beyond_loopback_any_address_is_a_host_but_no_origin() -> None:
+def test_beyond_loopback_any_address_is_a_host_but_not_an_origin() -> None:
     app = SameOrigin(INNER, ["box", "*.lab.example"], any_address=True)
     for host in ("192.0.2.7:4200", "[2001:db8::1]:4200", "BOX:4200", "a.lab.example"):
         assert status(app, host=host) == 200
@@ -85,7 +85,7 @@ def test_beyond_loopback_any_address_is_a_host_but_no_origin() -> None:
         assert status(app, host=host) == 400
 
 
-def test_websockets_are_checked_alike(app: SameOrigin) -> None:
+def test_websockets_follow_the_same_rules(app: SameOrigin) -> None:
     client = TestClient(app)
     for headers in ({}, {"origin": f"http://{OWN}"}):
         with client.websocket_connect("/events", headers={"host": OWN, **headers}) as socket:
@@ -96,7 +96,7 @@ def test_websockets_are_checked_alike(app: SameOrigin) -> None:
         assert refused.value.status_code == (400 if "host" in headers else 403)
 
 
-def test_a_service_answers_to_its_names_and_the_operators(tmp_path: Path) -> None:
+def test_a_service_accepts_its_own_and_the_configured_hosts(tmp_path: Path) -> None:
     assert allowed_hosts(Service(tmp_path), {}) == [*LOOPBACK]
     assert allowed_hosts(Service(tmp_path, host="::1"), {}) == [*LOOPBACK]
     found = allowed_hosts(Service(tmp_path, host="gpu-box"), {HOSTS: "box.example, *.lab.example"})

@@ -18,7 +18,7 @@ def cluster() -> Iterator[Cluster]:
     found.end()
 
 
-def test_databases_are_made_where_they_are_missing(cluster: Cluster) -> None:
+def test_missing_databases_are_created(cluster: Cluster) -> None:
     import psycopg2
 
     found = Databases(cluster.address("postgres", PASSWORD, 'pa"per'))
@@ -29,7 +29,7 @@ def test_databases_are_made_where_they_are_missing(cluster: Cluster) -> None:
     connection.close()
 
 
-def test_who_may_not_make_them_is_told_what_an_administrator_has_to_do(cluster: Cluster) -> None:
+def test_a_role_that_may_not_create_databases_gets_the_administrators_commands(cluster: Cluster) -> None:
     import psycopg2
 
     with psycopg2.connect(cluster.address("postgres", PASSWORD, "postgres")) as connection:
@@ -42,7 +42,7 @@ def test_who_may_not_make_them_is_told_what_an_administrator_has_to_do(cluster: 
         found.make()
 
 
-def test_a_wrong_password_is_said_and_not_repeated(cluster: Cluster) -> None:
-    with pytest.raises(NetworkFault, match="authentication failed") as said:
+def test_the_message_about_a_wrong_password_does_not_repeat_it(cluster: Cluster) -> None:
+    with pytest.raises(NetworkFault, match="authentication failed") as error:
         Databases(cluster.address("postgres", "not-the-password", "paper")).make()
-    assert "not-the-password" not in str(said.value)
+    assert "not-the-password" not in str(error.value)

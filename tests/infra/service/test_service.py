@@ -28,7 +28,7 @@ REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     stand_in(tmp_path, monkeypatch)
     root = tmp_path / "root of 100%"
     monkeypatch.setenv("REPRO_ROOT", str(root))
@@ -46,52 +46,52 @@ def by_name(service: Service) -> dict[str, ProgramState]:
     return {state.name: state for state in states(service)}
 
 
-def well(service: Service) -> bool:
+def all_healthy(service: Service) -> bool:
     found = states(service)
     return bool(found) and all(state.healthy for state in found)
 
 
-def test_a_service_is_up_until_it_is_down(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_is_up_until_it_is_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    with ended(place):
-        service = free_service(place, cpu_workers=1, gpu_workers=2)
+    with ended(root):
+        service = free_service(root, cpu_workers=1, gpu_workers=2)
         found = lifecycle.up(service, os.environ, said.append)
         assert [state.name for state in found.states] == ["prefect", "mlflow", "cpu-1", "gpu-1", "gpu-2"]
         assert all(state.healthy and state.pid and state.link.startswith("http://") for state in found.states)
         assert all(Path(state.log).is_file() for state in found.states)
         assert {f"{name} is healthy" for name in by_name(found.service)} == set(said)
 
-        # Whoever runs in the same root uses it; what the user's environment says comes first.
+        # A run in the same root uses the service; the user's environment takes precedence.
         at = service.addresses
         assert Site.named().tracking == at.mlflow
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://elsewhere")
         assert Site.named().tracking == "http://elsewhere"
-        monkeypatch.setenv("HOME", str(place))
+        monkeypatch.setenv("HOME", str(root))
         for name in ("PREFECT_API_URL", "PREFECT_HOME"):
-            monkeypatch.setenv(name, "before")  # what settle sets goes with the test
+            monkeypatch.setenv(name, "before")  # so that the variable is restored after the test
             monkeypatch.delenv(name)
-        configure_libraries(place)
+        configure_libraries(root)
         assert os.environ["PREFECT_API_URL"] == at.prefect
         monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere")
-        configure_libraries(place)
+        configure_libraries(root)
         assert os.environ["PREFECT_API_URL"] == "http://elsewhere"
 
-        # A second start finds it, even one that asks for other ports.
-        again = lifecycle.up(free_service(place), os.environ, said.append)
+        # A second start finds the running service, even with other ports.
+        again = lifecycle.up(free_service(root), os.environ, said.append)
         assert again.service == found.service
         assert again.supervisor is None
         assert [state.pid for state in again.states] == [state.pid for state in found.states]
 
-        # A root of its own on the same ports is told so.
+        # Another root on the same ports is refused.
         with pytest.raises(BadConfiguration, match=f"port {service.prefect_port} .* is not free .*--prefect-port"):
-            lifecycle.up(Service(place / "other", "", *_ports(service)), os.environ, said.append)
+            lifecycle.up(Service(root / "other", "", *_ports(service)), os.environ, said.append)
 
         began = time.monotonic()
         assert lifecycle.down(service.folder, said.append)
         assert time.monotonic() - began < PATIENCE
         assert not tagged_pids(service.folder)
         assert states(found.service) == []
-        assert addresses.running_addresses(place) is None
+        assert addresses.running_addresses(root) is None
         assert not lifecycle.down(service.folder, said.append)
 
 
@@ -99,62 +99,60 @@ def _ports(service: Service) -> tuple[str, int, int]:
     return service.host, service.prefect_port, service.mlflow_port
 
 
-def test_what_is_killed_starts_again_and_leaves_nothing_behind(place: Path) -> None:
-    with ended(place):
-        service = lifecycle.up(free_service(place), os.environ, print).service
+def test_a_killed_program_restarts_and_leaves_no_process(root: Path) -> None:
+    with ended(root):
+        service = lifecycle.up(free_service(root), os.environ, print).service
         before = by_name(service)
         real = tagged_pids(service.folder, "mlflow") - {before["mlflow"].pid}
-        assert len(real) == 2, "the server, and what it has started"
-        for pid in real:  # the server alone; what it has started would live on
-            if b"http.server" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"mlflow" in _words(pid):
+        assert len(real) == 2, "the server and its child"
+        for pid in real:  # only the server; its own child would survive
+            if b"http.server" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"mlflow" in command_line(pid):
                 os.kill(pid, signal.SIGKILL)
-        os.kill(before["cpu-1"].pid, signal.SIGKILL)  # the one between supervisor and worker
+        os.kill(before["cpu-1"].pid, signal.SIGKILL)  # the process between supervisor and worker
         until(
             lambda: (
                 {s.name for s in states(service) if s.healthy and s.pid != before[s.name].pid} == {"mlflow", "cpu-1"}
             )
         )
-        until(lambda: well(service))
+        until(lambda: all_healthy(service))
         assert by_name(service)["prefect"] == before["prefect"]
         assert not real & tagged_pids(service.folder)
         assert len(tagged_pids(service.folder, "cpu-1")) == 2
 
 
-def _words(pid: int) -> bytes:
+def command_line(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_nothing_outlives_a_killed_supervisor_for_long(place: Path) -> None:
-    with ended(place):
-        service = lifecycle.up(free_service(place), os.environ, print).service
+def test_programs_end_after_their_supervisor_is_killed(root: Path) -> None:
+    with ended(root):
+        service = lifecycle.up(free_service(root), os.environ, print).service
         os.kill(supervision.supervisor_of(service), signal.SIGKILL)
-        until(lambda: addresses.running_addresses(place) is None)  # stale from then on
+        until(lambda: addresses.running_addresses(root) is None)  # stale from then on
         assert Site.named().tracking.startswith("sqlite:")
         until(lambda: not tagged_pids(service.folder))
 
 
-def test_a_supervisor_that_is_stuck_is_said_to_be_and_can_be_ended(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ended(place):
-        service = lifecycle.up(free_service(place), os.environ, print).service
+def test_a_stuck_supervisor_is_reported_and_can_be_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ended(root):
+        service = lifecycle.up(free_service(root), os.environ, print).service
         os.kill(supervision.supervisor_of(service), signal.SIGSTOP)
         monkeypatch.setattr(supervision, "STUCK_SECONDS", 1.0)
-        for asked in (lambda: lifecycle.running(service.folder), lambda: lifecycle.up(service, os.environ, print)):
+        for call in (lambda: lifecycle.running(service.folder), lambda: lifecycle.up(service, os.environ, print)):
             with pytest.raises(JobFailed, match="does not answer within 1 s; `repro down` ends it"):
-                asked()
+                call()
         assert lifecycle.down(service.folder, print)
         assert not tagged_pids(service.folder)
 
 
 @pytest.mark.slow
-def test_a_start_ends_what_a_killed_service_left(place: Path) -> None:
-    with ended(place):
-        service = lifecycle.up(free_service(place), os.environ, print).service
+def test_a_start_ends_processes_of_a_killed_service(root: Path) -> None:
+    with ended(root):
+        service = lifecycle.up(free_service(root), os.environ, print).service
         stopped = tagged_pids(service.folder)
-        for pid in stopped:  # as deaf as a process gets: only SIGKILL reaches it
+        for pid in stopped:  # a stopped process reacts only to SIGKILL
             os.kill(pid, signal.SIGSTOP)
-        supervisor = next(pid for pid in stopped if b"supervisord" in _words(pid))
+        supervisor = next(pid for pid in stopped if b"supervisord" in command_line(pid))
         os.kill(supervisor, signal.SIGKILL)
         said: list[str] = []
         now = lifecycle.up(service, os.environ, said.append).service
@@ -163,32 +161,32 @@ def test_a_start_ends_what_a_killed_service_left(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_fails_is_named_with_its_last_words(place: Path) -> None:
-    failing = place.parent / "mlflow.fails"
+def test_a_failing_program_is_named_with_the_end_of_its_log(root: Path) -> None:
+    failing = root.parent / "mlflow.fails"
     failing.touch()
-    with ended(place):
+    with ended(root):
         with pytest.raises(JobFailed, match=r"mlflow did not come up .*mlflow.log: there is no such thing"):
-            lifecycle.up(free_service(place), os.environ, print)
-        assert not tagged_pids(place / "service"), "half a service is none"
+            lifecycle.up(free_service(root), os.environ, print)
+        assert not tagged_pids(root / "service"), "no program of the failed start is left"
         failing.unlink()
-        assert lifecycle.up(free_service(place), os.environ, print).states
+        assert lifecycle.up(free_service(root), os.environ, print).states
 
 
-def test_a_root_may_have_a_path_longer_than_a_sockets(place: Path) -> None:
-    deep = place / ("d" * 120)
+def test_a_root_may_have_a_path_longer_than_a_sockets(root: Path) -> None:
+    deep = root / ("d" * 120)
     with ended(deep):
         found = lifecycle.up(free_service(deep, cpu_workers=0), os.environ, print)
         assert stat.S_IMODE(found.service.folder.stat().st_mode) == 0o700, "it holds the supervisor's socket"
 
 
-def test_the_commands_say_what_they_find(place: Path) -> None:
-    service = free_service(place)
+def test_the_commands_report_the_state_of_the_service(root: Path) -> None:
+    service = free_service(root)
     ports = ["--prefect-port", f"{service.prefect_port}", "--mlflow-port", f"{service.mlflow_port}", "--gpu", "0"]
 
     def repro(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*REPRO, *words], capture_output=True, text=True, timeout=PATIENCE, cwd=REPOSITORY)
 
-    with ended(place):
+    with ended(root):
         nothing = repro("status", "--json")
         assert nothing.returncode == 1
         assert "repro up" in nothing.stderr
@@ -209,13 +207,13 @@ def test_the_commands_say_what_they_find(place: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
-def test_in_the_foreground_it_ends_with_the_command(place: Path, number: signal.Signals) -> None:
-    service = free_service(place)
+def test_in_the_foreground_it_ends_with_the_command(root: Path, number: signal.Signals) -> None:
+    service = free_service(root)
     ports = ["--prefect-port", f"{service.prefect_port}", "--mlflow-port", f"{service.mlflow_port}"]
-    with ended(place):
+    with ended(root):
         words = [*REPRO, "up", "--foreground", "--gpu", "0", *ports]
         process = subprocess.Popen(words, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
-        until(lambda: addresses.running_addresses(place))
+        until(lambda: addresses.running_addresses(root))
         process.send_signal(number)
         assert process.wait(PATIENCE) == (0 if number == signal.SIGTERM else -number)
-        until(lambda: not tagged_pids(place / "service"))
+        until(lambda: not tagged_pids(root / "service"))

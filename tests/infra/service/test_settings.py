@@ -1,4 +1,4 @@
-"""Settings of a service, and its secrets: only the programs that need them get them."""
+"""Settings of a service; only the programs that need its secrets receive them."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import BadConfiguration, Fault, NetworkFault
+from infra.errors import BadConfiguration, NetworkFault
 from infra.servers import addresses, credentials
 from infra.servers.addresses import Addresses
 from infra.servers.credentials import Credentials
@@ -33,33 +33,33 @@ OUTER = {
 }
 
 
-def service_at(place: Path, host: str = "127.0.0.1") -> Service:
-    made = Service(place, "", host, 4200, 5000, 1, 2)
-    made.folder.mkdir(parents=True, exist_ok=True)
-    return made.with_health_ports()
+def service_at(root: Path, host: str = "127.0.0.1") -> Service:
+    service = Service(root, "", host, 4200, 5000, 1, 2)
+    service.folder.mkdir(parents=True, exist_ok=True)
+    return service.with_health_ports()
 
 
 @pytest.mark.parametrize(
     "wrong",
     [{"prefect_port": 0}, {"mlflow_port": 65536}, {"mlflow_port": 4200}, {"cpu_workers": -1}, {"gpu_workers": -2}],
 )
-def test_a_word_that_cannot_be_is_named_with_its_value(wrong: dict[str, int], tmp_path: Path) -> None:
+def test_an_invalid_option_is_named_with_its_value(wrong: dict[str, int], tmp_path: Path) -> None:
     ((name, value),) = wrong.items()
-    with pytest.raises(BadConfiguration) as said:
+    with pytest.raises(BadConfiguration) as error:
         Service(tmp_path, **wrong)  # type: ignore[arg-type]
-    assert f"--{name.replace('_workers', '').replace('_', '-')}" in str(said.value)
-    assert str(value) in str(said.value)
+    assert f"--{name.replace('_workers', '').replace('_', '-')}" in str(error.value)
+    assert str(value) in str(error.value)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "gpu-box.example"])
-def test_nothing_opens_beyond_loopback_without_credentials(tmp_path: Path, host: str) -> None:
+def test_a_service_beyond_loopback_needs_credentials(tmp_path: Path, host: str) -> None:
     with pytest.raises(BadConfiguration, match="REPRO_AUTH"):
         lifecycle.check(service_at(tmp_path, host), {})
     for near in ("127.0.0.1", "127.0.0.2", "::1", "localhost"):
         lifecycle.check(service_at(tmp_path, near), {})
 
 
-def test_secrets_are_in_the_environment_of_those_who_need_them_alone(tmp_path: Path) -> None:
+def test_only_the_programs_that_need_a_secret_have_it_in_their_environment(tmp_path: Path) -> None:
     service = service_at(tmp_path, "0.0.0.0")
     service.write()
     outer = environment(service, OUTER)
@@ -100,7 +100,7 @@ def test_workers_find_the_deployment_and_the_servers_of_this_service(tmp_path: P
     assert [each.get("CUDA_VISIBLE_DEVICES") for each in made] == [None, "0", "1"]
 
 
-def test_the_supervisor_reads_back_what_was_meant(tmp_path: Path) -> None:
+def test_the_supervisor_reads_the_configuration_as_written(tmp_path: Path) -> None:
     service = service_at(tmp_path / "a root; of 100% #1")
     parser = RawConfigParser(inline_comment_prefixes=(";", "#"), strict=False)
     parser.read_string(supervision.configuration(service))
@@ -120,16 +120,16 @@ def test_the_supervisor_reads_back_what_was_meant(tmp_path: Path) -> None:
         assert lifecycle.running(service.folder) is None
 
 
-def test_addresses_hold_for_as_long_as_their_supervisor(tmp_path: Path) -> None:
+def test_addresses_are_valid_while_their_supervisor_lives(tmp_path: Path) -> None:
     (tmp_path / "service").mkdir()
-    there = Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2")
-    addresses.write(tmp_path, there, os.getpid())
-    assert addresses.running_addresses(tmp_path) == there
+    written = Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2")
+    addresses.write(tmp_path, written, os.getpid())
+    assert addresses.running_addresses(tmp_path) == written
     file = tmp_path / "service" / addresses.FILE
     form = json.loads(file.read_text())
     *machine, pid, started = form["supervisor"].split("/")
     here = "/".join(machine)
-    # Another process by that number, a process that is gone, half a word, none.
+    # The same id of another process, an ended process, an incomplete identity, none.
     for other in (f"{here}/{pid}/1", f"{here}/4194305/{started}", here, "", 7):
         file.write_text(json.dumps({**form, "supervisor": other}))
         assert addresses.running_addresses(tmp_path) is None
@@ -139,7 +139,7 @@ def test_addresses_hold_for_as_long_as_their_supervisor(tmp_path: Path) -> None:
     assert addresses.running_addresses(tmp_path) is None
 
 
-def test_credentials_come_from_the_environment_or_a_closed_file(tmp_path: Path) -> None:
+def test_credentials_come_from_the_environment_or_a_private_file(tmp_path: Path) -> None:
     assert credentials.read_credentials({}) is None
     assert credentials.read_credentials({"REPRO_AUTH": ""}) is None
     found = credentials.read_credentials({"REPRO_AUTH": "a:b:c-long-enough"})
@@ -158,10 +158,10 @@ def test_credentials_come_from_the_environment_or_a_closed_file(tmp_path: Path) 
 @pytest.mark.parametrize(
     "text", ["short:SECRET", ":no-user-SECRET-42", "no-password-SECRET", "two:lines-SECRET\nmore-of-it"]
 )
-def test_credentials_that_cannot_be_are_refused_without_being_repeated(text: str) -> None:
-    with pytest.raises(BadConfiguration) as said:
+def test_invalid_credentials_are_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(BadConfiguration) as error:
         credentials.read_credentials({"REPRO_AUTH": text})
-    assert "SECRET" not in str(said.value)
+    assert "SECRET" not in str(error.value)
 
 
 def test_two_databases_derive_from_one_address() -> None:
@@ -175,22 +175,21 @@ def test_two_databases_derive_from_one_address() -> None:
 @pytest.mark.parametrize(
     "address", ["mysql://u:planted@h/db", "postgresql://u:planted@h", "postgresql://u:planted@h:x/db", "/tmp/planted"]
 )
-def test_an_address_of_no_database_is_refused_without_its_password(address: str) -> None:
-    with pytest.raises(BadConfiguration) as said:
+def test_the_message_about_an_invalid_database_address_hides_the_password(address: str) -> None:
+    with pytest.raises(BadConfiguration) as error:
         Databases(address)
-    assert "postgresql://user@host" in str(said.value)
-    assert "u:planted" not in str(said.value)
+    assert "postgresql://user@host" in str(error.value)
+    assert "u:planted" not in str(error.value)
 
 
-def test_a_database_that_cannot_be_reached_is_said_in_a_sentence() -> None:
+def test_an_unreachable_database_is_named_without_the_password() -> None:
     (port,) = free_ports(1)
-    with pytest.raises(NetworkFault, match=f"127.0.0.1:{port} cannot be reached") as said:
+    with pytest.raises(NetworkFault, match=f"127.0.0.1:{port} cannot be reached") as error:
         Databases(f"postgresql://repro:{PASSWORD}@127.0.0.1:{port}/repro").make()
-    assert PASSWORD not in str(said.value)
-    assert issubclass(NetworkFault, Fault)
+    assert PASSWORD not in str(error.value)
 
 
-def test_what_the_supervisor_reads_is_closed_to_others(tmp_path: Path) -> None:
+def test_files_with_secrets_are_private_and_replaced(tmp_path: Path) -> None:
     service = replace(service_at(tmp_path), host="0.0.0.0")
     from infra.service.programs import USERS, USERS_SETTINGS, write_users_settings
 
@@ -201,9 +200,7 @@ def test_what_the_supervisor_reads_is_closed_to_others(tmp_path: Path) -> None:
         assert stat.S_IMODE((service.folder / name).stat().st_mode) == 0o600
 
 
-def test_who_has_no_credentials_is_told_before_anything_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_credentials_are_reported_before_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "service").mkdir()
     addresses.write(tmp_path, Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2", closed=True), os.getpid())
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -211,14 +208,14 @@ def test_who_has_no_credentials_is_told_before_anything_is_asked(
         configure_libraries(tmp_path)
     monkeypatch.setenv("REPRO_AUTH", f"reader:{PASSWORD}")
     for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
-        monkeypatch.setenv(name, "before")  # what settle sets goes with the test
+        monkeypatch.setenv(name, "before")  # so that the variable is restored after the test
         monkeypatch.delenv(name)
     configure_libraries(tmp_path)
     assert os.environ["PREFECT_API_AUTH_STRING"] == f"reader:{PASSWORD}"
     assert os.environ["MLFLOW_TRACKING_PASSWORD"] == PASSWORD
 
 
-def test_a_look_at_the_service_loads_no_heavy_library(tmp_path: Path) -> None:
+def test_the_status_command_loads_no_heavy_library(tmp_path: Path) -> None:
     service_at(tmp_path).write()
     check = """
 import sys
@@ -226,8 +223,8 @@ from flows.commands.status import status
 from infra.errors import Fault
 try:
     status()
-except Fault as said:
-    print("no service is running" in str(said), {"torch", "prefect", "mlflow", "psycopg2"} & {*sys.modules})
+except Fault as error:
+    print("no service is running" in str(error), {"torch", "prefect", "mlflow", "psycopg2"} & {*sys.modules})
 """
     environment = os.environ | {"REPRO_ROOT": str(tmp_path)}
     done = subprocess.run(

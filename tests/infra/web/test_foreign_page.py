@@ -1,4 +1,4 @@
-"""Prefect's servers of this project against pages of other origins, in a real browser too, and locked work pools."""
+"""Prefect's servers refuse pages of other origins, also in a real browser, and work pools are locked."""
 
 import asyncio
 import http.server
@@ -38,7 +38,7 @@ QUICK = {"PREFECT_API_BLOCKS_REGISTER_ON_START": "false"}
 PAGE = """<!doctype html><iframe name=frame></iframe>
 <form method=post enctype=text/plain action="{target}" target=frame><input name='{name}' value='"}}'></form>"""
 ATTACK = """async target => {
-  const outcome = async asked => { try { return (await asked).type } catch (error) { return 'refused' } };
+  const outcome = async request => { try { return (await request).type } catch (error) { return 'refused' } };
   const body = '{}';
   return [
     await outcome(fetch(target, {method: 'POST', mode: 'no-cors', body})),
@@ -71,12 +71,12 @@ class Server:
     home: Path
     deployment: str = ""
 
-    def ask(self, path: str, body: object = None, method: str = "", **headers: str) -> tuple[int, Any]:
+    def request(self, path: str, body: object = None, method: str = "", **headers: str) -> tuple[int, Any]:
         data = None if body is None else json.dumps(body).encode()
-        named = {"Content-Type": "application/json"} | {key.replace("_", "-"): value for key, value in headers.items()}
-        asked = urllib.request.Request(f"{self.url}/api{path}", data, named, method=method or None)
+        sent = {"Content-Type": "application/json"} | {key.replace("_", "-"): value for key, value in headers.items()}
+        request = urllib.request.Request(f"{self.url}/api{path}", data, sent, method=method or None)
         try:
-            with urllib.request.urlopen(asked, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 status, text = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             status, text = error.code, error.read()
@@ -87,10 +87,10 @@ class Server:
         return f"/deployments/{self.deployment}/create_flow_run"
 
     def flow_runs(self) -> int:
-        return int(self.ask("/flow_runs/count", {})[1])
+        return int(self.request("/flow_runs/count", {})[1])
 
     def copy(self, folder: Path) -> Path:
-        """Its database, as it is now."""
+        """Copy its database as it is now."""
         file = folder / "prefect.db"
         with closing(sqlite3.connect(self.home / file.name)) as ours, closing(sqlite3.connect(file)) as other:
             ours.backup(other)
@@ -99,15 +99,15 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """As ``repro up`` starts it, without the rest."""
-    place = tmp_path_factory.mktemp("root")
-    service = Service(place, "", "127.0.0.1", *free_ports(2), 1, 0).with_health_ports()
+    """Start Prefect's server as ``repro up`` does, without the other programs."""
+    root = tmp_path_factory.mktemp("root")
+    service = Service(root, "", "127.0.0.1", *free_ports(2), 1, 0).with_health_ports()
     service.folder.mkdir()
-    (place / "prefect").mkdir()
+    (root / "prefect").mkdir()
     service.write()
     program = programs(service)[0]
     outer = environment(service, os.environ)
-    with (place / "log").open("wb") as log:
+    with (root / "log").open("wb") as log:
         process = subprocess.Popen(
             command_of(service, program, outer),
             env=environment_of(service, program, outer) | QUICK,
@@ -119,29 +119,29 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     try:
         while not healthy(program.health):
             time.sleep(0.1)
-            assert process.poll() is None, (place / "log").read_text()
-        made = Server(program.link, place / "prefect")
-        flow = made.ask("/flows/", {"name": "victim"})[1]["id"]
-        asked = {"name": "victim", "flow_id": flow, "work_pool_name": "cpu", "enforce_parameter_schema": False}
-        made.deployment = made.ask("/deployments/", asked)[1]["id"]
-        yield made
+            assert process.poll() is None, (root / "log").read_text()
+        running = Server(program.link, root / "prefect")
+        flow = running.request("/flows/", {"name": "victim"})[1]["id"]
+        deployment = {"name": "victim", "flow_id": flow, "work_pool_name": "cpu", "enforce_parameter_schema": False}
+        running.deployment = running.request("/deployments/", deployment)[1]["id"]
+        yield running
     finally:
         terminate_group(process)
 
 
-def test_only_programs_and_own_pages_begin_flow_runs(server: Server) -> None:
+def test_only_programs_and_own_pages_create_flow_runs(server: Server) -> None:
     for kind in ("text/plain", "application/json", "application/x-www-form-urlencoded"):
         for origin in (EVIL, "null"):
-            assert server.ask(server.start, {}, Content_Type=kind, Origin=origin)[0] == 403
-        assert server.ask(server.start, {}, Content_Type=kind, Host="evil.example:4200")[0] == 400
-    assert server.ask("/work_pools/cpu", {"base_job_template": {}}, "PATCH", Origin=EVIL)[0] == 403
+            assert server.request(server.start, {}, Content_Type=kind, Origin=origin)[0] == 403
+        assert server.request(server.start, {}, Content_Type=kind, Host="evil.example:4200")[0] == 400
+    assert server.request("/work_pools/cpu", {"base_job_template": {}}, "PATCH", Origin=EVIL)[0] == 403
     assert server.flow_runs() == 0
-    assert server.ask(server.start, {})[0] == 201
-    assert server.ask(server.start, {}, Origin=server.url)[0] == 201
+    assert server.request(server.start, {})[0] == 201
+    assert server.request(server.start, {}, Origin=server.url)[0] == 201
     assert server.flow_runs() == 2
 
 
-def test_websockets_open_to_programs_alone(server: Server) -> None:
+def test_websockets_accept_programs_only(server: Server) -> None:
     address = server.url.replace("http", "ws") + "/api/events/in"
     with connect(address, proxy=None):
         pass
@@ -150,19 +150,19 @@ def test_websockets_open_to_programs_alone(server: Server) -> None:
     assert refused.value.response.status_code == 403
 
 
-@pytest.mark.parametrize("name", OVERRIDES)
-def test_no_flow_run_overrides_how_a_worker_starts_it(server: Server, name: str) -> None:
-    assert server.ask("/work_pools/cpu")[1]["base_job_template"] == TEMPLATE
-    before, override = server.flow_runs(), {"job_variables": {name: OVERRIDES[name]}}
-    status, told = server.ask(server.start, override)
-    assert status == 422
-    assert f"'{name}' was unexpected" in told["detail"]
+def test_no_flow_run_overrides_how_a_worker_starts_it(server: Server) -> None:
+    assert server.request("/work_pools/cpu")[1]["base_job_template"] == TEMPLATE
+    before = server.flow_runs()
+    for name, value in OVERRIDES.items():
+        status, answer = server.request(server.start, {"job_variables": {name: value}})
+        assert status == 422
+        assert f"'{name}' was unexpected" in answer["detail"]
     assert server.flow_runs() == before
 
 
 def test_pools_of_an_earlier_version_are_locked_by_up_and_by_deploy(server: Server, tmp_path: Path) -> None:
     opened = {"base_job_template": ProcessWorker.get_default_base_job_template()}
-    assert server.ask("/work_pools/cpu", opened, "PATCH")[0] == 204
+    assert server.request("/work_pools/cpu", opened, "PATCH")[0] == 204
     file = server.copy(tmp_path)
     database = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{file}", "PREFECT_HOME": f"{tmp_path}"}
     script = (
@@ -170,33 +170,33 @@ def test_pools_of_an_earlier_version_are_locked_by_up_and_by_deploy(server: Serv
     )
     subprocess.run([sys.executable, "-c", script], env=os.environ | database, check=True, cwd=PROJECT_ROOT)
     with closing(sqlite3.connect(file)) as other:
-        found = dict(other.execute("select name, base_job_template from work_pool"))
-    assert {name: json.loads(template) for name, template in found.items()} == {"cpu": TEMPLATE, "gpu": TEMPLATE}
-    said: list[str] = []
+        pools = dict(other.execute("select name, base_job_template from work_pool"))
+    assert {name: json.loads(template) for name, template in pools.items()} == {"cpu": TEMPLATE, "gpu": TEMPLATE}
+    messages: list[str] = []
     with SyncPrefectClient(f"{server.url}/api") as client:
         for _ in range(2):
-            ensure_pool(client, "cpu", said.append)
-    assert server.ask("/work_pools/cpu")[1]["base_job_template"] == TEMPLATE
-    assert said == ["updated work pool cpu: flow runs can no longer override how its worker starts them"]
+            ensure_pool(client, "cpu", messages.append)
+    assert server.request("/work_pools/cpu")[1]["base_job_template"] == TEMPLATE
+    assert messages == ["updated work pool cpu: flow runs can no longer override how its worker starts them"]
 
 
-def test_a_worker_heeds_no_job_variable_whoever_let_it_in() -> None:
-    """Prefect checks those of a deployment that is changed only when a flow run is asked for."""
+def test_a_worker_ignores_every_job_variable() -> None:
+    """Prefect checks the variables of a changed deployment only when a flow run is created."""
     configure = ProcessJobConfiguration.from_template_and_values
     assert asyncio.run(configure(TEMPLATE, OVERRIDES, client=object())) == ProcessJobConfiguration()
 
 
-def test_the_temporary_server_of_a_run_answers_programs_alone(server: Server, tmp_path: Path) -> None:
-    server.copy(tmp_path)  # tables take a while to be made
+def test_the_temporary_server_of_a_run_answers_programs_only(server: Server, tmp_path: Path) -> None:
+    server.copy(tmp_path)  # creating the tables would take seconds
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in {"PREFECT_HOME": f"{tmp_path}", **QUICK}.items():
             patch.setenv(variable, value)
         with temporary_server(tmp_path) as api:
             other = Server(api.removesuffix("/api"), tmp_path)
-            assert other.ask("/health")[0] == other.ask("/flow_runs/count", {})[0] == 200
+            assert other.request("/health")[0] == other.request("/flow_runs/count", {})[0] == 200
             for headers, status in (({"Origin": EVIL}, 403), ({"Host": "evil.example"}, 400)):
-                assert other.ask("/flow_runs/count", {}, **headers)[0] == status
-                assert other.ask("/health", **headers)[0] == status
+                assert other.request("/flow_runs/count", {}, **headers)[0] == status
+                assert other.request("/health", **headers)[0] == status
 
 
 @contextmanager
@@ -219,7 +219,7 @@ def page_of_another_origin(text: str) -> Iterator[str]:
             evil.shutdown()
 
 
-def test_a_page_of_another_origin_begins_nothing_and_the_own_page_works(server: Server) -> None:
+def test_a_page_of_another_origin_creates_nothing_and_the_own_page_works(server: Server) -> None:
     if not CHROMIUM.exists():
         pytest.skip(f"NOT RUN: no browser at {CHROMIUM}; apt-get install chromium")
     target, before = f"{server.url}/api{server.start}", server.flow_runs()
@@ -228,13 +228,13 @@ def test_a_page_of_another_origin_begins_nothing_and_the_own_page_works(server: 
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(address)
-        # What no-cors gets cannot be told from a success: the flow runs are counted.
+        # A refused no-cors request looks like a success, so the flow runs are counted.
         assert page.evaluate(ATTACK, target) == ["opaque", "refused", "refused", "refused"]
         with page.expect_response(lambda answer: answer.url == target) as answer:
             page.evaluate("document.forms[0].submit()")
         assert answer.value.status == 403
         assert server.flow_runs() == before
-        # By another name of the same server than the one that its settings hold.
+        # The page's name for the server may differ from the one in its settings.
         own = server.url.replace("127.0.0.1", "localhost")
         with page.expect_response(lambda answer: answer.url.startswith(f"{own}/api/")) as answer:
             page.goto(f"{own}/deployments")

@@ -38,19 +38,20 @@ def browser() -> Iterator[Browser]:
 
 
 class Watched:
-    """A page whose errors, foreign requests and dialogs are kept."""
+    """A page that collects its errors, foreign requests and dialogs."""
 
     def __init__(self, browser: Browser, site: Site, **device: object) -> None:
         self.context = browser.new_context(**device)  # type: ignore[arg-type]
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(SECONDS)
         expect.set_options(timeout=SECONDS)
-        self.wrong: list[str] = []
-        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        self.page.on("pageerror", lambda error: self.wrong.append(f"{error}"))
-        self.page.on("dialog", lambda dialog: self.wrong.append(dialog.message))
+        self.problems: list[str] = []
+        self.page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.problems.append(f"{error}"))
+        self.page.on("dialog", lambda dialog: self.problems.append(dialog.message))
         self.page.on(
-            "request", lambda asked: None if asked.url.startswith((site.url, "blob:")) else self.wrong.append(asked.url)
+            "request",
+            lambda asked: None if asked.url.startswith((site.url, "blob:")) else self.problems.append(asked.url),
         )
 
 
@@ -58,9 +59,9 @@ class Watched:
 def watched(browser: Browser, site: Site, request: pytest.FixtureRequest) -> Iterator[Watched]:
     made = Watched(browser, site, **getattr(request, "param", {}))
     yield made
-    wrong = made.wrong
+    problems = made.problems
     made.context.close()
-    assert not wrong
+    assert not problems
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def paragraphs(page: Page, side: int = 0) -> list[str]:
     return [text.strip() for text in page.locator(f"#out-{side} p").all_text_contents()]
 
 
-def test_paragraphs_are_kept_and_a_sentence_is_looked_into(page: Page) -> None:
+def test_paragraphs_are_kept_and_attention_of_a_sentence_is_shown(page: Page) -> None:
     page.locator("#nbest").fill("3")
     translate(page)
     assert paragraphs(page) == ["ONE DOG. TWO DOGS.", "", "A CAT."]
@@ -103,7 +104,7 @@ def test_paragraphs_are_kept_and_a_sentence_is_looked_into(page: Page) -> None:
     expect(page.locator("#rows .piece")).to_have_text(["Two", "dogs.", "</s>"])
 
 
-def test_sentences_come_one_after_the_other(page: Page, fakes: list[Fake]) -> None:
+def test_sentences_appear_as_they_are_translated(page: Page, fakes: list[Fake]) -> None:
     page.locator("#text").fill("a. b. c. d.")
     first = threading.Event()
     translated = fakes[0].answer
@@ -124,7 +125,7 @@ def test_sentences_come_one_after_the_other(page: Page, fakes: list[Fake]) -> No
     expect(page.locator("#out-0 .waits")).to_have_count(0)
 
 
-def test_two_versions_stand_side_by_side_with_their_differences_marked(page: Page) -> None:
+def test_two_versions_are_compared_with_their_differences_marked(page: Page) -> None:
     translate(page)
     page.locator("#beside").select_option("other/2")
     expect(page.locator("#out-1 .sentence[aria-pressed]")).to_have_count(3)
@@ -137,7 +138,7 @@ def test_two_versions_stand_side_by_side_with_their_differences_marked(page: Pag
     expect(page.locator("#out-0")).to_contain_text("TWO HOUNDS.")
 
 
-def test_a_link_brings_the_same_view_back(page: Page, browser: Browser, site: Site) -> None:
+def test_a_link_restores_the_same_view(page: Page, browser: Browser, site: Site) -> None:
     page.locator("#beam").select_option("2")
     page.locator("#alpha").fill("0.25")
     page.locator("#nbest").fill("2")
@@ -176,17 +177,17 @@ def test_hostile_text_is_shown_as_text(page: Page) -> None:
     assert page.locator("main img").count() == 0
 
 
-def test_a_refusal_is_a_sentence_on_the_page(watched: Watched, page: Page) -> None:
+def test_a_refused_request_shows_one_sentence(watched: Watched, page: Page) -> None:
     page.locator("#text").fill("word " * 31)
     page.locator("#text").press("Control+Enter")
     expect(page.get_by_role("alert")).to_have_text(
         "line 1 has a sentence of 31 pieces, allowed are 30; split the sentence"
     )
-    assert [said for said in watched.wrong if "422" not in said] == []
-    watched.wrong.clear()
+    assert [said for said in watched.problems if "422" not in said] == []
+    watched.problems.clear()
 
 
-def test_all_can_be_done_by_keyboard(page: Page) -> None:
+def test_the_page_works_by_keyboard(page: Page) -> None:
     page.locator("#text").focus()
     page.keyboard.type("One dog. Two dogs.")
     page.keyboard.press("Control+Enter")
@@ -205,7 +206,7 @@ def test_all_can_be_done_by_keyboard(page: Page) -> None:
         expect(page.locator("#rows .piece").nth(row)).to_have_attribute("aria-checked", "true")
 
 
-def test_the_focus_stays_on_a_piece_when_those_of_another_sentence_come(page: Page) -> None:
+def test_the_focus_stays_when_another_sentences_attention_arrives(page: Page) -> None:
     page.locator("#text").fill("One dog. Two dogs.")
     page.locator("#text").press("Control+Enter")
     expect(page.locator("#status")).to_contain_text("2 sentences in")
@@ -230,7 +231,7 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobil
 @pytest.mark.parametrize(
     "watched", [{}, {"color_scheme": "dark"}, PHONE], indirect=True, ids=["light", "dark", "phone"]
 )
-def test_it_is_accessible_and_fits(watched: Watched, page: Page) -> None:
+def test_the_page_is_accessible_and_fits_the_screen(watched: Watched, page: Page) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     page.locator("#beside").select_option("other/2")

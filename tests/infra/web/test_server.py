@@ -26,10 +26,10 @@ from infra.web.limits import Limits
 from infra.web.server import address, bind_socket, end_at_once, serve
 seconds, bound_seconds = float(sys.argv[1]), int(sys.argv[2])
 class Slow(Fake):
-    def translate(self, *given):
-        print("begun", flush=True)
+    def translate(self, *arguments):
+        print("started", flush=True)
         time.sleep(seconds)
-        return super().translate(*given)
+        return super().translate(*arguments)
 limits = Limits(batch=1, stop_seconds=bound_seconds)
 bound = bind_socket("127.0.0.1", 0)
 guarded = application([Slow()], limits)
@@ -39,7 +39,7 @@ if guarded.batcher.worker.busy:
 """
 
 
-def started(seconds: float, stop_seconds: int) -> tuple["subprocess.Popen[str]", str]:
+def start(seconds: float, stop_seconds: int) -> tuple["subprocess.Popen[str]", str]:
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, f"{seconds}", f"{stop_seconds}"],
         stdout=subprocess.PIPE,
@@ -53,18 +53,18 @@ def started(seconds: float, stop_seconds: int) -> tuple["subprocess.Popen[str]",
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_what_was_begun_be_finished(number: signal.Signals) -> None:
-    process, url = started(0.3, stop_seconds=60)
+def test_a_signal_lets_running_requests_finish(number: signal.Signals) -> None:
+    process, url = start(0.3, stop_seconds=60)
     assert process.stdout
     try:
         with ThreadPoolExecutor(2) as clients:
             paths = ("/api/translate", "/api/translate/stream")
             body = {"text": "a. b. c."}
-            asked = [clients.submit(httpx.post, f"{url}{path}", json=body, timeout=60) for path in paths]
-            assert process.stdout.readline() == "begun\n"
-            assert process.stdout.readline() == "begun\n"
+            responses = [clients.submit(httpx.post, f"{url}{path}", json=body, timeout=60) for path in paths]
+            assert process.stdout.readline() == "started\n"
+            assert process.stdout.readline() == "started\n"
             process.send_signal(number)
-            whole, stream = (each.result() for each in asked)
+            whole, stream = (each.result() for each in responses)
         assert whole.json()["text"] == "A. B. C."
         assert '"done": true' in stream.text
         assert process.wait(60) == 0
@@ -75,22 +75,22 @@ def test_a_signal_lets_what_was_begun_be_finished(number: signal.Signals) -> Non
         process.kill()
 
 
-def test_a_search_without_an_end_cannot_keep_the_server() -> None:
-    process, url = started(600, stop_seconds=1)
+def test_an_endless_search_does_not_keep_the_server_alive() -> None:
+    process, url = start(600, stop_seconds=1)
     assert process.stdout
     try:
         with ThreadPoolExecutor(1) as client:
-            asked = client.submit(httpx.post, f"{url}/api/translate", json={"text": "a."}, timeout=60)
-            assert process.stdout.readline() == "begun\n"
+            response = client.submit(httpx.post, f"{url}/api/translate", json={"text": "a."}, timeout=60)
+            assert process.stdout.readline() == "started\n"
             process.terminate()
             assert process.wait(60) == 0
             with pytest.raises(httpx.HTTPError):
-                asked.result().raise_for_status()
+                response.result().raise_for_status()
     finally:
         process.kill()
 
 
-def test_slow_heads_and_bodies_are_ended_and_nobody_waits_for_them() -> None:
+def test_slow_headers_and_bodies_are_closed_and_delay_no_other_request() -> None:
     limits = Limits(header_seconds=0.4, body_seconds=0.4)
     with served([Fake()], limits) as site:
         silent, head, body = (socket.create_connection(("127.0.0.1", site.port), timeout=60) for _ in range(3))
@@ -99,16 +99,16 @@ def test_slow_heads_and_bodies_are_ended_and_nobody_waits_for_them() -> None:
         assert httpx.post(f"{site.url}/api/translate", json={"text": "a"}, timeout=60).json()["text"] == "A"
         head.sendall(b"x")
         for slow in (silent, head):
-            assert ended(slow) == b""
-        assert b" 408 " in ended(body)
+            assert read_until_closed(slow) == b""
+        assert b" 408 " in read_until_closed(body)
         again = socket.create_connection(("127.0.0.1", site.port), timeout=60)
         again.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert again.recv(9_000).startswith(b"HTTP/1.1 200")
         again.sendall(b"GET /healthz HTT")
-        assert ended(again).count(b"HTTP/1.1") == 0
+        assert read_until_closed(again).count(b"HTTP/1.1") == 0
 
 
-def ended(connection: socket.socket) -> bytes:
+def read_until_closed(connection: socket.socket) -> bytes:
     """Read until the server closes the connection."""
     found = b""
     try:
@@ -119,33 +119,33 @@ def ended(connection: socket.socket) -> bytes:
     return found
 
 
-def test_many_silent_connections_give_way_to_one_that_speaks() -> None:
+def test_silent_connections_are_closed_for_an_active_one() -> None:
     with served([Fake()], Limits(connections=8, header_seconds=600)) as site:
         silent = [socket.create_connection(("127.0.0.1", site.port), timeout=60) for _ in range(40)]
         assert httpx.post(f"{site.url}/api/translate", json={"text": "a"}, timeout=60).json()["text"] == "A"
-        assert ended(silent[0]) == b""
+        assert read_until_closed(silent[0]) == b""
         for connection in silent:
             connection.close()
 
 
-def test_an_answer_that_nobody_reads_is_not_kept_for_ever() -> None:
+def test_an_unread_answer_is_dropped() -> None:
     fake = Fake(answer=lambda _: "x" * 40_000_000)
     with served([fake], Limits(unread_seconds=1)) as site:
-        deaf = socket.socket()
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect(("127.0.0.1", site.port))
+        unread = socket.socket()
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        unread.connect(("127.0.0.1", site.port))
         content = b'{"text": "a"}'
         head = b"POST /api/translate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        deaf.sendall(head + b"content-length: %d\r\n\r\n" % len(content) + content)
+        unread.sendall(head + b"content-length: %d\r\n\r\n" % len(content) + content)
         until(lambda: bool(fake.batches))
         fake.answer = str.upper
         with httpx.Client() as client:
             assert client.post(f"{site.url}/api/translate", json={"text": "a"}, timeout=60).json()["text"] == "A"
         until(lambda: not site.server.server_state.tasks)
-        deaf.close()
+        unread.close()
 
 
-def test_an_address_that_is_bound_is_said_in_a_sentence() -> None:
+def test_a_bound_address_is_refused_in_one_sentence() -> None:
     with bind_socket("127.0.0.1", 0) as bound:
         bound.listen()
         port = bound.getsockname()[1]
@@ -156,7 +156,7 @@ def test_an_address_that_is_bound_is_said_in_a_sentence() -> None:
         bind_socket("no such host", 0)
 
 
-def test_limits_that_cannot_be_are_named() -> None:
+def test_invalid_limits_are_named() -> None:
     with pytest.raises(ValueError, match=r"limits\.batch is 0, allowed is 1 or above"):
         Limits(batch=0)
     with pytest.raises(ValueError, match=r"limits\.waiting is 10, allowed is limits\.sentences, 200, or above"):
