@@ -1,4 +1,4 @@
-"""The Kubernetes launcher: manifests against the published schemas, requests against a small fake API server."""
+"""Manifests are checked against the published schemas; requests and answers, against a small fake API server."""
 
 import json
 import subprocess
@@ -13,6 +13,8 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from infra.errors import BadConfiguration, Fault, NetworkFault, OutOfMemory
 from infra.launch.batch_queue import job_name
@@ -122,13 +124,17 @@ def test_the_first_pod_writes_the_log_and_removes_an_earlier_exit_file(tmp_path:
     assert (out / "exit.json").exists() != leads
 
 
-def test_additions_to_the_pod_keep_the_rest_and_join_lists() -> None:
+@given(st.dictionaries(st.sampled_from(["nodeSelector", "priorityClassName", "tolerations"]), st.just({})))
+@settings(max_examples=10)
+def test_additions_to_the_pod_keep_the_rest(more: Mapping[str, Any]) -> None:
+    plain, added = pod_of(JOB), pod_of(JOB, replace(SETTINGS, pod=more))
+    assert {name: added[name] for name in plain} == plain
+    assert added.keys() == plain.keys() | more.keys()
+
+
+def test_lists_in_the_pod_setting_are_joined() -> None:
     more = {"volumes": [{"name": "scratch", "emptyDir": {}}], "securityContext": {"runAsUser": 1000}}
-    plain, pod = pod_of(JOB), pod_of(JOB, replace(SETTINGS, pod=more))
-    assert pod.keys() == plain.keys() | more.keys()
-    assert {name: pod[name] for name in plain.keys() - more.keys()} == {
-        name: plain[name] for name in plain.keys() - more.keys()
-    }
+    pod = pod_of(JOB, replace(SETTINGS, pod=more))
     assert [volume["name"] for volume in pod["volumes"]] == ["store", "memory", "scratch"]
     assert pod["securityContext"] == {"runAsUser": 1000}
 
@@ -292,7 +298,7 @@ def test_poll_reads_the_job_and_its_pods(
     [(401, BadConfiguration), (403, BadConfiguration), (404, BadConfiguration), (422, BadConfiguration)]
     + [(status, NetworkFault) for status in (429, 500, 503)],
 )
-def test_the_http_status_distinguishes_a_refusal_from_an_outage(
+def test_the_status_tells_a_refusal_from_an_outage(
     api: ApiServer, tmp_path: Path, status: int, kind: type[Fault], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REPRO_KUBERNETES_MOUNT", f"{tmp_path}")
@@ -308,11 +314,26 @@ def test_an_unreachable_cluster_is_an_outage(api: ApiServer) -> None:
         queue.poll("repro-train-1")
 
 
-def test_the_environment_describes_the_cluster(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_runs_to_its_end(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REPRO_KUBERNETES_MOUNT")
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
-    assert cluster_queue().settings.mount == tmp_path, "a local root is the default mount"
-    for name in ("IMAGE", "CLAIM"):
+    job = replace(JOB, out=tmp_path / "out", inputs={})
+    job.out.mkdir()
+    launcher, said = kubernetes_launcher(), list[str]()
+    launcher.poll_seconds, launcher.say = 0.05, said.append
+
+    def complete() -> None:
+        if batch := api.objects.get(f"{JOBS}/{job_name(job)}"):
+            (job.out / "exit.json").write_text(json.dumps({"reason": "done", "message": ""}))
+            batch["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+    launcher.run(job, complete)
+    assert said[0] == f"model.train was submitted as {job_name(job)}"
+    assert api.objects.keys() == {f"{JOBS}/{job_name(job)}"}, "the service is deleted"
+
+
+def test_the_environment_describes_the_cluster(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("IMAGE", "CLAIM", "MOUNT"):
         monkeypatch.delenv(f"REPRO_KUBERNETES_{name}")
     monkeypatch.setenv("REPRO_ROOT", "s3://bucket/repro")
     for name, value in (("IMAGE", SETTINGS.image), ("CLAIM", "store"), ("MOUNT", "relative")):
