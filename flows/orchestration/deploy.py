@@ -1,7 +1,7 @@
 """Create or update the work pools, deployments and schedules of ``prefect.yaml`` at a Prefect server. Idempotent.
 
-Prefect's own ``prefect deploy`` needs the pools to exist, and switches off schedules that a person has switched on.
-Here ``active`` in the file applies to new schedules only.
+Unlike ``prefect deploy``, it creates missing pools and keeps the state of existing schedules: ``active`` in the file
+applies to new schedules only.
 """
 
 from collections.abc import Callable, Sequence

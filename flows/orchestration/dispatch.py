@@ -1,4 +1,4 @@
-"""Runs a request: with Prefect where there is work, without it where there is none."""
+"""Run a request: with Prefect if there is work, without it otherwise."""
 
 import atexit
 import os
@@ -17,7 +17,7 @@ from infra.site import Site
 
 
 def dispatch(resolved: ResolvedRun, has_server: bool) -> Outcome:
-    """Run what is missing. A run without work needs no Prefect, unless the user has a server, which records it."""
+    """Run the missing stages. A run without work uses Prefect only if the user has a server, which then records it."""
     outcome = None if has_server else cached_outcome(resolved.plan.outcome)
     if outcome:
         conclude(resolved, outcome, say)
@@ -29,7 +29,7 @@ def dispatch(resolved: ResolvedRun, has_server: bool) -> Outcome:
 
 
 def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
-    """Likewise for rows of the paper, their page written; raises RowsFailed where one failed."""
+    """Run rows of the paper likewise and write their page; raises RowsFailed if a row failed."""
     cached = None if has_server else cached_paper(resolved)
     if cached:
         write_pages(cached, Site.named(resolved.request.site).root)
@@ -41,9 +41,9 @@ def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
 
 
 def _ensure_server() -> None:
-    """Have a server before ``flows.orchestration.prefect_flows`` is imported: Prefect reads the address then."""
+    """Start a server, if none is configured, before Prefect is imported: it reads the address on import."""
     if not server_configured():
-        # Registered before Prefect is imported, so that it ends last: Prefect sends its log on the way out.
+        # Registered before Prefect is imported, so that the server ends last: Prefect sends its log at exit.
         stack = ExitStack()
         atexit.register(stack.close)
         os.environ["PREFECT_API_URL"] = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))

@@ -1,7 +1,8 @@
 """Detect that the run a deployment is about to start is already running on the same Prefect server.
 
-A concurrency limit of the deployment would not do: Prefect keeps it by a lease, and ends a run whose lease it could not
-renew, as when the server restarts. Here a run counts while it sends heartbeats, so a killed run blocks nobody.
+A concurrency limit of the deployment is no substitute: Prefect holds it by a lease, and ends a run whose lease it could
+not renew, for example when the server restarts. Here a run counts while it sends heartbeats, so a killed run never
+blocks another.
 """
 
 import json

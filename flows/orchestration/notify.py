@@ -1,7 +1,7 @@
 """A Prefect automation that posts JSON to a webhook when a run ends.
 
-The address is a secret: it is kept in an encrypted block of the server. There is one block, so a new address replaces
-the old one. The JSON holds the flow run's message: its scores, or its error.
+The address is a secret, so an encrypted block of the server holds it. There is one block: a new address replaces the
+old one. The JSON holds the flow run's message: its scores, or its error.
 """
 
 from collections.abc import Callable
@@ -29,11 +29,11 @@ PAYLOAD = """{
 "data": {"flow": {{ flow.name|tojson }}, "state": {{ flow_run.state.name|tojson }},
 "message": {{ flow_run.state.message|tojson }}, "parameters": {{ flow_run.parameters|tojson }}}
 }"""
-"""A CloudEvent. ``text`` is what chat programs show."""
+"""A CloudEvent. Chat programs show ``text``."""
 
 
 def notify(address: str, say: Callable[[str], None]) -> None:
-    """Post the end of each run to ``address`` from now on; "none" stops it. Raises BadConfiguration for other words."""
+    """Post to ``address`` when a run ends; "none" stops it. Raises BadConfiguration for anything else but a URL."""
     with get_client(sync_client=True) as client:
         existing = client.read_automations_by_name(NAME)
         if address == "none":

@@ -1,6 +1,6 @@
 """The pipeline as Prefect flows: ``prefect.yaml`` deploys them and ``repro run`` calls them when there is work.
 
-Users edit the parameters in a form of Prefect's UI, which takes drop-downs from the types and help from the docstrings.
+Users edit the parameters in a form of Prefect's UI, which makes drop-downs from the types and help from the docstrings.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ Value = TypeVar("Value")
 
 _resolved_run: ContextVar[ResolvedRun | None] = ContextVar("resolved_run", default=None)
 _resolved_paper: ContextVar[ResolvedPaper | None] = ContextVar("resolved_paper", default=None)
-"""The value that this process resolved before it called the flow, so that the flow does not resolve it again."""
+"""The request that this process resolved before it called the flow, so that the flow need not resolve it again."""
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def _set(variable: ContextVar[Value | None], value: Value) -> Iterator[None]:
 
 
 def _sweep_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
-    """Hook that the worker calls when the process of a flow was killed or cancelled."""
+    """Hook that the worker calls after the process of a flow was killed or cancelled."""
     with suppress(Fault):
         sweep(Site.named(f"{flow_run.parameters.get('site', 'local')}"))
 
@@ -64,8 +64,8 @@ def _claim_and_sweep(site: str) -> None:
 
 
 def _reproduce_run_name() -> str:
-    asked = flow_run.parameters
-    return f"{asked['run']} from {asked['from_stage']}" if asked.get("from_stage") else str(asked["run"])
+    given = flow_run.parameters
+    return f"{given['run']} from {given['from_stage']}" if given.get("from_stage") else str(given["run"])
 
 
 @flow(
@@ -83,15 +83,15 @@ def reproduce(
     overrides: tuple[str, ...] = (),
     site: SiteName = "local",
 ) -> State[dict[str, Any]]:
-    """Reproduce one run: archives to a registered model version, cached stage by stage.
+    """Reproduce one run, from archives to a registered model version, with each stage cached.
 
     Args:
         run: A run's name, as `repro runs` lists them, or FILE.py:NAME for one of your own.
-        from_stage: Run this stage and all after it, cached or not. Empty: only what is missing.
-        until: The last stage to run. Empty: to the end.
-        force: Stages to run again although they are there.
-        overrides: Fields of the run, each as in training.updates=200.
-        site: Where to compute. With gpu, a worker of another pool leaves what needs one to the pool gpu.
+        from_stage: Run this stage and all later ones, cached or not. Empty: only missing stages.
+        until: The last stage to run. Empty: all stages.
+        force: Stages to run again even if they are cached.
+        overrides: Fields of the run to change, for example training.updates=200.
+        site: Where to compute. With gpu, a worker of another pool dispatches stages that need a GPU to the pool gpu.
     """
     _claim_and_sweep(site)
     if duplicate := duplicate_run("reproduce", _parameter_defaults(reproduce)):
@@ -102,8 +102,8 @@ def reproduce(
         resolved = request.resolve(again=flow_run.run_count > 1)
     pool = _dispatch_pool(resolved.site)
     task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records", ("gpu",) if pool else ())
-    mark = run if flow_run.parent_flow_run_id else ""  # several may run at once
-    display = TerminalDisplay(task_wrapper.progress, mark)
+    label = run if flow_run.parent_flow_run_id else ""  # several may run at once
+    display = TerminalDisplay(task_wrapper.progress, label)
     dispatch = {"gpu": DeploymentDispatch(request, pool, display.say)} if pool else {}
     try:
         outcome = run_resolved(resolved, display, task_wrapper, dispatch)
@@ -114,8 +114,8 @@ def reproduce(
 
 
 def _stage_run_name() -> str:
-    asked = flow_run.parameters
-    return f"{asked['run']}: {asked['stage']} {asked.get('item', '')}".strip()
+    given = flow_run.parameters
+    return f"{given['run']}: {given['stage']} {given.get('item', '')}".strip()
 
 
 @flow(
@@ -135,36 +135,36 @@ def stage(
     site: SiteName = "local",
     record: str = "",
 ) -> State[dict[str, Any]]:
-    """Make one stage for a run that is carried out elsewhere; everything before it is in the store already.
+    """Make one stage for a run of another worker. All earlier stages must be in the store.
 
     Args:
-        run: As of the run that is carried out, like overrides and site.
-        stage: Which one.
-        key: The key that it has there; another here is a fault.
-        item: For which of several, as in translate newstest2013.
-        overrides: Fields of the run, each as in training.updates=200.
-        attempt: Make it although it is there, unless an attempt of this name did. Empty: only if it is missing.
+        run: The name of that run.
+        stage: The stage to make.
+        key: The key that the stage has in that run. The flow run fails if it differs here.
+        item: The item of a stage with several, for example newstest2013 of translate.
+        overrides: Fields of the run to change, for example training.updates=200.
+        attempt: Make the stage even if it is cached, unless this attempt made it. Empty: only if it is missing.
         site: Where to compute.
-        record: The MLflow run below which it is shown.
+        record: The MLflow run that is the parent of the stage's run.
     """
-    asked = StageRequest(run, stage, key, item, overrides, attempt, site, record)
+    request = StageRequest(run, stage, key, item, overrides, attempt, site, record)
     task_wrapper = PrefectTaskWrapper(Site.named(site).root.absolute() / "prefect-records", retries=False)
     _claim_and_sweep(site)
     try:
-        row = run_single_stage(asked, TerminalDisplay(task_wrapper.progress), task_wrapper)
-    except Fault as fault:  # its class travels as the state's name: see flows.orchestration.remote_stage
+        row = run_single_stage(request, TerminalDisplay(task_wrapper.progress), task_wrapper)
+    except Fault as fault:  # flows.orchestration.remote_stage reads its class from the name of the state
         return Failed(name=type(fault).__name__, message=f"{fault}")
     finally:
         task_wrapper.close()
-    return Completed(message=f"{asked.label} {row.key} is {row.state}", data=row.facts)
+    return Completed(message=f"{request.label} {row.key} is {row.state}", data=row.facts)
 
 
 def _dispatch_pool(site: Site) -> str:
-    """The pool whose workers make what needs a GPU; empty: this process does."""
+    """The pool whose workers make stages that need a GPU; "" if this process makes them."""
     if not site.gpu_pool and site.device != "cuda":
         return ""
     own = current_work_pool()
-    pool = site.gpu_pool or ("gpu" if own else "")  # without a worker there is no pool to speak of
+    pool = site.gpu_pool or ("gpu" if own else "")  # without a worker there is no pool
     return pool if pool != own else ""
 
 
@@ -173,7 +173,7 @@ def _parameter_defaults(made: Flow[..., Any]) -> dict[str, Any]:
 
 
 def run_with_prefect(resolved: ResolvedRun) -> Outcome:
-    """Run a request as a flow in this process, by the configured server or Prefect's own temporary one."""
+    """Run a request as a flow in this process, with the configured server or a temporary one."""
     request = resolved.request
     try:
         with plain_server_errors(), _set(_resolved_run, resolved):
@@ -184,14 +184,14 @@ def run_with_prefect(resolved: ResolvedRun) -> Outcome:
         # The store, not the server, says whether the work is done.
         if request.force or request.from_stage or not (done := cached_outcome(plan(request))):
             raise
-        say(f"{fault}; the run is done all the same")
+        say(f"{fault}; but all stages of the run are finished")
         return done
     return Outcome.from_json(form)
 
 
 def _paper_run_name() -> str:
-    asked = flow_run.parameters
-    return f"rows {asked['rows']} on {asked['corpus']}"
+    given = flow_run.parameters
+    return f"rows {given['rows']} on {given['corpus']}"
 
 
 @flow(
@@ -209,57 +209,59 @@ def paper(
     overrides: tuple[str, ...] = (),
     site: SiteName = "local",
 ) -> PaperResults | State[PaperResults]:
-    """Reproduce rows of the paper's Tables 2 and 3, each a run of its own, and lay them beside the paper's figures.
+    """Reproduce rows of the paper's Tables 2 and 3 as separate runs and compare them with the paper's figures.
 
     Args:
-        rows: Names of rows separated by commas, as base,A1,C2, or all.
-        corpus: The runs' name without their row.
-        scale: Divides the widths. 0 leaves it to the corpus.
+        rows: Names of rows separated by commas, for example base,A1,C2; or all.
+        corpus: The name of the runs without the row.
+        scale: Divisor of the widths. 0: the corpus decides.
         at_once: Rows that run at the same time.
-        overrides: Fields of every row's run, each as in training.updates=200.
+        overrides: Fields of every row's run to change, for example training.updates=200.
         site: Where to compute. With gpu, a worker without one fails.
     """
     _claim_and_sweep(site)
     if duplicate := duplicate_run("paper", _parameter_defaults(paper)):
         return Completed(name="Skipped", message=duplicate)
-    asked = PaperRequest(rows, corpus, scale, at_once, overrides, site)
+    request = PaperRequest(rows, corpus, scale, at_once, overrides, site)
     resolved = _resolved_paper.get()
-    if resolved is None or resolved.request != asked:  # a worker runs this flow
-        resolved = asked.resolve()
+    if resolved is None or resolved.request != request:  # a worker runs this flow
+        resolved = request.resolve()
     found = run_rows(resolved, run_with_prefect, say)
     folder = write_pages(found, Site.named(site).root)
-    publish_markdown("paper", (folder / "paper.md").read_text(), f"Against the paper: {asked.title}")
+    publish_markdown("paper", (folder / "paper.md").read_text(), f"Against the paper: {request.title}")
     if found.failed:
         raise RowsFailed(found)
     return found
 
 
 def paper_with_prefect(resolved: ResolvedPaper) -> PaperResults:
-    """Rows of the paper as one flow in this process, each row that has work a flow below it; raises RowsFailed."""
-    asked = resolved.request
+    """Run rows of the paper as one flow in this process, a child flow for each row with work; raises RowsFailed."""
+    request = resolved.request
     with _set(_resolved_paper, resolved):
-        found: PaperResults = paper(asked.rows, asked.corpus, asked.scale, asked.at_once, asked.overrides, asked.site)  # type: ignore[call-overload]
+        found: PaperResults = paper(
+            request.rows, request.corpus, request.scale, request.at_once, request.overrides, request.site
+        )  # type: ignore[call-overload]
     return found
 
 
 def _summary_line(outcome: Outcome) -> str:
-    """What a notification says, and the flow run's page: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
-    told = {
+    """The message of the flow run and its notification: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
+    numbers = {
         name: [f"{n} {card[n]:.2f}" for n in HEADLINE_METRICS if n in card] for name, card in outcome.scores.items()
     }
-    cards = [f"{name}: {', '.join(numbers)}" for name, numbers in told.items()]
+    cards = [f"{name}: {', '.join(each)}" for name, each in numbers.items()]
     return " · ".join([outcome.model_version or f"{outcome.run}: no version registered", *cards])
 
 
 def _scores_markdown(outcome: Outcome) -> str:
-    """The scores and where the model went, as Markdown."""
+    """The scores, the model version and the report's path as Markdown."""
     lines = [f"# {outcome.run}", "", f"Model version: **{outcome.model_version or 'none registered'}**", ""]
     if outcome.scores:
         names = list(outcome.scores)
         lines += ["| score | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        for number in metric_names(outcome.scores):
-            values = [outcome.scores[name].get(number, "") for name in names]
+        for metric in metric_names(outcome.scores):
+            values = [outcome.scores[name].get(metric, "") for name in names]
             cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
-            lines.append("| " + " | ".join([number, *cells]) + " |")
+            lines.append("| " + " | ".join([metric, *cells]) + " |")
     reports = [row.path for row in outcome.rows if row.stage == "report" and row.path]
     return "\n".join([*lines, "", *(f"Report: `{path}/report.html`" for path in reports)])

@@ -1,7 +1,7 @@
-"""Sends a stage to a worker of another pool as a flow run, and waits for it.
+"""Dispatch a stage to a worker of another pool as a flow run, and wait for it.
 
-When the call returns, the artifact is in the store; otherwise it raises the Fault that the worker ended with. A flow
-run that already makes the same key is joined. The caller decides about retries.
+When the call returns, the artifact is in the store; otherwise it raises the Fault that the worker ended with. If a flow
+run already makes the same key, the call waits for that one. The caller decides about retries.
 """
 
 import time
@@ -31,14 +31,14 @@ from tasks.engine.remote import RemoteStage
 
 POLL_SECONDS = 1.0
 SERVER_TIMEOUT_SECONDS = 900.0
-"""How long the server may be away: the other worker goes on without it."""
+"""How long the server may be unreachable; the other worker continues without it."""
 LATE_SECONDS = 60.0
-"""After this time the user hears of a flow run that no worker has taken."""
+"""After this time a message names a flow run that no worker has started."""
 FAULTS = {name: fault for name, fault in vars(errors).items() if isinstance(fault, type) and issubclass(fault, Fault)}
 
 
 def current_work_pool() -> str:
-    """The work pool of the worker that runs the current flow run, "" if no worker does."""
+    """The work pool of the worker that runs the current flow run; "" outside a worker."""
     if not present.id:
         return ""
     with get_client(sync_client=True) as client:
@@ -46,7 +46,7 @@ def current_work_pool() -> str:
 
 
 class DeploymentDispatch:
-    """Has stages of ``request`` made by the deployment ``stage/<pool>``."""
+    """Dispatches stages of ``request`` to the deployment ``stage/<pool>``."""
 
     def __init__(self, request: RunRequest, pool: str, say: Callable[[str], None]) -> None:
         self.request, self.pool, self.say = request, pool, say
@@ -64,7 +64,7 @@ class DeploymentDispatch:
                     raise
                 except BaseException:
                     if mine or not _has_live_parent(client, run):
-                        with suppress(Exception):  # the server may be away; the work is kept either way
+                        with suppress(Exception):  # the server may be unreachable; the store keeps the work in any case
                             client.set_flow_run_state(run.id, Cancelling(message="The run that waited for it ended."))
                     raise
                 if mine or state.type != StateType.CANCELLED:
@@ -72,14 +72,14 @@ class DeploymentDispatch:
                 # The run that started it was cancelled, but this run still needs the artifact.
 
     def _existing_run(self, client: SyncPrefectClient, remote: RemoteStage) -> FlowRun | None:
-        """The newest flow run that makes this key now, or is scheduled to."""
+        """The newest scheduled, pending or running flow run for this key."""
         unfinished = ["SCHEDULED", "PENDING", "RUNNING"]
         found = client.read_flow_runs(flow_run_filter=_filter_by_key(remote, unfinished))
         return max(found, key=lambda run: run.created or run.expected_start_time, default=None)  # type: ignore[arg-type, return-value]
 
     def _submit(self, client: SyncPrefectClient, remote: RemoteStage) -> FlowRun:
         call, request = remote.call, self.request
-        asked = StageRequest(
+        parameters = StageRequest(
             request.run,
             call.stage.name,
             call.key,
@@ -91,65 +91,65 @@ class DeploymentDispatch:
         )
         before = client.read_flow_runs(flow_run_filter=_filter_by_key(remote, []))
         try:
-            made: FlowRun = run_deployment(  # type: ignore[assignment]
+            submitted: FlowRun = run_deployment(  # type: ignore[assignment]
                 f"stage/{self.pool}",
-                parameters=asdict(asked) | {"overrides": list(request.overrides)},
+                parameters=asdict(parameters) | {"overrides": list(request.overrides)},
                 timeout=0,
                 tags=[f"key:{call.key}", f"stage:{call.stage.name}", _parent_tag(present.id)],
-                # Two runs that found none at the same moment counted the same number and so get the same flow run.
+                # Two runs that submit at the same moment count the same number, so they get the same flow run.
                 idempotency_key=f"{call.key}-{len(before)}",
             )
         except ObjectNotFound as error:
-            message = f"{call.label} is for the work pool {self.pool!r}, but there is no deployment stage/{self.pool}"
-            raise BadConfiguration(f"{message}: `repro deploy` makes it") from error
-        return made
+            message = f"{call.label} needs the work pool {self.pool!r}, but there is no deployment stage/{self.pool}"
+            raise BadConfiguration(f"{message}: create it with `repro deploy`") from error
+        return submitted
 
     def _announce(self, run: FlowRun, remote: RemoteStage, mine: bool) -> None:
         link = f"{url_for(run) or run.id}"
-        done = "handed to" if mine else "being made already in"
-        self.say(f"{remote.call.label}: {done} pool {self.pool}, flow run {run.name} ({link})")
+        action = "dispatched to" if mine else "already running in"
+        self.say(f"{remote.call.label}: {action} pool {self.pool}, flow run {run.name} ({link})")
         if link.startswith("http"):
             with suppress(Exception):  # a missing link must not fail the stage
                 create_link_artifact(link, link_text=f"{remote.call.label}: {run.name}", key="handed-over")
 
     def _wait_until_final(self, client: SyncPrefectClient, run: FlowRun, remote: RemoteStage) -> State:
-        label, begun, spoken = remote.call.label, time.monotonic(), False
-        heard = steady = asked = begun
+        label, started, warned = remote.call.label, time.monotonic(), False
+        last_answer = last_error = last_check = started
         while True:
             signals.wait(POLL_SECONDS)
             try:
                 run = client.read_flow_run(run.id)
-                heard = time.monotonic()
-                # A server that was away missed the heartbeats of that time.
-                if heard - steady > HEARTBEAT_TIMEOUT_SECONDS and heard - asked > HEARTBEAT_TIMEOUT_SECONDS / 6:
-                    asked = heard
+                last_answer = now = time.monotonic()
+                # After an outage the server lacks the heartbeats of that time.
+                if now - last_error > HEARTBEAT_TIMEOUT_SECONDS and now - last_check > HEARTBEAT_TIMEOUT_SECONDS / 6:
+                    last_check = now
                     if _is_started(run) and not has_heartbeat(client, run):
                         raise self._mark_crashed(client, run, label)
             except ObjectNotFound as error:
                 raise Fault(f"{label}: its flow run {run.name} was deleted") from error
             except (httpx.HTTPError, OSError) as error:
-                steady = time.monotonic()
-                if steady - heard > SERVER_TIMEOUT_SECONDS:
+                last_error = time.monotonic()
+                if last_error - last_answer > SERVER_TIMEOUT_SECONDS:
                     raise NetworkFault(
                         f"Prefect's server did not answer for {SERVER_TIMEOUT_SECONDS:.0f} s: {error}"
                     ) from error
                 continue
             if run.state and run.state.is_final():
                 return run.state
-            if heard - begun > LATE_SECONDS and not _is_started(run) and not spoken:
-                spoken = True
-                self.say(f"{label}: no worker of pool {self.pool} has taken it yet")
+            if now - started > LATE_SECONDS and not _is_started(run) and not warned:
+                warned = True
+                self.say(f"{label}: no worker of pool {self.pool} has started it yet")
 
     def _mark_crashed(self, client: SyncPrefectClient, run: FlowRun, label: str) -> JobFailed:
-        """Mark the flow run of a lost worker as crashed, as nothing else can."""
-        message = f"its worker has not been heard of for {HEARTBEAT_TIMEOUT_SECONDS:.0f} s"
+        """Mark the flow run of a lost worker as crashed; nothing else does."""
+        message = f"its worker sent no heartbeat for {HEARTBEAT_TIMEOUT_SECONDS:.0f} s"
         with suppress(httpx.HTTPError):
             client.set_flow_run_state(run.id, Crashed(message=message), force=True)
         return JobFailed(f"{label} ({run.name}): {message}")
 
 
 def _is_started(run: FlowRun) -> bool:
-    """Whether a worker has taken it: only that worker will end this state."""
+    """Whether a worker has started the flow run; then only that worker ends its state."""
     return run.state is not None and not run.state.is_final() and not run.state.is_scheduled()
 
 
@@ -166,15 +166,14 @@ def _parent_tag(run_id: str | None) -> str:
 def _has_live_parent(client: SyncPrefectClient, run: FlowRun) -> bool:
     """Whether the run that started it is still running."""
     with suppress(Exception):
-        starter = next(tag.removeprefix("for:") for tag in run.tags if tag.startswith("for:"))
-        state = client.read_flow_run(UUID(starter)).state
+        parent = next(tag.removeprefix("for:") for tag in run.tags if tag.startswith("for:"))
+        state = client.read_flow_run(UUID(parent)).state
         return state is not None and not state.is_final()
     return False
 
 
 def raise_for_state(state: State, label: str) -> None:
-    """Raise the fault of the other worker; ``flows.orchestration.prefect_flows.stage`` puts its class into the state's
-    name."""
+    """Raise the fault of the other worker. ``flows.orchestration.prefect_flows.stage`` names the state by its class."""
     message = state.message or f"its flow run ended as {state.name}"
     if state.is_completed():
         return

@@ -1,4 +1,4 @@
-"""Makes one stage for a run of another worker, for example on a worker with a GPU.
+"""Make one stage for a run of another worker, for example on a worker with a GPU.
 
 Replays the DAG up to that stage: earlier stages must be hits, and the stage must have the key that the other worker
 computed.
@@ -24,10 +24,10 @@ from tasks.engine.stage import StageCall, engine
 
 @dataclass(frozen=True)
 class StageRequest:
-    """Which stage of which run, as parameters of a flow run.
+    """A stage of a run, as parameters of a flow run.
 
-    ``attempt``: the one that must have made it (``tasks.engine.runner``), "" where it is not forced. ``record``: the
-    MLflow run below which it is shown, "" for none.
+    ``attempt``: the attempt that must have made it (``tasks.engine.runner``), "" if it is not forced. ``record``: the
+    MLflow run that is the parent of the stage's run, "" for none.
     """
 
     run: str
@@ -45,7 +45,7 @@ class StageRequest:
 
 
 class _SingleStageEngine:
-    """Takes earlier stages from the store, makes the one requested, and stops."""
+    """Takes earlier stages from the store, makes the requested one, and stops the pipeline."""
 
     def __init__(self, runner: Runner, request: StageRequest) -> None:
         self.runner, self.request = runner, request
@@ -59,19 +59,15 @@ class _SingleStageEngine:
             self._make(call)
         lookup = look_up(store, site, call)
         if lookup.artifact is None:
-            place = store.folder(call.stage.name, call.key)
-            message = (
-                f"{self.request.label} was handed to this worker, but {call.label} is no artifact here: {lookup.why}"
-            )
-            raise BadConfiguration(f"{message} ({site.remote or place}); both workers need the same REPRO_ROOT")
+            place = site.remote or store.folder(call.stage.name, call.key)
+            message = f"{self.request.label} needs {call.label}, which has no artifact here: {lookup.why} ({place})"
+            raise BadConfiguration(f"{message}; set the same REPRO_ROOT for both workers")
         return lookup.artifact
 
     def _make(self, call: StageCall) -> NoReturn:
         if call.key != self.request.key:
-            message = (
-                f"{self.request.label} has key {call.key} here and {self.request.key} where the run is carried out"
-            )
-            raise BadConfiguration(f"{message}; both need the same version of this project")
+            message = f"{self.request.label} has key {call.key} here and {self.request.key} at the other worker"
+            raise BadConfiguration(f"{message}; install the same version of this project for both")
         self.runner.resolve(call)
         raise StopPipeline
 

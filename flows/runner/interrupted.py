@@ -1,7 +1,7 @@
-"""Runs that a kill, a crash or a machine that went down interrupted.
+"""Runs that were interrupted because their process or machine died.
 
-``unfinished`` lists them, each with the command that resumes it. ``sweep`` closes what would otherwise stay "Running"
-for ever: flow runs and task runs at Prefect's server, runs in MLflow, and records.
+``unfinished`` lists them, each with the command that resumes it. ``sweep`` closes the flow runs and task runs at
+Prefect's server, the runs in MLflow and the records that would otherwise stay "Running" for ever.
 """
 
 import shlex
@@ -28,93 +28,95 @@ class InterruptedRun:
 
     run: str
     overrides: tuple[str, ...]
-    asked: Mapping[str, Any]
-    """The fields of its request: ``flows.runner.records.WORDS``."""
-    begun: str
-    """When, as its record is named: UTC, to be compared as text."""
+    request: Mapping[str, Any]
+    """The fields of its request: ``flows.runner.records.REQUEST_FIELDS``."""
+    started: str
+    """The start time in the name of its record: UTC; sorts as text."""
     record: Path
     attempt: str = ""
-    """Which one its forced stages belong to."""
+    """The attempt that its forced stages belong to."""
 
     @property
     def command(self) -> str:
         """The command that resumes the run. Finished stages stay cached, and a training resumes from its checkpoint.
 
-        Forced stages resume too: the same request continues the same attempt, as long as that was interrupted.
+        Forced stages resume too: the same request continues an interrupted attempt.
         """
-        words = ["repro", "run", self.asked.get("run") or self.run]
-        words += [word for value in self.overrides for word in ("--set", value)]
-        words += ["--from", self.asked["from_stage"]] if self.asked.get("from_stage") else []
-        words += [word for stage in self.asked.get("force", ()) for word in ("--force", stage)]
-        words += ["--until", self.asked["until"]] if self.asked.get("until") else []
-        words += ["--site", self.asked["site"]] if self.asked.get("site", "local") != "local" else []
-        return shlex.join(words)
+        arguments = ["repro", "run", self.request.get("run") or self.run]
+        arguments += [argument for value in self.overrides for argument in ("--set", value)]
+        arguments += ["--from", self.request["from_stage"]] if self.request.get("from_stage") else []
+        arguments += [argument for stage in self.request.get("force", ()) for argument in ("--force", stage)]
+        arguments += ["--until", self.request["until"]] if self.request.get("until") else []
+        arguments += ["--site", self.request["site"]] if self.request.get("site", "local") != "local" else []
+        return shlex.join(arguments)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "run": self.run,
             "overrides": list(self.overrides),
-            "begun": self.begun,
+            "begun": self.started,
             "command": self.command,
             "record": f"{self.record}",
         }
 
 
 def unfinished(site: Site) -> list[InterruptedRun]:
-    """Interrupted runs that were not resumed since, newest first. Runs of other machines are left out.
+    """Interrupted runs of this machine that were not resumed since, newest first.
 
-    Each set of overrides and each ``--until`` counts as a run of its own. A run with forced stages also resumes an
-    interrupted run without; not the other way round, because forced stages may exist already.
+    Runs with different overrides or a different ``--until`` are different runs. A run with forced stages also resumes
+    an interrupted run without them, but not the reverse, because the forced stages may already exist.
     """
     newest: dict[tuple[object, ...], dict[tuple[object, ...], tuple[InterruptedRun, str]]] = {}
-    for found, outcome in sorted(_read_records(site), key=lambda each: each[0].begun):
-        asked = found.asked
-        same = newest.setdefault((found.run, found.overrides, asked.get("until", "")), {})
-        forced = (asked.get("from_stage", ""), *asked.get("force", ()))
+    for found, outcome in sorted(_read_records(site), key=lambda each: each[0].started):
+        request = found.request
+        same = newest.setdefault((found.run, found.overrides, request.get("until", "")), {})
+        forced = (request.get("from_stage", ""), *request.get("force", ()))
         if any(forced):
             same.pop(("",), None)
         same[forced] = found, outcome
-    cut_off = [found for same in newest.values() for found, outcome in same.values() if outcome == KILLED]
-    return sorted(cut_off, key=lambda found: found.begun, reverse=True)
+    interrupted = [found for same in newest.values() for found, outcome in same.values() if outcome == KILLED]
+    return sorted(interrupted, key=lambda found: found.started, reverse=True)
 
 
-def attempt_to_resume(site: Site, run: str, asked: Mapping[str, Any], *, again: bool = False) -> InterruptedRun | None:
-    """The newest record of ``run`` for the same request if that was interrupted, else None.
+def attempt_to_resume(
+    site: Site, run: str, request: Mapping[str, Any], *, again: bool = False
+) -> InterruptedRun | None:
+    """The newest record of ``run`` with the same request if that run was interrupted, else None.
 
-    ``again``: the caller is a retry of that very flow run, so it is over in any case, and a failed one resumes too.
+    ``again``: the caller retries that flow run, so the run has ended in any case, and a failed one is resumed too.
     """
-    words = {word: asked[word] for word in records.WORDS} | {"force": list(asked["force"])}
+    wanted = {name: request[name] for name in records.REQUEST_FIELDS} | {"force": list(request["force"])}
     same = [
         (found, outcome)
         for found, outcome in _read_records(site, records.record_folder(run))
-        if found.asked == words and found.overrides == tuple(asked["overrides"])
+        if found.request == wanted and found.overrides == tuple(request["overrides"])
     ]
     if not same:
         return None
-    found, outcome = max(same, key=lambda each: each[0].begun)
+    found, outcome = max(same, key=lambda each: each[0].started)
     return found if outcome == KILLED or (again and outcome != FINISHED) else None
 
 
 def sweep(site: Site) -> int:
-    """Close what dead processes left "Running" at Prefect's server, in MLflow and in records; returns how many runs.
+    """Close the runs that dead processes left "Running" at Prefect's server, in MLflow and in records.
 
-    A run sweeps when it begins, a worker when a flow's process was killed, and so do `repro unfinished --sweep` and
-    `repro up`. A server that does not answer leaves its part for the next sweep.
+    Returns the number of runs. A run sweeps when it starts, a worker when a flow's process was killed; `repro
+    unfinished --sweep` and `repro up` sweep too. If a server does not answer, the next sweep closes its runs.
     """
     closed = close_abandoned(FLOWS) if server_configured() else 0
     return max(closed, _close_records(site))
 
 
 def _close_records(site: Site) -> int:
-    left = [found for found, outcome in _read_records(site) if outcome == KILLED and _is_recorded_running(found.record)]
-    if not left:
+    dead = [found for found, outcome in _read_records(site) if outcome == KILLED and _is_recorded_running(found.record)]
+    if not dead:
         return 0
     from infra.tracking.client import end_abandoned
 
     try:
         end_abandoned(site.tracking)
         store = open_store(site)
-        for found in left:
+        for found in dead:
             records.set_outcome(found.record, KILLED)
             store.send(found.record)
     except (Fault, OSError):
@@ -123,20 +125,20 @@ def _close_records(site: Site) -> int:
         if not type(error).__module__.startswith(("mlflow", "sqlalchemy", "requests")):
             raise
         return 0
-    return len(left)
+    return len(dead)
 
 
-def _read_records(site: Site, place: str = "runs/*") -> Iterator[tuple[InterruptedRun, str]]:
+def _read_records(site: Site, folder: str = "runs/*") -> Iterator[tuple[InterruptedRun, str]]:
     """Yield each record with its outcome, which is KILLED if the record says RUNNING and its process is dead."""
-    for path in site.root.glob(f"{place}/*.json"):
+    for path in site.root.glob(f"{folder}/*.json"):
         header = records.read_header(path)
         if not header:
             continue
         outcome = header["outcome"]
         if outcome == RUNNING and process_state(header.get("process", "")) == "gone":
             outcome = KILLED
-        overrides, asked = tuple(header["overrides"]), header.get("asked", {})
-        yield InterruptedRun(header["run"], overrides, asked, path.stem, path, header.get("attempt", "")), outcome
+        overrides, request = tuple(header["overrides"]), header.get("asked", {})
+        yield InterruptedRun(header["run"], overrides, request, path.stem, path, header.get("attempt", "")), outcome
 
 
 def _is_recorded_running(path: Path) -> bool:

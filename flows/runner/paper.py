@@ -1,7 +1,7 @@
-"""Rows of the paper's Tables 2 and 3, each run as a run of its own and compared with the paper's figures.
+"""Run rows of the paper's Tables 2 and 3 as separate runs and compare them with the paper's figures.
 
-What rows have in common (text, vocabulary, shards, a training) is made by the first that needs it and found by the
-others. A row that fails stops no other. ``flows.runs.paper_rows`` says what a row is.
+Rows share stages (text, vocabulary, shards, a training): the first row that needs one makes it. A row that fails does
+not stop the others. ``flows.runs.paper_rows`` defines the rows.
 """
 
 import json
@@ -16,7 +16,7 @@ from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome, stage_folder
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.paper_rows import effective_scale, paper_row_of, parse_rows, row_run_name
-from infra.errors import BadConfiguration, Fault
+from infra.errors import BadConfiguration, Fault, describe
 from infra.processes import signals
 from tasks.evaluation.paper_figures import PEERS
 from tasks.evaluation.paper_page import as_json, markdown, page
@@ -27,7 +27,7 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class PaperRequest:
-    """Which rows (``base,A1`` or ``all``) on which corpus; ``scale`` 0 leaves the widths to the corpus."""
+    """Which rows (``base,A1`` or ``all``) on which corpus; with ``scale`` 0 the corpus decides the widths."""
 
     rows: str = "all"
     corpus: str = "wmt14-ende"
@@ -37,7 +37,7 @@ class PaperRequest:
     site: str = "local"
 
     def resolve(self) -> "ResolvedPaper":
-        """The run of each row; raises BadConfiguration for an unknown word or settings that do not fit."""
+        """Resolve the run of each row; raises BadConfiguration for an unknown row or settings that do not fit."""
         if self.at_once < 1:
             raise BadConfiguration(f"--at-once is {self.at_once}, allowed is a whole number of at least 1")
         scale = effective_scale(self.scale, self.corpus)
@@ -49,10 +49,10 @@ class PaperRequest:
 
     @property
     def title(self) -> str:
-        """The corpus and the widths in words: ``demo, widths divided by 8``."""
+        """The corpus and the widths as text: ``demo, widths divided by 8``."""
         scale = effective_scale(self.scale, self.corpus)
-        words = [self.corpus, f"widths divided by {scale}" if scale > 1 else "the paper's widths"]
-        return ", ".join([*words, *self.overrides])
+        parts = [self.corpus, f"widths divided by {scale}" if scale > 1 else "the paper's widths"]
+        return ", ".join([*parts, *self.overrides])
 
     @property
     def record_name(self) -> str:
@@ -62,7 +62,7 @@ class PaperRequest:
 
 @dataclass(frozen=True)
 class ResolvedPaper:
-    """A request and the run of each row; each is planned once, when that is first needed."""
+    """A request and the resolved run of each row. A row is planned once, when its plan is first needed."""
 
     request: PaperRequest
     rows: Mapping[str, ResolvedRun]
@@ -98,16 +98,16 @@ class PaperResults:
             }
             for line, outcome in zip(self.comparisons(), self.outcomes.values(), strict=True)
         ]
-        asked = {**asdict(self.request), "scale": effective_scale(self.request.scale, self.request.corpus)}
-        return {**asked, "title": self.request.title, "table": rows, "peers": [asdict(peer) for peer in PEERS]}
+        request = {**asdict(self.request), "scale": effective_scale(self.request.scale, self.request.corpus)}
+        return {**request, "title": self.request.title, "table": rows, "peers": [asdict(peer) for peer in PEERS]}
 
 
 class RowsFailed(Fault):
-    """Some rows failed; ``paper`` says which, and has the outcomes of the others."""
+    """Some rows failed; ``paper`` has the outcomes of all rows."""
 
     def __init__(self, paper: PaperResults) -> None:
-        told = "; ".join(f"{row}: {failure}" for row, failure in paper.failed.items())
-        super().__init__(f"{len(paper.failed)} of {len(paper.outcomes)} rows failed: {told}")
+        failures = "; ".join(f"{row}: {failure}" for row, failure in paper.failed.items())
+        super().__init__(f"{len(paper.failed)} of {len(paper.outcomes)} rows failed: {failures}")
         self.paper = paper
 
 
@@ -119,7 +119,7 @@ def write_pages(paper: PaperResults, root: Path) -> Path:
 
 
 def compare_row(resolved: ResolvedRun, outcome: Outcome) -> PaperComparison:
-    """The row beside the paper's, as far as the run got."""
+    """Compare a row with the paper, as far as its run got."""
     (row,) = paper_row_of(resolved.run)
     training = next((r.facts for r in outcome.rows if r.stage == "train" and r.path), {})
     scored = [r for r in outcome.rows if r.stage == "score" and r.item == row.set_name and r.path]
@@ -128,7 +128,7 @@ def compare_row(resolved: ResolvedRun, outcome: Outcome) -> PaperComparison:
 
 
 def cached_paper(resolved: ResolvedPaper) -> PaperResults | None:
-    """The outcomes if every stage of every row is a hit; None where there is work, then later rows are not planned."""
+    """The outcomes if every stage of every row is a hit; None at the first row with work, without planning the rest."""
     found: dict[str, Outcome] = {}
     for row, each in resolved.rows.items():
         outcome = cached_outcome(each.plan.outcome)
@@ -141,20 +141,19 @@ def cached_paper(resolved: ResolvedPaper) -> PaperResults | None:
 def run_rows(
     resolved: ResolvedPaper, run_resolved: Callable[[ResolvedRun], Outcome], say: Callable[[str], None]
 ) -> PaperResults:
-    """Run each row that has work, at most ``at_once`` at a time; a failure stays with its row."""
+    """Run each row that has work, at most ``at_once`` at a time; a failure affects only its row."""
 
-    def one(row: str) -> Outcome:
+    def run_row(row: str) -> Outcome:
         signals.check()
         each = resolved.rows[row]
         try:
             cached = cached_outcome(each.plan.outcome)
-            say(f"row {row}: {'all is there' if cached else each.request.run}")
+            say(f"row {row}: {'every stage is cached' if cached else each.request.run}")
             return cached or run_resolved(each)
         except StageFailed as failed:
             outcome = failed.outcome
-        except Exception as error:  # a server away, a folder gone: the next row may be luckier
-            reason = f"{error}" if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
-            outcome = Outcome(each.request.run, failure=reason)
+        except Exception as error:  # an unreachable server, a missing folder: the next row may succeed
+            outcome = Outcome(each.request.run, failure=describe(error))
         except BaseException:
             signals.stop_all_threads()
             raise
@@ -162,12 +161,12 @@ def run_rows(
         return outcome
 
     if resolved.request.at_once == 1:
-        return PaperResults(resolved, {row: one(row) for row in resolved.rows})
-    return PaperResults(resolved, _run_at_once(resolved, one))
+        return PaperResults(resolved, {row: run_row(row) for row in resolved.rows})
+    return PaperResults(resolved, _run_at_once(resolved, run_row))
 
 
 def _run_at_once(resolved: ResolvedPaper, run_row: Callable[[str], Outcome]) -> dict[str, Outcome]:
-    """Run the rows on threads; an interrupt ends all of them."""
+    """Run the rows in threads; an interrupt ends all of them."""
     with ThreadPoolExecutor(resolved.request.at_once, thread_name_prefix="row") as pool:
         futures = {row: pool.submit(copy_context().run, run_row, row) for row in resolved.rows}
         try:
@@ -181,7 +180,7 @@ def _run_at_once(resolved: ResolvedPaper, run_row: Callable[[str], Outcome]) -> 
 
 
 def _wait_for_rows(futures: set[Future[Outcome]]) -> None:
-    """Until all are done, or one of them or this thread is interrupted."""
+    """Wait until all are done, or until one of them or this thread is interrupted."""
     while futures:
         signals.check()
         done, futures = wait(futures, POLL_SECONDS, FIRST_EXCEPTION)

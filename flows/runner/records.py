@@ -1,34 +1,36 @@
-"""Records of runs: one JSON file per run under ``<root>/runs/<name>/``. A plan compares with the newest."""
+"""Records of runs: one JSON file per run under ``<root>/runs/<name>/``. A plan compares with the newest record."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from infra.processes.identity import process_identity
 from infra.store.files import write_atomically
 from infra.tracking.provenance import commit, user
 from tasks.engine.planner import StageResult
 
-WORDS = ("run", "from_stage", "until", "force", "site")
-"""The fields of a request in its record, beside the overrides."""
+REQUEST_FIELDS = ("run", "from_stage", "until", "force", "site")
+"""The fields of a request that its record holds under ``asked``. The overrides are a field of their own."""
+Stages = list[dict[str, Any]]
+T = TypeVar("T")
 
 
 def write(
     root: Path,
     name: str,
-    asked: Mapping[str, Any],
+    request: Mapping[str, Any],
     rows: Sequence[StageResult],
     outcome: str,
-    begun: datetime,
+    started: datetime,
     attempt: str = "",
 ) -> Path:
-    """Record a run, in place of what was recorded when it had ``begun``; returns the file.
+    """Write the record of the run that ``started`` then, over an earlier record of it; returns the file.
 
-    ``asked`` is the request, word by word, ``attempt`` the one that its forced stages belong to; the process that
-    writes it counts as the one that runs it.
+    ``request`` holds the fields of the request, ``attempt`` is the attempt that its forced stages belong to. The record
+    names the calling process as the one that runs it.
     """
     stages = [
         {"stage": r.stage, "item": r.item, "key": r.key, "state": r.state, "seconds": r.seconds, "form": r.form}
@@ -36,20 +38,20 @@ def write(
     ]
     record = {
         "run": name,
-        "overrides": list(asked["overrides"]),
+        "overrides": list(request["overrides"]),
         "outcome": outcome,
         "who": user(),
         "commit": commit(),
         "process": process_identity(),
-        "asked": {word: asked[word] for word in WORDS},
+        "asked": {name: request[name] for name in REQUEST_FIELDS},
         "attempt": attempt,
         "stages": stages,
     }
-    return _write_json(root, name, begun, "", record)
+    return _write_json(root, name, started, "", record)
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """What a record says before its stages, which may be long; empty for another kind of file, or a broken one."""
+    """The fields of a record before its stages, which may be long; empty for a broken file or one of another kind."""
     lines: list[str] = []
     try:
         with path.open(encoding="utf-8") as file:
@@ -65,9 +67,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 def set_outcome(path: Path, outcome: str) -> None:
     """Replace the outcome of a record."""
-    write_atomically(
-        path, json.dumps({**json.loads(path.read_text()), "outcome": outcome}, indent=1, ensure_ascii=False)
-    )
+    write_atomically(path, _as_text({**json.loads(path.read_text()), "outcome": outcome}))
 
 
 def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[str, Any]) -> Path:
@@ -76,40 +76,46 @@ def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[
     return _write_json(root, name, datetime.now(UTC), "-seeds", record)
 
 
-def write_paper(root: Path, name: str, pages: Mapping[str, str], told: Mapping[str, Any]) -> Path:
-    """Keep what rows of the paper came to, the newest only: ``paper.json``, and pages by file name. Returns the folder.
+def write_paper(root: Path, name: str, pages: Mapping[str, str], results: Mapping[str, Any]) -> Path:
+    """Write the results of rows of the paper over earlier ones: ``paper.json``, and ``pages`` by file name.
 
-    What each row did stands in the records of its run.
+    Returns the folder. The record of each row's run holds its stages.
     """
-    folder = root / record_folder(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    form = json.dumps({**told, "who": user(), "commit": commit()}, indent=1, ensure_ascii=False)
+    folder = _make_folder(root, name)
+    form = _as_text({**results, "who": user(), "commit": commit()})
     for file, text in {**pages, "paper.json": form}.items():
         write_atomically(folder / file, text)
     return folder
 
 
 def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:
-    """The arguments of each (stage, item) in the newest readable record of the run; empty where there is none."""
-    for path in sorted((root / record_folder(name)).glob("*.json"), reverse=True):
-        try:
-            stages = json.loads(path.read_text())["stages"]
-            return {(s["stage"], s["item"]): s["form"] for s in stages}
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return {}
+    """The arguments of each (stage, item) in the newest readable record of the run; empty if there is none."""
+
+    def arguments(stages: Stages) -> dict[tuple[str, str], Any]:
+        return {(stage["stage"], stage["item"]): stage["form"] for stage in stages}
+
+    return next(_read_stages(root, name, arguments), {})
 
 
 def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
-    """Keys of a stage by item in the newest readable record of the run in which all of them were there at the end."""
+    """The keys of a stage by item, from the newest readable record of the run in which each item has an artifact."""
+
+    def keys(stages: Stages) -> dict[str, str]:
+        items = [each for each in stages if each["stage"] == stage]
+        complete = all(each["state"] in ("cached", "completed", "hit") for each in items)
+        return {each["item"]: each["key"] for each in items} if complete else {}
+
+    return next(filter(None, _read_stages(root, name, keys)), {})
+
+
+def _read_stages(root: Path, name: str, read: Callable[[Stages], T]) -> Iterator[T]:
+    """Apply ``read`` to the stages of each record of the run, newest first; skip records that it cannot read."""
     for path in sorted((root / record_folder(name)).glob("*.json"), reverse=True):
         try:
-            stages = [s for s in json.loads(path.read_text())["stages"] if s["stage"] == stage]
-            if stages and all(s["state"] in ("cached", "completed", "hit") for s in stages):
-                return {s["item"]: s["key"] for s in stages}
+            found = read(json.loads(path.read_text())["stages"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return {}
+        yield found
 
 
 def record_folder(name: str) -> str:
@@ -117,9 +123,17 @@ def record_folder(name: str) -> str:
     return f"runs/{re.sub(r'[^A-Za-z0-9_-]+', '-', name)}"
 
 
-def _write_json(root: Path, name: str, at: datetime, mark: str, record: Mapping[str, Any]) -> Path:
+def _write_json(root: Path, name: str, started: datetime, suffix: str, record: Mapping[str, Any]) -> Path:
+    path = _make_folder(root, name) / f"{started:%Y%m%dT%H%M%S-%f}{suffix}.json"
+    write_atomically(path, _as_text(record))
+    return path
+
+
+def _make_folder(root: Path, name: str) -> Path:
     folder = root / record_folder(name)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{at:%Y%m%dT%H%M%S-%f}{mark}.json"
-    write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False))
-    return path
+    return folder
+
+
+def _as_text(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, indent=1, ensure_ascii=False)

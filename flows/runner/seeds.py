@@ -1,7 +1,7 @@
-"""One run with several seeds: each seed is a run of its own, then their scores are compared.
+"""Run one run with several seeds and compare their scores. Each seed is a separate run.
 
-All seeds share the stages before training. The run's own seed adds no override, so it is the run itself and moves
-aliases; the other seeds are runs with an override and move none.
+All seeds share the stages before training. The seed that the run declares needs no override, so it is the run itself
+and moves aliases; other seeds are runs with an override, which move none.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ FIRST_SEEDED_STAGE = STAGES.index("train")
 
 @dataclass(frozen=True)
 class SeedSpread:
-    """One measure of one set by seed, without seeds that failed before it."""
+    """One measure of one set by seed. Seeds that failed before it are missing."""
 
     set_name: str
     measure: str
@@ -76,25 +76,25 @@ class SeedResults:
         return {"run": self.run, "seeds": seeds, "measures": measures}
 
 
-def parse_seeds(words: str) -> tuple[int, ...]:
+def parse_seeds(text: str) -> tuple[int, ...]:
     """The seeds of ``1,2,3``; raises BadConfiguration for anything but two or more different whole numbers."""
-    parts = [part.strip() for part in words.split(",")]
+    parts = [part.strip() for part in text.split(",")]
     seeds = tuple(int(part) for part in parts if part.isdecimal())
     if len(seeds) < len(parts) or len(set(seeds)) < len(seeds) or len(seeds) < 2:
-        raise BadConfiguration(f"--seeds is {words!r}, allowed are two or more different whole numbers, as in 1,2,3")
+        raise BadConfiguration(f"--seeds is {text!r}, allowed are two or more different whole numbers, as in 1,2,3")
     return seeds
 
 
 def requests_by_seed(resolved: ResolvedRun, seeds: Sequence[int]) -> Iterator[tuple[int, RunRequest]]:
-    """The request for each seed. Only the first forces stages before training."""
+    """Yield the request for each seed. Only the first one forces stages before training."""
     request = resolved.request
     if request.until and STAGES.index(request.until) < FIRST_SEEDED_STAGE:
         raise BadConfiguration(
             f"--seeds with --until {request.until}: only {STAGES[FIRST_SEEDED_STAGE]} and what follows has a seed"
         )
     for seed in seeds:
-        own = () if seed == resolved.run.training.seed else (f"training.seed={seed}",)
-        yield seed, replace(request, overrides=(*request.overrides, *own))
+        override = () if seed == resolved.run.training.seed else (f"training.seed={seed}",)
+        yield seed, replace(request, overrides=(*request.overrides, *override))
         if request.from_stage:
             later = max(FIRST_SEEDED_STAGE, STAGES.index(request.from_stage))
             request = replace(request, from_stage=STAGES[later])
@@ -111,10 +111,10 @@ def run_seeds(
 ) -> SeedResults:
     """Run the request for each seed; a seed that fails does not stop the others."""
     found = SeedResults(resolved.run.name, resolved.run.dev)
-    for seed, own in [(seed, request.resolve()) for seed, request in requests_by_seed(resolved, seeds)]:
+    for seed, resolved_seed in [(seed, request.resolve()) for seed, request in requests_by_seed(resolved, seeds)]:
         say(f"seed {seed}")
         try:
-            found.outcomes[seed] = run_resolved(own)
+            found.outcomes[seed] = run_resolved(resolved_seed)
         except StageFailed as failed:
             say(f"seed {seed}: {failed}")
             found.outcomes[seed] = failed.outcome

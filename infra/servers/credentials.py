@@ -56,7 +56,7 @@ def read_credentials(environment: Mapping[str, str]) -> Credentials | None:
         return None
     user, colon, password = text.partition(":")
     if not (user and colon) or text != text.strip() or not text.isprintable():
-        raise BadConfiguration(f"{source} is not what it must be, allowed is one line user:password")
+        raise BadConfiguration(f"{source} is malformed, allowed is one line user:password")
     if len(password) < MIN_PASSWORD_LENGTH:
         raise BadConfiguration(
             f"the password in {source} is too short, allowed are {MIN_PASSWORD_LENGTH} characters or more"

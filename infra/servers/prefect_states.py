@@ -1,8 +1,8 @@
-"""Final states for flow runs and task runs at Prefect's server whose process is dead, and for those it lost track of.
+"""Set final states for flow runs and task runs at Prefect's server whose process is dead or whose events were lost.
 
-Prefect learns of task runs by events. Events that were on their way when a process or the server was killed never
-arrive, and the task run would stay "Running" for ever. Prefect is imported late; a server that does not answer is
-ignored, since the next sweep comes to the same runs.
+Prefect's server learns about task runs from events. Events that were in transit when a process or the server was killed
+never arrive, and the task run would stay "Running" for ever. Prefect is imported late. A server that does not answer is
+ignored: the next sweep finds the same runs.
 """
 
 import time
@@ -58,11 +58,11 @@ def close_abandoned(flows: Sequence[str]) -> int:
                 client.set_flow_run_state(flow_run, _crashed("its process is gone"), force=True)
             crashed = _unfinished_task_runs(client, flows, state=_any_type(("CRASHED", "CANCELLED")))
             affected = dead | {task_run.flow_run_id for task_run in crashed if task_run.flow_run_id}
-            # An event that was on its way when the process was killed can still arrive and reopen a task run.
+            # An event in transit when the process was killed can still arrive and reopen a task run.
             end = time.monotonic() + (EVENT_DELAY_SECONDS if affected else 0)
             while time.monotonic() < end:
-                left = _unfinished_task_runs(client, flows, id={"any_": [f"{each}" for each in affected]})
-                _close(client, left, {}, "its process is gone")
+                unfinished = _unfinished_task_runs(client, flows, id={"any_": [f"{each}" for each in affected]})
+                _close(client, unfinished, {}, "its process is gone")
                 time.sleep(REPEAT_SECONDS)
             ended = {"before_": datetime.now(UTC) - timedelta(seconds=CLOCK_SKEW_SECONDS)}
             orphans = _unfinished_task_runs(client, flows, end_time=ended)
@@ -73,9 +73,9 @@ def close_abandoned(flows: Sequence[str]) -> int:
 
 
 def close_task_runs(flow_run: UUID, completed: Collection[str], failed: Collection[str]) -> None:
-    """Close the task runs that a flow run leaves unfinished as it ends, because the server was away for their events.
+    """Close the task runs of an ending flow run whose final events an unreachable server missed.
 
-    Task runs named in ``completed`` and ``failed`` get these states, all others Crashed. Events still on their way get
+    Task runs named in ``completed`` and ``failed`` get these states, all others Crashed. Events in transit have
     ``EVENT_DELAY_SECONDS`` to arrive first.
     """
     from prefect.states import Completed, Failed
@@ -85,16 +85,16 @@ def close_task_runs(flow_run: UUID, completed: Collection[str], failed: Collecti
     known |= {name: Failed(message=message) for name in failed}
     with suppress(Exception), _client() as client:
         end = time.monotonic() + EVENT_DELAY_SECONDS
-        own = {"any_": [f"{flow_run}"]}
-        while (left := _unfinished_task_runs(client, (), id=own)) and time.monotonic() < end:
+        this_run = {"any_": [f"{flow_run}"]}
+        while (unfinished := _unfinished_task_runs(client, (), id=this_run)) and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
-        _close(client, left, known, "its process is gone")
+        _close(client, unfinished, known, "its process is gone")
 
 
 def ensure_heartbeat_automation() -> UUID:
     """Create or update the automation by which the server marks a flow run Crashed when its heartbeats stop.
 
-    It is Prefect's own remedy for zombie flow runs, and covers a machine that never comes back. Idempotent; returns the
+    Prefect recommends it for zombie flow runs; it also covers a machine that never restarts. Idempotent; returns the
     automation's id.
     """
     from prefect.client.schemas.objects import StateType

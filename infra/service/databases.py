@@ -30,7 +30,7 @@ class Databases:
             numbered = False
         if parts.scheme not in ("postgresql", "postgres") or not self.name or "/" in self.name or not numbered:
             raise BadConfiguration(
-                f"--database-url ({VARIABLE}) is of the kind {parts.scheme or 'without a scheme'!r} and names the "
+                f"--database-url ({VARIABLE}) has the scheme {parts.scheme!r} and names the "
                 f"database {self.name!r}, allowed is postgresql://user@host:port/name"
             )
 
@@ -78,8 +78,8 @@ class Databases:
                 user = urlsplit(self.address).username or "the user"
                 commands = "; ".join(f"createdb --owner={user} {name}" for name in missing)
                 raise BadConfiguration(
-                    f"{user} may not make the databases {' and '.join(missing)} at {self.place} ({_first(error)}): "
-                    f"let an administrator do so: {commands}"
+                    f"{user} may not create {' and '.join(missing)} at {self.place} ({_first_line(error)}); "
+                    f"an administrator can run {commands}"
                 ) from None
             return missing
 
@@ -96,14 +96,14 @@ class Databases:
             try:
                 connection = psycopg2.connect(address, connect_timeout=PATIENCE_SECONDS)
             except psycopg2.OperationalError as error:
-                refused = refused or _first(error)
+                refused = refused or _first_line(error)
                 continue
             with closing(connection):
                 connection.autocommit = True
                 with connection.cursor() as cursor:
                     yield cursor
             return
-        raise NetworkFault(f"PostgreSQL at {self.place} cannot be reached, or lets nobody in: {refused}")
+        raise NetworkFault(f"PostgreSQL at {self.place} cannot be reached or refuses the connection: {refused}")
 
     @property
     def _query(self) -> list[tuple[str, str]]:
@@ -114,6 +114,6 @@ class Databases:
         return parts._replace(scheme=scheme, path=f"/{quote(name)}", query=urlencode(query)).geturl()
 
 
-def _first(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

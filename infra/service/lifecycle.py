@@ -1,4 +1,4 @@
-"""Start and stop a service: end leftovers, start the supervisor, wait until healthy, publish the addresses."""
+"""Start and stop a service: end leftover processes, start the supervisor, wait until healthy, publish the addresses."""
 
 import subprocess
 import time
@@ -20,7 +20,7 @@ from infra.service.settings import Service, read
 from infra.service.status import ProgramState, states
 
 HEALTHY_SECONDS = 300.0
-"""Two fresh databases take 40 s on quiet cores."""
+"""Two new databases take 40 s on idle cores."""
 POLL_SECONDS = 0.5
 Say = Callable[[str], None]
 
@@ -57,12 +57,14 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
     """
     service.folder.mkdir(parents=True, exist_ok=True)
     service.folder.chmod(0o700)  # the supervisor's socket, and logs of everything
-    with file_lock(service.folder / "up.lock", lambda holder: say(f"{holder} is starting or ending it: waiting")):
-        present = running(service.folder)
-        if present:
-            for name in supervision.revive(present):
+    with file_lock(
+        service.folder / "up.lock", lambda holder: say(f"{holder} is starting or stopping the service: waiting")
+    ):
+        current = running(service.folder)
+        if current:
+            for name in supervision.revive(current):
                 say(f"{name} had stopped: restarted")
-            return RunningService(present, _wait_until_healthy(present, say))
+            return RunningService(current, _wait_until_healthy(current, say))
         if count := supervision.end_leftovers(service.folder):
             say(f"ended {count} processes of a killed service")
         service.check_ports()
@@ -85,7 +87,7 @@ def down(folder: Path, say: Say) -> bool:
     """End the service of ``folder`` and all its processes; returns whether there were any."""
     if not folder.is_dir():
         return False
-    with file_lock(folder / "up.lock", lambda holder: say(f"{holder} is starting or ending it: waiting")):
+    with file_lock(folder / "up.lock", lambda holder: say(f"{holder} is starting or stopping the service: waiting")):
         try:
             return supervision.stop(read(folder))
         except FileNotFoundError:
@@ -106,13 +108,13 @@ def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
     (service.place / "mlflow-artifacts").mkdir(exist_ok=True)
     if outer.get(databases.VARIABLE):
         found = Databases(outer[databases.VARIABLE])
-        made = found.make()
+        created = found.make()
         for name in found.names:
-            say(f"PostgreSQL at {found.place}: database {name}{', made now' if name in made else ''}")
-        if left := _files(service):
-            say(f"what lies in {' and '.join(left)} stays there: servers on PostgreSQL do not show it")
+            say(f"PostgreSQL at {found.place}: database {name}{' (created)' if name in created else ''}")
+        if files := _files(service):
+            say(f"the runs in {' and '.join(files)} stay there: servers on PostgreSQL do not show them")
     elif not service.on_loopback and (service.place / "mlflow.db").exists():
-        say(f"experiments that are in {service.place / 'mlflow.db'} already keep their artifacts on this machine alone")
+        say(f"experiments already in {service.place / 'mlflow.db'} keep their artifacts on this machine only")
     if read_credentials(outer):
         write_users_settings(service)
 
@@ -123,12 +125,12 @@ def _files(service: Service) -> list[str]:
 
 
 def _wait_until_healthy(service: Service, say: Say) -> list[ProgramState]:
-    deadline, well = time.monotonic() + HEALTHY_SECONDS, set[str]()
+    deadline, healthy = time.monotonic() + HEALTHY_SECONDS, set[str]()
     while True:
         found = states(service)
         for state in found:
-            if state.healthy and state.name not in well:
-                well.add(state.name)
+            if state.healthy and state.name not in healthy:
+                healthy.add(state.name)
                 say(f"{state.name} is healthy")
         bad = [state for state in found if state.given_up]
         if found and all(state.healthy for state in found):

@@ -57,7 +57,7 @@ def test_one_stage_is_made_and_nothing_behind_it(handed: StageRequest, small: Pa
 
 def test_what_comes_before_has_to_be_there(handed: StageRequest, small: Path) -> None:
     shutil.rmtree(small / "average")
-    with pytest.raises(BadConfiguration, match=r"average is no artifact here: not made yet .*same REPRO_ROOT"):
+    with pytest.raises(BadConfiguration, match=r"average, which has no artifact here: not made yet .*same REPRO_ROOT"):
         made(handed)
     assert not list((small / "average").glob("*"))
 
