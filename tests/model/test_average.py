@@ -1,4 +1,4 @@
-"""The mean of checkpoints, and what is said of those that cannot be averaged."""
+"""Tests of checkpoint averaging, and of the errors for checkpoints that cannot be averaged."""
 
 from pathlib import Path
 
@@ -19,9 +19,9 @@ def tensors(seed: int) -> dict[str, Tensor]:
 
 def run_with(folder: Path, checkpoints: dict[int, dict[str, Tensor]]) -> Path:
     for update, weights in checkpoints.items():
-        where = folder / "checkpoints" / f"{update:08}"
-        where.mkdir(parents=True)
-        save_file(weights, where / "model.safetensors")
+        path = folder / "checkpoints" / f"{update:08}"
+        path.mkdir(parents=True)
+        save_file(weights, path / "model.safetensors")
     (folder / "model.json").write_text('{"model": {}}\n')
     return folder
 
@@ -50,7 +50,7 @@ def test_too_few_checkpoints(tmp_path: Path) -> None:
         last_checkpoints(tmp_path / "none", 1)
 
 
-def test_a_cut_checkpoint_is_named(tmp_path: Path) -> None:
+def test_a_truncated_checkpoint_is_named(tmp_path: Path) -> None:
     run = run_with(tmp_path, {1: tensors(1), 2: tensors(2), 3: tensors(3)})
     path = run / "checkpoints" / "00000002" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-7])

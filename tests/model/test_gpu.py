@@ -1,4 +1,4 @@
-"""What holds on a CPU holds on a GPU: run with ``pytest -m gpu`` where there is one."""
+"""Tests of numerics and training on a GPU; run with ``pytest -m gpu``."""
 
 import json
 import subprocess
@@ -29,8 +29,8 @@ WIDE = Model(layers=2, d_model=64, d_ff=128, heads=2, d_k=32, d_v=32, p_drop=0.0
 PACKED = replace(TRAINING, batching="packed", precision="bf16")
 
 
-def slopes(batch: Batch, device: str, *, bf16: bool) -> tuple[float, Tensor]:
-    """Loss per piece, and all gradients in one tensor."""
+def loss_and_gradients(batch: Batch, device: str, *, bf16: bool) -> tuple[float, Tensor]:
+    """The loss per piece, and all gradients in one tensor."""
     torch.manual_seed(0)
     objective = Objective(Transformer(WIDE, SIZE, SIZE), 0.1).to(device)
     with torch.autocast(device, torch.bfloat16, enabled=bf16):
@@ -40,20 +40,20 @@ def slopes(batch: Batch, device: str, *, bf16: bool) -> tuple[float, Tensor]:
 
 
 def train(path: Path) -> dict[str, Any]:
-    """Train in a process of its own, since CUDA does not outlive a fork; what ``exit.json`` says."""
-    house = Path(__file__).resolve().parents[2]
-    subprocess.run([sys.executable, "-m", "model.train", str(path)], cwd=house, check=False, timeout=280)
+    """Train in a separate process, since CUDA does not survive a fork; returns ``exit.json``."""
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run([sys.executable, "-m", "model.train", str(path)], cwd=root, check=False, timeout=280)
     answer: dict[str, Any] = json.loads((path.parent / "exit.json").read_text())
     return answer
 
 
-# The kernel of packed batches computes in half precision alone.
+# The kernel for packed batches supports half precision only.
 @pytest.mark.parametrize(("packed", "bf16"), [(False, False), (False, True), (True, True)])
-def test_a_gpu_computes_what_a_cpu_does(tmp_path: Path, packed: bool, bf16: bool) -> None:
+def test_a_gpu_computes_the_same_as_a_cpu(tmp_path: Path, packed: bool, bf16: bool) -> None:
     shards, some = Shards(write_shards(tmp_path / "shards", pairs(40))), np.arange(30)
     batch = load_packed(shards, some, BatchShape(384, 384, 64, 10, 10)) if packed else load_padded(shards, some)
-    exact, expected = slopes(load_padded(shards, some), "cpu", bf16=False)
-    loss, found = slopes(batch, "cuda", bf16=bf16)
+    exact, expected = loss_and_gradients(load_padded(shards, some), "cpu", bf16=False)
+    loss, found = loss_and_gradients(batch, "cuda", bf16=bf16)
     assert loss == pytest.approx(exact, rel=2e-2 if bf16 else 1e-5)
     assert torch.cosine_similarity(found, expected, dim=0) > (0.99 if bf16 else 0.99999)
 
@@ -73,7 +73,7 @@ def test_no_update_waits_for_the_gpu(tmp_path: Path) -> None:
     path = write_job(tmp_path, model=WIDE, training=PACKED, device="cuda", log_seconds=1e9)
     trainer, stop = build_trainer(Job.read(path), Ranks()), StopSignal()
     updates = trainer.updates()
-    trainer.update(next(updates), stop)  # first uses may wait
+    trainer.update(next(updates), stop)  # the first update may wait
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(2):
@@ -82,7 +82,7 @@ def test_no_update_waits_for_the_gpu(tmp_path: Path) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_heads_that_the_kernel_does_not_take_are_named(tmp_path: Path) -> None:
+def test_head_sizes_that_the_kernel_does_not_support_are_refused(tmp_path: Path) -> None:
     answer = train(write_job(tmp_path, model=replace(MODEL, d_k=12), training=PACKED, device="cuda"))
     assert answer["reason"] == "bad_configuration"
     assert "training.batching" in answer["message"]

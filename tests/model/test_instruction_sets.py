@@ -17,7 +17,7 @@ NUMERICAL = (
     "decoding/test_translator.py",
     "training/test_loss.py",
     "training/test_probes.py",
-    "test_train.py::test_parts_of_a_batch_add_up_to_the_batch",
+    "test_train.py::test_micro_batches_add_up_to_the_batch",
 )
 """The tests of this folder whose outcome depends on rounding, without the long trainings."""
 LIMIT_SECONDS = 600

@@ -1,4 +1,4 @@
-"""The translating job: one row a pair in the set's order, numbers that agree with each other, and clear ends."""
+"""Tests of the translation job: one row per pair in the order of the set, consistent numbers, clear errors."""
 
 import json
 import random
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from small_training import write_shards
 
 from model.config import Decoding, Model
 from model.data.bpe import TokenizerPair
@@ -28,20 +29,14 @@ TEXT = ["Two dogs run over the green meadow.", "It's 2014 again, isn't it?", "Th
 SHAPE = Model(layers=2, d_model=32, d_ff=64, heads=2, d_k=16, d_v=16, init="normal")
 
 
-def write_shards(folder: Path, rows: list[tuple[str, list[int], list[int]]]) -> Path:
-    folder.mkdir()
-    schema = pa.schema([("pair_id", pa.string()), ("source", pa.list_(pa.uint16())), ("target", pa.list_(pa.uint16()))])
-    for number, start in enumerate(range(0, len(rows), 5)):
-        columns = dict(zip(schema.names, map(list, zip(*rows[start : start + 5], strict=True)), strict=True))
-        with pa.ipc.new_file(folder / f"{number:05}.arrow", schema) as writer:
-            writer.write_table(pa.table(columns, schema=schema))
-    return folder
-
-
-def pairs(seed: int = 1) -> list[tuple[str, list[int], list[int]]]:
-    draw = random.Random(seed)
+def pairs() -> list[tuple[list[int], list[int]]]:
+    draw = random.Random(1)
     side = lambda: [draw.randrange(4, 290) for _ in range(draw.randrange(1, 14))]  # noqa: E731
-    return [(f"set:{number}", side() if number != 4 else [], side()) for number in range(13)]
+    return [(side() if number != 4 else [], side()) for number in range(13)]
+
+
+def write_pairs(folder: Path, rows: list[tuple[list[int], list[int]]]) -> Path:
+    return write_shards(folder, rows, files=1)
 
 
 @pytest.fixture
@@ -55,20 +50,20 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
         str(tmp_path / "vocabulary" / "tokenizer.json")
     )
     folders = {name: tmp_path / name for name in ("weights", "vocabulary")}
-    inputs = {**folders, "pairs": write_shards(tmp_path / "pairs", pairs())}
+    inputs = {**folders, "pairs": write_pairs(tmp_path / "pairs", pairs())}
     return Job({"decoding": {"beam": 2, "alpha": 0.6, "max_extra": 3}}, inputs, tmp_path / "out")
 
 
-def test_rows_are_the_sets_and_numbers_agree(job: Job) -> None:
+def test_rows_match_the_set_and_its_numbers_agree(job: Job) -> None:
     facts = work(job)
     assert facts["sentences"] == 13
     assert facts["seconds"] > 0
     rows = pq.read_table(job.out / "hypotheses.parquet").to_pylist()
-    assert [row["pair_id"] for row in rows] == [pair_id for pair_id, _, _ in pairs()]
-    assert [row["reference_pieces"] for row in rows] == [len(target) + 1 for _, _, target in pairs()]
+    assert [row["pair_id"] for row in rows] == [f"small:{i}" for i in range(13)]
+    assert [row["reference_pieces"] for row in rows] == [len(target) + 1 for _, target in pairs()]
     assert rows[4]["hypothesis"] == ""
     translator = Translator.load(job.inputs["weights"], job.inputs["vocabulary"], device="cpu")
-    expected = translator.search([source for _, source, _ in pairs()], Decoding(2, 0.6, 3))
+    expected = translator.search([source for source, _ in pairs()], Decoding(2, 0.6, 3))
     assert [row["hypothesis"] for row in rows] == [translator.text(hypothesis) for hypothesis in expected]
     assert facts["unfinished"] == sum(not hypothesis.finished for hypothesis in expected)
     for row in rows:
@@ -79,10 +74,10 @@ def test_rows_are_the_sets_and_numbers_agree(job: Job) -> None:
     assert (lines[-1]["done"], lines[-1]["total"]) == (26, 26)
 
 
-def test_attention_fits_its_pieces(job: Job) -> None:
+def test_attention_has_the_shape_of_its_pieces(job: Job) -> None:
     work(job)
     described = json.loads((job.out / "attention.json").read_text())
-    known = {pair_id: source for pair_id, source, _ in pairs()}
+    known = {f"small:{i}": source for i, (source, _) in enumerate(pairs())}
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
     assert len({example["pair_id"] for example in described}) == EXAMPLES
     with np.load(job.out / "attention.npz") as arrays:
@@ -98,7 +93,7 @@ def test_attention_fits_its_pieces(job: Job) -> None:
             assert example["source_pieces"] == [*vocabulary.source_pieces(known[example["pair_id"]]), "</s>"]
 
 
-def test_the_same_job_leaves_the_same_bytes(job: Job, tmp_path: Path) -> None:
+def test_the_same_job_writes_the_same_bytes(job: Job, tmp_path: Path) -> None:
     again = tmp_path / "again"
     again.mkdir()
     work(job)
@@ -107,14 +102,14 @@ def test_the_same_job_leaves_the_same_bytes(job: Job, tmp_path: Path) -> None:
         assert (job.out / name).read_bytes() == (again / name).read_bytes()
 
 
-def test_it_ends_as_a_job_does(job: Job, tmp_path: Path) -> None:
+def test_the_job_writes_its_files_and_facts(job: Job, tmp_path: Path) -> None:
     out = tmp_path / "ended"
     inputs = {name: str(folder) for name, folder in job.inputs.items()}
     document = {"config": job.config, "inputs": inputs, "out": str(out), "site": {"device": "cpu", "threads": 1}}
     (tmp_path / "job.json").write_text(json.dumps(document))
     subprocess.run([sys.executable, "-m", "model.translate", str(tmp_path / "job.json")], check=True)
-    left = json.loads((out / "exit.json").read_text())
-    assert (left["reason"], left["facts"]["sentences"]) == ("done", 13)
+    answer = json.loads((out / "exit.json").read_text())
+    assert (answer["reason"], answer["facts"]["sentences"]) == ("done", 13)
     assert {path.name for path in out.iterdir()} == {
         "hypotheses.parquet",
         "attention.npz",
@@ -124,33 +119,33 @@ def test_it_ends_as_a_job_does(job: Job, tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_be_translated_is_bad_data_with_its_name(job: Job, tmp_path: Path) -> None:
-    def ends(sentence: str, **inputs: Path) -> None:
+def test_an_invalid_input_is_named(job: Job, tmp_path: Path) -> None:
+    def fails(sentence: str, **inputs: Path) -> None:
         with pytest.raises(JobError, match=sentence):
             work(Job(job.config, {**job.inputs, **inputs}, job.out))
 
-    long = write_shards(tmp_path / "long", [*pairs()[:3], ("set:77", [9] * 1001, [5])])
-    ends("source of set:77 has 1001 pieces, .* takes has 1000", pairs=long)
-    ends("source piece 290", pairs=write_shards(tmp_path / "odd", [("set:0", [290], [5])]))
+    long = write_pairs(tmp_path / "long", [*pairs()[:3], ([9] * 1001, [5])])
+    fails("source of small:3 has 1001 pieces, .* takes has 1000", pairs=long)
+    fails("source piece 290", pairs=write_pairs(tmp_path / "odd", [([290], [5])]))
     narrow = tmp_path / "narrow"
     narrow.mkdir()
     model = Transformer(Model(**{**vars(SHAPE), "positions": "learned", "max_positions": 14}), 290, 290)
     save_model(narrow, model)
-    ends(
-        "reference of set:78 has 14 pieces, .* takes has 13",
+    fails(
+        "reference of small:0 has 14 pieces, .* takes has 13",
         weights=narrow,
-        pairs=write_shards(tmp_path / "r", [("set:78", [4], [5] * 14)]),
+        pairs=write_pairs(tmp_path / "r", [([4], [5] * 14)]),
     )
     save_model(narrow, Transformer(SHAPE, 291, 291))
-    ends("vocabulary size is 290, allowed is the model's 291", weights=narrow)
+    fails("vocabulary size is 290, allowed is the model's 291", weights=narrow)
     with torch.no_grad():
         model = Transformer(SHAPE, 290, 290)
         model.target_embedding[7] = torch.nan
     save_model(narrow, model)
-    ends("not finite", weights=narrow)
+    fails("not finite", weights=narrow)
 
 
-def test_asked_to_end_it_does_at_the_next_batch(tmp_path: Path) -> None:
+def test_a_stop_signal_ends_the_job_at_the_next_batch(tmp_path: Path) -> None:
     stop = SimpleNamespace(received=False)
     progress = ProgressReporter(Metrics(tmp_path), stop, total=20, seconds=1000.0).phase(10)
     progress(3, 10)

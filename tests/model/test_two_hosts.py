@@ -1,4 +1,4 @@
-"""A training over two hosts: network namespaces with names and addresses of their own, a cable between them."""
+"""Test of a training over two hosts: two connected network namespaces with their own host names."""
 
 import json
 import os
@@ -21,19 +21,19 @@ NAMES = ("first-node", "second-node")
 
 @dataclass(frozen=True)
 class Host:
-    """A host of this test, and the file of names that it goes by."""
+    """A network namespace with its host name and its /etc/hosts."""
 
     space: str
     name: str
     hosts: Path
 
-    def start(self, words: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-        """Run a program there."""
+    def start(self, arguments: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+        """Start a program on this host."""
         inside = 'mount --bind "$1" /etc/hosts && hostname "$2" && shift 2 && exec "$@"'
         outside = ["ip", "netns", "exec", self.space, "unshare", "--uts", "sh", "-c", inside, "sh"]
         with log.open("ab") as output:
-            words = [*outside, f"{self.hosts}", self.name, *words]
-            return subprocess.Popen(words, stdout=output, stderr=output, env=environment, start_new_session=True)
+            command = [*outside, f"{self.hosts}", self.name, *arguments]
+            return subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def two_hosts(tmp_path: Path) -> Iterator[list[Host]]:
     addresses = ("10.201.7.1", "10.201.7.2")
     names.write_text("127.0.0.1 localhost\n" + "".join(f"{a} {n}\n" for a, n in zip(addresses, NAMES, strict=True)))
 
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
+    def ip(*arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
     try:
         try:
@@ -77,9 +77,9 @@ def test_two_hosts_train_to_the_weights_of_two_ranks_on_one(two_hosts: list[Host
     )
     environment = {**os.environ, **variables(near), "PYTHONPATH": f"{PROJECT_ROOT}"}
     subprocess.run(command(near, sys.executable), check=True, env=environment, timeout=250)
-    meeting = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={NAMES[0]}:29400", "--rdzv-id=far")
+    rendezvous = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={NAMES[0]}:29400", "--rdzv-id=far")
     agents = [
-        host.start(command(far, sys.executable, meeting), environment, tmp_path / f"{host.name}.log")
+        host.start(command(far, sys.executable, rendezvous), environment, tmp_path / f"{host.name}.log")
         for host in two_hosts
     ]
     try:
@@ -95,6 +95,8 @@ def test_two_hosts_train_to_the_weights_of_two_ranks_on_one(two_hosts: list[Host
 
 
 def job_of(path: Path, nodes: int) -> JobSpec:
-    told = json.loads(path.read_text())
-    inputs = {name: Path(folder) for name, folder in told["inputs"].items()}
-    return JobSpec("model.train", told["config"], inputs, path.parent, told["site"], 2, distributed=True, nodes=nodes)
+    document = json.loads(path.read_text())
+    inputs = {name: Path(folder) for name, folder in document["inputs"].items()}
+    return JobSpec(
+        "model.train", document["config"], inputs, path.parent, document["site"], 2, distributed=True, nodes=nodes
+    )

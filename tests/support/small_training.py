@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -63,7 +64,7 @@ def write_vocabulary(folder: Path, size: int = SIZE) -> Path:
 def write_job(
     root: Path, *, model: Model = MODEL, training: Training = TRAINING, name: str = "run", **site: Any
 ) -> Path:
-    """``job.json`` over 40 pairs (made once per ``root``); returns its path."""
+    """``job.json`` over 40 pairs, which are written once per ``root``; returns its path."""
     if not (root / "shards").exists():
         write_shards(root / "shards", pairs(40))
         write_shards(root / "dev", pairs(10, seed=1))
@@ -106,6 +107,17 @@ def run(path: Path, before: Callable[[], None] = lambda: None) -> dict[str, Any]
     return answer
 
 
+def run_two_ranks(path: Path, module: str = "model.train") -> dict[str, Any]:
+    """Train with two ranks under torchrun; what ``exit.json`` says."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
+    support = Path(__file__).parent
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(support)}
+    command = [*torchrun, "-m", module, str(path)]
+    subprocess.run(command, cwd=support.parents[1], env=environment, check=True, timeout=120)
+    answer: dict[str, Any] = json.loads((path.parent / "exit.json").read_text())
+    return answer
+
+
 def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (path.parent / "metrics.jsonl").read_text().splitlines()]
 
@@ -116,18 +128,19 @@ def weights(path: Path) -> dict[str, bytes]:
 
 
 def in_float64() -> None:
-    """Let all that follows in this process compute in float64.
+    """Make everything that follows in this process compute in float64.
 
-    Sums over other ranks, parts or layers round otherwise, and each kind of CPU rounds in its own way. Adam makes a
-    full step of the rounding where a gradient vanishes, and so does a ReLU that falls to the other side: in float32
-    the weights of two trainings can differ by a whole update after some dozens, whatever its size. In float64 such
-    differences stay far below an update.
+    Sums over different ranks, micro-batches or layers round differently, and so does each type of CPU. Where a
+    gradient is almost zero, Adam turns the rounding error into a full step, and a ReLU may switch sides: in float32
+    the weights of two trainings can differ by a whole update after a few dozen updates. In float64 such differences
+    stay far below one update.
     """
     torch.set_default_dtype(torch.float64)
 
 
 def assert_same_training(one: Path, other: Path) -> None:
-    """Both trainings, in float64, left the same checkpoints. An update left out moves weights by about its rate."""
+    """Assert that two trainings in float64 wrote the same checkpoints; a skipped update would differ by about the
+    learning rate."""
     folders = [job.parent / "checkpoints" for job in (one, other)]
     updates = sorted(path.parent.name for path in folders[0].glob("*/model.safetensors"))
     assert updates

@@ -1,4 +1,4 @@
-"""Table 3's rows are what their names and the paper's groups say."""
+"""Tests of the presets: each row of Table 3 differs from base as its name and group say."""
 
 import re
 from dataclasses import asdict
@@ -22,8 +22,8 @@ MAY_DIFFER = {
 def differences(row: str) -> dict[str, Any]:
     model, training = TABLE_3[row]
     base = asdict(BASE) | asdict(BASE_TRAINING)
-    mine = asdict(model) | asdict(training) | {"batching": BASE_TRAINING.batching}
-    return {name: value for name, value in mine.items() if value != base[name]}
+    values = asdict(model) | asdict(training) | {"batching": BASE_TRAINING.batching}
+    return {name: value for name, value in values.items() if value != base[name]}
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -38,7 +38,7 @@ def test_a_row_differs_from_base_by_what_its_name_says(row: str) -> None:
 
 
 @pytest.mark.parametrize("row", TABLE_3)
-def test_the_heads_share_d_model_but_for_the_keys_of_b(row: str) -> None:
+def test_heads_share_d_model_except_the_keys_of_group_b(row: str) -> None:
     model, _ = TABLE_3[row]
     assert model.heads * model.d_v == model.d_model
     assert (model.heads * model.d_k == model.d_model) is not row.startswith("B")
@@ -51,5 +51,5 @@ def test_a_row_is_packed_where_the_gpu_can(row: str) -> None:
     assert (training.batching == "packed") is supports_varlen_attention(model)
 
 
-def test_no_row_is_another() -> None:
+def test_rows_are_distinct() -> None:
     assert len(set(TABLE_3.values())) == len(TABLE_3)

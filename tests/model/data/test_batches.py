@@ -1,4 +1,4 @@
-"""The batches of an epoch: every pair once, within the budget, the same for any number of ranks, little padding."""
+"""Tests of the batches of an epoch: every pair once, within the budget, the same for any number of ranks."""
 
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from model.errors import JobError
 
 
 class Lengths:
-    """Shards of which only the lengths are known."""
+    """Shards that have lengths only."""
 
     folder = Path("made-up")
 
@@ -66,10 +66,10 @@ def test_a_batch_is_a_function_of_seed_and_update_alone() -> None:
 
     assert first(1) == first(1)
     assert first(1) != first(2)
-    assert first(1)[:50] != first(1)[len(plan(source, target, 100).epoch(0)) :][:50], "epochs are alike"
+    assert first(1)[:50] != first(1)[len(plan(source, target, 100).epoch(0)) :][:50], "epochs have the same order"
 
 
-def test_going_on_from_any_place_gives_what_would_have_come() -> None:
+def test_batches_from_any_cursor_continue_the_sequence() -> None:
     made = plan(list(range(1, 19)), list(range(1, 19)), 30)
     whole = list(islice(made.batches_from(Cursor()), 40))
     for done in (1, len(made.epoch(0)), 25):
@@ -77,7 +77,7 @@ def test_going_on_from_any_place_gives_what_would_have_come() -> None:
         assert [(a.tolist(), p) for a, p in rest] == [(a.tolist(), p) for a, p in whole[done:]]
 
 
-def test_little_is_padding_and_order_is_no_order_of_length() -> None:
+def test_padding_is_small_and_batches_are_not_sorted_by_length() -> None:
     random = np.random.default_rng(0)
     target = np.maximum(1, random.normal(14, 5, 20_000)).astype(int)
     source = np.maximum(1, target + random.normal(0, 2, 20_000)).astype(int)
@@ -96,7 +96,7 @@ def test_a_pair_beyond_the_budget_is_named() -> None:
         plan([], [], 30)
 
 
-def test_a_batch_holds_what_the_shards_hold(tmp_path: Path) -> None:
+def test_a_batch_holds_the_pieces_of_its_rows(tmp_path: Path) -> None:
     rows = pairs(12)
     shards = Shards(write_shards(tmp_path / "shards", rows, files=1))
     batch = load_padded(shards, np.array([3, 7, 5]))
@@ -112,7 +112,7 @@ def test_a_batch_holds_what_the_shards_hold(tmp_path: Path) -> None:
     assert batch.padding == batch.num_positions - real
 
 
-def test_a_share_without_pairs_predicts_nothing(tmp_path: Path) -> None:
+def test_an_empty_share_predicts_nothing(tmp_path: Path) -> None:
     shards = Shards(write_shards(tmp_path / "shards", pairs(3)))
     batch = load_padded(shards, np.zeros(0, np.int64))
     assert batch.source.tolist() == [[EOS]]

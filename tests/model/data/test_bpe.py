@@ -1,4 +1,4 @@
-"""Pieces: any text survives, markup is text, the folder says whether the vocabulary is joint."""
+"""Tests of the tokenizers: any text survives the round trip, markup is text, vocabularies are joint or separate."""
 
 from pathlib import Path
 

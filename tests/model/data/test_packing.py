@@ -1,4 +1,4 @@
-"""Pairs end to end: the same numbers as padded rows, one constant size, and no pair that sees another."""
+"""Tests of packed batches: the same numbers as padded rows, one constant shape, and no attention across pairs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +18,12 @@ from model.data.batches import Batch, BatchSampler, load_packed, load_padded
 from model.data.packing import BatchShape, padding_of
 from model.data.shards import Shards
 from model.network import attention
-from model.network.attention import PackedMask, SequenceOffsets
+from model.network.attention import PackedMask
 from model.network.transformer import Transformer
 from model.training.loss import Objective
 from tests.model.network.test_transformer import SHAPES
 
-ROOM = BatchShape(source=64, target=64, sentences=64, longest_source=10, longest_target=10)
+SHAPE = BatchShape(source=64, target=64, sentences=64, longest_source=10, longest_target=10)
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +31,15 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     return Shards(write_shards(tmp_path_factory.mktemp("packing") / "shards", pairs(40)))
 
 
-def made(config: Model) -> Transformer:
+def build_model(config: Model) -> Transformer:
     torch.manual_seed(0)
     return Transformer(replace(config, p_drop=0.0), SIZE, SIZE).eval()
 
 
 @settings(max_examples=50, deadline=None)
 @given(rows=st.lists(st.integers(0, 39), max_size=12, unique=True))
-def test_a_packed_batch_holds_what_the_shards_hold(shards: Shards, rows: list[int]) -> None:
-    batch = load_packed(shards, np.array(rows, np.int64), ROOM)
+def test_a_packed_batch_holds_the_pieces_of_its_rows(shards: Shards, rows: list[int]) -> None:
+    batch = load_packed(shards, np.array(rows, np.int64), SHAPE)
     assert batch.packing
     assert batch.source.numel() % 64 == batch.target.numel() % 64 == 0
     assert len(batch.packing.source.cu_seqlens) == len(batch.packing.target.cu_seqlens) == 65
@@ -72,21 +72,21 @@ def test_packed_is_padded_in_loss_and_gradients(shards: Shards, config: Model, a
     rows = np.array([3, 17, 5, 30, 11])
 
     def computed(batch: Batch) -> list[Tensor]:
-        objective = Objective(made(config).train(), 0.1, attention_entropy)
+        objective = Objective(build_model(config).train(), 0.1, attention_entropy)
         loss, nll = objective(batch)
         loss.backward()
-        slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in objective.parameters()]
-        return [loss.detach(), nll, *slopes]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in objective.parameters()]
+        return [loss.detach(), nll, *gradients]
 
     for mine, theirs in zip(
-        computed(load_packed(shards, rows, ROOM)), computed(load_padded(shards, rows)), strict=True
+        computed(load_packed(shards, rows, SHAPE)), computed(load_padded(shards, rows)), strict=True
     ):
         torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=1e-4)
 
 
 def test_the_entropy_of_attention_is_the_plain_formula(shards: Shards) -> None:
     batch = load_padded(shards, np.array([3, 17, 5]))
-    model = made(SHAPES[0])
+    model = build_model(SHAPES[0])
     weights_LBHTS = model.cross_attention(batch.source, batch.target).double()
     entropy_LBHT = -(weights_LBHTS * weights_LBHTS.clamp_min(1e-300).log()).sum(-1)
     expected = entropy_LBHT.mean((0, 2)).flatten()[batch.label_indices].sum()
@@ -95,26 +95,8 @@ def test_the_entropy_of_attention_is_the_plain_formula(shards: Shards) -> None:
     assert difference.item() == pytest.approx(2 * expected.item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("config", SHAPES)
-def test_no_pair_sees_another_nor_its_own_future(shards: Shards, config: Model) -> None:
-    batch = load_packed(shards, np.array([3, 17, 5]), ROOM)
-    model = made(config)
-    embedded: list[Tensor] = []
-    for positions in (model.source_positions, model.target_positions):
-        positions.register_forward_hook(lambda _, __, out: embedded.append(out) or out.retain_grad())
-    hidden_TD = model(batch.source, batch.target, batch.packing)
-    assert batch.packing
-    starts_S, starts_T = (b.cu_seqlens.tolist() for b in (batch.packing.source, batch.packing.target))
-    for pair in range(3):
-        at = starts_T[pair] + 1
-        slopes = torch.autograd.grad(hidden_TD[at].pow(2).sum(), embedded, retain_graph=True)
-        seen_S, seen_T = ((slope.abs().sum(-1) > 0).nonzero().flatten().tolist() for slope in slopes)
-        assert seen_S == list(range(starts_S[pair], starts_S[pair + 1]))
-        assert seen_T == [at - 1, at]
-
-
 def size(batch: Batch) -> tuple[object, ...]:
-    """All that a compiler sees of a batch."""
+    """The sizes that the compiler specialises on."""
     assert batch.packing
     sides = (batch.packing.source, batch.packing.target)
     return (batch.source.shape, batch.target.shape, *((side.cu_seqlens.shape, side.max_seqlen) for side in sides))
@@ -124,14 +106,12 @@ def size(batch: Batch) -> tuple[object, ...]:
     used=st.tuples(st.integers(0, 500), st.integers(0, 500)),
     longest=st.tuples(st.integers(1, 60), st.integers(1, 60)),
 )
-def test_sentences_of_padding_are_never_overlong_and_never_without_a_side(
-    used: tuple[int, int], longest: tuple[int, int]
-) -> None:
+def test_padding_sentences_fit_the_shape_on_both_sides(used: tuple[int, int], longest: tuple[int, int]) -> None:
     rest, fillers = padding_of(used, BatchShape(320, 320, 64, *longest))
     assert all(fillers <= more <= fillers * most for more, most in zip(rest, longest, strict=True))
 
 
-def test_batches_of_a_plan_are_of_one_size_and_almost_without_padding(tmp_path: Path) -> None:
+def test_packed_batches_have_one_shape_and_almost_no_padding(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     target = np.maximum(1, random.lognormal(3.1, 0.6, 8_000)).astype(int)
     source = np.maximum(1, 0.9 * target + random.normal(0, 3, 8_000)).astype(int)
@@ -155,7 +135,7 @@ def test_batches_of_a_plan_are_of_one_size_and_almost_without_padding(tmp_path: 
 def one_by_one(
     q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, max_q: int, max_k: int, causal: bool
 ) -> Tensor:
-    """Attention sentence by sentence, as the GPU's kernel is documented."""
+    """Attention sentence by sentence, as the GPU kernel is documented."""
     out = torch.empty_like(q)
     for a, b, c, d in zip(starts_q, starts_q[1:], starts_k, starts_k[1:], strict=False):
         assert b - a <= max_q
@@ -167,29 +147,7 @@ def one_by_one(
     return out
 
 
-def test_the_gpu_s_kernel_is_asked_for_what_is_computed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel stands in as a loop over sentences."""
-
-    def varlen_attn(q, k, v, sq, sk, mq, mk, *, window_size=(-1, -1)):  # type: ignore[no-untyped-def]
-        return one_by_one(q, k, v, sq, sk, mq, mk, {(-1, -1): False, (-1, 0): True}[window_size])
-
-    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
-    torch.manual_seed(0)
-    queries, keys = (
-        SequenceOffsets(torch.tensor([0, 3, 4, 9, 9], dtype=torch.int32), 6),
-        SequenceOffsets(torch.tensor([0, 1, 6, 8, 8]), 5),
-    )
-    q, k, v = torch.randn(9, 2, 4), torch.randn(8, 2, 4), torch.randn(8, 2, 4)
-    for mask, tensors in (
-        (PackedMask(queries, queries, causal=True), (q, q, q)),
-        (PackedMask(queries, keys), (q, k, v)),
-    ):
-        torch.testing.assert_close(attention._varlen(mask, *tensors).flatten(1), mask.attend(*tensors, 0.0))
-
-
-def test_the_gpu_s_path_is_one_graph_for_the_compiler_and_for_every_batch_the_same(
-    shards: Shards, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gpu_path_computes_the_same_and_compiles_once(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     @torch.library.custom_op("test_packing::varlen", mutates_args=())
     def kernel(q: Tensor, k: Tensor, v: Tensor, sq: Tensor, sk: Tensor, mq: int, mk: int, causal: bool) -> Tensor:
         return one_by_one(q, k, v, sq, sk, mq, mk, causal)
@@ -201,11 +159,11 @@ def test_the_gpu_s_path_is_one_graph_for_the_compiler_and_for_every_batch_the_sa
 
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
     config = Model(layers=1, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8, p_drop=0.0)
-    batches = [load_packed(shards, np.array(rows), ROOM) for rows in ([3, 17, 5], [1, 2, 30, 31])]
-    plain = [made(config)(b.source, b.target, b.packing) for b in batches]
-    # On a machine without a GPU the kernel's branch is taken by force.
+    batches = [load_packed(shards, np.array(rows), SHAPE) for rows in ([3, 17, 5], [1, 2, 30, 31])]
+    plain = [build_model(config)(b.source, b.target, b.packing) for b in batches]
+    # Force the kernel's branch on a machine without a GPU.
     monkeypatch.setattr(PackedMask, "attend", lambda mask, q, k, v, _: attention._varlen(mask, q, k, v).flatten(1))
-    model, compiled = made(config), []
+    model, compiled = build_model(config), []
 
     def count(graph: torch.fx.GraphModule, _: object) -> object:
         compiled.append(graph)
@@ -215,4 +173,4 @@ def test_the_gpu_s_path_is_one_graph_for_the_compiler_and_for_every_batch_the_sa
         layer.compile(backend=count, fullgraph=True)
     for batch, expected in zip(batches, plain, strict=True):
         torch.testing.assert_close(model(batch.source, batch.target, batch.packing), expected, atol=1e-5, rtol=1e-4)
-    assert len(compiled) == 2, "a second batch was compiled anew"
+    assert len(compiled) == 2, "the second batch was compiled again"

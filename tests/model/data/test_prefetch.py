@@ -1,4 +1,4 @@
-"""Reading ahead changes nothing but the time at which things are made."""
+"""Tests of prefetching: items keep their order, errors surface in place, and the thread ends."""
 
 import threading
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def test_items_come_in_their_order_and_the_thread_ends() -> None:
     assert not running()
 
 
-def test_no_more_is_made_than_asked_for_and_the_depth() -> None:
+def test_at_most_depth_items_are_prefetched() -> None:
     made = []
 
     def endless() -> Iterator[int]:
@@ -32,7 +32,7 @@ def test_no_more_is_made_than_asked_for_and_the_depth() -> None:
     assert not running()
 
 
-def test_an_error_comes_out_in_its_place() -> None:
+def test_an_error_is_raised_in_its_place() -> None:
     def torn() -> Iterator[int]:
         yield 1
         raise OSError("torn")

@@ -1,4 +1,4 @@
-"""Shards give back what was written, and name the file that is not one."""
+"""Tests of shards: rows are read back as written, and errors name the file."""
 
 import os
 from pathlib import Path
@@ -31,19 +31,19 @@ def test_a_piece_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
         shards.check_pieces("target", 7)
 
 
-@pytest.mark.parametrize("left", [0, 10, 400, -1])
-def test_a_cut_file_is_named(tmp_path: Path, left: int) -> None:
+@pytest.mark.parametrize("size", [0, 10, 400, -1])
+def test_a_truncated_file_is_named(tmp_path: Path, size: int) -> None:
     path = write_shards(tmp_path / "shards", pairs(40)) / "00001.arrow"
-    os.truncate(path, left if left >= 0 else path.stat().st_size - 1)
+    os.truncate(path, size if size >= 0 else path.stat().st_size - 1)
     with pytest.raises(JobError, match=r"00001.arrow is damaged"):
         Shards(tmp_path / "shards")
 
 
-def test_another_form_is_named(tmp_path: Path) -> None:
+def test_another_schema_is_named(tmp_path: Path) -> None:
     (tmp_path / "shards").mkdir()
     with pytest.raises(JobError, match="holds no .arrow file"):
         Shards(tmp_path / "shards")
-    for columns, words in (
+    for columns, message in (
         ({"pair_id": ["a"], "source": [[1]]}, "has no column target, only pair_id, source"),
         ({"pair_id": ["a"], "source": [[1]], "target": ["text"]}, "has source of type list<.*int64>"),
     ):
@@ -51,5 +51,5 @@ def test_another_form_is_named(tmp_path: Path) -> None:
         path = tmp_path / "shards" / "00000.arrow"
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
             out.write_table(table)
-        with pytest.raises(JobError, match=words):
+        with pytest.raises(JobError, match=message):
             Shards(tmp_path / "shards")

@@ -1,4 +1,4 @@
-"""Maps of all heads agree with what the model computes: causal, of whole weight, the same through torch's layers."""
+"""Tests of attention maps: rows sum to 1, are causal, and agree with the model's outputs and torch's layers."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def model() -> Transformer:
     return build(SHAPE, 20, 20).eval()
 
 
-def test_each_row_sums_to_one_and_sees_only_what_is_written(model: Transformer) -> None:
+def test_rows_sum_to_one_and_are_causal(model: Transformer) -> None:
     maps = attention_maps(model, SOURCE, TARGET)
     assert maps.encoder.shape == (2, 1, 2, 5, 5)
     assert maps.decoder.shape == (2, 1, 2, 4, 4)
@@ -32,7 +32,7 @@ def test_each_row_sums_to_one_and_sees_only_what_is_written(model: Transformer) 
     assert torch.equal(maps.cross, model.cross_attention(SOURCE, TARGET))
 
 
-def test_values_weighed_so_give_what_the_layer_gives(model: Transformer) -> None:
+def test_weighted_values_equal_the_output_of_the_layer(model: Transformer) -> None:
     seen: list[torch.Tensor] = []
     layer = model.encoder[0].attention
     layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -45,7 +45,7 @@ def test_values_weighed_so_give_what_the_layer_gives(model: Transformer) -> None
     assert torch.allclose(found, expected, atol=1e-5)
 
 
-def test_torchs_own_layers_are_looked_at_through_the_same_weights(model: Transformer) -> None:
+def test_maps_of_torchs_layers_are_the_same(model: Transformer) -> None:
     theirs = build(replace(SHAPE, attention="torch"), 20, 20).eval()
     theirs.load_state_dict(model.state_dict())
     ours, found = attention_maps(model, SOURCE, TARGET), attention_maps(theirs, SOURCE, TARGET)
@@ -54,7 +54,7 @@ def test_torchs_own_layers_are_looked_at_through_the_same_weights(model: Transfo
     assert torch.allclose(ours.decoder, found.decoder, atol=1e-5)
 
 
-def test_nothing_is_watched_afterwards(model: Transformer) -> None:
+def test_hooks_are_removed(model: Transformer) -> None:
     before = model(SOURCE, TARGET)
     attention_maps(model, SOURCE, TARGET)
     assert not any(module._forward_pre_hooks for module in model.modules())

@@ -1,4 +1,4 @@
-"""The dense layer is torch's, whoever multiplies."""
+"""Tests of the dense layer: it equals torch's with either library."""
 
 import pytest
 import torch
@@ -11,9 +11,8 @@ from model.network.linear import Linear
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(7, 5, 24), (9, 24), (0, 24)])
 def test_value_and_gradients_are_torch_s(monkeypatch: pytest.MonkeyPatch, bias: bool, shape: tuple[int, ...]) -> None:
-    monkeypatch.setattr(
-        linear, "ONEDNN_LINEAR", torch.ops.mkldnn._linear_pointwise.default
-    )  # whatever gains by it here
+    # Use oneDNN even where this processor gains nothing.
+    monkeypatch.setattr(linear, "ONEDNN_LINEAR", torch.ops.mkldnn._linear_pointwise.default)
     monkeypatch.setattr(linear, "MIN_WEIGHTS", 0)
     torch.manual_seed(0)
     mine, theirs = Linear(24, 40, bias=bias), nn.Linear(24, 40, bias=bias)

@@ -1,4 +1,4 @@
-"""A training passes over what it may, and names what it could not do."""
+"""Tests of updates with gradients that are not finite, and of batches that do not fit into memory."""
 
 import math
 import re
@@ -26,8 +26,8 @@ from model.training.trainer import Trainer
 NEVER = cast(StopSignal, SimpleNamespace(received=False))
 
 
-def spoilt(*updates: int, end_after: int = 0) -> Callable[[], None]:
-    """Have gradients that are not finite at these updates; be asked to end after ``end_after``."""
+def nan_gradients(*updates: int, end_after: int = 0) -> Callable[[], None]:
+    """Make the gradients of these updates NaN, and request the end of the training after update ``end_after``."""
 
     def before() -> None:
         gradients = TrainingStep.compute_gradients
@@ -45,10 +45,10 @@ def spoilt(*updates: int, end_after: int = 0) -> Callable[[], None]:
     return before
 
 
-def test_an_update_that_is_passed_over_changes_no_weight_and_is_counted(tmp_path: Path) -> None:
+def test_a_skipped_update_changes_no_weight_and_is_counted(tmp_path: Path) -> None:
     training = replace(TRAINING, skip_nonfinite=2, checkpoint_every=1, keep=12)
     job = write_job(tmp_path, training=training)
-    assert run(job, spoilt(1, 5))["facts"]["skipped"] == 2
+    assert run(job, nan_gradients(1, 5))["facts"]["skipped"] == 2
     saved = weights(job)
     assert [n for n in range(2, 13) if saved[f"{n:08d}"] == saved[f"{n - 1:08d}"]] == [5]
     assert [row["skipped"] for row in rows(job) if "skipped" in row and "loss" in row][-1] == 2
@@ -57,42 +57,45 @@ def test_an_update_that_is_passed_over_changes_no_weight_and_is_counted(tmp_path
 
 
 @pytest.mark.parametrize("end_after", [1, 5, 7])
-def test_it_stays_passed_over_in_a_resumed_training(tmp_path: Path, end_after: int) -> None:
+def test_a_resumed_training_skips_the_same_updates(tmp_path: Path, end_after: int) -> None:
     training = replace(TRAINING, skip_nonfinite=2)
     whole, resumed = write_job(tmp_path, name="a", training=training), write_job(tmp_path, name="b", training=training)
-    run(whole, spoilt(1, 5))
-    assert run(resumed, spoilt(1, 5, end_after=end_after))["reason"] == "preempted"
-    assert run(resumed, spoilt(1, 5))["facts"]["skipped"] == 2
+    run(whole, nan_gradients(1, 5))
+    assert run(resumed, nan_gradients(1, 5, end_after=end_after))["reason"] == "preempted"
+    assert run(resumed, nan_gradients(1, 5))["facts"]["skipped"] == 2
     assert weights(resumed) == weights(whole)
 
 
-def test_one_too_many_ends_as_diverged(tmp_path: Path) -> None:
-    job = write_job(tmp_path, training=replace(TRAINING, skip_nonfinite=1))
-    answer = run(job, spoilt(3, 6))
+@pytest.mark.parametrize(("skip_nonfinite", "updates"), [(0, [6]), (1, [3, 6])])
+def test_one_nonfinite_gradient_too_many_ends_as_diverged(
+    tmp_path: Path, skip_nonfinite: int, updates: list[int]
+) -> None:
+    job = write_job(tmp_path, training=replace(TRAINING, skip_nonfinite=skip_nonfinite))
+    answer = run(job, nan_gradients(*updates))
     assert answer["reason"] == "diverged"
     expected = "the gradient of update 6 is not finite, at learning rate 0.003; the last checkpoint is of update 4"
     assert answer["message"] == expected
 
 
-def test_the_last_update_passed_over_still_ends_a_training(tmp_path: Path) -> None:
+def test_a_training_ends_although_its_last_update_is_skipped(tmp_path: Path) -> None:
     job = write_job(tmp_path, training=replace(TRAINING, skip_nonfinite=1), log_seconds=1e9)
-    assert run(job, spoilt(12))["facts"]["skipped"] == 1
+    assert run(job, nan_gradients(12))["facts"]["skipped"] == 1
     assert [row["done"] for row in rows(job) if "loss" in row] == [11]
 
 
-@pytest.mark.parametrize(("skip_nonfinite", "asked"), [(0, 1), (3, 13)])
-def test_the_device_is_waited_for_only_where_updates_may_be_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip_nonfinite: int, asked: int
+@pytest.mark.parametrize(("skip_nonfinite", "expected"), [(0, 1), (3, 13)])
+def test_the_gradient_norm_is_read_every_update_only_if_updates_may_be_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip_nonfinite: int, expected: int
 ) -> None:
     path = write_job(tmp_path, training=replace(TRAINING, skip_nonfinite=skip_nonfinite), log_seconds=1e9)
     trainer = build_trainer(Job.read(path), Ranks())
     norm, calls = trainer.step.gradient_norm, []
     monkeypatch.setattr(trainer.step, "gradient_norm", lambda: calls.append(1) or norm())
     trainer.run(NEVER)
-    assert len(calls) == asked
+    assert len(calls) == expected
 
 
-def test_dev_text_that_the_model_has_no_number_for_ends_as_diverged(tmp_path: Path) -> None:
+def test_a_dev_perplexity_that_is_not_finite_ends_as_diverged(tmp_path: Path) -> None:
     def broken() -> None:
         advance = Trainer.advance_position
 
@@ -125,19 +128,19 @@ def test_a_batch_that_does_not_fit_is_described(
     trainer = build_trainer(Job.read(write_job(tmp_path, training=replace(TRAINING, batching=batching))), Ranks())
     with pytest.raises(JobError) as caught:
         trainer.run(NEVER)
-    told = str(caught.value)
+    message = str(caught.value)
     batch = seen[0]
-    found = map(int, re.findall(r"(\d+) (?:pairs|source|target|of them|or less)", told))
+    found = map(int, re.findall(r"(\d+) (?:pairs|source|target|of them|or less)", message))
     pairs, sources, targets, padding, pieces, lower = found
     assert (sources, targets, padding) == (batch.source.numel(), batch.target.numel(), batch.padding)
     assert (pieces, lower) == (batch.pieces, batch.pieces // 2)
     assert pairs == (len(batch.source) if batching == "buckets" else int((batch.labels == EOS).sum()))
-    assert told.startswith("update 1 did not fit into memory")
-    assert "REPRO_MICRO_BATCH_TOKENS, now all at once" in told
-    assert told.endswith(str(error).splitlines()[0])
+    assert message.startswith("update 1 did not fit into memory")
+    assert "REPRO_MICRO_BATCH_TOKENS, now all at once" in message
+    assert message.endswith(str(error).splitlines()[0])
 
 
-def test_lack_of_memory_is_the_reason_of_the_end(tmp_path: Path) -> None:
+def test_lack_of_memory_ends_with_its_own_reason(tmp_path: Path) -> None:
     def full(_: Objective, __: Batch) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 

@@ -1,4 +1,4 @@
-"""Checkpoints: the same weights are the same bytes, what is broken is passed over, what is to be averaged stays."""
+"""Tests of checkpoints: deterministic bytes, fallback from damage, and retention for averaging."""
 
 import errno
 import os
@@ -98,25 +98,25 @@ def test_a_broken_checkpoint_falls_back_to_the_one_before(tmp_path: Path, name: 
         middle = len(content) // 2
         altered = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         broken.write_bytes(content[:-9] if damage == "cut" else altered)
-    told: list[str] = []
+    messages: list[str] = []
     model, optimizer = made(seed=1)
-    position = checkpoints.resume(model, optimizer, lambda _, sentence: told.append(sentence))
+    position = checkpoints.resume(model, optimizer, lambda _, sentence: messages.append(sentence))
     assert position.update == 10
-    assert len(told) == 1
-    assert "00000017" in told[0]
+    assert len(messages) == 1
+    assert "00000017" in messages[0]
     checkpoints.remove_after(position.update)
     assert checkpoints.updates() == [10]
 
 
-def test_nothing_left_to_resume_starts_anew(tmp_path: Path) -> None:
+def test_without_a_usable_checkpoint_training_starts_from_the_beginning(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10)
     (checkpoints.path(10) / "state.safetensors").unlink()
-    told: list[str] = []
-    assert checkpoints.resume(*made(), lambda _, sentence: told.append(sentence)) == Position()
-    assert len(told) == 1
+    messages: list[str] = []
+    assert checkpoints.resume(*made(), lambda _, sentence: messages.append(sentence)) == Position()
+    assert len(messages) == 1
 
 
-def test_what_is_averaged_stays_and_what_served_to_go_on_goes(tmp_path: Path) -> None:
+def test_weights_for_averaging_stay_and_optimizer_states_are_removed(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 7, 10, 13, 20, 25, 30, 38, 40)
     assert checkpoints.updates() == [30, 38, 40]
     assert not (checkpoints.path(30) / "state.safetensors").exists()
@@ -124,8 +124,8 @@ def test_what_is_averaged_stays_and_what_served_to_go_on_goes(tmp_path: Path) ->
     model, optimizer = made()
     checkpoints.save(model, optimizer, Position(update=45))
     checkpoints.finish()
-    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == {f"checkpoints/000000{update}/model.safetensors" for update in (40, 45)}
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {f"checkpoints/000000{update}/model.safetensors" for update in (40, 45)}
 
 
 def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
@@ -135,14 +135,14 @@ def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
         checkpoints.save(model, optimizer, Position(update=update, best_update=best))
         assert {best, update} <= set(checkpoints.updates())
         if update == 16:
-            assert checkpoints.updates() == [8, 10, 16], "10 may still be gone back to, and its best is 8"
+            assert checkpoints.updates() == [8, 10, 16], "a resume from 10 needs its best, 8"
     assert checkpoints.updates() == [16, 20, 23]
     checkpoints.save(model, optimizer, Position(update=45, best_update=16))
     checkpoints.write_best(Position(update=45, best_update=16, best_dev_perplexity=4.5))
     for _ in range(2):
         checkpoints.finish()
-        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-        assert left == {
+        files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+        assert files == {
             "checkpoints/00000045/model.safetensors",
             "checkpoints/best.json",
             "checkpoints/best/model.safetensors",
@@ -150,7 +150,7 @@ def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
     assert read_best_update(tmp_path / "checkpoints") == 16
 
 
-def test_moments_of_a_training_that_has_passed_over_all_its_updates(tmp_path: Path) -> None:
+def test_moments_of_a_training_that_skipped_all_updates(tmp_path: Path) -> None:
     checkpoints = checkpoints_in(tmp_path, keep=1)
     model, _ = made()
     fresh = torch.optim.Adam(model.parameters(), fused=True)
@@ -179,7 +179,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     assert checkpoints.resume(*made(seed=1), fail).update == 10
 
 
-def test_the_system_s_error_comes_out_of_the_library_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_safetensors_becomes_an_oserror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise weights.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
@@ -189,7 +189,7 @@ def test_the_system_s_error_comes_out_of_the_library_s(tmp_path: Path, monkeypat
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_what_a_kill_left_half_written_is_removed(tmp_path: Path) -> None:
+def test_a_partial_checkpoint_is_removed(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10)
     checkpoints.path(20).with_suffix(".partial").mkdir()
     assert checkpoints_in(tmp_path, keep=2).updates() == [10]

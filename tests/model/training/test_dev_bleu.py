@@ -1,4 +1,4 @@
-"""The BLEU that watches a training is sacreBLEU's on the same tokens."""
+"""Tests of the BLEU of dev checks against sacreBLEU on the same tokens."""
 
 import pytest
 from hypothesis import given
@@ -19,26 +19,6 @@ def test_it_is_sacrebleu_s_on_the_same_tokens(pairs: list[tuple[list[str], list[
     assert bleu(hypotheses, references) == pytest.approx(expected)
 
 
-@given(st.lists(st.text(), min_size=1, max_size=4))
-def test_it_is_sacrebleu_s_on_the_words_of_any_text(texts: list[str]) -> None:
-    tokens = [tokenize(text) for text in texts]
-    lines = [" ".join(line) for line in tokens]
-    expected = corpus_bleu(lines, [lines[::-1]], tokenize="none", force=True).score
-    assert bleu(tokens, tokens[::-1]) == pytest.approx(expected)
-
-
 def test_a_text_is_split_into_words_and_marks() -> None:
-    assert tokenize("Zwei Männer, 3.5 m groß – wow!") == [
-        "Zwei",
-        "Männer",
-        ",",
-        "3",
-        ".",
-        "5",
-        "m",
-        "groß",
-        "–",
-        "wow",
-        "!",
-    ]
+    assert " ".join(tokenize("Zwei Männer, 3.5 m groß – wow!")) == "Zwei Männer , 3 . 5 m groß – wow !"
     assert tokenize(" \n") == []

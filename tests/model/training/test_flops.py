@@ -1,4 +1,4 @@
-"""The arithmetic of a training against closed figures, and against what torch itself counts."""
+"""Tests of the FLOPs of a training against known figures and torch's own counter."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_weights_in_products_are_those_of_the_model(d_v: int) -> None:
 @pytest.mark.parametrize(("source", "target"), [(5, 5), (9, 3), (2, 7)])
 def test_agrees_with_what_torch_counts(source: int, target: int) -> None:
     config = Model(layers=2, d_model=16, d_ff=32, heads=2, d_k=8, d_v=4)
-    model = build(config, 50, 50).eval()  # in training a product may be one that torch does not count
+    model = build(config, 50, 50).eval()  # in training mode torch may not count every product
     counter = FlopCounterMode(display=False)
     with sdpa_kernel(SDPBackend.MATH), counter, torch.no_grad():
         model.logits(model(torch.full((3, source), 5), torch.full((3, target), 5)))

@@ -1,4 +1,4 @@
-"""HardwareMonitor read what the driver tells, and are silent where it does not."""
+"""Tests of hardware metrics: values that the driver reports are read, others are omitted."""
 
 import ctypes
 import itertools
@@ -15,11 +15,11 @@ from model.training.hardware import GpuEnergyMeter, mfu
 from tests.model.test_train import end_after
 
 NOT_SUPPORTED = 3
-HOUSE = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Driver:
-    """An NVML of two GPUs: handles 1 and 2, 100 W and 300 W, and energies that a test turns."""
+    """A fake NVML of two GPUs: handles 1 and 2, 100 W and 300 W, and energies that a test sets."""
 
     def __init__(self, *missing: str, divided: bool = False) -> None:
         self.missing, self.divided = missing, divided
@@ -70,13 +70,13 @@ def test_power_and_energy_are_sums_over_the_gpus() -> None:
         (Driver("nvmlDeviceGetPowerUsage", "nvmlDeviceGetMigMode"), ["GPU-a"], ["gpu_kwh"]),
     ],
 )
-def test_what_a_driver_does_not_tell_is_left_out(driver: Any, uuids: list[str], names: list[str]) -> None:
+def test_metrics_that_a_driver_does_not_report_are_omitted(driver: Any, uuids: list[str], names: list[str]) -> None:
     gpus = GpuEnergyMeter(driver, uuids, used_kwh=0.25)
     assert list(gpus.read()) == names
     assert gpus.kwh() == 0.25
 
 
-def test_energy_goes_on_in_a_resumed_training(tmp_path: Path) -> None:
+def test_a_resumed_training_adds_to_its_energy(tmp_path: Path) -> None:
     def metered() -> None:
         driver, clock = Driver(), itertools.count(1)
         driver.find = lambda uuid, out: driver.put(out, 1)  # type: ignore[method-assign]
@@ -88,12 +88,12 @@ def test_energy_goes_on_in_a_resumed_training(tmp_path: Path) -> None:
         driver.millijoules = Running()
         hardware.local_gpus = lambda _: (driver, ["GPU-a"])
 
-    def metered_and_ended() -> None:
+    def metered_and_stopped() -> None:
         metered()
         end_after(update=5)
 
     job = write_job(tmp_path, training=TRAINING)
-    assert run(job, metered_and_ended)["reason"] == "preempted"
+    assert run(job, metered_and_stopped)["reason"] == "preempted"
     facts = run(job, metered)["facts"]
     used = [row["gpu_kwh"] for row in rows(job) if "loss" in row]
     assert len(used) == 12
@@ -115,9 +115,9 @@ assert list(HardwareMonitor(cpu).read()) == ["memory_bytes"]
 """
 
 
-def test_memory_grows_with_what_is_held() -> None:
-    # In a process of its own: here the pages may come from what an earlier test freed.
-    subprocess.run([sys.executable, "-c", MEMORY], check=True, cwd=HOUSE)
+def test_memory_grows_with_allocated_tensors() -> None:
+    # In a separate process: in this one an earlier test may have freed pages that are reused.
+    subprocess.run([sys.executable, "-c", MEMORY], check=True, cwd=ROOT)
 
 
 def test_utilisation_is_a_share_of_a_known_peak() -> None:

@@ -1,4 +1,4 @@
-"""The signs of collapse are those of their plain formulas, and padding is no part of them."""
+"""Tests of the collapse metrics against their plain formulas, without padding."""
 
 import math
 
@@ -28,14 +28,14 @@ def test_cosine_is_the_mean_over_all_pairs_of_positions() -> None:
     assert encoder_cosine(memory, real(lengths, 5))["encoder_cosine"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_positions_that_are_alike_have_cosine_1_whatever_their_length_and_the_padding() -> None:
+def test_parallel_positions_have_cosine_1_without_padding() -> None:
     memory = torch.randn(2, 1, 8) * torch.tensor([1.0, 0.1, 30.0])[:, None]
     memory[1, 2] = torch.randn(8)
     assert encoder_cosine(memory, real([3, 2], 3))["encoder_cosine"] == pytest.approx(1)
     assert encoder_cosine(memory, real([1, 1], 3)) == {}
 
 
-def test_entropy_is_nothing_for_one_place_and_ln_of_their_number_for_all_alike() -> None:
+def test_entropy_is_0_for_one_position_and_the_log_of_their_number_for_uniform_weights() -> None:
     weights = torch.zeros(2, 1, 4, 3, 6)
     weights[0, ..., 0] = 1
     weights[1, ..., :5] = 1 / 5
@@ -45,7 +45,7 @@ def test_entropy_is_nothing_for_one_place_and_ln_of_their_number_for_all_alike()
     assert found == pytest.approx(expected)
 
 
-def test_a_batch_says_what_its_sentences_say_one_by_one() -> None:
+def test_a_batch_equals_the_mean_of_its_sentences() -> None:
     torch.manual_seed(0)
     model = build(MODEL, 24, 24).eval()
     sources, targets = [[5, 6, 7, 8, 2], [9, 2]], [[1, 4], [1, 7, 8]]

@@ -1,4 +1,4 @@
-"""Learning rates at the updates where they are known."""
+"""Tests of the learning rate at updates with known values."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is watched at a dev check does not change what is trained."""
+"""Tests of dev checks: their metrics, and that they do not change the training."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from model.training.distributed import Ranks
 from model.training.setup import build_trainer
 
 
-def test_a_dev_set_learnt_by_heart_is_translated_well(tmp_path: Path) -> None:
+def test_a_memorised_dev_set_has_a_high_bleu(tmp_path: Path) -> None:
     for name in ("shards", "dev"):
         write_shards(tmp_path / name, pairs(8))
     write_vocabulary(tmp_path / "vocabulary")
@@ -39,13 +39,13 @@ def test_decoding_leaves_the_training_as_it_was(tmp_path: Path) -> None:
     assert not any("dev_bleu" in row for row in rows(without))
 
 
-def test_a_decoding_that_others_would_not_wait_for_is_given_up(
+def test_decoding_that_takes_too_long_for_other_ranks_is_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = Job.read(write_job(tmp_path, training=replace(TRAINING, dev_bleu=10)))
     trainer = build_trainer(job, Ranks())
     monkeypatch.setattr("model.decoding.translator.BATCH_PIECES", {"cpu": 1})
-    assert "dev_bleu" in trainer.validation.bleu(trainer.step.model), "alone nobody waits"
+    assert "dev_bleu" in trainer.validation.bleu(trainer.step.model), "a single rank has no limit"
     trainer.validation.ranks = Ranks(0, 2)
     assert trainer.validation.bleu(trainer.step.model) == {}
     assert "lower training.dev_bleu" in capsys.readouterr().err
