@@ -1,7 +1,7 @@
-"""What is trained and how, as values: the paper's sizes, schedules and search settings. No torch here.
+"""Configuration of model, training, averaging and decoding as frozen dataclasses, without torch.
 
-Frozen dataclasses, so that orchestration can read them; a job receives them as plain JSON and rebuilds them with
-``from_json``. The symbols are the paper's (Table 3). Imports no other sub-package.
+Orchestration reads them as values; a job receives them as JSON and rebuilds them with ``from_json``. The symbols are
+the paper's (Table 3). This package imports no other sub-package.
 """
 
 import math
@@ -32,7 +32,7 @@ class Model:
     tied: bool = True
     init: Literal["glorot", "normal"] = "glorot"
     attention: Literal["own", "torch"] = unkeyed_default("own")
-    """Whose layers: this project's, or those of torch.nn.Transformer as a reference."""
+    """own: this project's layers; torch: those of torch.nn.Transformer, as a reference."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v", "max_positions"):
@@ -53,11 +53,11 @@ class Model:
 
 @dataclass(frozen=True)
 class Training:
-    """How the weights are found (§5). Defaults are the paper's base run on WMT14 En-De."""
+    """Training (§5). Defaults are the paper's base run on WMT14 En-De."""
 
     updates: int = 100_000
     batch_tokens: int = 25_000
-    """Budget of an update, per side, in pieces with bos or eos, over all ranks (§5.1)."""
+    """Maximum pieces of an update per side, including bos or eos, summed over all ranks (§5.1)."""
     label_smoothing: float = 0.1
     schedule: Literal["paper", "inverse_sqrt", "linear", "constant"] = "paper"
     """paper: factor * d_model^-0.5 * min(update^-0.5, update * warmup^-1.5) (§5.3); inverse_sqrt, linear, constant
@@ -69,31 +69,31 @@ class Training:
     beta2: float = 0.98
     eps: float = 1e-9
     clip_norm: float = 0.0
-    """Greatest gradient norm; 0 clips nothing, as in the paper."""
+    """Maximum gradient norm; 0 disables clipping, as in the paper."""
     seed: int = 1
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     checkpoint_every: int = 1_500
     """Updates between two checkpoints; the paper's 10 minutes at 0.4 s an update (§5.2, §6.1)."""
     keep: int = 5
-    """How many of the last checkpoints stay for averaging."""
+    """Number of last checkpoints to keep for averaging."""
     dev_every: int = 1_500
     batching: Literal["buckets", "packed"] = unkeyed_default("buckets")
-    """buckets: pairs of like length, padded; packed: pairs of any length end to end, batches of one constant size."""
+    """buckets: pairs of similar length, padded; packed: pairs of any length end to end, in batches of one size."""
     optimizer: Literal["adam", "adamw"] = unkeyed_default("adam")
     weight_decay: float = unkeyed_default(0.0)
-    """AdamW's decay of matrices and embeddings, never of biases and norms."""
+    """AdamW's weight decay of matrices and embeddings; biases and norms have none."""
     attention_entropy: float = unkeyed_default(0.0)
-    """Weight in the loss of the cross-attention's entropy per target piece, averaged over layers and heads."""
+    """Weight of the cross-attention entropy per target piece in the loss, averaged over layers and heads."""
     skip_nonfinite: int = unkeyed_default(0)
-    """How many updates whose gradient is not finite a training may skip before it ends as diverged."""
+    """Maximum number of skipped updates with a gradient that is not finite; one more ends training as diverged."""
     patience: int = unkeyed_default(0)
-    """End after this many dev checks in a row without a lower perplexity; 0 trains to the last update."""
+    """Stop after this many consecutive dev checks without a lower perplexity; 0 trains to the last update."""
     dev_bleu: int = unkeyed_default(0)
-    """Dev sentences that are decoded greedily at each dev check for a BLEU to watch; 0 decodes none. One rank decodes
-    while the others wait, a minute at most."""
+    """Number of dev sentences to decode greedily at each dev check for a BLEU; 0 decodes none. One rank decodes for at
+    most a minute while the others wait."""
     start: str = unkeyed("")
-    """A version of the registry (``name@alias``, ``name/number``) whose weights training begins with; they enter the
-    key, not their name. Empty: weights are initialised at random."""
+    """A registered version (``name@alias``, ``name/number``) with the initial weights. The key depends on the weights,
+    not on this name. Empty: random initialisation."""
 
     def __post_init__(self) -> None:
         for name in ("updates", "batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
@@ -125,11 +125,11 @@ class Training:
 
 @dataclass(frozen=True)
 class Averaging:
-    """How many of the last checkpoints are averaged (§6.1: 5 for base, 20 for big; Table 3 takes 1)."""
+    """Checkpoint averaging (§6.1: the last 5 for base, 20 for big; Table 3 uses 1)."""
 
     count: int = 5
     which: Literal["last", "best"] = unkeyed_default("last")
-    """last: the last ``count``; best: the one of the lowest dev perplexity alone (training.patience above 0)."""
+    """last: the last ``count``; best: the one with the lowest dev perplexity (needs training.patience above 0)."""
 
     def __post_init__(self) -> None:
         require(self.count >= 1, "averaging.count", self.count, "a whole number of at least 1")
@@ -146,15 +146,15 @@ class Decoding:
     alpha: float = 0.6
     """Length penalty ((5 + length) / 6) ** alpha."""
     max_extra: int = 50
-    """Longest output: input length plus this many pieces."""
+    """Maximum output length: the input length plus this many pieces."""
     max_ratio: float = unkeyed_default(0.0)
-    """Longest output: this many pieces, eos counted, for each of the input's, if that is less; 0: no such bound."""
+    """Maximum output length per input piece, including eos, if that is less than by ``max_extra``; 0: no limit."""
     min_length: int = unkeyed_default(0)
-    """Shortest output, in pieces without eos."""
+    """Minimum output length in pieces, without eos."""
     min_ratio: float = unkeyed_default(0.0)
-    """Shortest output: this many pieces, eos counted, for each of the input's."""
+    """Minimum output length per input piece, including eos."""
     beta: float = unkeyed_default(0.0)
-    """Weight of GNMT's coverage penalty over the cross-attention, averaged over layers and heads; 0: none."""
+    """Weight of GNMT's coverage penalty on the cross-attention, averaged over layers and heads; 0: no penalty."""
 
     def __post_init__(self) -> None:
         require(self.beam >= 1, "decoding.beam", self.beam, "a whole number of at least 1")
@@ -166,7 +166,7 @@ class Decoding:
         require(longer, "decoding.min_ratio", self.min_ratio, f"at most decoding.max_ratio, which is {self.max_ratio}")
 
     def lengths(self, source: int) -> tuple[int, int]:
-        """Least and greatest length of an output, eos counted, for a source of so many pieces, eos counted."""
+        """Minimum and maximum output length for a source of this length; all lengths include eos."""
         most = source - 1 + self.max_extra
         if self.max_ratio:
             most = min(most, max(1, math.floor(self.max_ratio * source)))
@@ -176,14 +176,14 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Drawing pieces by their probabilities in place of searching for the best."""
+    """Sampling of pieces by their probabilities instead of beam search."""
 
     temperature: float = 1.0
-    """Scores are divided by it: below 1 the likely become likelier."""
+    """Divides the logits: below 1 sharpens the distribution."""
     top_k: int = 0
-    """Only the so many likeliest pieces are drawn from; 0: all."""
+    """Sample from this many most likely pieces only; 0: from all."""
     top_p: float = 1.0
-    """Only the likeliest pieces that together reach this probability are drawn from."""
+    """Sample from the most likely pieces that together reach this probability only."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -194,7 +194,7 @@ class Sampling:
 
 
 def check_compatible(model: Model, training: Training) -> None:
-    """Raise ValueError naming what of a model and a training cannot be together."""
+    """Raise ValueError naming the field if model and training cannot be combined."""
     if training.batching == "packed":
         name, value = "training.batching", training.batching
         require(model.attention == "own", name, value, "buckets where model.attention is torch")
@@ -204,12 +204,12 @@ def check_compatible(model: Model, training: Training) -> None:
 
 
 def supports_varlen_attention(model: Model) -> bool:
-    """Whether a GPU's attention over packed batches takes these heads."""
+    """Whether the GPU kernel for packed batches supports these head sizes."""
     return model.d_k == model.d_v and model.d_k % 8 == 0 and model.d_k <= 256
 
 
 def from_json(kind: type[Config], values: dict[str, Any]) -> Config:
-    """Rebuild a configuration from a job's JSON; an unknown name is an error that lists the known ones."""
+    """Rebuild a configuration from a job's JSON. Raises ValueError listing the known fields for an unknown one."""
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     for name in values:
         require(name in known, f"{kind.__name__} field", name, ", ".join(known))

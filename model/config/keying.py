@@ -1,8 +1,7 @@
 """How the fields of a configuration enter a stage's key, and the checks they share.
 
-A configuration is a frozen dataclass. Its fields are its identity, except for those made here:
-``unkeyed_default`` for a field that was added after artifacts existed, ``unkeyed`` for one that says
-where something is rather than what it is.
+All fields of a configuration dataclass enter the key, except those declared here: ``unkeyed_default`` for a field
+that was added after artifacts existed, ``unkeyed`` for one that locates something instead of identifying it.
 """
 
 from dataclasses import field
@@ -18,7 +17,7 @@ def unkeyed_default(default: Any) -> Any:
 
 
 def unkeyed(default: Any) -> Any:
-    """A field that never enters the key (an address: the sum of what lies there is the identity)."""
+    """A field that never enters the key, such as an address whose content is keyed by checksum."""
     return field(default=default, metadata={UNKEYED: True})
 
 

@@ -1,10 +1,10 @@
-"""How many weights a Transformer has: a shape and the sizes of its vocabularies in, a number out; torch-free."""
+"""The parameter count of a Transformer in closed form, without torch."""
 
 from . import Model
 
 
 def parameters(model: Model, source_size: int, target_size: int) -> int:
-    """Weights of the model over vocabularies of these sizes, which are one and the same where ``model.tied``."""
+    """Number of parameters for these vocabulary sizes; if ``model.tied``, both sides share one vocabulary."""
     attention = model.heads * model.d_model * (2 * model.d_k + 2 * model.d_v) + model.d_model
     feed_forward = 2 * model.d_model * model.d_ff + model.d_ff + model.d_model
     norm = 2 * model.d_model

@@ -1,9 +1,9 @@
-"""The paper's models and trainings, by the names of Table 3's rows: a row says what differs from base.
+"""The paper's models and trainings by the rows of Table 3; each name says what differs from base.
 
     A  heads, and with them d_k and d_v     B  d_k alone     C  layers, d_model, d_ff
     D  P_drop, label smoothing (ls)         E  learned positions
 
-Table 3's figures are of newstest2013 and of the last checkpoint, without averaging (§6.2).
+Table 3 reports newstest2013 with the last checkpoint, without averaging (§6.2).
 """
 
 from dataclasses import replace
@@ -12,12 +12,12 @@ from . import Model, Training
 
 BASE = Model()
 BASE_TRAINING = Training(batching="packed", precision="bf16")
-"""§5's training as a GPU is to do it fastest. Rows with heads that its kernel does not take (d_k is not d_v, or above
-256) train on padded batches of pairs of like length."""
+"""The training of §5 in its fastest form on a GPU. Rows with head sizes that its kernel does not support (d_k differs
+from d_v or exceeds 256) train on padded batches of pairs of similar length."""
 BIG = Model(d_model=1024, d_ff=4096, heads=16, p_drop=0.3)
 BUCKETS = replace(BASE_TRAINING, batching="buckets")
 BIG_TRAINING = replace(BASE_TRAINING, updates=300_000, checkpoint_every=600, keep=20, dev_every=3_000)
-"""Big writes a checkpoint every 600 updates: the paper's 10 minutes at 1.0 s an update (§5.2)."""
+"""A checkpoint every 600 updates: the paper's 10 minutes at 1.0 s per update (§5.2)."""
 
 TABLE_3 = {
     "base": (BASE, BASE_TRAINING),
@@ -41,4 +41,4 @@ TABLE_3 = {
     "E": (replace(BASE, positions="learned"), BASE_TRAINING),
     "big": (BIG, BIG_TRAINING),
 }
-"""Row to model and training."""
+"""Maps each row to its model and training."""

@@ -2,4 +2,4 @@
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
-"""What the ids 0 to 3 stand for, in this order."""
+"""The pieces of the ids 0 to 3."""

@@ -1,5 +1,5 @@
 """Vocabulary, shards and batches: from Arrow files to tensors of piece ids (section 5.1).
 
-In: a vocabulary folder and shard files. Out: batches, a pure function of lengths, budget, seed and update. ``bpe``
-and ``shards`` import no torch; nothing here knows training or decoding.
+Batches are a pure function of the lengths, the budget, the seed and the update. ``bpe`` and ``shards`` do not import
+torch; this package imports neither training nor decoding.
 """

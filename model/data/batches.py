@@ -1,8 +1,8 @@
-"""Which pairs make an update, and their pieces as tensors.
+"""Groups pairs into updates and reads their pieces as tensors.
 
-The pairs of an update are a pure function of (lengths, budget, seed, update), whatever the number of ranks. An epoch
-is cut into pools of many batches' worth of shuffled pairs; within a pool pairs of like length come together (§5.1),
-so that little is padding; then the batches of the epoch are shuffled.
+The pairs of an update are a pure function of (lengths, budget, seed, update) and do not depend on the number of
+ranks. An epoch is split into pools of shuffled pairs; within a pool, pairs of similar length are batched together
+(§5.1) to reduce padding; then the batches of the epoch are shuffled.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,16 +21,16 @@ from .packing import BatchShape, batch_shape_for, pack
 from .shards import Array, Shards
 
 POOL_BATCHES = 400
-"""Batches' worth of pairs that are sorted together: like lengths, yet other companions in every epoch."""
+"""Pairs are sorted by length in pools of this many batches, so that their grouping differs in every epoch."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pieces of some pairs: sources … eos, decoder inputs bos …, and what is to be predicted.
+    """A batch of pairs: sources … eos, decoder inputs bos …, and the labels.
 
-    Padded rows (``packing`` is None): ``source`` is (B, S), ``target`` (B, T), ``label_indices`` (M) where to predict
-    in the flattened (B, T), ``labels`` (M) what. End to end: ``source`` is (S), ``target`` and ``labels`` are (T), the
-    labels of padding PAD, and ``label_indices`` is None.
+    Padded (``packing`` is None): ``source`` is (B, S), ``target`` is (B, T), ``label_indices`` (M) are the positions
+    to predict in the flattened (B, T), and ``labels`` (M) their pieces. Packed end to end: ``source`` is (S),
+    ``target`` and ``labels`` are (T), labels at padding are PAD, and ``label_indices`` is None.
     """
 
     source: Tensor
@@ -39,20 +39,20 @@ class Batch:
     label_indices: Tensor | None
     packing: Packing | None
     padding: int
-    """Cells of both sides that hold no piece."""
+    """Positions of both sides that hold no piece."""
     pieces: int
-    """Pieces to be predicted."""
+    """Number of pieces to predict."""
 
     @property
     def num_positions(self) -> int:
         return self.source.numel() + self.target.numel()
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on a device; the host does not wait for it."""
+        """Copy the batch to a device without blocking the host."""
         return self if device.type == "cpu" else self._each(lambda x: x.to(device, non_blocking=True))
 
     def pin_memory(self) -> "Batch":
-        """The batch in memory that a GPU reads by itself."""
+        """Copy the batch to pinned memory."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
@@ -69,7 +69,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Cursor:
-    """A cursor in the order of batches: the next one is number ``batch`` of ``epoch``, both counted from 0."""
+    """A position in the sequence of batches: the next is number ``batch`` of ``epoch``, both counted from 0."""
 
     epoch: int = 0
     batch: int = 0
@@ -77,7 +77,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Update:
-    """What one rank computes of an update, in parts; ``pieces`` to be predicted are those of all ranks."""
+    """One rank's micro-batches of an update; ``pieces`` counts the pieces to predict of all ranks."""
 
     micro_batches: list[Batch]
     pieces: int
@@ -88,9 +88,10 @@ class Update:
 
 
 class BatchSampler:
-    """The batches of every epoch as row numbers. Lengths count bos or eos.
+    """Yields the batches of every epoch as row numbers. Lengths include bos or eos.
 
-    ``batching`` is Training's. Raises JobError without any pair, or for a pair longer than the budget of an update.
+    ``batching`` is ``Training.batching``. Raises JobError if there is no pair, or if a pair exceeds the budget of an
+    update.
     """
 
     def __init__(self, shards: Shards, budget: int, seed: int, batching: str = "buckets") -> None:
@@ -98,7 +99,7 @@ class BatchSampler:
             raise JobError("bad_data", f"{shards.folder} holds no pair to train on")
         self.source, self.target = shards.lengths["source"] + 1, shards.lengths["target"] + 1
         self.shards, self.budget, self.seed, self.packed = shards, budget, seed, batching == "packed"
-        self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # asks all lengths
+        self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # reads all lengths
         longest = int(np.argmax(np.maximum(self.source, self.target)))
         self.longest = int(max(self.source[longest], self.target[longest]))
         if self.longest > budget:
@@ -109,7 +110,7 @@ class BatchSampler:
             )
 
     def epoch(self, number: int) -> list[Array]:
-        """The batches of one epoch, shuffled: every row once."""
+        """The shuffled batches of one epoch; every row occurs once."""
         random = np.random.default_rng([self.seed, number])
         rows = random.permutation(len(self.source))
         if self.packed:
@@ -120,7 +121,7 @@ class BatchSampler:
         return [batches[i] for i in random.permutation(len(batches))]
 
     def batches_from(self, cursor: Cursor) -> Iterator[tuple[Array, Cursor]]:
-        """Batches without end from a cursor on, each with the cursor that follows it."""
+        """Yield batches indefinitely, starting at ``cursor``, each with the cursor that follows it."""
         epoch, begin = cursor.epoch, cursor.batch
         while True:
             batches = self.epoch(epoch)
@@ -129,42 +130,43 @@ class BatchSampler:
             epoch, begin = epoch + 1, 0
 
     def read(self, batch: Array, following: Cursor, rank: int, ranks: int, most: int) -> Update:
-        """One rank's part of a batch, in parts of at most ``most`` pieces a side; 0 cuts nothing."""
+        """Read one rank's share of a batch as micro-batches of at most ``most`` pieces per side; 0: do not split."""
         parts = self.split_rows(self.rank_rows(batch, rank, ranks), most)
         return Update([self.load(part, ranks, most) for part in parts], int(self.target[batch].sum()), following)
 
     def rank_rows(self, batch: Array, rank: int, ranks: int) -> Array:
-        """One rank's rows of a batch; every rank has like lengths."""
+        """One rank's rows of a batch; all ranks get similar lengths."""
         rows = batch if not self.packed or ranks == 1 else self._sort(batch)
         return rows[rank::ranks]
 
     def split_rows(self, rows: Array, most: int) -> list[Array]:
-        """Rows cut so that none has more pieces a side than ``most``, where its one pair has not; 0 cuts nothing.
+        """Split rows into parts of at most ``most`` pieces per side; a longer pair is a part of its own.
 
-        Without any row: one part without any, since every rank takes part in every update.
+        0 does not split. Returns one empty part if there are no rows, since every rank takes part in every update.
         """
         return self._cut(rows, self._most(most)) if most and len(rows) else [rows]
 
     def load(self, rows: Array, ranks: int, most: int) -> Batch:
-        """Read one part of ``split_rows``."""
+        """Read one part that ``split_rows`` returned."""
         if not self.packed:
             return load_padded(self.shards, rows)
-        # Ranks' shares of a batch differ by a pair or so.
+        # The ranks' shares of a batch differ by about one pair.
         each = self.budget if ranks == 1 else -(-self.budget // ranks) + self.longest
         return load_packed(self.shards, rows, self._batch_shape(min(most, each) if most else each))
 
     def _most(self, budget: int) -> tuple[int, int]:
-        """Source and target pieces that a batch may have."""
+        """Maximum of source and target pieces of a batch."""
         source, target = self._batch_shape(budget).pieces if self.packed else (budget, budget)
         return min(source, budget), min(target, budget)
 
     def _sort(self, rows: Array) -> Array:
         source, target = self.source[rows], self.target[rows]
-        # Sources go up and down in turns, so that a batch across two target lengths has sources of like length.
+        # Source lengths alternate between ascending and descending, so that a batch across two target lengths has
+        # sources of similar length.
         return rows[np.lexsort((np.where(target % 2, source, -source), target))]
 
     def _cut(self, rows: Array, most: tuple[int, int]) -> list[Array]:
-        """Rows in their order as batches of at most so many source and target pieces, or of one row."""
+        """Split rows, in order, into batches of at most ``most`` (source, target) pieces, or of one row."""
         source, target = np.cumsum(self.source[rows]), np.cumsum(self.target[rows])
         batches, begin, spent = [], 0, (0, 0)
         while begin < len(rows):
@@ -179,7 +181,7 @@ class BatchSampler:
 
 
 def check_lengths(shards: Shards, config: Model) -> None:
-    """Raise JobError naming the first pair that has no learned position for its last piece."""
+    """Raise JobError naming the longest pair if it exceeds the learned positions."""
     if config.positions != "learned":
         return
     for side in ("source", "target"):
@@ -193,7 +195,7 @@ def check_lengths(shards: Shards, config: Model) -> None:
 
 
 def load_padded(shards: Shards, rows: Array) -> Batch:
-    """Read rows and pad them. Without any row: a batch of one pair of which nothing is to be predicted."""
+    """Read rows and pad them. If ``rows`` is empty, the batch has one pair without labels."""
     sources, targets = shards.gather("source", rows), shards.gather("target", rows)
     count = max(len(rows), 1)
     source_BS = np.full((count, 1 + sources[1].max(initial=0)), PAD, np.int64)
@@ -218,7 +220,7 @@ def load_padded(shards: Shards, rows: Array) -> Batch:
 
 
 def load_packed(shards: Shards, rows: Array, shape: BatchShape) -> Batch:
-    """Read rows and lay them end to end."""
+    """Read rows and pack them end to end."""
     packed = pack(shards, rows, shape)
     source, target, labels = (torch.from_numpy(x) for x in (packed.source, packed.target, packed.labels))
     pieces = int((packed.labels != PAD).sum())
@@ -226,7 +228,7 @@ def load_packed(shards: Shards, rows: Array, shape: BatchShape) -> Batch:
 
 
 def out_of_memory_error(update: Update, number: int, most: int, error: Exception) -> JobError:
-    """The end of a training at an update; ``most`` is its ``site.micro_batch_tokens``, ``error`` what was raised."""
+    """The JobError for an update that ran out of memory; ``most`` is ``site.micro_batch_tokens``."""
     largest = max(update.micro_batches, key=lambda part: part.num_positions)
     now = f"now {most:,}" if most else "now all at once"
     cause = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -239,7 +241,7 @@ def out_of_memory_error(update: Update, number: int, most: int, error: Exception
 
 
 def describe_batch(batch: Batch) -> str:
-    """How large a batch is, in words."""
+    """Describe the size of a batch for a message."""
     pairs, sources, targets = int((batch.target == BOS).sum()), batch.source.numel(), batch.target.numel()
     return (
         f"{pairs:,} pairs, {sources:,} source and {targets:,} target positions, {batch.padding:,} of them padding, "

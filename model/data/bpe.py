@@ -1,10 +1,10 @@
 """Byte-level BPE (§5.1), read from a vocabulary folder; torch-free.
 
 The folder holds ``tokenizer.json`` and, where each side has its own vocabulary, ``tokenizer.target.json``.
-Encoding gives token ids without ``<s>`` and ``</s>``, which batching adds.
+Encoding returns token ids without ``<s>`` and ``</s>``, which batching adds.
 
-A space is put before every line and taken away again in decoding, so that a word has the same pieces wherever it
-stands and any Unicode text survives the round trip. Markup in the text, such as a literal ``</s>``, is text.
+Encoding adds a space before every line and decoding removes it, so that a word has the same pieces at every position
+and any Unicode text survives the round trip. Markup in the text, such as a literal ``</s>``, is encoded as text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ TARGET_FILE = "tokenizer.target.json"
 
 @dataclass(frozen=True)
 class TokenizerPair:
-    """The vocabulary of a run; ``source`` and ``target`` are one object where it is joint."""
+    """The tokenizers of a run; ``source`` and ``target`` are the same object if the vocabulary is joint."""
 
     source: Tokenizer
     target: Tokenizer
@@ -30,7 +30,7 @@ class TokenizerPair:
 
     @classmethod
     def load(cls, folder: Path) -> "TokenizerPair":
-        """Read a vocabulary folder; JobError names the file that is missing or broken."""
+        """Read a vocabulary folder. Raises JobError naming a file that is missing or damaged."""
         source = _load(folder / SOURCE_FILE)
         if not (folder / TARGET_FILE).exists():
             return cls(source, source, joint=True)
@@ -38,37 +38,37 @@ class TokenizerPair:
 
     @property
     def source_size(self) -> int:
-        """Entries of the source vocabulary, specials included."""
+        """Size of the source vocabulary, including special pieces."""
         return int(self.source.get_vocab_size())
 
     @property
     def target_size(self) -> int:
-        """Entries of the target vocabulary, specials included."""
+        """Size of the target vocabulary, including special pieces."""
         return int(self.target.get_vocab_size())
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        """Piece ids of each line, without specials."""
+        """Piece ids of each line, without special pieces."""
         return _encode(self.source, lines)
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
-        """Piece ids of each line, without specials."""
+        """Piece ids of each line, without special pieces."""
         return _encode(self.target, lines)
 
     def decode_target(self, ids: Iterable[int]) -> str:
-        """The text of one hypothesis; specials are left out, bytes that are no UTF-8 become U+FFFD."""
+        """The text of one hypothesis, without special pieces; invalid UTF-8 becomes U+FFFD."""
         return str(self.target.decode(list(ids), skip_special_tokens=True))
 
     def source_pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each id as a person reads it, see ``printable_piece``."""
+        """The readable form of each id; see ``printable_piece``."""
         return [printable_piece(self.source.id_to_token(i) or SPECIAL_TOKENS[UNK]) for i in ids]
 
     def target_pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each id as a person reads it, see ``printable_piece``."""
+        """The readable form of each id; see ``printable_piece``."""
         return [printable_piece(self.target.id_to_token(i) or SPECIAL_TOKENS[UNK]) for i in ids]
 
 
 def printable_piece(piece: str) -> str:
-    r"""A byte-level piece as a person reads it: ``Ġdog`` is ``▁dog``, half a character is ``\xc3``."""
+    r"""The readable form of a byte-level piece: ``Ġdog`` is ``▁dog``, half a character is ``\xc3``."""
     if piece in SPECIAL_TOKENS:
         return piece
     text = bytes(BYTE_DECODER[c] for c in piece).decode("utf-8", errors="backslashreplace")
@@ -76,14 +76,14 @@ def printable_piece(piece: str) -> str:
 
 
 def _byte_decoder() -> dict[str, int]:
-    """The inverse of GPT-2's byte alphabet: printable Latin-1 stands for itself, the rest follows from U+0100 on."""
+    """The inverse of GPT-2's byte alphabet: printable Latin-1 maps to itself, other bytes to U+0100 and above."""
     itself = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or 174 <= b <= 255]
     others = [b for b in range(256) if b not in set(itself)]
     return {chr(b): b for b in itself} | {chr(256 + n): b for n, b in enumerate(others)}
 
 
 BYTE_DECODER = _byte_decoder()
-"""The byte that each character of a piece stands for."""
+"""Maps each character of a piece to its byte."""
 assert set(BYTE_DECODER) == set(pre_tokenizers.ByteLevel.alphabet())
 
 

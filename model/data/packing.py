@@ -1,6 +1,6 @@
-"""Batches of one constant size: pairs end to end, almost nothing of which is padding.
+"""Packs pairs end to end into batches of one constant size with almost no padding.
 
-Every batch fills the same ``BatchShape``, so that a compiler sees one shape. Left-over space at the end of a side
+Every batch fills the same ``BatchShape``, so that the compiler sees one shape. Unused space at the end of a side
 becomes padding sentences, so that no token of a pair attends to padding and no sentence is too long.
 """
 
@@ -15,11 +15,11 @@ from ..network.transformer import Packing
 from .shards import Array, Shards
 
 SIZE_MULTIPLE = 64
-"""Sizes are multiples of this: matrix units like it."""
+"""Sizes are multiples of this, which suits the matrix units of a GPU."""
 SLACK = 1.01
-"""How much more of the shorter side there is room for than its share of the corpus, as batches differ."""
+"""Factor on the shorter side's share of the corpus, because batches differ from the average."""
 MIN_PADDING = 8
-"""Pieces of each side that no pair fills: sentences of padding, of which each side is the other's at least."""
+"""Pieces of each side that are reserved for padding sentences, which need a source and a target each."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class BatchShape:
 
     @property
     def pieces(self) -> tuple[int, int]:
-        """What pairs may fill. What is left makes sentences of padding, each with a source and a target."""
+        """Pieces that pairs may fill; the rest holds padding sentences, each with a source and a target."""
         return self.source - MIN_PADDING, self.target - MIN_PADDING
 
 
 def batch_shape_for(source: Array, target: Array, budget: int) -> BatchShape:
-    """The room of batches of ``budget`` pieces a side from pairs of these lengths.
+    """The shape of batches of ``budget`` pieces per side for pairs of these lengths.
 
-    The side that the corpus has more of gets the budget, the other its share of it and a little more.
+    The side with more pieces in the corpus gets the whole budget, the other its proportional share times ``SLACK``.
     """
     shares = np.array([source.sum(), target.sum()]) / max(source.sum(), target.sum())
     sides = [int(min(budget, np.ceil(budget * share * SLACK))) for share in shares]
@@ -62,7 +62,7 @@ def round_up(size: int) -> int:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Pieces of some pairs end to end, as numpy arrays: see ``model.data.batches.Batch``."""
+    """Packed pairs as numpy arrays; see ``model.data.batches.Batch``."""
 
     source: Array
     target: Array
@@ -72,7 +72,7 @@ class PackedBatch:
 
 
 def pack(shards: Shards, rows: Array, shape: BatchShape) -> PackedBatch:
-    """Read rows and lay them end to end. What does not fit into ``shape`` makes it larger."""
+    """Read rows and pack them end to end; the batch grows beyond ``shape`` if they do not fit."""
     sources, targets = shards.gather("source", rows), shards.gather("target", rows)
     source_lengths, target_lengths = sources[1] + 1, targets[1] + 1
     ends_S, ends_T = np.cumsum(source_lengths), np.cumsum(target_lengths)
@@ -100,7 +100,7 @@ def pack(shards: Shards, rows: Array, shape: BatchShape) -> PackedBatch:
 
 
 def padding_of(used: tuple[int, int], shape: BatchShape) -> tuple[tuple[int, int], int]:
-    """Padding of each side, and of how many sentences it is: none overlong, each with a source and a target."""
+    """Padding of each side, and the number of padding sentences: none too long, each with a source and a target."""
     source, target = (
         max(size, round_up(here + 1)) - here for size, here in zip((shape.source, shape.target), used, strict=True)
     )
@@ -112,12 +112,12 @@ def padding_of(used: tuple[int, int], shape: BatchShape) -> tuple[tuple[int, int
 
 
 def _evenly(total: int, parts: int) -> Array:
-    """Lengths of ``parts`` parts of ``total``, as equal as may be."""
+    """Split ``total`` into ``parts`` lengths that are as equal as possible."""
     return np.diff(np.arange(parts + 1) * total // parts)
 
 
 def _offsets(lengths: Array, sentences: int, max_seqlen: int) -> SequenceOffsets:
-    """Starts of the sentences; empty ones at the end make their number ``sentences``."""
+    """Cumulative lengths, extended by empty sentences at the end to ``sentences`` in total."""
     cu_seqlens = np.full(sentences + 1, lengths.sum(), np.int32)
     cu_seqlens[0] = 0
     cu_seqlens[1 : len(lengths) + 1] = np.cumsum(lengths)
@@ -125,6 +125,6 @@ def _offsets(lengths: Array, sentences: int, max_seqlen: int) -> SequenceOffsets
 
 
 def _positions(lengths: Array) -> Array:
-    """0, 1, … restarting with each sentence."""
+    """Positions 0, 1, …, restarting at each sentence."""
     positions: Array = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return positions

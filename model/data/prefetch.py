@@ -13,7 +13,7 @@ DEPTH = 4
 
 @contextmanager
 def read_ahead(items: Callable[[], Iterable[Item]]) -> Iterator[Iterator[Item]]:
-    """What ``items()`` yields, made on a thread that ends with the block; what it raises comes out in its place."""
+    """Iterate over ``items()`` on a thread that ends with the block; an exception is raised at its position."""
     made: queue.Queue[tuple[str, object]] = queue.Queue(DEPTH)
     ended = threading.Event()
 

@@ -1,8 +1,8 @@
-"""Shards of pieces as arrays over memory-mapped files; torch-free.
+"""Reads shards of pieces as arrays over memory-mapped files, without torch.
 
 A folder of ``00000.arrow``, ``00001.arrow``, …: Arrow IPC files, uncompressed, with columns ``pair_id: string``,
-``source`` and ``target``: lists of uint16 or uint32, without bos and eos. Rows are numbered over all files in the
-order of their names. Only the lengths are read at once.
+``source`` and ``target``: lists of uint16 or uint32, without bos and eos. Rows are numbered across all files in the
+order of their names. Opening a folder reads the lengths only.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class _Column:
-    """One column of one record batch: values of all rows end to end, and where each row begins."""
+    """One column of one record batch: the values of all rows end to end, and the offset of each row."""
 
     values: Array
     offsets: Array
@@ -40,7 +40,7 @@ class _RecordBatch:
 
 
 class Shards:
-    """All pairs of a folder. Raises JobError naming the file that is missing, cut or of another form."""
+    """All pairs of a folder. Raises JobError naming a file that is missing, damaged or has another schema."""
 
     def __init__(self, folder: Path) -> None:
         paths = sorted(folder.glob("*.arrow"))
@@ -61,7 +61,7 @@ class Shards:
         return column.values[column.offsets[i] : column.offsets[i + 1]]
 
     def gather(self, side: str, rows: Array) -> tuple[Array, Array]:
-        """Pieces of one side of these rows end to end (int64), and how many each row has."""
+        """Pieces of one side of these rows end to end (int64), and the length of each row."""
         lengths = self.lengths[side][rows]
         begins = np.cumsum(lengths) - lengths
         pieces = np.empty(int(lengths.sum()), np.int64)
@@ -79,7 +79,7 @@ class Shards:
         return str(self.blocks[block].pair_ids[int(row - self.starts[block])])
 
     def check_pieces(self, side: str, size: int) -> None:
-        """Raise JobError naming file and piece unless every piece of a side is below ``size``. Reads everything."""
+        """Raise JobError naming file and piece unless every piece of a side is below ``size``; reads all pieces."""
         for block in self.blocks:
             largest = int(block.sides[side].values.max(initial=0))
             if largest >= size:

@@ -1,11 +1,11 @@
-"""Multi-head attention (§3.2) over sentences that lie as padded rows or end to end.
+"""Multi-head attention (§3.2) over sentences in padded rows or packed end to end.
 
 Shape suffixes:
     B sentences     R target rows: B, or B times the beam     S keys' positions     T queries' positions
     P target positions seen so far (past and present)         D d_model             H heads
     K d_k           V d_v           M positions of many sentences end to end
 
-In a suffix "…" stands for B and T (rows) or for M alone (end to end); heads then lie before T, or before the width.
+In shapes "…" stands for B and T (padded) or for M (packed); the heads are before T, or before the width.
 """
 
 import math
@@ -19,14 +19,14 @@ from ..config import Model
 from .linear import Linear
 
 KeysValues = tuple[Tensor, Tensor]
-"""Keys (B, H, S, K) and values (B, H, S, V) of one attention; end to end (M, H, K) and (M, H, V)."""
+"""Keys (B, H, S, K) and values (B, H, S, V) of one attention; packed (M, H, K) and (M, H, V)."""
 MIN_CACHE_LENGTH = 32
-"""Target positions that a search has room for from its first reordering on."""
+"""Minimum capacity of a cache, in target positions, after its first reordering."""
 
 
 @dataclass(frozen=True)
 class PaddedMask:
-    """A sentence a row, padded at its end: which keys are seen. ``mask`` (broadcast to B, H, T, S) is true where."""
+    """The mask of padded rows: ``mask`` (broadcast to B, H, T, S) is true for visible keys; None: all are visible."""
 
     mask: Tensor | None = None
     causal: bool = False
@@ -35,31 +35,30 @@ class PaddedMask:
         """Scaled dot-product attention (§3.2.1), heads joined: (B, T, H * V)."""
         dtype = q_BHTK.dtype
         if q_BHTK.device.type == "cpu" and dtype == torch.bfloat16:
-            # Torch's backward pass takes eight times as long in bfloat16 as in float32 there.
+            # On a CPU torch's backward pass takes eight times as long in bfloat16 as in float32.
             with torch.autocast("cpu", enabled=False):
                 return self.attend(q_BHTK.float(), k_BHSK.float(), v_BHSV.float(), p_drop).to(dtype)
         x_BHTV = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, self.mask, p_drop, self.causal)
         return x_BHTV.transpose(1, 2).flatten(2)
 
     def weights(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
-        """What ``attend`` weighs values with where it is not causal: (B, H, T, S), each row summing to 1."""
+        """The attention weights of ``attend`` without the causal mask: (B, H, T, S), each row summing to 1."""
         scores_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2) / math.sqrt(q_BHTK.shape[-1])
         return (scores_BHTS if self.mask is None else scores_BHTS.masked_fill(~self.mask, -math.inf)).softmax(-1)
 
 
 @dataclass(frozen=True)
 class SequenceOffsets:
-    """Where sentences begin that lie end to end: (N + 1) int32, from 0 to M. The last of them may be empty.
+    """Offsets of packed sentences: ``cu_seqlens`` (N + 1) int32 from 0 to M; the last sentences may be empty.
 
-    ``max_seqlen`` is no less than the length of any.
+    ``max_seqlen`` is an upper bound of their lengths.
     """
 
     cu_seqlens: Tensor
     max_seqlen: int
 
     def padded_indices(self) -> tuple[Tensor, Tensor]:
-        """For each sentence that is not empty (B), the positions of its pieces (B, max_seqlen), and which are its
-        own."""
+        """Positions (B, max_seqlen) of the pieces of each sentence that is not empty, and which of them are valid."""
         begins_N, ends_N = self.cu_seqlens[:-1].long(), self.cu_seqlens[1:].long()
         filled_N = ends_N > begins_N
         index_BT = begins_N[filled_N, None] + torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
@@ -69,7 +68,7 @@ class SequenceOffsets:
 
 @dataclass(frozen=True)
 class PackedMask:
-    """Sentences end to end: a query sees the keys of its own sentence, if ``causal`` those up to itself."""
+    """The mask of packed sentences: a query sees the keys of its own sentence; if ``causal``, those up to itself."""
 
     queries: SequenceOffsets
     keys: SequenceOffsets
@@ -78,7 +77,7 @@ class PackedMask:
     def attend(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor, p_drop: float) -> Tensor:
         """Scaled dot-product attention (§3.2.1), heads joined: (M, H * V).
 
-        A GPU's kernel takes the spans as they are and has no dropout; elsewhere they are spread out to rows.
+        The GPU kernel reads packed sentences directly and has no dropout; other devices use padded rows.
         """
         if q_MHK.device.type == "cuda":
             return _varlen(self, q_MHK, k_MHK, v_MHV).flatten(1)
@@ -93,7 +92,7 @@ class PackedMask:
         return x_MX.index_put((index_BT[valid_BT],), x_BTX[valid_BT])
 
     def weights(self, q_MHK: Tensor, k_MHK: Tensor) -> Tensor:
-        """What ``attend`` weighs values with where it is not causal: (M, H, max_seqlen), zero past a sentence's end."""
+        """The attention weights of ``attend`` without the causal mask: (M, H, max_seqlen), 0 past a sentence's end."""
         index_BT, valid_BT = self.queries.padded_indices()
         (k_BHSK,), seen = self._to_padded(k_MHK)
         weights_BHTS = PaddedMask(seen).weights(q_MHK[index_BT].transpose(1, 2), k_BHSK)
@@ -101,29 +100,29 @@ class PackedMask:
         return weights_MHS.index_put((index_BT[valid_BT],), weights_BHTS.transpose(1, 2)[valid_BT])
 
     def _to_padded(self, *tensors: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Keys' tensors (M, H, X) as rows (B, H, S, X), and the mask of what is a sentence's own (B, 1, 1, S)."""
+        """Tensors of the keys (M, H, X) as padded rows (B, H, S, X), and the mask of valid positions (B, 1, 1, S)."""
         index_BS, valid_BS = self.keys.padded_indices()
         return [x_MHX[index_BS].transpose(1, 2) for x_MHX in tensors], valid_BS[:, None, None]
 
 
 AttentionMask = PaddedMask | PackedMask
-"""What the queries of an attention see, and how both lie in memory."""
+"""Which keys a query sees, and the memory layout of both."""
 
 
 def _varlen(mask: PackedMask, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn  # loads what only a GPU needs
+    from torch.nn.attention.varlen import varlen_attn  # imported here because only a GPU needs it
 
     q, k = mask.queries, mask.keys
-    window = (-1, 0 if mask.causal else -1)  # without bound to the left; to the right none is seen, or all
+    window = (-1, 0 if mask.causal else -1)  # unlimited to the left; none or unlimited to the right
     out = varlen_attn(q_MHK, k_MHK, v_MHV, q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen, window_size=window)
     assert isinstance(out, Tensor)
     return out
 
 
 class KVCache:
-    """Keys (R, H, P, K) and values (R, H, P, V) of the target positions that a search has seen.
+    """Keys (R, H, P, K) and values (R, H, P, V) of the past target positions of a search.
 
-    They lie in buffers with room for more, so that a step copies only what it adds. No gradient goes through them.
+    The buffers have spare capacity, so that a step copies only the new positions. No gradient flows through them.
     """
 
     def __init__(self) -> None:
@@ -133,7 +132,7 @@ class KVCache:
 
     @torch.no_grad()
     def extend(self, *new: Tensor) -> list[Tensor]:
-        """Append further positions' keys and values; all of both."""
+        """Append keys and values of new positions; returns those of all positions."""
         begin, self.length = self.length, self.length + new[0].shape[2]
         if not self._buffers:
             self._buffers = list(new)
@@ -146,12 +145,12 @@ class KVCache:
 
     @torch.no_grad()
     def reorder(self, rows_R: Tensor) -> None:
-        """Let row i be what row ``rows_R[i]`` was; there may be more rows or fewer."""
+        """Replace row i by the former row ``rows_R[i]``; the number of rows may change."""
         if self._buffers:
             self._move(rows_R, self.length, capacity=max(MIN_CACHE_LENGTH, self._buffers[0].shape[2]))
 
     def _move(self, rows_R: Tensor, length: int, capacity: int) -> None:
-        """Copy these rows to where the positions before the last move lay, if that fits."""
+        """Copy these rows into the spare buffers, reallocated if their shape differs, and swap both."""
         shapes = [(rows_R.shape[0], x.shape[1], capacity, x.shape[3]) for x in self._buffers]
         if [x.shape for x in self._spare] != shapes:
             self._spare = [x.new_empty(shape) for x, shape in zip(self._buffers, shapes, strict=True)]
@@ -161,10 +160,10 @@ class KVCache:
 
 
 class Attention(nn.Module):
-    """What both attentions share (§3.2): softmax(Q K^T / sqrt(d_k)) V in ``heads`` subspaces, joined and projected.
+    """Multi-head attention (§3.2): softmax(Q K^T / sqrt(d_k)) V in ``heads`` subspaces, concatenated and projected.
 
-    W^Q, W^K and W^V have no bias, as in the paper: the softmax does not see a bias of the keys, so its gradient
-    would be rounding alone, which Adam scales up to full steps.
+    W^Q, W^K and W^V have no bias, as in the paper: the softmax is invariant to a bias of the keys, so its gradient
+    would be rounding error, which Adam scales up to full steps.
     """
 
     def __init__(self, config: Model) -> None:
@@ -179,32 +178,32 @@ class Attention(nn.Module):
         return x.transpose(1, 2) if x.dim() == 4 else x
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Attended, joined and projected: (…, D)."""
+        """Attend, join the heads and project: (…, D)."""
         out: Tensor = self.out(attention_mask.attend(q, k, v, self.p_drop if self.training else 0.0))
         return out
 
 
 class SelfAttention(Attention):
-    """Queries, keys and values from one input, so their three matrices are one product (§3.2.3)."""
+    """Self-attention (§3.2.3): queries, keys and values are one product of one input."""
 
     def __init__(self, config: Model) -> None:
         super().__init__(config)
         self.query_keys_values = Linear(config.d_model, sum(self.widths), bias=False)
 
     def forward(self, x: Tensor, attention_mask: AttentionMask, kv_cache: KVCache | None = None) -> Tensor:
-        """The attended input (…, D). ``kv_cache`` holds the positions before, and these as well from now on."""
+        """Attend over ``x`` (…, D) and the past positions in ``kv_cache``, which is extended by those of ``x``."""
         q, k, v = (self.split_heads(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))
         if kv_cache is None:
             return self.attend(q, k, v, attention_mask)
         steps, (k, v) = q.shape[2], kv_cache.extend(k, v)
-        # A single new position sees all; several see the past and each other up to themselves.
+        # A single new position sees all; several see the past and the new ones up to themselves.
         seen = k.shape[2]
         mask_TP = torch.ones(steps, seen, dtype=torch.bool, device=k.device).tril(seen - steps) if steps > 1 else None
         return self.attend(q, k, v, PaddedMask(mask_TP))
 
 
 class CrossAttention(Attention):
-    """Queries from the decoder, keys and values from the encoder's output (§3.2.3)."""
+    """Cross-attention (§3.2.3): queries from the decoder, keys and values from the encoder's output."""
 
     def __init__(self, config: Model) -> None:
         super().__init__(config)
@@ -212,22 +211,22 @@ class CrossAttention(Attention):
         self.keys_values = Linear(config.d_model, sum(self.widths[1:]), bias=False)
 
     def project_memory(self, memory: Tensor) -> KeysValues:
-        """Keys and values: once per source, whatever the number of target steps."""
+        """Keys and values of the encoder's output, computed once per source."""
         k, v = self.keys_values(memory).split(self.widths[1:], dim=-1)
         return self.split_heads(k), self.split_heads(v)
 
     def forward(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
-        """R rows over B sources: beams of one source become further queries of that source."""
+        """Attend R rows over B sources: the beams of a source become additional queries of that source."""
         return self.attend(self.project_queries(x, memory), *memory, attention_mask).view_as(x)
 
     def weights(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
-        """What ``forward`` weighs the values with: (B, H, R // B * T, S), each row summing to 1; (M, H, S) of spans."""
+        """The attention weights of ``forward``: (B, H, R // B * T, S), each row summing to 1; (M, H, S) if packed."""
         return attention_mask.weights(self.project_queries(x, memory), memory[0])
 
     def entropy(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
-        """Entropy (nats) of the weights of each query, meant over heads: (B, T) or (M)."""
+        """Entropy (nats) of each query's weights, averaged over heads: (B, T) or (M)."""
         weights = self.weights(x, memory, attention_mask)
-        # Where a weight is 0 so is its share of the entropy, but the slope of its logarithm is none.
+        # A weight of 0 adds 0 to the entropy, but its logarithm has no gradient.
         entropy = -(weights * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum(-1)
         return entropy.mean(1)
 

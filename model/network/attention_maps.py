@@ -1,7 +1,6 @@
 """The attention weights of every head and layer (§3.2.3) for a source and a target prefix.
 
-For pictures of single pairs; nothing is cached. Shape suffixes are those of
-``model.network.transformer``.
+Used for figures of single pairs; nothing is cached. Shape suffixes are those of ``model.network.transformer``.
 """
 
 from collections.abc import Callable
@@ -16,8 +15,11 @@ from .transformer import Transformer
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """Weights of the encoder (L, B, H, S, S), the decoder over itself (L, B, H, T, T) and over the source (L, B, H,
-    T, S); each row sums to 1, and row T is of the position that writes the piece after the T-th it has read."""
+    """Attention weights; each row sums to 1.
+
+    ``encoder`` is (L, B, H, S, S), ``decoder`` (L, B, H, T, T) and ``cross`` (L, B, H, T, S). Row t of ``decoder`` and
+    ``cross`` belongs to the position that reads piece t and predicts the next.
+    """
 
     encoder: Tensor
     decoder: Tensor
@@ -26,7 +28,7 @@ class AttentionMaps:
 
 @torch.no_grad()
 def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> AttentionMaps:
-    """The weights with which the model reads a target prefix (bos …); padding at its end is not masked."""
+    """Attention weights for a source and a target prefix (bos …); padding at the end of the target is not masked."""
     if model.config.attention != "own":
         model = with_own_layers(model)
     encoder: list[Tensor] = []
@@ -66,7 +68,7 @@ def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> 
 
 
 def with_own_layers(model: Transformer) -> Transformer:
-    """The same weights in this project's own layers, where torch's computed."""
+    """A copy of a model with torch's layers in this project's own layers."""
     own = Transformer(replace(model.config, attention="own"), model.source_size, model.target_size)
     own.load_state_dict(model.state_dict())
     return own.to(model.target_embedding.device).eval()

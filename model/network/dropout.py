@@ -1,7 +1,7 @@
-"""Dropout (§5.4) at the speed of the products around it.
+"""Fast dropout (§5.4) on a CPU.
 
-On a CPU torch draws one double per element, which takes a tenth of a small model's training; here 16 random bits
-decide an element, so the rate is the nearest of 65,536 and the scale matches that rate exactly.
+Torch draws one double per element, which takes a tenth of the training time of a small model. This module draws 16
+bits per element, so the rate is rounded to a multiple of 1 / 65,536 and the scale matches the rounded rate exactly.
 """
 
 import torch
@@ -12,7 +12,7 @@ STEPS = 1 << 16
 
 
 class Dropout(nn.Module):
-    """In training zeroes each element with probability ``p`` and scales the others so that the mean stays."""
+    """Zeroes each element with probability ``p`` in training and scales the others to preserve the mean."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -24,6 +24,6 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.p)
-        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
-        kept = words.view(torch.int16)[: x.numel()] >= self.dropped - STEPS // 2
+        bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
+        kept = bits.view(torch.int16)[: x.numel()] >= self.dropped - STEPS // 2
         return x * kept.view_as(x).to(x.dtype).mul_(STEPS / (STEPS - self.dropped))

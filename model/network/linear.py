@@ -1,8 +1,8 @@
-"""Dense layers with the faster of two libraries' products.
+"""Dense layers that use the faster of two libraries for matrix products.
 
-On a CPU torch multiplies float32 matrices by MKL, which leaves a fifth of some processors' AVX-512 units unused.
-oneDNN, which torch brings along for its compiler, does not: it makes the forward product and the input's gradient. The
-weight's gradient, where MKL is as good, and all else are torch's own.
+On a CPU torch multiplies float32 matrices with MKL, which uses only four fifths of the AVX-512 units of some
+processors. oneDNN, which torch ships for its compiler, uses all of them: it computes the forward product and the
+gradient of the input. Torch computes the rest, such as the gradient of the weight, for which MKL is as fast.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 def _find_onednn_linear() -> Any:
-    """oneDNN's x W^T + b, or None where this torch has none or the processor gains nothing."""
+    """oneDNN's x W^T + b, or None if this torch does not have it or the processor does not benefit."""
     try:
         found = torch.ops.mkldnn._linear_pointwise.default
     except (AttributeError, RuntimeError):
@@ -23,11 +23,11 @@ def _find_onednn_linear() -> Any:
 
 ONEDNN_LINEAR = _find_onednn_linear()
 MIN_WEIGHTS = 1 << 16
-"""Below this many weights what oneDNN prepares for every new shape costs more than it gains."""
+"""Below this many weights oneDNN's preparation for every new shape costs more than it saves."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b. The library depends on machine and shape alone, so that a resumed training rounds as before."""
+    """x W^T + b. The choice depends on machine and shape only, so that a resumed training rounds identically."""
     exact = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     large = weight.numel() >= MIN_WEIGHTS
     if ONEDNN_LINEAR and exact and large and not torch.compiler.is_compiling():
@@ -37,7 +37,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """x W^T + b by ``linear``."""
+    """``nn.Linear`` computed by ``linear``."""
 
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias)

@@ -1,9 +1,9 @@
-"""The Transformer again, with torch's own layers: the reference that this project's layers are held against.
+"""The Transformer with torch's own layers: the reference for this project's layers.
 
-Inputs and outputs are those of ``model.network.transformer``. The weights are a ``Transformer``'s, by the same
-names, so one checkpoint, moments included, serves both; ``nn.TransformerEncoder`` and ``nn.TransformerDecoder``, the
-halves of ``torch.nn.Transformer``, hold none and are lent these for each pass. Kept plain, not fast: search computes
-the whole prefix at every step, compilation has no effect, and packed batches are not supported.
+Inputs and outputs are those of ``model.network.transformer``. The parameters have the same names, so one checkpoint,
+including moments, loads into both; ``nn.TransformerEncoder`` and ``nn.TransformerDecoder`` hold no values and receive
+these parameters on each call. It is simple, not fast: search recomputes the whole prefix at every step, compilation
+has no effect, and packed batches are not supported.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ ENCODER_MODULES = {
     "linear2": "feed_forward.outer",
     "norm2": "around_feed_forward.norm",
 }
-"""What torch calls the modules of an encoder layer, and what this project does."""
+"""Maps torch's names of the modules of an encoder layer to this project's."""
 DECODER_MODULES = ENCODER_MODULES | {
     "multihead_attn.out_proj": "cross.out",
     "norm2": "around_cross.norm",
@@ -34,14 +34,14 @@ DECODER_MODULES = ENCODER_MODULES | {
 
 
 class Reference(Transformer):
-    """A ``Transformer`` whose stacks (§3.1) are computed by torch.nn's.
+    """A ``Transformer`` whose stacks (§3.1) are computed by torch.nn.
 
-    ``encoder`` and ``decoder`` only hold the weights. Raises ValueError as ``Transformer`` does.
+    ``encoder`` and ``decoder`` only hold the parameters. Raises ValueError as ``Transformer`` does.
     """
 
     def __init__(self, config: Model, source_size: int, target_size: int) -> None:
         super().__init__(config, source_size, target_size)
-        # A tuple hides them from ``parameters`` and ``state_dict``: they have parameters, but no values for them.
+        # A tuple hides the stacks from ``parameters`` and ``state_dict``: their parameters have no values.
         self.stacks = torch_stacks(config)
 
     def train(self, mode: bool = True) -> Self:
@@ -50,7 +50,7 @@ class Reference(Transformer):
         return super().train(mode)
 
     def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The encoder's output (B, S, D) and where it is real (B, 1, 1, S)."""
+        """The encoder's output (B, S, D) and the mask of real positions (B, 1, 1, S)."""
         x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
         padding_BS = source_BS == PAD
         memory_BSD: Tensor = functional_call(
@@ -62,12 +62,11 @@ class Reference(Transformer):
         return memory_BSD, ~padding_BS[:, None, None, :]
 
     def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> DecoderCache:
-        """The encoder's output in the place of one layer's keys and values; ``self_kv`` holds the decoder's inputs
-        so."""
+        """A cache with the encoder's output in place of keys and values, and the decoder's inputs in ``self_kv``."""
         return DecoderCache(mask_B11S, [(memory_BSD[:, None], memory_BSD[:, None])], [KVCache()])
 
     def decode(self, target_RT: Tensor, cache: DecoderCache) -> Tensor:
-        """Hidden states (R, T, D) of the next T target pieces; those before them are computed again."""
+        """Hidden states (R, T, D) of the next T target pieces; the whole prefix is recomputed."""
         x_RPD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
         if cache.self_kv:
             x_RPD = cache.self_kv[0].extend(x_RPD[:, None])[0][:, 0]
@@ -89,18 +88,20 @@ class Reference(Transformer):
 
     @torch.no_grad()
     def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-        """Weights of every layer's and head's cross-attention, (L, B, H, T, S), as torch gives them."""
+        """Weights of every layer's and head's cross-attention, (L, B, H, T, S), as torch returns them."""
         weights: list[Tensor] = []
 
-        def ask(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
+        def request_weights(
+            _: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], Any]:
             return inputs, options | {"need_weights": True, "average_attn_weights": False}
 
-        def look(_: nn.Module, _inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        def record(_: nn.Module, _inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
             weights.append(output[1])
 
         crosses = [layer.get_submodule("multihead_attn") for layer in self.stacks[1].layers]
-        hooks = [cross.register_forward_pre_hook(ask, with_kwargs=True) for cross in crosses]
-        hooks += [cross.register_forward_hook(look) for cross in crosses]
+        hooks = [cross.register_forward_pre_hook(request_weights, with_kwargs=True) for cross in crosses]
+        hooks += [cross.register_forward_hook(record) for cross in crosses]
         try:
             self.forward(source_BS, target_BT)
         finally:
@@ -110,7 +111,7 @@ class Reference(Transformer):
 
 
 def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:
-    """Both stacks without values, each dropout at its own rate (§5.4)."""
+    """Both stacks without parameter values, with the rate of each dropout (§5.4)."""
     shape: dict[str, Any] = {
         "d_model": config.d_model,
         "nhead": config.heads,
@@ -125,8 +126,8 @@ def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDe
         layer.dropout.p = config.p_drop_relu
     for attention in (encoder_layer.self_attn, decoder_layer.self_attn, decoder_layer.multihead_attn):
         attention.dropout = config.p_drop_attention
-        attention.register_parameter("in_proj_bias", None)  # W^Q, W^K and W^V have none
-    # torch ends post-LN stacks in a further norm as well; the paper does not.
+        attention.register_parameter("in_proj_bias", None)  # W^Q, W^K and W^V have no bias
+    # torch adds a final norm to post-LN stacks too; the paper does not.
     norms = [nn.LayerNorm(config.d_model, device="meta") if config.norm == "pre" else None for _ in range(2)]
     return (
         nn.TransformerEncoder(encoder_layer, config.layers, norms[0], enable_nested_tensor=False),
@@ -135,7 +136,7 @@ def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDe
 
 
 def stack_weights(layers: Iterable[EncoderLayer | DecoderLayer], norm: nn.Module) -> dict[str, Tensor]:
-    """A stack's weights by torch's names; those of cross-attention, which torch keeps as one matrix, are joined."""
+    """The parameters of a stack by torch's names; torch stores those of cross-attention as one matrix."""
     found: dict[str, Tensor] = {f"norm.{name}": parameter for name, parameter in norm.named_parameters()}
     for number, layer in enumerate(layers):
         modules = DECODER_MODULES if isinstance(layer, DecoderLayer) else ENCODER_MODULES

@@ -1,16 +1,16 @@
-"""The Transformer (§3): pieces of a source sentence and of a target prefix in, hidden states or logits out.
+"""The Transformer (§3): computes hidden states and logits for a source sentence and a target prefix.
 
-It knows nothing of text, batches, loss or search. One ``decode`` serves training (a whole target at once) and
-search (one piece at a time with a ``DecoderCache``).
+This module does not depend on text, batches, loss or search. Training (a whole target at once) and search (one piece
+at a time with a ``DecoderCache``) share one ``decode``.
 
 Shape suffixes:
     B sentences     R target rows: B, or B times the beam     S source positions     T target positions
     P target positions seen so far (past and present)         D d_model              H heads
     K d_k           V d_v           F d_ff                     N vocabulary           L layers
 
-Without a B, S and T are positions of many sentences end to end (``Packing``); "…" stands for either.
+Without B, S and T are positions of packed sentences (``Packing``); "…" stands for either layout.
 
-Pieces: 0 pads, 1 begins, 2 ends, 3 is unknown. A source ends with eos; a decoder reads bos … and writes … eos.
+Special pieces: 0 pad, 1 bos, 2 eos, 3 unknown. A source ends with eos; a decoder reads bos … and predicts … eos.
 """
 
 import math
@@ -41,11 +41,11 @@ from .linear import Linear, linear
 
 @dataclass
 class DecoderCache:
-    """What a search remembers between steps: cross-attention once per source, self-attention growing.
+    """Keys and values that a search keeps between steps.
 
-    ``cross_kv`` and ``self_kv`` are of one layer each: keys and values (B, H, S, K or V) of the sources, and those (R,
-    H, P, K or V) of the targets. R is a multiple of B: row r belongs to source r // (R // B), so beams of a source
-    share its keys and values. Without ``self_kv`` nothing is remembered of targets.
+    Per layer, ``cross_kv`` holds those of the sources (B, H, S, K or V) and ``self_kv`` those of the past targets (R,
+    H, P, K or V). R is a multiple of B: row r belongs to source r // (R // B), so the beams of a source share its keys
+    and values. If ``self_kv`` is empty, targets are not cached.
     """
 
     source_mask_B11S: Tensor | None
@@ -58,12 +58,12 @@ class DecoderCache:
         return self.self_kv[0].length if self.self_kv else 0
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Let row i continue what row ``rows_R[i]`` has seen (beams change; there may be more rows or fewer)."""
-        for past in self.self_kv:
-            past.reorder(rows_R)
+        """Let row i continue the prefix of row ``rows_R[i]``; the number of rows may change."""
+        for kv_cache in self.self_kv:
+            kv_cache.reorder(rows_R)
 
     def keep_sources(self, sources_B: Tensor) -> None:
-        """Keep only these sources' cross-attention, in this order; ``reorder`` the rows to match."""
+        """Keep only these sources, in this order; the caller reorders the rows to match."""
         self.cross_kv = [(k.index_select(0, sources_B), v.index_select(0, sources_B)) for k, v in self.cross_kv]
         if self.source_mask_B11S is not None:
             self.source_mask_B11S = self.source_mask_B11S[sources_B]
@@ -71,9 +71,9 @@ class DecoderCache:
 
 @dataclass(frozen=True)
 class Packing:
-    """Pairs that lie end to end, sources (S) and targets (T) each in a tensor of one dimension.
+    """The layout of packed pairs: all sources (S) and all targets (T) end to end in one dimension.
 
-    Positions restart with every sentence; ``source_positions_S`` and ``target_positions_T`` are each piece's own.
+    ``source_positions_S`` and ``target_positions_T`` are the positions of the pieces within their sentences.
     """
 
     source: SequenceOffsets
@@ -96,7 +96,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """A sublayer's surroundings: LayerNorm(x + Dropout(f(x))) as the paper has it (§3.1, §5.4), or pre-LN."""
+    """Residual connection and norm: LayerNorm(x + Dropout(f(x))) as in the paper (§3.1, §5.4), or pre-LN."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class DecoderLayer(nn.Module):
         cross_mask: AttentionMask,
         kv_cache: KVCache | None = None,
     ) -> Tensor:
-        """The layer's output (…, D); ``kv_cache`` holds what its self-attention saw before."""
+        """The layer's output (…, D); ``kv_cache`` holds the past keys and values of its self-attention."""
         x = self.around_attention(x, lambda x: self.attention(x, self_mask, kv_cache))
         x = self.around_cross(x, lambda x: self.cross(x, memory, cross_mask))
         out: Tensor = self.around_feed_forward(x, self.feed_forward)
@@ -163,8 +163,10 @@ class Positions(nn.Module):
             self.register_buffer("table", sinusoid(config.max_positions, config.d_model), persistent=False)
 
     def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
-        """(B, T, D) from position ``start`` on; (M, D) at the positions ``start`` (M), which ``ensure_length`` must
-        cover."""
+        """Add positions ``start``, ``start`` + 1, … to (B, T, D), or the positions ``start`` (M) to (M, D).
+
+        For a tensor, call ``ensure_length`` first.
+        """
         if isinstance(start, Tensor):
             return x + F.embedding(start, self.table)
         end = start + x.shape[1]
@@ -172,7 +174,7 @@ class Positions(nn.Module):
         return x + self.table[start:end]
 
     def ensure_length(self, end: int) -> None:
-        """Make the table long enough. ValueError where it is learned and ends before."""
+        """Extend the table to ``end`` positions. Raises ValueError if it is learned and shorter."""
         if end > self.table.shape[0]:
             require(not self.learned, "position", end, f"up to model.max_positions, {self.table.shape[0]}")
             self.table = sinusoid(2 * end, self.table.shape[1]).to(self.table)
@@ -181,8 +183,8 @@ class Positions(nn.Module):
 class Transformer(nn.Module):
     """Encoder and decoder stacks with their embeddings (Figure 1).
 
-    ``tied`` shares one matrix between both embeddings and the projection before the softmax (§3.4), which needs one
-    joint vocabulary: ValueError when the sizes differ.
+    ``tied`` shares one matrix between both embeddings and the projection before the softmax (§3.4), which requires a
+    joint vocabulary. Raises ValueError if the sizes differ.
     """
 
     encoder: Sequence[EncoderLayer]
@@ -203,14 +205,14 @@ class Transformer(nn.Module):
         self.drop = Dropout(config.p_drop)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
-        # Pre-LN leaves the sum of all sublayers unnormed at the top of a stack; post-LN ends in a norm already.
+        # With pre-LN the output of a stack is not normalised; post-LN already ends with a norm.
         final = nn.LayerNorm if config.norm == "pre" else nn.Identity
         self.encoder_norm, self.decoder_norm = final(config.d_model), final(config.d_model)
         self.reset_parameters()
 
     @property
     def input_ND(self) -> Tensor:
-        """The source's embeddings, (N, D)."""
+        """The source embedding, (N, D)."""
         return self.target_embedding if self.config.tied else self.source_embedding
 
     @property
@@ -219,9 +221,9 @@ class Transformer(nn.Module):
         return self.target_embedding if self.config.tied else self.projection
 
     def forward(self, source: Tensor, target: Tensor, packing: Packing | None = None) -> Tensor:
-        """Hidden states (…, D) of whole target prefixes (bos …); ``logits`` makes scores of them.
+        """Hidden states (…, D) of whole target prefixes (bos …), the input of ``logits``.
 
-        ``source`` and ``target`` are padded rows (B, S) and (B, T), or with ``packing`` pairs end to end, (S) and (T).
+        ``source`` and ``target`` are padded rows (B, S) and (B, T), or, with ``packing``, packed pairs (S) and (T).
         """
         if packing is not None:
             return self.packed(source, target, packing)
@@ -230,7 +232,7 @@ class Transformer(nn.Module):
         return self.decode(target, cache)
 
     def packed(self, source_S: Tensor, target_T: Tensor, packing: Packing) -> Tensor:
-        """``forward`` of pairs end to end: (T, D)."""
+        """``forward`` for packed pairs: (T, D)."""
         sources, targets = packing.source, packing.target
         self.source_positions.ensure_length(sources.max_seqlen)
         self.target_positions.ensure_length(targets.max_seqlen)
@@ -246,9 +248,9 @@ class Transformer(nn.Module):
         return out
 
     def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The encoder's output (B, S, D) and where it is real (B, 1, 1, S); None: nothing is padding."""
+        """The encoder's output (B, S, D) and the mask of real positions (B, 1, 1, S); None: no padding."""
         mask_B11S: Tensor | None = (source_BS != PAD)[:, None, None, :]
-        # On a GPU the question would make the host wait for the device; there the mask is always passed on.
+        # On a GPU this check would block the host, so the mask is always passed.
         if mask_B11S is not None and mask_B11S.device.type == "cpu" and bool(mask_B11S.all()):
             mask_B11S = None
         x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
@@ -257,17 +259,17 @@ class Transformer(nn.Module):
         return self.encoder_norm(x_BSD), mask_B11S
 
     def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> DecoderCache:
-        """Keys and values of every layer's cross-attention, and no target position seen yet."""
+        """A cache with the keys and values of every layer's cross-attention and no target position."""
         memories = [layer.cross.project_memory(memory_BSD) for layer in self.decoder]
         return DecoderCache(mask_B11S, memories, [KVCache() for _ in memories])
 
     def decode(self, target_RT: Tensor, cache: DecoderCache) -> Tensor:
-        """Hidden states (R, T, D) of the next T target pieces, which ``cache`` then has seen.
+        """Hidden states (R, T, D) of the next T target pieces, which are added to ``cache``.
 
-        R is B, or a multiple of it (see ``DecoderCache``). ValueError where a learned position table ends.
+        R is a multiple of B (see ``DecoderCache``). Raises ValueError past the end of a learned position table.
         """
         x_RTD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
-        # Padding lies at the end of a target, so the causal mask hides it from every piece that counts.
+        # Padding is at the end of a target, so the causal mask hides it from all real pieces.
         self_mask, cross_mask = PaddedMask(causal=True), PaddedMask(cache.source_mask_B11S)
         kv_caches: Sequence[KVCache | None] = cache.self_kv or [None] * len(cache.cross_kv)
         for layer, memory, kv_cache in zip(self.decoder, cache.cross_kv, kv_caches, strict=True):
@@ -276,26 +278,26 @@ class Transformer(nn.Module):
         return out
 
     def logits(self, hidden_RTD: Tensor) -> Tensor:
-        """Scores before the softmax (§3.4): (R, T, N)."""
+        """Logits (§3.4): (R, T, N)."""
         return linear(hidden_RTD, self.output_ND)
 
     @torch.no_grad()
     def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-        """Weights of every layer's and head's cross-attention, (L, B, H, T, S): for pictures."""
+        """Weights of every layer's and head's cross-attention, (L, B, H, T, S), for figures."""
         with self.record_cross_attention() as weights:
             self.forward(source_BS, target_BT)
         return torch.stack(weights)
 
     @contextmanager
     def record_cross_attention(self) -> Iterator[list[Tensor]]:
-        """The weights of every cross-attention that is computed inside, (B, H, R // B * T, S) each, layer by layer."""
+        """Record the weights of every cross-attention in the block, (B, H, R // B * T, S) each, layer by layer."""
         weights: list[Tensor] = []
 
-        def look(cross: nn.Module, inputs: tuple[Tensor, KeysValues, AttentionMask]) -> None:
+        def record(cross: nn.Module, inputs: tuple[Tensor, KeysValues, AttentionMask]) -> None:
             assert isinstance(cross, CrossAttention)
             weights.append(cross.weights(*inputs))
 
-        hooks = [layer.cross.register_forward_pre_hook(look) for layer in self.decoder]
+        hooks = [layer.cross.register_forward_pre_hook(record) for layer in self.decoder]
         try:
             yield weights
         finally:
@@ -310,10 +312,10 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Embeddings N(0, 1/d_model), so that times sqrt(d_model) they have unit variance, and matrices as configured.
+        """Draw embeddings from N(0, 1/d_model), so that they have unit variance times sqrt(d_model), and all matrices.
 
-        The paper names no initialisation: ``glorot`` is the official code's. Matrices that are fused for speed are
-        drawn as the separate matrices that they are on paper.
+        The paper specifies no initialisation; ``glorot`` is that of the official code. Matrices that are fused for
+        speed are initialised as the separate matrices of the paper.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):

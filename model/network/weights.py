@@ -1,7 +1,4 @@
-"""A model from its configuration, and as files: ``model.safetensors`` and ``model.json`` (Model, vocabulary sizes).
-
-Each file is written under another name and renamed when it is complete.
-"""
+"""Builds models and saves them as ``model.safetensors`` and ``model.json`` (Model and vocabulary sizes)."""
 
 import errno
 import json
@@ -24,13 +21,13 @@ WEIGHTS, MODEL_CONFIG = "model.safetensors", "model.json"
 
 
 def save_model(folder: Path, model: Transformer) -> None:
-    """Write weights and shape; the same weights give the same bytes."""
+    """Write weights and configuration; equal weights give equal bytes."""
     save_tensors(folder / WEIGHTS, model.state_dict())
     save_model_config(folder, model)
 
 
 def save_model_config(folder: Path, model: Transformer) -> None:
-    """Write ``model.json`` alone."""
+    """Write ``model.json`` atomically."""
     shape = {"model": asdict(model.config), "source_size": model.source_size, "target_size": model.target_size}
     beside = folder / f"{MODEL_CONFIG}.partial"
     beside.write_text(json.dumps(shape, indent=1, sort_keys=True) + "\n")
@@ -38,7 +35,7 @@ def save_model_config(folder: Path, model: Transformer) -> None:
 
 
 def load_model(folder: Path, device: torch.device | None = None) -> Transformer:
-    """The model of a folder, in evaluation mode. Raises JobError where the files are not whole or do not fit."""
+    """Load a model in evaluation mode. Raises JobError if the files are damaged or do not match."""
     try:
         shape = json.loads((folder / MODEL_CONFIG).read_text())
         config = from_json(Model, shape["model"])
@@ -50,7 +47,7 @@ def load_model(folder: Path, device: torch.device | None = None) -> Transformer:
 
 
 def load_weights(model: Transformer, folder: Path) -> None:
-    """Fill a model from a folder's weights. Raises JobError where they are missing, cut or of another shape."""
+    """Load weights into a model. Raises JobError if they are missing, damaged or have other shapes."""
     try:
         model.load_state_dict(load_tensors(folder / WEIGHTS))
     except RuntimeError as error:
@@ -60,17 +57,17 @@ def load_weights(model: Transformer, folder: Path) -> None:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """One safetensors file; the same tensors give the same bytes. Raises OSError as any writing does."""
+    """Write a safetensors file; equal tensors give equal bytes. Raises OSError if writing fails."""
     try:
         save_file({name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}, path)
     except SafetensorError as error:
-        # The library hides the system's error number in its text.
+        # The library reports the system's error number only in its message.
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from error
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, on the CPU. Raises JobError when it is missing, cut or no such file."""
+    """Load a safetensors file to the CPU. Raises JobError if it is missing or damaged."""
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
@@ -78,6 +75,6 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def build(config: Model, source_size: int, target_size: int) -> Transformer:
-    """An initialised model. Raises ValueError where tied embeddings meet vocabularies of two sizes."""
+    """An initialised model. Raises ValueError for tied embeddings with vocabularies of different sizes."""
     kind = Reference if config.attention == "torch" else Transformer
     return kind(config, source_size, target_size)

@@ -1,8 +1,8 @@
-"""Memory, power, energy and utilisation of a training, as metrics.
+"""Metrics of memory, power, energy and utilisation of a training.
 
-``memory_bytes`` is of this process, ``gpu_watts`` and ``gpu_kwh`` of the GPUs of all ranks on this machine. Readings
-come from the driver (NVML), not from the device's queue, so no update waits for them. A metric that the machine
-does not report is omitted.
+``memory_bytes`` measures this process, ``gpu_watts`` and ``gpu_kwh`` the GPUs of all ranks on this machine. Power and
+energy are read from the driver (NVML), not through the device's queue, so no update waits for them. A metric that the
+machine does not report is omitted.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ STATUS = Path("/proc/self/status")
 
 
 class HardwareMonitor:
-    """Reads the metrics of one process; energy includes what earlier attempts of the training used."""
+    """Reads the metrics of one process; energy includes that of earlier attempts of the training."""
 
     def __init__(self, device: torch.device, used_kwh: float = 0.0) -> None:
         self.device = device
@@ -32,9 +32,9 @@ class HardwareMonitor:
 
 
 class GpuEnergyMeter:
-    """Power and energy of some GPUs, named by UUID; a metric that one of them does not report is omitted.
+    """Reads power and energy of the GPUs with these UUIDs; a metric that one of them does not report is omitted.
 
-    ``library`` is NVML, or an object with its functions.
+    ``library`` is NVML or an object with the same functions.
     """
 
     def __init__(self, library: Any, uuids: Sequence[str], used_kwh: float = 0.0) -> None:
@@ -58,16 +58,16 @@ class GpuEnergyMeter:
         return values
 
     def kwh(self) -> float:
-        """Energy of all attempts of the training; of the earlier ones alone where the driver reports none."""
+        """Energy of all attempts of the training; only that of earlier attempts if the driver reports none."""
         used = sum(now - begun for now, begun in zip(self.millijoules(), self.begun, strict=False))
         return self.used_kwh + used / 1e3 / JOULES_PER_KWH
 
     def millijoules(self) -> list[int]:
-        """Energy of each GPU since its driver was loaded."""
+        """Energy of each GPU since its driver was loaded, in millijoules."""
         return self.readings("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
 
     def readings(self, name: str, kind: type[ctypes.c_uint] | type[ctypes.c_ulonglong]) -> list[int]:
-        """One number per GPU; empty where one of them reports none."""
+        """One number per GPU; empty if one of them reports none."""
         values = [kind(0) for _ in self.handles]
         try:
             for handle, value in zip(self.handles, values, strict=True):
@@ -77,7 +77,7 @@ class GpuEnergyMeter:
         return [value.value for value in values]
 
     def handle(self, uuid: str) -> ctypes.c_void_p:
-        """NVML's handle. Raises NvmlError for a partitioned GPU (MIG), whose meter counts all partitions."""
+        """The NVML handle of a GPU. Raises NvmlError for a partitioned GPU (MIG), whose meter covers all partitions."""
         handle, on, pending = ctypes.c_void_p(), ctypes.c_uint(0), ctypes.c_uint(0)
         self.call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(handle))
         try:
@@ -89,7 +89,7 @@ class GpuEnergyMeter:
         return handle
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call the library. Raises NvmlError where it has no such function or answers with an error."""
+        """Call an NVML function. Raises NvmlError if it does not exist or returns an error."""
         try:
             status = getattr(self.library, name)(*arguments)
         except AttributeError as error:
@@ -103,9 +103,9 @@ class NvmlError(Exception):
 
 
 def local_gpus(device: torch.device) -> tuple[Any, list[str]]:
-    """NVML, and the UUIDs of the GPUs that the ranks on this machine compute on; no UUID where there is neither.
+    """NVML and the UUIDs of the GPUs of all ranks on this machine; no UUID without a GPU or without NVML.
 
-    Torch's own numbering already obeys CUDA_VISIBLE_DEVICES; NVML's does not, so GPUs are named by UUID.
+    Torch's device numbers respect CUDA_VISIBLE_DEVICES but NVML's do not, so GPUs are identified by UUID.
     """
     if device.type != "cuda":
         return object(), []
@@ -119,7 +119,7 @@ def local_gpus(device: torch.device) -> tuple[Any, list[str]]:
 
 
 def memory_bytes(device: torch.device) -> float:
-    """Peak GPU memory of tensors; on a CPU the resident memory of the process, or its peak."""
+    """Peak memory of tensors on a GPU; on a CPU the resident memory of the process, or its peak."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     try:
@@ -135,9 +135,9 @@ def device_name(device: torch.device) -> str:
 
 
 def mfu(flops_per_second: float, device: str, peaks: Mapping[str, float]) -> dict[str, float]:
-    """``mfu``: the share of a device's peak that the arithmetic of the model makes up, given that of one rank.
+    """Model FLOPs utilisation: the FLOP/s of one rank divided by the peak of its device.
 
-    ``peaks`` are operations a second by what a device's name holds; nothing for a device that is not among them.
+    ``peaks`` maps a part of the device's name to its peak FLOP/s; the result is empty for an unknown device.
     """
     known = [peak for name, peak in peaks.items() if name in device]
     return {"mfu": flops_per_second / known[0]} if known else {}
