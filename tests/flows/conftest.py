@@ -10,18 +10,23 @@ from flows.runs import RUNS
 from tasks.engine import jobs
 
 
+def set_up(patch: pytest.MonkeyPatch, root: Path, mirror: Path) -> None:
+    """Let this process run ``small`` in ``root``, with its jobs in forks."""
+    import torch  # noqa: F401  loaded once, before forks
+
+    patch.setenv("REPRO_ROOT", str(root))
+    patch.setenv("REPRO_MIRRORS", str(mirror))
+    patch.setenv("REPRO_THREADS", "1")
+    patch.setitem(jobs.LAUNCHERS, "local", ForkLauncher)
+    patch.setitem(RUNS, "small", small_run(mirror))
+
+
 @pytest.fixture(scope="session")
 def finished_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root in which the run ``small`` is finished, with its mirror beside it. Copy it before you change it."""
-    import torch  # noqa: F401  loaded once, before forks
-
     base = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REPRO_ROOT", str(base / "root"))
-        patch.setenv("REPRO_MIRRORS", str(base / "mirror"))
-        patch.setenv("REPRO_THREADS", "1")
-        patch.setitem(jobs.LAUNCHERS, "local", ForkLauncher)
-        patch.setitem(RUNS, "small", small_run(base / "mirror"))
+        set_up(patch, base / "root", base / "mirror")
         run_small()
     return base / "root"
 
@@ -32,9 +37,12 @@ def small(finished_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     root = tmp_path / "root"
     shutil.copytree(finished_root, root)
     shutil.rmtree(root / "stamps", ignore_errors=True)
-    monkeypatch.setenv("REPRO_ROOT", str(root))
-    monkeypatch.setenv("REPRO_MIRRORS", str(finished_root.parent / "mirror"))
-    monkeypatch.setenv("REPRO_THREADS", "1")
-    monkeypatch.setitem(jobs.LAUNCHERS, "local", ForkLauncher)
-    monkeypatch.setitem(RUNS, "small", small_run(finished_root.parent / "mirror"))
+    set_up(monkeypatch, root, finished_root.parent / "mirror")
     return root
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mirror with the files of the run ``small``; REPRO_ROOT is an empty folder."""
+    set_up(monkeypatch, tmp_path / "repro", tmp_path / "mirror")
+    return tmp_path / "mirror"

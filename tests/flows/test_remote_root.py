@@ -13,12 +13,11 @@ from typing import ClassVar
 import psutil
 import pytest
 from s3_server import Server
-from small_pipeline import ForkLauncher, Untracked, run_small, small_run
+from small_pipeline import ForkLauncher, Untracked, run_small
 
 from flows.inspection.compare import find_system
 from flows.runner.outcome import cached_outcome, stage_folder
 from flows.runner.request import RunRequest, plan
-from flows.runs import RUNS
 from infra.launch.job import JobSpec
 from infra.site import Site, open_store
 from infra.store import checkpoint_sync
@@ -27,21 +26,9 @@ from tasks.engine import jobs
 from tasks.stages.train import newest_checkpoint
 
 
-@pytest.fixture
-def machine(s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Machines":
-    import torch  # noqa: F401  loaded once, before forks
-
-    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/house")
-    monkeypatch.setenv("REPRO_MIRRORS", str(tmp_path / "mirror"))
-    monkeypatch.setenv("REPRO_THREADS", "1")
-    monkeypatch.setitem(jobs.LAUNCHERS, "local", ForkLauncher)
-    monkeypatch.setitem(RUNS, "small", small_run(tmp_path / "mirror"))
-    machines = Machines(tmp_path, monkeypatch)
-    machines.go_to("first")
-    return machines
-
-
 class Machines:
+    """Switches between machines that share the bucket; each has its own cache."""
+
     def __init__(self, base: Path, patch: pytest.MonkeyPatch) -> None:
         self.base, self.patch = base, patch
 
@@ -49,11 +36,19 @@ class Machines:
         self.patch.setenv("REPRO_CACHE", str(self.base / name))
 
 
+@pytest.fixture
+def machine(s3: Server, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
+    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
+    machines = Machines(tmp_path, monkeypatch)
+    machines.go_to("first")
+    return machines
+
+
 def copies() -> set[str]:
     return {path.parts[-3] for path in Site.named().root.glob("*/*/manifest.json")}
 
 
-def test_the_whole_way_and_a_second_machine(machine: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_machine_finds_a_finished_run(machine: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{machine.base / 'mlflow.db'}")
     few = RunRequest("small", overrides=("training.checkpoint_every=10", "training.updates=20"))
     first = run_small(few)
@@ -63,12 +58,12 @@ def test_the_whole_way_and_a_second_machine(machine: Machines, monkeypatch: pyte
     there = plan(few)
     assert cached_outcome(there), "every stage is a hit"
     assert [row.key for row in there.rows] == [row.key for row in first.rows]
-    assert copies() <= {"register"}, "to look, nothing is fetched but which version was registered"
+    assert copies() <= {"register"}, "planning downloads only which version was registered"
     assert {row.state for row in run_small(few).rows} == {"cached"}
     assert copies() <= {"register"}
     again = run_small(replace(few, overrides=(*few.overrides, "decoding.beam=1"), until="score"))
     assert {row.stage for row in again.rows if row.state == "completed"} == {"translate", "score"}
-    assert "download" not in copies(), "archives stay where they are"
+    assert "download" not in copies(), "archives are not downloaded"
     card = stage_folder(next(row for row in there.rows if row.stage == "score"), Site.named()) / "card.json"
     assert card.is_file()
     assert find_system("small", Site.named()).scores
@@ -85,7 +80,7 @@ def test_an_altered_shard_is_named_and_made_again(
     shard = next(row for row in first.rows if (row.stage, row.item) == ("shard", "train"))
     name = next(name for name in store.bucket.list(f"shard/{shard.key}") if name.endswith("00000.arrow"))
     machine.go_to("second")
-    s3.client.put_object(Bucket=s3.bucket, Key=f"house/shard/{shard.key}/{name}", Body=b"torn")
+    s3.client.put_object(Bucket=s3.bucket, Key=f"prefix/shard/{shard.key}/{name}", Body=b"torn")
     assert "00000.arrow has 4 bytes" in next(r for r in plan(request).rows if r.key == shard.key).why
     second = run_small(request)
     assert [row.key for row in second.rows if row.state == "completed"] == [shard.key]
@@ -117,7 +112,7 @@ class LosingLauncher(ForkLauncher):
 
 
 class WatchedLauncher(ForkLauncher):
-    """Notes which checkpoint a training finds."""
+    """Records which checkpoint a training finds."""
 
     found: ClassVar[list[int]] = []
 
@@ -132,7 +127,7 @@ def indices(store: S3Store) -> str:
     return "".join(store.bucket.read(f"train/{name}").decode() for name in names)
 
 
-def test_a_training_whose_machine_is_lost_goes_on_at_another(
+def test_a_training_whose_machine_is_lost_resumes_on_another(
     machine: Machines, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{machine.base / 'mlflow.db'}")
@@ -148,7 +143,7 @@ def test_a_training_whose_machine_is_lost_goes_on_at_another(
     assert "resumes from what another machine sent" in capsys.readouterr().err
     store = open_store(Site.named())
     assert isinstance(store, S3Store)
-    assert not indices(store), "done, and nothing of it stays"
+    assert not indices(store), "a finished training leaves no checkpoint in the bucket"
     resumed = store.manifest("train", trained.key)
     assert resumed
     run_small(replace(request, force=("train",)))
@@ -161,13 +156,13 @@ def test_a_training_whose_machine_is_lost_goes_on_at_another(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_demo_whole_and_again_within_five_seconds(s3: Server, tmp_path: Path) -> None:
-    place = {"REPRO_ROOT": f"s3://{s3.bucket}/house", "REPRO_CACHE": str(tmp_path), "REPRO_THREADS": "1"}
+    place = {"REPRO_ROOT": f"s3://{s3.bucket}/prefix", "REPRO_CACHE": str(tmp_path), "REPRO_THREADS": "1"}
     environment = os.environ | place
     command = [sys.executable, "-c", "from flows.cli import main; main()", "run", "demo", "--json"]
     command += ["--set", "training.updates=300"]
     for state, seconds in (("completed", 1500.0), ("cached", 5.0)):
-        begun = time.monotonic()
+        started = time.monotonic()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert time.monotonic() - begun < seconds
-        told = json.loads(done.stdout.strip().splitlines()[-1])
-        assert {row["state"] for row in told["stages"]} == {state}
+        assert time.monotonic() - started < seconds
+        outcome = json.loads(done.stdout.strip().splitlines()[-1])
+        assert {row["state"] for row in outcome["stages"]} == {state}

@@ -1,11 +1,14 @@
 """A run small enough to be run often, and a launcher that does not start Python anew for each job."""
 
 import hashlib
+import json
 import os
 import runpy
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +85,41 @@ def run_small(request: RunRequest | ResolvedRun = RunRequest("small")) -> Outcom
     """Run a request without Prefect."""
     resolved = request.resolve() if isinstance(request, RunRequest) else request
     return run(resolved, TerminalDisplay(lambda *_: None))
+
+
+PROGRAM = f"""
+import json, pathlib, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+mirror, fields = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
+if fields.get("until") != "shard":
+    import torch
+from flows.runner.request import RunRequest
+from flows.runs import RUNS
+from small_pipeline import ForkLauncher, run_small, small_run
+from infra.processes import signals
+from tasks.engine import jobs
+jobs.LAUNCHERS["local"] = ForkLauncher
+RUNS["small"] = small_run(mirror)
+print("ready", flush=True)
+signals.install_handlers()
+outcome = signals.run_shielded(lambda: run_small(RunRequest("small", **fields)))
+print(json.dumps([(row.stage, row.item, row.state) for row in outcome.rows]))
+"""
+
+
+@contextmanager
+def start_small(mirror: Path, root: Path, **fields: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a request for ``small`` in its own process, which prints its stages' states; kill it at the end."""
+    command = [sys.executable, "-c", PROGRAM, f"{mirror}", json.dumps(fields)]
+    environment = os.environ | {"REPRO_ROOT": f"{root}"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 class Untracked:

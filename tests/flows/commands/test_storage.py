@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from s3_server import Server
-from small_pipeline import Untracked, run_small, small_run
+from small_pipeline import Untracked, run_small
 
 from flows.commands.gc import gc
 from flows.commands.verify import verify
 from flows.runner.outcome import cached_outcome
 from flows.runner.request import RunRequest, plan
-from flows.runs import RUNS
 from infra.errors import BadConfiguration, BadData, Fault
 from infra.site import Site, open_store
 from infra.store.s3 import S3Store
@@ -24,27 +23,24 @@ SHARDS = RunRequest("small", until="shard")
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The run ``small`` as far as its shards, in either kind of root."""
-    monkeypatch.setenv("REPRO_MIRRORS", str(tmp_path / "mirror"))
-    monkeypatch.setenv("REPRO_THREADS", "1")
-    monkeypatch.setitem(RUNS, "small", small_run(tmp_path / "mirror"))
+def root(request: pytest.FixtureRequest, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The run ``small`` up to its shards, in a folder and in a bucket."""
     monkeypatch.setattr("flows.runner.run.Tracker", Untracked)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
     if request.param == "bucket":
         s3: Server = request.getfixturevalue("s3")
-        monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/house")
+        monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
         monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
     run_small(SHARDS)
     return str(request.param)
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> Any:
+def printed(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out.strip().splitlines()[-1])
 
 
-def harm(stage: str, key: str, file: str) -> None:
-    """Change a byte where no look, only reading, shows it."""
+def corrupt(stage: str, key: str, file: str) -> None:
+    """Change a byte so that only reading the file shows it."""
     store = open_store(Site.named())
     if not isinstance(store, S3Store):
         path = store.folder(stage, key) / file
@@ -63,29 +59,29 @@ def harm(stage: str, key: str, file: str) -> None:
     store.local().remove(stage, key)
 
 
-def test_a_changed_byte_is_named_and_made_again(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_byte_is_named_and_the_artifact_is_made_again(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     verify(as_json=True)
-    whole = told(capsys)
+    whole = printed(capsys)
     assert whole["damaged"] == []
     assert whole["artifacts"] >= len(plan(SHARDS).rows)
     shard = plan(SHARDS).rows[-1]
-    harm(shard.stage, shard.key, "00000.arrow")
-    assert cached_outcome(plan(SHARDS)), "nobody would have noticed"
+    corrupt(shard.stage, shard.key, "00000.arrow")
+    assert cached_outcome(plan(SHARDS)), "a plan does not read the files"
     with pytest.raises(Fault, match="1 of .* artifacts are damaged"):
         verify("small", as_json=True)
-    (damaged,) = told(capsys)["damaged"]
+    (damaged,) = printed(capsys)["damaged"]
     assert (damaged["key"], damaged["wrong"]) == (shard.key, ["00000.arrow was altered"])
     assert [row.key for row in run_small(SHARDS).rows if row.state == "completed"] == [shard.key]
     verify("small")
 
 
-def test_what_no_kept_run_needs_goes_and_only_when_told(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_kept_run_needs_goes_and_only_when_printed(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     more = RunRequest("small", until="shard", overrides=("vocabulary.size=380",))
     run_small(more)
     store = open_store(Site.named())
     before = store.names()
     gc(as_json=True)
-    found = told(capsys)
+    found = printed(capsys)
     assert found["goes"] == [], "both have a record"
     for path in (store.root / "runs" / "small").iterdir():
         if json.loads(path.read_text())["overrides"]:
@@ -93,26 +89,26 @@ def test_what_no_kept_run_needs_goes_and_only_when_told(root: str, capsys: pytes
             if isinstance(store, S3Store):
                 store.bucket.delete([f"runs/small/{path.name}"])
     gc(as_json=True)
-    found = told(capsys)
+    found = printed(capsys)
     own = {row.key for row in plan(more).rows} - {row.key for row in plan(SHARDS).rows}
     assert {each["key"] for each in found["goes"]} == own
     assert all(each["bytes"] > 0 for each in found["goes"])
     assert {each["why"] for each in found["stays"]} == {"run small"}
-    assert store.names() == before, "only looked"
+    assert store.names() == before, "without --delete nothing is deleted"
     held = next(each for each in found["goes"] if each["stage"] == "learn_bpe")
     with store.lock_file("learn_bpe", held["key"]).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         gc(delete=True)
     assert {key for _, key in before} - {key for _, key in store.names()} == own - {held["key"]}
     gc(delete=True)
-    assert cached_outcome(plan(SHARDS)), "what is kept is whole"
+    assert cached_outcome(plan(SHARDS)), "the kept run is complete"
     assert {row.state for row in plan(more).rows if row.key in own} <= {"miss", "waits"}
     if isinstance(store, S3Store):
         assert not [name for name in store.bucket.list("") if any(key in name for key in own)]
 
 
 @pytest.mark.parametrize("root", ["folder"], indirect=True)
-def test_old_leftovers_go_and_young_ones_stay(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gc_deletes_only_old_leftovers(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     store = open_store(Site.named())
     old, young = store.root / "train" / "k1.partial-a", store.root / "train" / "k2.partial-b"
     for folder in (old, young):
@@ -126,10 +122,10 @@ def test_old_leftovers_go_and_young_ones_stay(root: str, capsys: pytest.CaptureF
     assert young.exists()
 
 
-def test_the_week_of_half_an_upload(s3: Server, tmp_path: Path) -> None:
+def test_an_old_incomplete_upload_is_a_leftover(s3: Server, tmp_path: Path) -> None:
     from infra.store.maintenance import leftovers
 
-    store = open_store(Site(root=tmp_path, remote=f"s3://{s3.bucket}/house"))
+    store = open_store(Site(root=tmp_path, remote=f"s3://{s3.bucket}/prefix"))
     assert isinstance(store, S3Store)
     store.bucket.put("clean/k1/0123/a.txt", b"half")
     assert not list(leftovers(store, time.time() - 3600))
@@ -140,7 +136,7 @@ def test_the_week_of_half_an_upload(s3: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("root", ["folder"], indirect=True)
-def test_what_gc_cannot_know_it_does_not_touch(root: str) -> None:
+def test_gc_refuses_unknown_runs_and_unreadable_records(root: str) -> None:
     with pytest.raises(BadConfiguration, match="--keep is 'other', .* runs with a record: small"):
         gc(keep=("other",))
     record = next((open_store(Site.named()).root / "runs" / "small").iterdir())
