@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from services import Services, artifact_digests, kill_tree, processes, wait_for, wait_for_outcome
+from services import Services, artifact_digests, kill_tree, wait_for, wait_for_outcome
+from small_pipeline import processes
 
 EARLY = ("download", "prepare_sets", "clean", "learn_bpe", "shard")
 

@@ -15,19 +15,19 @@ UNTIL = ("--until", "average")
 
 @pytest.fixture
 def root(root: Path) -> Iterator[Path]:
-    """On a disk of its own, of a few MB."""
-    aside = root.rename(root.with_name("aside"))
+    """The root on its own file system of 32 MB."""
+    copy = root.rename(root.with_name("copy"))
     root.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", root], capture_output=True).returncode:
         pytest.skip("NOT RUN: a small file system cannot be mounted here")
     try:
-        shutil.copytree(aside, root, dirs_exist_ok=True)
+        shutil.copytree(copy, root, dirs_exist_ok=True)
         yield root
     finally:
         subprocess.run(["umount", root], check=True)
 
 
-def test_a_run_resumes_when_there_is_room_again(services: Services, root: Path) -> None:
+def test_a_run_resumes_once_space_is_free(services: Services, root: Path) -> None:
     run = services.run(root, "LONG", *UNTIL)
     wait_for(lambda: has_checkpoint(root))
     with (root / "filler").open("wb") as filler:

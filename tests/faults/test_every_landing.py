@@ -8,24 +8,24 @@ from services import (
     Services,
     assert_metrics_logged_once,
     has_checkpoint,
-    processes,
     stage_states,
     wait_for,
     wait_for_outcome,
 )
+from small_pipeline import processes
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
 UNTIL = ("--until", "average")
 
 
-def test_a_run_is_killed_and_gone_on_with(services: Services, root: Path) -> None:
+def test_a_killed_run_is_resumed(services: Services, root: Path) -> None:
     first = services.run(root, "LONG", *UNTIL)
     wait_for(lambda: has_checkpoint(root))
     first.kill()
     first.wait()
     wait_for(lambda: not processes(root), 60)
-    (told,) = services.unfinished(root)
-    words = shlex.split(told["command"])
+    (interrupted,) = services.unfinished(root)
+    words = shlex.split(interrupted["command"])
     assert words[:3] == ["repro", "run", f"{services.runs}:LONG"]
     outcome = wait_for_outcome(services.repro(root, *words[1:], "--json"))
     assert stage_states(outcome)["shard"] == {"cached"}
@@ -34,7 +34,7 @@ def test_a_run_is_killed_and_gone_on_with(services: Services, root: Path) -> Non
     assert_metrics_logged_once(services, root)
 
 
-def test_mlflow_is_killed_in_mid_training_and_comes_back(services: Services, root: Path) -> None:
+def test_mlflow_is_killed_during_training_and_restarted(services: Services, root: Path) -> None:
     run = services.run(root, "LONG", *UNTIL)
     wait_for(lambda: has_checkpoint(root))
     services.mlflow.kill()

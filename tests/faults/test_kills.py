@@ -13,17 +13,17 @@ from services import (
     assert_metrics_logged_once,
     has_checkpoint,
     kill_tree,
-    processes,
     stage_states,
     wait_for,
     wait_for_outcome,
 )
+from small_pipeline import processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
 UNTIL = ("--until", "average")
 
 
-def test_torchrun_and_ranks_again_and_again(services: Services, root: Path, two_ranks: Path) -> None:
+def test_torchrun_and_ranks_are_killed_repeatedly(services: Services, root: Path, two_ranks: Path) -> None:
     """Each kill ends the group of two ranks, and the same run relaunches it, more often than a stage is retried.
 
     A relaunch is free while each attempt leaves a newer checkpoint.
@@ -50,7 +50,7 @@ def flow_process(root: Path) -> psutil.Process:
 
 
 @pytest.mark.usefixtures("worker")
-def test_the_flow_in_a_worker(services: Services, root: Path) -> None:
+def test_the_flow_process_of_a_worker_is_killed(services: Services, root: Path) -> None:
     flow_run = services.submit(services.deployment(), root, run=f"{services.runs}:LONG", until="average")
     wait_for(lambda: has_checkpoint(root))
     flow_process(root).kill()
@@ -64,7 +64,7 @@ def test_the_flow_in_a_worker(services: Services, root: Path) -> None:
     assert {state for name, state in ended if name != "train"} <= {"Completed", "Cached"}
 
 
-def test_the_worker(services: Services, root: Path, worker: subprocess.Popen[bytes]) -> None:
+def test_the_worker_is_killed(services: Services, root: Path, worker: subprocess.Popen[bytes]) -> None:
     """Its flow finishes or ends with it; in either case the next run completes."""
     services.submit(services.deployment(), root, run=f"{services.runs}:LONG", until="average")
     wait_for(lambda: has_checkpoint(root))
@@ -76,7 +76,9 @@ def test_the_worker(services: Services, root: Path, worker: subprocess.Popen[byt
     wait_for_outcome(services.run(root, "LONG", *UNTIL))
 
 
-def test_the_machine(services: Services, root: Path, worker: subprocess.Popen[bytes]) -> None:
+def test_all_processes_of_the_machine_are_killed(
+    services: Services, root: Path, worker: subprocess.Popen[bytes]
+) -> None:
     """Worker, flow, ranks and both servers at once, then both servers again. A sweep closes nothing that is alive."""
     flow_run = services.submit(services.deployment(), root, run=f"{services.runs}:LONG", until="average")
     wait_for(lambda: has_checkpoint(root))
@@ -91,8 +93,8 @@ def test_the_machine(services: Services, root: Path, worker: subprocess.Popen[by
     services.mlflow.kill()
     wait_for(lambda: not processes(root), 60)
     services.start()
-    (told,) = services.unfinished(root, "--sweep")
+    (interrupted,) = services.unfinished(root, "--sweep")
     assert services.running() == {}
     assert services.flow_run(flow_run)["state_name"] == "Crashed"
-    wait_for_outcome(services.repro(root, *shlex.split(told["command"])[1:], "--json"))
+    wait_for_outcome(services.repro(root, *shlex.split(interrupted["command"])[1:], "--json"))
     assert_metrics_logged_once(services, root)

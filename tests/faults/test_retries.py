@@ -10,9 +10,9 @@ from services import TIMEOUT_SECONDS, Services, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PAUSE = 0.5
-HELPS = ("NetworkFault", "Preempted", "JobFailed")
-DOES_NOT = ("BadConfiguration", "BadData", "OutOfMemory", "NoSpace", "Diverged", "ValueError", "MemoryError")
-TRIED = f"""
+RETRIED = ("NetworkFault", "Preempted", "JobFailed")
+NOT_RETRIED = ("BadConfiguration", "BadData", "OutOfMemory", "NoSpace", "Diverged", "ValueError", "MemoryError")
+SCRIPT = f"""
 import builtins, json, sys, time
 from pathlib import Path
 from prefect import flow
@@ -47,19 +47,21 @@ print(json.dumps(tries))
 """
 
 
-def test_only_faults_that_pass_are_tried_again_after_growing_pauses(services: Services, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TRIED, f"{tmp_path}", *HELPS, *DOES_NOT]
+def test_only_transient_errors_are_retried_after_growing_pauses(services: Services, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, f"{tmp_path}", *RETRIED, *NOT_RETRIED]
     done = subprocess.run(command, env=services.environment(), capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     assert done.returncode == 0, done.stderr
     tries = json.loads(done.stdout.splitlines()[-1])
-    assert {name: len(moments) for name, moments in tries.items()} == dict.fromkeys(HELPS, 4) | dict.fromkeys(
-        DOES_NOT, 1
+    assert {name: len(moments) for name, moments in tries.items()} == dict.fromkeys(RETRIED, 4) | dict.fromkeys(
+        NOT_RETRIED, 1
     )
-    for name in HELPS:
+    for name in RETRIED:
         pauses = [after - before for before, after in zip(tries[name], tries[name][1:], strict=False)]
         assert all(pause > 0.75 * PAUSE * 2**n for n, pause in enumerate(pauses)), (name, pauses)
     (flow_run,) = [each for each in services.flow_runs() if each["name"] == "tried"]
     wait_for(lambda: not services.task_runs(flow_run["id"], "RUNNING", "PENDING", "SCHEDULED"))
-    told = {each["name"]: (each["state_name"], each["run_count"]) for each in services.task_runs(flow_run["id"])}
-    expected = {f"failing {name}": ("Failed", 4) for name in HELPS} | {f"failing {n}": ("Failed", 1) for n in DOES_NOT}
-    assert told == expected
+    states = {each["name"]: (each["state_name"], each["run_count"]) for each in services.task_runs(flow_run["id"])}
+    expected = {f"failing {name}": ("Failed", 4) for name in RETRIED} | {
+        f"failing {n}": ("Failed", 1) for n in NOT_RETRIED
+    }
+    assert states == expected

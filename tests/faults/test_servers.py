@@ -9,7 +9,6 @@ from services import (
     TIMEOUT_SECONDS,
     Services,
     assert_metrics_logged_once,
-    free_port,
     has_checkpoint,
     request_json,
     stage_states,
@@ -17,9 +16,11 @@ from services import (
     wait_for_outcome,
 )
 
+from infra.servers.loopback import free_ports
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 UNTIL = ("--until", "average")
-AWAY_SECONDS = 60
+DOWN_SECONDS = 60
 
 
 def all_completed(services: Services) -> bool:
@@ -30,7 +31,7 @@ def all_completed(services: Services) -> bool:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_mlflow_is_away_when_the_run_and_its_stages_begin(services: Services, root: Path) -> None:
+def test_mlflow_is_down_when_the_run_starts(services: Services, root: Path) -> None:
     services.mlflow.kill()
     run = services.run(root, "LONG", *UNTIL)
     wait_for(lambda: has_checkpoint(root))
@@ -40,12 +41,12 @@ def test_mlflow_is_away_when_the_run_and_its_stages_begin(services: Services, ro
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_prefect_is_killed_in_mid_run_and_comes_back(services: Services, root: Path) -> None:
+def test_prefect_is_killed_during_a_run_and_restarted(services: Services, root: Path) -> None:
     run = services.run(root, "LONG", *UNTIL)
     wait_for(lambda: has_checkpoint(root))
     services.prefect.kill()
-    away_until = time.monotonic() + AWAY_SECONDS
-    wait_for(lambda: time.monotonic() > away_until)
+    down_until = time.monotonic() + DOWN_SECONDS
+    wait_for(lambda: time.monotonic() > down_until)
     assert run.poll() is None
     services.prefect.start()
     outcome = wait_for_outcome(run)
@@ -54,8 +55,8 @@ def test_prefect_is_killed_in_mid_run_and_comes_back(services: Services, root: P
     assert all_completed(services)
 
 
-def test_prefect_was_never_there(services: Services, root: Path) -> None:
-    address = f"http://127.0.0.1:{free_port()}/api"
+def test_a_prefect_server_that_never_answers_is_one_error(services: Services, root: Path) -> None:
+    address = f"http://127.0.0.1:{free_ports(1)[0]}/api"
     run = services.run(root, "LONG", *UNTIL, PREFECT_API_URL=address)
     _, said = run.communicate(timeout=TIMEOUT_SECONDS)
     assert run.returncode == 1
@@ -69,11 +70,11 @@ def test_a_lease_outlives_the_server_that_gave_it(services: Services) -> None:
     """Else a flow run of a deployment with a concurrency limit is cancelled once the server was started again."""
     limits = f"{services.api}/v2/concurrency_limits"
     request_json(f"{limits}/", {"name": "one-training", "limit": 1})
-    asked = {"names": ["one-training"], "slots": 1, "mode": "concurrency", "lease_duration": 300}
-    lease = request_json(f"{limits}/increment-with-lease", asked)["lease_id"]
+    body = {"names": ["one-training"], "slots": 1, "mode": "concurrency", "lease_duration": 300}
+    lease = request_json(f"{limits}/increment-with-lease", body)["lease_id"]
     services.prefect.kill()
     services.prefect.start()
     request_json(f"{limits}/leases/{lease}/renew", {"lease_duration": 300})
     with pytest.raises(urllib.error.HTTPError) as refused:
-        request_json(f"{limits}/increment-with-lease", asked)
+        request_json(f"{limits}/increment-with-lease", body)
     assert refused.value.code == 423, "it is still taken"

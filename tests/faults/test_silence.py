@@ -11,24 +11,24 @@ BEAT = """
 from infra.servers import prefect_states
 prefect_states.HEARTBEAT_TIMEOUT_SECONDS = 10
 made = [prefect_states.ensure_heartbeat_automation() for _ in range(2)]
-assert made[0] == made[1], "one automation, however often it is made"
+assert made[0] == made[1], "the automation is created once"
 from prefect.events import emit_event
 emit_event("prefect.flow-run.heartbeat", resource={{"prefect.resource.id": "prefect.flow-run.{flow_run}"}})
 """
 
 
-def test_a_flow_run_that_gave_signs_of_life_and_stops_is_crashed(services: Services) -> None:
+def test_a_flow_run_whose_heartbeats_stop_is_crashed(services: Services) -> None:
     flow = request_json(f"{services.api}/flows/", {"name": "reproduce"})["id"]
     running = {"flow_id": flow, "state": {"type": "RUNNING"}}
-    silent, never_heard_of = (request_json(f"{services.api}/flow_runs/", running)["id"] for _ in range(2))
+    silent, without_heartbeats = (request_json(f"{services.api}/flow_runs/", running)["id"] for _ in range(2))
     try:
         beat = [sys.executable, "-c", BEAT.format(flow_run=silent)]
         subprocess.run(beat, env=services.environment(), check=True, timeout=TIMEOUT_SECONDS)
-        told = wait_for(lambda: (run := services.flow_run(silent))["state_type"] == "CRASHED" and run)
-        assert told["state"]["message"] == "its heartbeats stopped"
-        assert services.flow_run(never_heard_of)["state_type"] == "RUNNING"
+        crashed = wait_for(lambda: (run := services.flow_run(silent))["state_type"] == "CRASHED" and run)
+        assert crashed["state"]["message"] == "its heartbeats stopped"
+        assert services.flow_run(without_heartbeats)["state_type"] == "RUNNING"
     finally:
         for automation in request_json(f"{services.api}/automations/filter", {}):
             request_json(f"{services.api}/automations/{automation['id']}", method="DELETE")
-        for flow_run in (silent, never_heard_of):
+        for flow_run in (silent, without_heartbeats):
             request_json(f"{services.api}/flow_runs/{flow_run}", method="DELETE")

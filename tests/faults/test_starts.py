@@ -7,11 +7,11 @@ from services import (
     Services,
     assert_metrics_logged_once,
     has_checkpoint,
-    processes,
     stage_states,
     wait_for,
     wait_for_outcome,
 )
+from small_pipeline import processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
 UNTIL = ("--until", "average")

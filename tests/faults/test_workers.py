@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services import Services, has_checkpoint, processes, stage_states, wait_for, wait_for_outcome
+from services import FINAL_STATES, Services, has_checkpoint, stage_states, wait_for, wait_for_outcome
+from small_pipeline import processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left", "worker")]
 UNTIL = ("--until", "average")
@@ -13,13 +14,7 @@ CANCEL_SECONDS = 10
 
 
 def ended(services: Services, flow_run: str) -> dict[str, Any]:
-    final = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-
-    def found() -> dict[str, Any]:
-        told = services.flow_run(flow_run)
-        return told if told["state_type"] in final else {}
-
-    return dict(wait_for(found))
+    return dict(wait_for(lambda: (found := services.flow_run(flow_run))["state_type"] in FINAL_STATES and found))
 
 
 def by_name(services: Services, flow_run: str) -> dict[str, str]:
@@ -36,8 +31,8 @@ def test_retry_runs_only_what_failed_and_what_comes_after(services: Services, ro
     (root / "average").unlink()
     services.cli("flow-run", "retry", flow_run)
     wait_for(lambda: services.flow_run(flow_run)["run_count"] == 2)
-    told = ended(services, flow_run)
-    assert (told["state_type"], told["run_count"]) == ("COMPLETED", 2)
+    retried = ended(services, flow_run)
+    assert (retried["state_type"], retried["run_count"]) == ("COMPLETED", 2)
     after = by_name(services, flow_run)
     assert after.pop("average") == "Completed"
     assert set(after.values()) <= {"Cached", "Completed"}

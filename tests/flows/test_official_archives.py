@@ -45,7 +45,7 @@ def test_all_official_archives_reach_the_shards(
     assert replace(RUNS[name], corpus=official.corpus, sets=official.sets) == official, "only the sums are others"
     if in_bucket:
         s3: Server = request.getfixturevalue("s3")
-        monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/house")
+        monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
         monkeypatch.setenv("REPRO_CACHE", f"{root}")
     monkeypatch.setenv("REPRO_THREADS", "1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -65,7 +65,7 @@ def test_all_official_archives_reach_the_shards(
     cleaned = facts(outcome, "clean")[""]
     assert cleaned["read"] == sum(LINES.values()) + french * sum(MORE_LINES.values())
     assert cleaned["pairs"] == cleaned["read"], "the paper's cleaning drops empty lines alone"
-    assert {each: told["pairs"] for each, told in facts(outcome, "prepare_sets").items()} == {
+    assert {each: prepared["pairs"] for each, prepared in facts(outcome, "prepare_sets").items()} == {
         "newstest2013": 30,
         "newstest2014": NEWSTEST["test-filtered"],
         "newstest2014_full": NEWSTEST["test-full"],

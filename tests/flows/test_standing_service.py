@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 from postgresql import Cluster
-from small_pipeline import all_gone
+from services import wait_for
+from small_pipeline import all_gone, write_run_file
 
 from infra.servers.loopback import free_ports
 from infra.service import lifecycle
 from tests.flows.test_cli import repro
-from tests.flows.test_whole_way import MINE
 
-HOUSE = Path(__file__).resolve().parents[2]
-PATIENCE = 240.0
+REPOSITORY = Path(__file__).resolve().parents[2]
+TIMEOUT_SECONDS = 240.0
 SECRETS = {"auth": "planted-SECRET-for-auth", "database": "planted-SECRET-for-database"}
 DEPLOY = """
 import sys
@@ -40,22 +40,20 @@ from prefect.deployments import run_deployment
 print(run_deployment("reproduce/small", parameters=json.loads(sys.argv[1]), timeout=float(sys.argv[2])).state.name)
 """
 
-Asked = tuple[int, Any]
-
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "mine.py").write_text(MINE.format(mirror=str(tmp_path / "mirror")))
+    write_run_file(tmp_path / "mine.py", tmp_path / "mirror")
     monkeypatch.setenv("REPRO_ROOT", str(tmp_path / "root"))
     monkeypatch.setenv("REPRO_MIRRORS", str(tmp_path / "mirror"))
     monkeypatch.setenv("REPRO_THREADS", "1")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(HOUSE), os.environ.get("PYTHONPATH", "")])))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")])))
     return tmp_path / "root"
 
 
 @contextmanager
 def up(root: Path, *words: str) -> Iterator[Mapping[str, str]]:
-    """The service, and its two exports; afterwards it is down and nothing of it runs."""
+    """Start the service and yield its two exports; stop it afterwards and check that no process is left."""
     prefect, mlflow = free_ports(2)
     try:
         ports = ["--prefect-port", str(prefect), "--mlflow-port", str(mlflow)]
@@ -68,7 +66,7 @@ def up(root: Path, *words: str) -> Iterator[Mapping[str, str]]:
         lifecycle.down(root / "service", print)
 
 
-def ask(address: str, body: object = None, auth: str = "") -> Asked:
+def ask(address: str, body: object = None, auth: str = "") -> tuple[int, Any]:
     """Status and JSON, or text, of an answer."""
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/html"}
     if auth:
@@ -82,22 +80,17 @@ def ask(address: str, body: object = None, auth: str = "") -> Asked:
     return status, json.loads(text) if text.startswith(("{", "[")) else text
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def python(script: str, *words: str, environment: Mapping[str, str]) -> str:
     command = [sys.executable, "-c", script, *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, cwd=HOUSE)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=REPOSITORY
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
 
 
 def command_lines() -> set[str]:
-    """What everybody on this machine can read of all processes."""
+    """The command lines of all processes of this machine."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it is gone by now
@@ -115,7 +108,7 @@ def parents(mlflow: str, auth: str = "") -> list[str]:
     return [info["status"] for info, keys in zip(infos, tags, strict=True) if "mlflow.parentRunId" not in keys]
 
 
-def test_the_real_servers_come_up_with_pages_for_people_and_a_worker(root: Path) -> None:
+def test_up_starts_both_servers_with_their_pages_and_a_worker(root: Path) -> None:
     with up(root) as at:
         form = json.loads(repro("status", "--json").stdout)
         assert form["healthy"]
@@ -132,14 +125,14 @@ def test_the_real_servers_come_up_with_pages_for_people_and_a_worker(root: Path)
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_runs_before_within_and_after_the_service_are_in_one_mlflow(root: Path) -> None:
+def test_runs_before_during_and_after_the_service_share_one_mlflow(root: Path) -> None:
     run = ["run", f"{root.parent / 'mine.py'}:SMALL", "--json"]
     assert repro(*run, "--set", "decoding.beam=1").returncode == 0
     with up(root) as at:
         environment = os.environ | {name: at[name] for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI")}
         assert parents(at["MLFLOW_TRACKING_URI"]) == ["FINISHED"]
 
-        # What begins within it can go on without: no artifact is only to be had through the server.
+        # Experiments created by the service store artifacts in the root, so that later runs need no server.
         mlflow = f"{at['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/experiments"
         made = ask(f"{mlflow}/create", {"name": "within"})[1]["experiment_id"]
         place = ask(f"{mlflow}/get?experiment_id={made}")[1]["experiment"]["artifact_location"]
@@ -155,16 +148,16 @@ def test_runs_before_within_and_after_the_service_are_in_one_mlflow(root: Path) 
         assert repro("models").stdout.startswith("small/")
 
         # The worker finds flows/orchestration/prefect_flows.py, and what runs there uses the same store.
-        python(DEPLOY, str(HOUSE), environment=environment)
-        asked = {"run": run[1], "until": "clean", "force": ["clean"]}
-        assert python(START, json.dumps(asked), "200", environment=environment) == "Completed"
+        python(DEPLOY, str(REPOSITORY), environment=environment)
+        parameters = {"run": run[1], "until": "clean", "force": ["clean"]}
+        assert python(START, json.dumps(parameters), "200", environment=environment) == "Completed"
 
         # Taken down in the middle of a training.
         before = {path.name for path in (root / "train").iterdir()}
-        asked = {"run": run[1], "until": "train", "overrides": ["training.updates=100000"]}
-        python(START, json.dumps(asked), "0", environment=environment)
-        until(lambda: {path.name for path in (root / "train").iterdir()} - before)
-        until(lambda: list(root.glob("train/*/metrics.jsonl")))
+        parameters = {"run": run[1], "until": "train", "overrides": ["training.updates=100000"]}
+        python(START, json.dumps(parameters), "0", environment=environment)
+        wait_for(lambda: {path.name for path in (root / "train").iterdir()} - before)
+        wait_for(lambda: list(root.glob("train/*/metrics.jsonl")))
         began = time.monotonic()
         assert repro("down").returncode == 0
         assert time.monotonic() - began < 60, "about 15 s where the machine is not busy"
@@ -206,9 +199,9 @@ def test_a_planted_secret_is_nowhere(root: Path, tmp_path: Path, monkeypatch: py
             assert done.returncode == 0, done.stderr
             assert parents(mlflow, auth) == ["FINISHED"]
             environment = os.environ | {"PREFECT_API_URL": prefect, "PREFECT_API_AUTH_STRING": auth}
-            python(DEPLOY, str(HOUSE), environment=environment)
-            asked = {"run": f"{root.parent / 'mine.py'}:SMALL", "until": "clean", "force": ["clean"]}
-            assert python(START, json.dumps(asked), "200", environment=environment) == "Completed"
+            python(DEPLOY, str(REPOSITORY), environment=environment)
+            parameters = {"run": f"{root.parent / 'mine.py'}:SMALL", "until": "clean", "force": ["clean"]}
+            assert python(START, json.dumps(parameters), "200", environment=environment) == "Completed"
             words = command_lines()
             said = at["said"] + done.stderr + done.stdout + repro("status", "--json").stdout
         for secret in SECRETS.values():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from small_pipeline import Untracked
 
 from flows.inspection.trace import trace_pair
 from flows.reproduce import STAGES, reproduce
@@ -40,17 +41,8 @@ def drawn(walk: PairTrace, width: int) -> str:
 
 
 def before_training(text: str) -> str:
-    """What does not depend on weights."""
+    """The part of a trace that does not depend on weights."""
     return re.split(r"^(?:train|translate) ", text, maxsplit=1, flags=re.MULTILINE)[0]
-
-
-class NoTracker:
-    """Stands for MLflow, whose database alone takes longer than all of the demo's data."""
-
-    def start_stage(self, *_: object) -> str:
-        return "run"
-
-    def finish_stage(self, *_: object) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +50,7 @@ def demo_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with the demo up to its shards: a few seconds."""
     root = tmp_path_factory.mktemp("demo")
     display, scope = TerminalDisplay(lambda *_: None), Scope(STAGES, "shard")
-    making = Runner(Store(root), Site(root=root), scope, display, NoTracker())  # type: ignore[arg-type]
+    making = Runner(Store(root), Site(root=root), scope, display, Untracked())  # type: ignore[arg-type]
     with engine(making), contextlib.suppress(StopPipeline):
         reproduce(DEMO, False, None)
     return root

@@ -11,17 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from small_pipeline import all_gone
+from small_pipeline import all_gone, write_run_file
 
 from tests.flows.test_cli import REPRO, repro
 
-HERE = Path(__file__).parents[1] / "support"
-MINE = f"""
-import pathlib, sys
-sys.path.insert(0, {str(HERE)!r})
-from small_pipeline import small_run
-SMALL = small_run(pathlib.Path({{mirror!r}}))
-"""
 PREDICT = """
 import mlflow
 model = mlflow.pyfunc.load_model("models:/small@champion")
@@ -47,7 +40,7 @@ except ValueError as error:
 )
 def test_a_signal_ends_the_run_its_server_and_its_jobs(tmp_path: Path, number: signal.Signals, status: int) -> None:
     root = tmp_path / "stopped"
-    (tmp_path / "mine.py").write_text(MINE.format(mirror=str(tmp_path / "mirror")))
+    write_run_file(tmp_path / "mine.py", tmp_path / "mirror")
     environment = os.environ | {"REPRO_ROOT": str(root), "REPRO_MIRRORS": str(tmp_path / "mirror")}
     words = ["run", f"{tmp_path / 'mine.py'}:SMALL"]
     process = subprocess.Popen([*REPRO, *words], env=environment, stderr=subprocess.PIPE, text=True)
@@ -66,18 +59,17 @@ def test_a_signal_ends_the_run_its_server_and_its_jobs(tmp_path: Path, number: s
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the small run was run twice through Prefect; ``first.json`` and ``again.json`` tell of it."""
+    """A folder with two runs of ``small`` through Prefect; ``first.json`` and ``again.json`` hold the outcomes."""
     folder = tmp_path_factory.mktemp("walked")
-    (folder / "mine.py").write_text(MINE.format(mirror=str(folder / "mirror")))
+    write_run_file(folder / "mine.py", folder / "mirror")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REPRO_ROOT", str(folder / "root"))
         patch.setenv("REPRO_MIRRORS", str(folder / "mirror"))
         patch.setenv("REPRO_THREADS", "1")
         for name in ("first", "again"):
-            begun = time.monotonic()
             done = repro("run", f"{folder / 'mine.py'}:SMALL", "--json")
             assert done.returncode == 0, done.stderr
-            outcome = json.loads(done.stdout.splitlines()[-1]) | {"wall": time.monotonic() - begun, "said": done.stderr}
+            outcome = json.loads(done.stdout.splitlines()[-1]) | {"said": done.stderr}
             (folder / f"{name}.json").write_text(json.dumps(outcome))
     return folder
 
@@ -88,7 +80,7 @@ def here(walked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return walked
 
 
-def test_first_all_is_made_then_all_is_cached(here: Path) -> None:
+def test_the_first_run_makes_all_stages_and_the_second_none(here: Path) -> None:
     first, again = (json.loads((here / f"{name}.json").read_text()) for name in ("first", "again"))
     assert {stage["state"] for stage in first["stages"]} == {"completed"}
     assert {stage["state"] for stage in again["stages"]} == {"cached"}
@@ -103,7 +95,7 @@ def test_first_all_is_made_then_all_is_cached(here: Path) -> None:
     assert "reference" in first["said"], "a few translations are shown"
 
 
-def test_prefect_remembers_the_run_with_names_a_person_can_read(here: Path) -> None:
+def test_prefect_records_the_run_with_readable_names(here: Path) -> None:
     with sqlite3.connect(here / "root" / "prefect" / "prefect.db") as database:
         runs = database.execute("select name, state_type from flow_run").fetchall()
         names = {name for (name,) in database.execute("select name from task_run")}
@@ -140,14 +132,14 @@ def test_files_and_pipes_are_translated_line_by_line(here: Path) -> None:
     assert "not UTF-8, U+FFFD stands for what could not be read: line 3" in done.stderr
     lines = out.read_bytes().split(b"\n")
     assert [bool(line) for line in lines] == [True, False, True, False, False]
-    told = repro("translate", "--model", "small", "-", "--n-best", "2", "--beam", "3", stdin="A cat.\n\n")
-    first, second = map(json.loads, told.stdout.splitlines())
+    as_json = repro("translate", "--model", "small", "-", "--n-best", "2", "--beam", "3", stdin="A cat.\n\n")
+    first, second = map(json.loads, as_json.stdout.splitlines())
     assert [each["text"] for each in second["hypotheses"]] == [""]
     assert len(first["hypotheses"]) == 2
     assert first["hypotheses"][0]["score"] >= first["hypotheses"][1]["score"]
 
 
-def test_an_answer_comes_before_the_input_ends_and_a_reader_may_leave(here: Path) -> None:
+def test_translate_streams_and_survives_a_closed_pipe(here: Path) -> None:
     words = [*REPRO, "translate", "--model", "small", "--beam", "1"]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from slurm_cluster import Cluster, until
+from services import wait_for
+from slurm_cluster import Cluster
 from small_training import TRAINING, rows, run, weights, write_job
 
 from infra.errors import BadConfiguration, Fault, Preempted
@@ -115,7 +116,7 @@ def test_a_requeued_job_resumes_to_the_same_weights(cluster: Cluster, tmp_path: 
         number = said[0].rpartition(" ")[2]
         if not saved and has_started(job):
             cluster.ask("scontrol", "requeue", number)
-            until(lambda: cluster.state(number) == "PENDING")
+            wait_for(lambda: cluster.state(number) == "PENDING")
             saved.append(newest_checkpoint(job.out))
             cluster.restart_now(number)
 
@@ -177,7 +178,7 @@ launcher().run(job, bool)
     environment = {**os.environ, "PYTHONPATH": path}
     first = subprocess.Popen([sys.executable, "-c", starter, job.text()], env=environment)
     try:
-        until(lambda: has_started(job) or first.poll() is not None)
+        wait_for(lambda: has_started(job) or first.poll() is not None)
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait()

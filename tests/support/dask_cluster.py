@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from services import wait_for
 
 from infra.processes.children import die_with_parent
 
@@ -25,13 +25,13 @@ kind = getattr(importlib.import_module({module!r}), {kind!r})
 if not hasattr(kind, "at_first"):  # Dask reads this more than once
     kind.at_first = getattr(kind, {method!r})
 def slowly(self, *rest):
-    # The first worker to come here says who it is, and is killed while it works.
+    # The first worker that gets here writes its process id and is killed while it works.
     try:
-        told = os.open({told!r}, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        file = os.open({victim!r}, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
         return kind.at_first(self, *rest)
-    os.write(told, str(os.getpid()).encode())
-    os.close(told)
+    os.write(file, str(os.getpid()).encode())
+    os.close(file)
     time.sleep(600)
 setattr(kind, {method!r}, slowly)
 """
@@ -39,11 +39,11 @@ setattr(kind, {method!r}, slowly)
 
 @contextmanager
 def losing_a_worker(folder: Path, module: str, kind: str, method: str) -> Iterator[str]:
-    """The scheduler's address. The first call of this method kills the worker that does it; at the end it has."""
+    """Yield the scheduler's address. The worker that first calls this method is killed."""
     pytest.importorskip("distributed")
     folder.mkdir()
-    told, address, preload = folder / "told", folder / "scheduler.json", folder / "slow.py"
-    preload.write_text(SLOW.format(path=[str(REPOSITORY)], told=str(told), module=module, kind=kind, method=method))
+    victim, address, preload = folder / "victim", folder / "scheduler.json", folder / "slow.py"
+    preload.write_text(SLOW.format(path=[str(REPOSITORY)], victim=str(victim), module=module, kind=kind, method=method))
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     started: list[subprocess.Popen[bytes]] = []
     killed: list[int] = []
@@ -52,21 +52,14 @@ def losing_a_worker(folder: Path, module: str, kind: str, method: str) -> Iterat
         command = [sys.executable, "-m", "distributed.cli." + words[0], *words[1:]]
         started.append(subprocess.Popen(command, env=environment, preexec_fn=die_with_parent(), cwd=folder))
 
-    def until(holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
-        while not holds():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
     def kill() -> None:
-        while not (told.exists() and told.read_text()):
-            time.sleep(0.05)
-        killed.append(int(told.read_text()))
+        wait_for(lambda: victim.exists() and victim.read_text())
+        killed.append(int(victim.read_text()))
         os.kill(killed[0], signal.SIGKILL)
 
     try:
         start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", f"--scheduler-file={address}")
-        until(address.exists)
+        wait_for(address.exists)
         for name in ("one", "two"):
             words = ("--no-dashboard", "--no-nanny", "--local-directory=.", "--nthreads=1", f"--name={name}")
             start("dask_worker", f"--scheduler-file={address}", *words, f"--preload={preload}")

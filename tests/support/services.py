@@ -7,7 +7,6 @@ test's own process needs no settings of Prefect or MLflow.
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from small_pipeline import write_run_file
 
 from infra.processes.children import die_with_parent
 from infra.servers.environment import CLIENT_RETRIES, PERSISTENT_LEASES
+from infra.servers.loopback import free_ports
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
@@ -29,16 +30,6 @@ TIMEOUT_SECONDS = 240.0
 """Limit for anything that takes seconds on a quiet machine."""
 UNFINISHED_STATES = ("RUNNING", "PENDING", "CANCELLING", "SCHEDULED")
 FINAL_STATES = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-RUN_DEFINITIONS = """
-import sys
-sys.path.insert(0, {tests!r})
-from dataclasses import replace
-from pathlib import Path
-from small_pipeline import small_run
-from model.config import Training
-SMALL = small_run(Path({mirror!r}))
-LONG = replace(SMALL, training=replace(SMALL.training, updates=800, warmup=50, checkpoint_every=40, dev_every=200))
-"""
 
 
 def wait_for(done: Callable[[], Any], seconds: float = TIMEOUT_SECONDS) -> Any:
@@ -48,12 +39,6 @@ def wait_for(done: Callable[[], Any], seconds: float = TIMEOUT_SECONDS) -> Any:
         assert time.monotonic() < end, f"not done after {seconds:.0f} s"
         time.sleep(0.05)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def request_json(address: str, body: Any = None, method: str = "") -> Any:
@@ -119,17 +104,14 @@ class Services:
     """One Prefect server, one MLflow server, and workers and runs that use them."""
 
     folder: Path
-    prefect_port: int = field(default_factory=free_port)
-    mlflow_port: int = field(default_factory=free_port)
+    prefect_port: int = field(default_factory=lambda: free_ports(1)[0])
+    mlflow_port: int = field(default_factory=lambda: free_ports(1)[0])
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.mirror = self.folder / "mirror"
-        self.runs = self.folder / "runs_of_faults.py"
-        self.runs.write_text(
-            RUN_DEFINITIONS.format(tests=f"{REPOSITORY / 'tests' / 'support'}", mirror=f"{self.mirror}")
-        )
+        self.runs = write_run_file(self.folder / "runs_of_faults.py", self.mirror)
         where = ("--host", "127.0.0.1")
         self.prefect = Server(
             [sys.executable, "-m", "prefect", "server", "start", *where, "--port", f"{self.prefect_port}"],
@@ -209,7 +191,7 @@ class Services:
         return process
 
     def run(self, root: Path, name: str = "SMALL", *words: str, **more: str) -> subprocess.Popen[str]:
-        """Start ``repro run`` of one of ``RUN_DEFINITIONS``."""
+        """Start ``repro run`` of one of the file of runs."""
         return self.repro(root, "run", f"{self.runs}:{name}", "--json", *words, **more)
 
     def unfinished(self, root: Path, *words: str) -> list[dict[str, str]]:
@@ -245,7 +227,7 @@ class Services:
         """Create a deployment of the flow ``reproduce`` for the pool ``cpu``; returns its id."""
         flow = request_json(f"{self.api}/flows/", {"name": "reproduce"})["id"]
         pull = [{"prefect.deployments.steps.set_working_directory": {"directory": f"{REPOSITORY}"}}]
-        asked = {
+        body = {
             "name": name,
             "flow_id": flow,
             "entrypoint": "flows/orchestration/prefect_flows.py:reproduce",
@@ -254,7 +236,7 @@ class Services:
             "enforce_parameter_schema": False,
             **fields,
         }
-        return str(request_json(f"{self.api}/deployments/", asked)["id"])
+        return str(request_json(f"{self.api}/deployments/", body)["id"])
 
     def submit(self, deployment: str, root: Path, **parameters: Any) -> str:
         """Create a flow run of the deployment in ``root``; returns its id."""
@@ -344,9 +326,9 @@ def artifact_digests(root: Path, but: Sequence[str] = ("register", "report")) ->
     """Content digests of all sealed artifacts except those that hold times or versions."""
     found = {}
     for manifest in root.glob("*/*/manifest.json"):
-        told = json.loads(manifest.read_text()).get("manifest", {})
-        if told.get("stage", but[0]) not in but and "." not in manifest.parent.name:
-            found[f"{told['stage']}/{told['key']}"] = told["content"]
+        description = json.loads(manifest.read_text()).get("manifest", {})
+        if description.get("stage", but[0]) not in but and "." not in manifest.parent.name:
+            found[f"{description['stage']}/{description['key']}"] = description["content"]
     return found
 
 
@@ -364,20 +346,6 @@ def kill_tree(pid: int) -> None:
             continue
 
 
-def processes(root: Path | str, word: str = "") -> list[psutil.Process]:
-    """Processes with this REPRO_ROOT and ``word`` in their command line."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("REPRO_ROOT") != f"{root}" or process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            if word in " ".join(process.cmdline()):
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
-
-
 def has_checkpoint(root: Path, updates: int = 80) -> bool:
     """Whether an unfinished training under ``root`` has a checkpoint of at least ``updates`` updates."""
     return any(
@@ -385,12 +353,12 @@ def has_checkpoint(root: Path, updates: int = 80) -> bool:
     )
 
 
-def assert_metrics_logged_once(world: Services, root: Path) -> None:
+def assert_metrics_logged_once(services: Services, root: Path) -> None:
     """Assert that MLflow has each metric row of the finished training exactly once, in one run."""
     (folder,) = [path.parent for path in root.glob("train/*/manifest.json") if "." not in path.parent.name]
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
-    (run,) = world.mlflow_runs(f"tags.stage_key = '{folder.name}' and tags.place LIKE '%{root}/%'")
+    (run,) = services.mlflow_runs(f"tags.stage_key = '{folder.name}' and tags.place LIKE '%{root}/%'")
     assert run["info"]["status"] == "FINISHED"
     for metric in ("loss", "gradient_norm", "tokens_per_second"):
         steps = {row["done"] for row in rows if metric in row}
-        assert [step for step, _ in world.history(run["info"]["run_id"], metric)] == sorted(steps), metric
+        assert [step for step, _ in services.history(run["info"]["run_id"], metric)] == sorted(steps), metric

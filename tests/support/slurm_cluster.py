@@ -1,4 +1,4 @@
-"""A SLURM of this machine alone: munged, slurmctld and slurmd as processes of the test, in a folder of their own."""
+"""A SLURM cluster of this machine alone: munged, slurmctld and slurmd as child processes in a temporary folder."""
 
 import contextlib
 import os
@@ -7,17 +7,14 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from services import wait_for
 
 from infra.servers.loopback import free_ports
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
-START_SECONDS = 240.0
-
 CONFIGURATION = """
 ClusterName=small
 SlurmctldHost={host}(127.0.0.1)
@@ -49,16 +46,8 @@ PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def until(holds: Callable[[], bool], seconds: float = START_SECONDS) -> None:
-    """Poll; fails where it has not come true in time."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"not after {seconds:.0f} s"
-        time.sleep(0.1)
-
-
 class Cluster:
-    """One controller, one node of that many cores as SLURM believes. Skips the test, loudly, where it cannot be had."""
+    """One controller and one node. Skips the test where SLURM is not installed."""
 
     def __init__(self) -> None:
         missing = [program for program in PROGRAMS if not shutil.which(program, path=self.path())]
@@ -81,10 +70,10 @@ class Cluster:
         munge |= {"log-file": self.root / "munged.log", "seed-file": self.root / "munged.seed"}
         try:
             self._start("munged", "--foreground", "--force", *(f"--{name}={path}" for name, path in munge.items()))
-            until((self.root / "munge.socket").exists)
+            wait_for((self.root / "munge.socket").exists)
             self._start("slurmctld", "-D", "-i")
             self._start("slurmd", "-D")
-            until(lambda: "idle" in self.ask("sinfo", "--noheader", "--format=%T"))
+            wait_for(lambda: "idle" in self.ask("sinfo", "--noheader", "--format=%T"))
         except BaseException:
             self.end()
             raise

@@ -1,4 +1,4 @@
-"""A run small enough to be run often, and a launcher that does not start Python anew for each job."""
+"""A run of a few seconds, in this process or in another, and a launcher that forks instead of starting Python."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ from tasks.stages.shard import Sharding
 
 
 class ForkLauncher:
-    """Runs a job in a fork of this process, where torch is already loaded; what it prints goes to its log."""
+    """Runs a job in a fork of this process, where torch is already loaded; its output goes to its log."""
 
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         path = job.write()
@@ -56,7 +56,7 @@ class ForkLauncher:
 
 
 def small_run(mirror: Path) -> Run:
-    """A few hundred pairs of the embedded corpus, as files of a mirror, and a model that learns next to nothing."""
+    """600 pairs of the embedded corpus, as files of a mirror, and a tiny model."""
 
     def text(name: str, lines: int) -> Text:
         content = b"".join(line + b"\n" for line in demo_corpus.content(f"demo/{name}").split(b"\n")[:lines])
@@ -87,6 +87,15 @@ def run_small(request: RunRequest | ResolvedRun = RunRequest("small")) -> Outcom
     return run(resolved, TerminalDisplay(lambda *_: None))
 
 
+RUN_FILE = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from dataclasses import replace
+from pathlib import Path
+from small_pipeline import small_run
+SMALL = small_run(Path({{mirror!r}}))
+LONG = replace(SMALL, training=replace(SMALL.training, updates=800, warmup=50, checkpoint_every=40, dev_every=200))
+"""
 PROGRAM = f"""
 import json, pathlib, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -107,6 +116,12 @@ print(json.dumps([(row.stage, row.item, row.state) for row in outcome.rows]))
 """
 
 
+def write_run_file(path: Path, mirror: Path) -> Path:
+    """Write a file of runs for ``repro run FILE:SMALL`` (or LONG, ten seconds of training)."""
+    path.write_text(RUN_FILE.format(mirror=f"{mirror}"))
+    return path
+
+
 @contextmanager
 def start_small(mirror: Path, root: Path, **fields: str) -> Iterator[subprocess.Popen[str]]:
     """Start a request for ``small`` in its own process, which prints its stages' states; kill it at the end."""
@@ -123,7 +138,9 @@ def start_small(mirror: Path, root: Path, **fields: str) -> Iterator[subprocess.
 
 
 class Untracked:
-    """Stands for MLflow, whose database alone takes longer to make than all of the small run's data."""
+    """Replaces MLflow, whose database takes longer to create than all of the small run's data."""
+
+    run_id = ""
 
     def __init__(self, *_: object) -> None: ...
     def start(self, *_: object) -> str:
@@ -133,17 +150,19 @@ class Untracked:
         return ""
 
     def finish_stage(self, *_: object) -> None: ...
+    def log_rows(self, *_: object) -> None: ...
     def cached(self, *_: object) -> None: ...
     def finish(self, *_: object) -> None: ...
 
 
-def processes_of(root: Path) -> list[psutil.Process]:
-    """Whatever runs with this REPRO_ROOT, this process left out."""
+def processes(root: Path | str, word: str = "") -> list[psutil.Process]:
+    """Processes with this REPRO_ROOT and ``word`` in their command line, except this one."""
     found = []
     for process in psutil.process_iter():
         try:
-            mine = process.environ().get("REPRO_ROOT") == str(root) and process.pid != os.getpid()
-            if mine and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get("REPRO_ROOT") != f"{root}" or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if process.pid != os.getpid() and word in " ".join(process.cmdline()):
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
@@ -153,7 +172,7 @@ def processes_of(root: Path) -> list[psutil.Process]:
 def all_gone(root: Path) -> bool:
     """Whether all processes of a root end within the time that a last checkpoint is given."""
     for _ in range(450):
-        if not processes_of(root):
+        if not processes(root):
             return True
         time.sleep(0.1)
     return False

@@ -1,4 +1,4 @@
-"""What is told of a filter is what clean recorded, and the same each time."""
+"""``repro explain-filters`` prints what ``clean`` recorded, and the same samples each time."""
 
 import json
 from pathlib import Path
@@ -13,8 +13,8 @@ from flows.runs import RUNS
 from infra.errors import BadConfiguration
 
 
-def told(capsys: pytest.CaptureFixture[str], **asked: int) -> dict[str, dict[str, object]]:
-    explain_filters("small", as_json=True, **asked)  # type: ignore[arg-type]
+def explained(capsys: pytest.CaptureFixture[str], **options: int) -> dict[str, dict[str, object]]:
+    explain_filters("small", as_json=True, **options)  # type: ignore[arg-type]
     return {each["rule"]: each for each in json.loads(capsys.readouterr().out)["filters"]}
 
 
@@ -22,7 +22,7 @@ def told(capsys: pytest.CaptureFixture[str], **asked: int) -> dict[str, dict[str
 def test_counts_and_samples_are_those_of_the_artifact(capsys: pytest.CaptureFixture[str]) -> None:
     folder = trace_context(RunRequest("small", until="clean").resolve()).made["clean", ""].path()
     rejected = pl.read_parquet(folder / "rejected.parquet")
-    found = told(capsys, samples=2)
+    found = explained(capsys, samples=2)
     assert list(found) == [rule.name for rule in RUNS["small"].filters.rules]
     assert sum(each["rejected"] for each in found.values()) == rejected.height > 0  # type: ignore[misc]
     by = dict(rejected.select("pair_id", "filter").iter_rows())
@@ -31,8 +31,8 @@ def test_counts_and_samples_are_those_of_the_artifact(capsys: pytest.CaptureFixt
         assert isinstance(samples, list)
         assert len(samples) == min(2, each["rejected"])  # type: ignore[call-overload]
         assert all(by[sample["pair_id"]] == name for sample in samples)
-    assert told(capsys, samples=2) == found
-    assert found != told(capsys, samples=2, seed=2)
+    assert explained(capsys, samples=2) == found
+    assert found != explained(capsys, samples=2, seed=2)
 
 
 @pytest.mark.usefixtures("small")

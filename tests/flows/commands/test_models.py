@@ -33,18 +33,16 @@ def _in_force(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_ROOT", f"{root}")
 
 
-@pytest.mark.parametrize(
-    ("sort", "order"), [("name", [3, 2, 1]), ("newest", [3, 2, 1]), ("dev", [2, 1, 3]), ("test", [1, 2, 3])]
-)
+@pytest.mark.parametrize(("sort", "order"), [("newest", [3, 2, 1]), ("test", [1, 2, 3])])
 def test_versions_are_sorted(sort: str, order: list[int], capsys: pytest.CaptureFixture[str]) -> None:
     models("ende", sort=sort)  # type: ignore[arg-type]
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [f"ende/{number}" for number in order]
     assert all("13a  data c1eac1ea  vocabulary b9e0b9e0" in line for line in lines)
     models("ende", sort=sort, as_json=True)  # type: ignore[arg-type]
-    told = json.loads(capsys.readouterr().out)
-    assert [version["version"] for version in told] == order
-    assert {version["test"] for version in told} == {"test"}
+    printed = json.loads(capsys.readouterr().out)
+    assert [version["version"] for version in printed] == order
+    assert {version["test"] for version in printed} == {"test"}
 
 
 def test_one_version_is_shown_with_its_source_and_history(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,9 +54,9 @@ def test_one_version_is_shown_with_its_source_and_history(capsys: pytest.Capture
     assert "report.html" in shown
     assert "champion to version 2" in shown
     models("ende/2", as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["history"][-1]["why"].endswith(": the best on val")
-    assert told["run_id"] in told["source"]["run"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["history"][-1]["why"].endswith(": the best on val")
+    assert printed["run_id"] in printed["source"]["run"]
 
 
 def test_an_alias_is_moved_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,23 +67,22 @@ def test_an_alias_is_moved_with_its_reason(capsys: pytest.CaptureFixture[str]) -
     promote("ende/3", why="again", alias="chosen")
     assert "already" in capsys.readouterr().err
     models("ende@chosen", as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    moves = [(move["version"], move["why"].partition(": ")[2]) for move in told["history"] if move["alias"] == "chosen"]
-    assert moves == [(3, "the newest"), (1, "the best on test")], "nothing that did not happen, and all that did"
+    printed = json.loads(capsys.readouterr().out)
+    moves = [
+        (move["version"], move["why"].partition(": ")[2]) for move in printed["history"] if move["alias"] == "chosen"
+    ]
+    assert moves == [(3, "the newest"), (1, "the best on test")], "a repeated promotion is not recorded"
 
 
 @pytest.mark.parametrize(
     ("words", "why", "alias", "sentence"),
     [
         ("ende/9", "why", "champion", "no version '9'"),
-        ("endee/1", "why", "champion", "did you mean ende"),
-        ("ende@nobody", "why", "champion", "no alias 'nobody'"),
         ("ende", "why", "champion", "as in ende/3"),
         ("ende/1", " ", "champion", "--why is empty"),
-        ("ende/1", "why", "v1", "alias is 'v1'"),
     ],
 )
-def test_what_is_not_known_moves_nothing(words: str, why: str, alias: str, sentence: str) -> None:
+def test_a_refused_promotion_moves_nothing(words: str, why: str, alias: str, sentence: str) -> None:
     with pytest.raises(BadConfiguration, match=sentence):
         promote(words, why=why, alias=alias)
     assert resolve(Site.named().tracking, "ende@champion").version == 2

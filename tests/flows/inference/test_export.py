@@ -56,21 +56,10 @@ def test_the_command_writes_folders_that_translate(
         command("small/1", to="ctranslate2")
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("smal", "'smal' has translated nothing here"),
-        ("small/9", "no version '9'"),
-        ("small@best", "no alias 'best'"),
-    ],
-)
-def test_what_is_not_there_is_named(small: Path, words: str, sentence: str) -> None:
-    with pytest.raises(BadConfiguration, match=sentence):
-        find_trained_model(words, Site.named())
-
-
-def test_artifacts_that_are_gone_are_named(small: Path) -> None:
+def test_what_is_missing_is_named(small: Path) -> None:
     site = Site.named()
+    with pytest.raises(BadConfiguration, match="'smal' has translated nothing here"):
+        find_trained_model("smal", site)
     trained = find_trained_model("small", site)
     shutil.move(trained.weights, trained.weights.with_name("elsewhere"))
     try:
@@ -84,7 +73,7 @@ def test_artifacts_that_are_gone_are_named(small: Path) -> None:
     shutil.rmtree(Store(site.root).root / "translate")
     with pytest.raises(BadConfiguration, match="'small' needs .*translate.*, but that artifact is missing"):
         find_trained_model("small", site)
-    assert find_trained_model("small/1", site) == version, "a version says it itself"
+    assert find_trained_model("small/1", site) == version, "a version records its search settings itself"
 
 
 def test_a_failure_leaves_nothing_and_is_one_sentence(

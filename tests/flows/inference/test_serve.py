@@ -20,7 +20,7 @@ from infra.web.protocol import SearchSettings
 from tests.flows.test_cli import REPRO, repro
 
 LINES = ["The dog sees a cat.", "A man runs to the old house.", "The children read a book."]
-HOUSE = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def serving(small: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=HOUSE,
-        env=os.environ | {"PYTHONPATH": str(HOUSE)},
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
     )
     assert process.stdout
     yield process, process.stdout.readline().strip()

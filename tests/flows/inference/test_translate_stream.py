@@ -39,7 +39,7 @@ def line_of(text: str, longest: int = 1) -> TranslatedLine:
 
 
 def upper(sources: list[str]) -> list[TranslatedLine]:
-    """Stands for a model: one line for each, as a translator's text is."""
+    """Replaces a model: one line for each source."""
     return [line_of(" ".join(source.upper().splitlines())) for source in sources]
 
 
@@ -74,8 +74,8 @@ def test_lines_out_are_lines_in_for_any_bytes_and_block(data: bytes, most: int, 
     assert len(out.decode().splitlines()) == expected
     assert out == b"".join(stream(as_json=as_json).translate_blocks(blocks_of(data, 1000)))
     if as_json:
-        told = [json.loads(line) for line in out.splitlines()]
-        assert [each["line"] for each in told] == list(range(1, expected + 1))
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert [each["line"] for each in rows] == list(range(1, expected + 1))
 
 
 def test_carriage_returns_and_a_byte_order_mark_are_no_text() -> None:
@@ -114,7 +114,7 @@ def test_a_slow_drip_does_not_wait_for_a_full_block() -> None:
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     file = tmp_path / "in"
-    greatest = []
+    peaks = []
     held = 0
 
     def translate(sources: list[str]) -> list[TranslatedLine]:
@@ -130,13 +130,13 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
                 sum(out.count(b"\n") for out in stream(translate).translate_blocks(line_blocks(descriptor, 256)))
                 == lines
             )
-            greatest.append(tracemalloc.get_traced_memory()[1])
+            peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
     assert held == 256
-    assert greatest[1] < 1.5 * greatest[0] < 5_000_000
+    assert peaks[1] < 1.5 * peaks[0] < 5_000_000
 
 
-def test_what_must_be_said_names_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_name_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     def translate(sources: list[str]) -> list[TranslatedLine]:
         return [TranslatedLine((), 1, 99) if "long" in s else line_of(s, 11 if "odd" in s else 1) for s in sources]
 
@@ -184,7 +184,9 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
     assert Path("-") == STDIO
 
 
-def test_only_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_after_five_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     now = 100.0
     monkeypatch.setattr("flows.inference.translate_stream.time.monotonic", lambda: now)
     pace = RateDisplay()

@@ -34,17 +34,10 @@ def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
         assert comparison.sentences == 12
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [("smal", "'smal' has no scores here"), ("small/9", "no version '9'"), ("small@best", "no alias 'best'")],
-)
-def test_what_cannot_be_compared_is_named(small: Path, words: str, sentence: str) -> None:
-    with pytest.raises(BadConfiguration, match=sentence):
-        find_system(words, Site.named())
-
-
-def test_scores_that_are_gone_are_named(small: Path) -> None:
+def test_missing_scores_are_named(small: Path) -> None:
     site = Site.named()
+    with pytest.raises(BadConfiguration, match="'smal' has no scores here"):
+        find_system("smal", site)
     key = find_system("small/1", site).scores["dev"].key
     folder = Store(site.root).folder("score", key)
     shutil.move(folder, folder.with_name("elsewhere"))

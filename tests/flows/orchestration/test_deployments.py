@@ -17,11 +17,11 @@ from flows.runner.request import RunRequest
 from flows.runs import RUNS, VARIATIONS
 from infra.site import SITES
 
-HOUSE = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def test_every_run_has_a_deployment() -> None:
-    *deployments, stage = yaml.safe_load((HOUSE / "prefect.yaml").read_text())["deployments"]
+    *deployments, stage = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
     assert [each["name"] for each in deployments] == [*(name for name in RUNS if name not in VARIATIONS), "paper"]
     assert stage["entrypoint"] == "flows.orchestration.prefect_flows.stage"
     assert stage["name"] == stage["work_pool"]["name"] == "gpu"
@@ -41,7 +41,7 @@ def test_every_run_has_a_deployment() -> None:
         assert each["work_pool"]["name"] == ("gpu" if each["name"] == "paper" else "cpu"), "text needs no GPU"
         (schedule,) = each["schedules"]
         assert schedule["cron"]
-        assert schedule["slug"], "known again by it when the file is deployed a second time"
+        assert schedule["slug"], "Prefect recognises a schedule by its slug when the file is deployed again"
         assert schedule["active"] is False
         assert "concurrency_limit" not in each, "Prefect ends the run that holds one when its server is restarted"
 
@@ -51,40 +51,38 @@ import sys, yaml
 from pathlib import Path
 from flows.orchestration import deploy as deploying
 
-def told(cls, flow, name, **words):
+def from_flow(cls, flow, name, **words):
     sys.exit(f"{flow.name} {words.get('job_variables')}")
 
-deploying.RunnerDeployment.from_flow = classmethod(told)
+deploying.RunnerDeployment.from_flow = classmethod(from_flow)
 deploying._deploy(None, yaml.safe_load(Path(sys.argv[1]).read_text())["deployments"][0], "as it is", print)
 """
 
 
-def test_no_module_of_the_working_folder_is_taken_for_the_projects(tmp_path: Path) -> None:
+def test_modules_of_the_working_folder_do_not_shadow_the_project(tmp_path: Path) -> None:
     """`repro deploy` ignores them, and sends no job variable, which a locked pool would refuse."""
     for name in ("flows", "tasks", "random"):
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the working folder')")
-    words = [sys.executable, "-P", "-c", DEPLOY, str(HOUSE / "prefect.yaml")]
+    words = [sys.executable, "-P", "-c", DEPLOY, str(REPOSITORY / "prefect.yaml")]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1:] == ["reproduce None"]
 
 
 @pytest.mark.parametrize(
-    ("site", "gpu_pool", "own", "handed"),
+    ("site", "gpu_pool", "own", "expected"),
     [
         ("local", "", "cpu", ""),
         ("local", "gpu", "cpu", "gpu"),
-        ("local", "gpu", "gpu", ""),
-        ("gpu", "", "", ""),
         ("gpu", "", "cpu", "gpu"),
-        ("gpu", "", "gpu", ""),
+        ("gpu", "gpu", "gpu", ""),
         ("gpu", "large", "cpu", "large"),
     ],
 )
-def test_what_needs_a_gpu_goes_to_workers_that_have_one(
-    site: str, gpu_pool: str, own: str, handed: str, monkeypatch: pytest.MonkeyPatch
+def test_gpu_stages_are_dispatched_to_the_gpu_pool(
+    site: str, gpu_pool: str, own: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prefect_flows, "current_work_pool", lambda: own)
-    assert prefect_flows._dispatch_pool(replace(SITES[site], gpu_pool=gpu_pool)) == handed
+    assert prefect_flows._dispatch_pool(replace(SITES[site], gpu_pool=gpu_pool)) == expected
 
 
 def test_the_form_offers_every_site() -> None:

@@ -1,4 +1,4 @@
-"""What a worker does that is handed one stage, and how its fault comes back; the whole way is in test_scheduling."""
+"""A worker runs one stage, and its error becomes the caller's; test_scheduling has real workers."""
 
 import shutil
 from dataclasses import replace
@@ -19,68 +19,62 @@ from infra.store.local import Store
 from tasks.engine.planner import StageResult
 
 
-class Silent(Untracked):
-    run_id = ""
-
-    def log_rows(self, *_: object) -> None: ...
-
-
 @pytest.fixture
-def handed(small: Path, monkeypatch: pytest.MonkeyPatch) -> StageRequest:
-    """The decoding of dev, of a run that is done but for it."""
-    monkeypatch.setattr(single_stage, "Tracker", Silent)
+def decoding(small: Path, monkeypatch: pytest.MonkeyPatch) -> StageRequest:
+    """A request for ``translate dev``, the only artifact that the run lacks."""
+    monkeypatch.setattr(single_stage, "Tracker", Untracked)
     row = next(row for row in plan(RunRequest("small")).rows if (row.stage, row.item) == ("translate", "dev"))
     shutil.rmtree(small / "translate" / row.key)
     return StageRequest("small", "translate", row.key, "dev")
 
 
-def made(asked: StageRequest) -> StageResult:
-    return run_single_stage(asked, TerminalDisplay(lambda *_: None))
+def made(request: StageRequest) -> StageResult:
+    return run_single_stage(request, TerminalDisplay(lambda *_: None))
 
 
 def states() -> dict[tuple[str, str], str]:
     return {(row.stage, row.item): row.state for row in plan(RunRequest("small")).rows}
 
 
-def test_one_stage_is_made_and_nothing_behind_it(handed: StageRequest, small: Path) -> None:
+def test_one_stage_runs_and_no_later_one(decoding: StageRequest, small: Path) -> None:
     shutil.rmtree(small / "score")
-    assert made(handed).state == "completed"
+    assert made(decoding).state == "completed"
     assert states()["translate", "dev"] == "hit"
     assert states()["score", "dev"] == "miss"
-    assert made(handed).state == "cached"
-    before = Store(small).manifest("translate", handed.key)
-    forced = replace(handed, attempt="first")
+    assert made(decoding).state == "cached"
+    before = Store(small).manifest("translate", decoding.key)
+    forced = replace(decoding, attempt="first")
     assert [made(forced).state, made(forced).state] == ["completed", "cached"], "once in an attempt"
-    assert Store(small).manifest("translate", handed.key) != before
-    assert made(replace(handed, attempt="second")).state == "completed"
+    assert Store(small).manifest("translate", decoding.key) != before
+    assert made(replace(decoding, attempt="second")).state == "completed"
 
 
-def test_what_comes_before_has_to_be_there(handed: StageRequest, small: Path) -> None:
+def test_missing_inputs_are_refused(decoding: StageRequest, small: Path) -> None:
     shutil.rmtree(small / "average")
     with pytest.raises(BadConfiguration, match=r"average, which has no artifact here: not made yet .*same REPRO_ROOT"):
-        made(handed)
+        made(decoding)
     assert not list((small / "average").glob("*"))
 
 
-def test_another_key_means_another_version_of_the_project(handed: StageRequest) -> None:
-    with pytest.raises(BadConfiguration, match=f"has key {handed.key} here and 0123"):
-        made(replace(handed, key="0123"))
+def test_another_key_is_refused(decoding: StageRequest) -> None:
+    with pytest.raises(BadConfiguration, match=f"has key {decoding.key} here and 0123"):
+        made(replace(decoding, key="0123"))
 
 
 def test_an_item_that_the_run_does_not_have_is_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_stage, "Tracker", Silent)
+    monkeypatch.setattr(single_stage, "Tracker", Untracked)
     with pytest.raises(BadConfiguration, match="small has no stage 'translate nowhere'"):
         made(StageRequest("small", "translate", "0123", "nowhere"))
 
 
 @pytest.mark.parametrize("kind", sorted(FAULTS))
-def test_a_fault_comes_back_as_what_it_is(kind: str) -> None:
+def test_an_error_keeps_its_class(kind: str) -> None:
     with pytest.raises(Fault, match="^the reason$") as raised:
         raise_for_state(Failed(name=kind, message="the reason"), "train")
     assert type(raised.value).__name__ == kind
 
 
-def test_only_what_can_help_is_tried_again() -> None:
+def test_only_a_crashed_stage_is_retried() -> None:
     raise_for_state(Completed(message="well"), "train")
     with pytest.raises(JobFailed) as lost:
         raise_for_state(Crashed(message="the worker is gone"), "train")

@@ -1,4 +1,4 @@
-"""Several seeds of one run: what they share is made once, one that fails stops no other, the spread is told."""
+"""Several seeds of one run: what they share is made once, one that fails stops no other, the spread is reported."""
 
 import json
 from pathlib import Path
@@ -36,24 +36,24 @@ def test_each_seed_is_a_run_and_what_comes_before_training_is_shared(small: Path
 
 
 def test_a_seed_that_fails_does_not_stop_the_others(small: Path) -> None:
-    def unlucky(resolved: ResolvedRun) -> Outcome:
+    def fail_seed_2(resolved: ResolvedRun) -> Outcome:
         if resolved.run.training.seed == 2:
             raise StageFailed(Outcome("small", failure="train failed: lightning"))
         return run_small(resolved)
 
     said: list[str] = []
-    found = run_seeds(RunRequest("small", until="train", overrides=FEW).resolve(), (2, 3), unlucky, said.append)
+    found = run_seeds(RunRequest("small", until="train", overrides=FEW).resolve(), (2, 3), fail_seed_2, said.append)
     assert found.failed == [2]
     assert said == ["seed 2", "seed 2: train failed: lightning", "seed 3"]
     (spread,) = found.spreads()
     assert list(spread.values) == [3]
     assert "deviation" not in spread.summary
-    told = found.as_json()
-    assert told["seeds"]["2"]["failure"] == "train failed: lightning"
-    path = records.write_seeds(small, "small", FEW, told)
+    as_json = found.as_json()
+    assert as_json["seeds"]["2"]["failure"] == "train failed: lightning"
+    path = records.write_seeds(small, "small", FEW, as_json)
     assert path.parent == small / "runs" / "small"
     assert path.name.endswith("-seeds.json")
-    assert json.loads(path.read_text())["measures"] == told["measures"]
+    assert json.loads(path.read_text())["measures"] == as_json["measures"]
     assert plan(RunRequest("small", overrides=("training.seed=3",))).rows[-1].why, "plans pass over records of seeds"
 
 
