@@ -57,7 +57,13 @@ def test_settings_that_cannot_go_together_are_refused_at_once(
 
 
 def test_two_runs_at_once_share_every_stage(mirror: Path, tmp_path: Path) -> None:
-    with start_small(mirror, tmp_path, until="shard") as first, start_small(mirror, tmp_path, until="shard") as second:
+    root = tmp_path / "shared"
+    with (
+        start_small(mirror, root, hold=True, until="shard") as first,
+        start_small(mirror, root, hold=True, until="shard") as second,
+    ):
+        for process in (first, second):
+            print(file=process.stdin, flush=True)
         outputs = [process.communicate(timeout=200) for process in (first, second)]
     rows = [json.loads(out) for out, _ in outputs]
     for (*stage, one_state), (*same_stage, other_state) in zip(*rows, strict=True):

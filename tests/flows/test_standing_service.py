@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from postgresql import Cluster
-from services import wait_for
+from services import TIMEOUT_SECONDS, wait_for
 from small_pipeline import all_gone, write_run_file
 
 from infra.servers.loopback import free_ports
@@ -26,7 +26,6 @@ from infra.service import lifecycle
 from tests.flows.test_cli import repro
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TIMEOUT_SECONDS = 240.0
 SECRETS = {"auth": "planted-SECRET-for-auth", "database": "planted-SECRET-for-database"}
 DEPLOY = """
 import sys

@@ -110,6 +110,7 @@ from tasks.engine import jobs
 jobs.LAUNCHERS["local"] = ForkLauncher
 RUNS["small"] = small_run(mirror)
 print("ready", flush=True)
+sys.stdin.readline()
 signals.install_handlers()
 outcome = signals.run_shielded(lambda: run_small(RunRequest("small", **fields)))
 print(json.dumps([(row.stage, row.item, row.state) for row in outcome.rows]))
@@ -123,14 +124,21 @@ def write_run_file(path: Path, mirror: Path) -> Path:
 
 
 @contextmanager
-def start_small(mirror: Path, root: Path, **fields: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a request for ``small`` in its own process, which prints its stages' states; kill it at the end."""
+def start_small(mirror: Path, root: Path, *, hold: bool = False, **fields: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a request for ``small`` in its own process, which prints its stages' states; kill it at the end.
+
+    With ``hold`` the process imports everything, then waits for a line on its stdin.
+    """
     command = [sys.executable, "-c", PROGRAM, f"{mirror}", json.dumps(fields)]
     environment = os.environ | {"REPRO_ROOT": f"{root}"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(command, env=environment, text=True, **pipes)
     try:
+        assert process.stdin
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
+        if not hold:
+            print(file=process.stdin, flush=True)
         yield process
     finally:
         process.kill()

@@ -74,7 +74,7 @@ def test_modules_of_the_working_folder_do_not_shadow_the_project(tmp_path: Path)
         ("local", "", "cpu", ""),
         ("local", "gpu", "cpu", "gpu"),
         ("gpu", "", "cpu", "gpu"),
-        ("gpu", "gpu", "gpu", ""),
+        ("gpu", "", "gpu", ""),
         ("gpu", "large", "cpu", "large"),
     ],
 )
