@@ -129,7 +129,7 @@ def test_files_and_pipes_are_translated_line_by_line(here: Path) -> None:
     done = repro("translate", str(text), str(out), "--model", "small", "--split", "always", "--beam", "2")
     assert (done.returncode, done.stdout) == (1, "")
     assert re.search(r"line 4 has a sentence of \d+ pieces, the longest that this model takes has 1000", done.stderr)
-    assert "not UTF-8, U+FFFD stands for what could not be read: line 3" in done.stderr
+    assert "not UTF-8, U+FFFD replaces the bytes that could not be read: line 3" in done.stderr
     lines = out.read_bytes().split(b"\n")
     assert [bool(line) for line in lines] == [True, False, True, False, False]
     as_json = repro("translate", "--model", "small", "-", "--n-best", "2", "--beam", "3", stdin="A cat.\n\n")

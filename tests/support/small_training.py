@@ -113,7 +113,7 @@ def run_two_ranks(path: Path, module: str = "model.train") -> dict[str, Any]:
     support = Path(__file__).parent
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(support)}
     command = [*torchrun, "-m", module, str(path)]
-    subprocess.run(command, cwd=support.parents[1], env=environment, check=True, timeout=120)
+    subprocess.run(command, cwd=support.parents[1], env=environment, check=True, timeout=240)
     answer: dict[str, Any] = json.loads((path.parent / "exit.json").read_text())
     return answer
 

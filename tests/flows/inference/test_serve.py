@@ -153,7 +153,7 @@ def test_beyond_this_machine_it_warns(small: Path) -> None:
         assert httpx.get(f"{url}/healthz", headers={"host": "some.name"}, timeout=60).status_code == 200
         done.terminate()
         _, said = done.communicate(timeout=60)
-        assert "warning: anyone who reaches 0.0.0.0 can translate here" in said
+        assert "warning: anyone who can connect to 0.0.0.0 can use this server" in said
     finally:
         done.kill()
 

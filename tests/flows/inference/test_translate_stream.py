@@ -133,7 +133,8 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
     assert held == 256
-    assert peaks[1] < 1.5 * peaks[0] < 5_000_000
+    # The input grew by 2.5 MB. A factor would fail on what other threads of the process allocate meanwhile.
+    assert peaks[1] < peaks[0] + 1_000_000
 
 
 def test_warnings_name_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:

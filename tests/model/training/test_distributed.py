@@ -99,7 +99,7 @@ def test_training_resumes_with_fewer_or_more_ranks_after_a_kill(tmp_path: Path) 
         assert ranks_of(job.parent) == []
         assert further <= newest_checkpoint(job.parent) < LONG.updates
     with torchrun(job, 3) as process:
-        assert process.wait(120) == 0
+        assert process.wait(240) == 0
     assert json.loads((job.parent / "exit.json").read_text())["reason"] == "done"
     assert [row["done"] for row in rows(job) if "loss" in row].count(1) == 1, "restarted from the first update"
     assert_same_training(one, job)
@@ -118,7 +118,7 @@ def test_ranks_that_receive_sigterm_save_and_report_a_checkpoint(tmp_path: Path)
     saved = newest_checkpoint(job.parent)
     assert f"update {saved} of 400 is saved" in answer["message"]
     with torchrun(job, 2) as process:
-        assert process.wait(120) == 0
+        assert process.wait(240) == 0
     assert_same_training(whole, job)
 
 
