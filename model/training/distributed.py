@@ -10,7 +10,7 @@ differ by as much as an update moves them, while loss and perplexity stay the sa
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
@@ -26,6 +26,8 @@ class Ranks:
     world_size: int = 1
     timeout_seconds: float = 0.0
     """Maximum wait for another rank; 0 for a single rank."""
+    wrapped: list[nn.parallel.DistributedDataParallel] = field(default_factory=list, compare=False)
+    """What ``wrap`` returned."""
 
     @staticmethod
     @contextmanager
@@ -40,7 +42,12 @@ class Ranks:
             return
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
-        yield Ranks(dist.get_rank(), size, timeout_seconds)
+        ranks = Ranks(dist.get_rank(), size, timeout_seconds)
+        yield ranks
+        # A reducer that outlives the group would destroy it later, holding the GIL. That joins gloo's threads, one of
+        # which may wait for the GIL to free a tensor: the process would never end.
+        for module in ranks.wrapped:
+            del module.logger, module.reducer
         # Not after an error: leaving the group may wait for peers, and the reason would be reported late or never.
         dist.destroy_process_group()
 
@@ -74,4 +81,7 @@ class Ranks:
         """The module in DDP, whose gradients are means over ranks; unchanged for a single rank."""
         if self.world_size == 1:
             return module
-        return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
+        self.wrapped.append(
+            nn.parallel.DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
+        )
+        return self.wrapped[-1]
