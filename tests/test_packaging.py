@@ -1,4 +1,4 @@
-"""An installed wheel is as good as a checkout, and nothing that is told to be installed is somebody else's package."""
+"""An installed wheel works like a checkout, and no install hint names another project's package."""
 
 import os
 import re

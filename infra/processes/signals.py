@@ -83,7 +83,7 @@ def run_shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T
 
 
 def _exit_now() -> None:
-    print("\nrepro: ended at once; what was finished is kept, and the same command goes on from there", file=sys.stderr)
+    print("\nrepro: stopped at once; finished stages are kept, and the same command resumes the run", file=sys.stderr)
     sys.stderr.flush()
     os._exit(128 + _received[0])
 

@@ -122,7 +122,7 @@ def test_a_sweep_ends_records_and_what_mlflow_holds_to_be_running(dead: str, mon
     assert (records.read_header(theirs)["outcome"], records.read_header(mine)["outcome"]) == ("KILLED", "RUNNING")
     found = mlflow_client(site.tracking)
     assert [found.get_run(run_id).info.status for run_id in (tracker.run_id, stage)] == ["KILLED"] * 2
-    assert [each.run for each in unfinished(site)] == ["demo"], "it still can be gone on with"
+    assert [each.run for each in unfinished(site)] == ["demo"], "it can still be resumed"
 
 
 def test_a_sweep_waits_for_mlflow(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
