@@ -61,7 +61,7 @@ def test_work_that_never_checks_is_ended_after_the_timeout() -> None:
     process.send_signal(signal.SIGTERM)
     _, complained = process.communicate(timeout=10)
     assert process.returncode == 143
-    assert "what was finished is kept" in complained
+    assert "finished stages are kept" in complained
 
 
 def test_a_second_signal_ends_at_once() -> None:
