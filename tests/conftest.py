@@ -58,7 +58,7 @@ def s3(s3_process: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """An S3-compatible server as the environment names it, with an empty ``bucket``."""
     for name, value in s3_process.environment.items():
         monkeypatch.setenv(name, value)
-    s3_process.misbehave()
+    s3_process.inject_faults()
     s3_process.bucket = f"test-{uuid.uuid4().hex[:12]}"
     s3_process.client.create_bucket(Bucket=s3_process.bucket)
     return s3_process

@@ -22,7 +22,7 @@ def test_a_run_completes_although_the_store_answers_5xx(
     def ended_after_another_burst() -> bool:
         nonlocal bursts
         status, code = faults[bursts % len(faults)]
-        s3.misbehave(status=status, code=code, times=2)
+        s3.inject_faults(status=status, code=code, times=2)
         bursts += 1
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.wait(5)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from loopback_mirror import Mood, served
+from loopback_mirror import Reply, served
 from official_layout import LINES, MORE_LINES, NEWSTEST, archives, pinned
 from s3_server import Server
 from small_pipeline import run_small
@@ -52,10 +52,10 @@ def test_all_official_archives_reach_the_shards(
     monkeypatch.setattr(signals, "wait", lambda seconds: None)
     with served(files) as mirror:
         for n, path in enumerate(files):
-            mirror.moods[path] = [Mood(cut=10_000 + n), Mood(status=503), Mood(cut=5_000, ranges=bool(n % 2))]
+            mirror.replies[path] = [Reply(cut=10_000 + n), Reply(status=503), Reply(cut=5_000, ranges=bool(n % 2))]
         monkeypatch.setenv("REPRO_MIRRORS", mirror.address)
         outcome = run_small(RunRequest(name, until="shard"))
-    assert mirror.together <= MAX_CONCURRENT_DOWNLOADS
+    assert mirror.max_concurrent <= MAX_CONCURRENT_DOWNLOADS
     assert {row.state for row in outcome.rows} == {"completed"}
     french = name == "wmt14-enfr-base"
     assert {row.item for row in outcome.rows if row.stage == "download"} == {

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Mood:
+class Reply:
     """The answer to one request. ``cut``: bytes before the connection closes; ``stall``: bytes before it goes silent;
     ``trickle``: bytes sent every 50 ms; ``more``: by how much the announced length is too long."""
 
@@ -27,67 +27,67 @@ class Mood:
 
 @dataclass
 class Mirror:
-    """``moods``: answers to the next requests for a path; ``always``: the answer to all others."""
+    """``replies``: answers to the next requests for a path; ``always``: the answer to all others."""
 
     files: Mapping[str, bytes]
     address: str = ""
-    moods: dict[str, list[Mood]] = field(default_factory=dict)
-    always: Mood = Mood()
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    replies: dict[str, list[Reply]] = field(default_factory=dict)
+    always: Reply = Reply()
+    requests: list[tuple[str, str]] = field(default_factory=list)
     """Path and Range of each request."""
-    together: int = 0
+    max_concurrent: int = 0
     """Maximum number of concurrent requests."""
-    under_way: int = 0
+    in_progress: int = 0
     lock: Any = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)
 
-    def mood(self, path: str) -> Mood:
+    def reply(self, path: str) -> Reply:
         with self.lock:
-            left = self.moods.get(path, [])
+            left = self.replies.get(path, [])
             return left.pop(0) if left else self.always
 
 
 def _handler(mirror: Mirror) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path, asked = self.path.lstrip("/"), self.headers.get("Range", "")
-            mood = mirror.mood(path)
+            path, byte_range = self.path.lstrip("/"), self.headers.get("Range", "")
+            reply = mirror.reply(path)
             with mirror.lock:
-                mirror.asked.append((path, asked))
-                mirror.under_way += 1
-                mirror.together = max(mirror.together, mirror.under_way)
+                mirror.requests.append((path, byte_range))
+                mirror.in_progress += 1
+                mirror.max_concurrent = max(mirror.max_concurrent, mirror.in_progress)
             try:
-                self._answer(path, asked, mood)
+                self._answer(path, byte_range, reply)
             finally:
                 with mirror.lock:
-                    mirror.under_way -= 1
+                    mirror.in_progress -= 1
 
-        def _answer(self, path: str, asked: str, mood: Mood) -> None:
-            if path not in mirror.files or mood.status >= 400:
-                self.send_error(mood.status if mood.status >= 400 else 404)
+        def _answer(self, path: str, byte_range: str, reply: Reply) -> None:
+            if path not in mirror.files or reply.status >= 400:
+                self.send_error(reply.status if reply.status >= 400 else 404)
                 return
             whole = mirror.files[path]
-            data = bytes(255 - byte for byte in whole) if mood.wrong else whole
-            ranged = re.fullmatch(r"bytes=(\d+)-", asked) if mood.ranges else None
+            data = bytes(255 - byte for byte in whole) if reply.wrong else whole
+            ranged = re.fullmatch(r"bytes=(\d+)-", byte_range) if reply.ranges else None
             begin = int(ranged[1]) if ranged else 0
             if ranged and begin >= len(data):
                 self.send_error(416)
                 return
             self.send_response(206 if ranged else 200)
             if ranged:
-                begin = mood.range_from if mood.range_from >= 0 else begin
+                begin = reply.range_from if reply.range_from >= 0 else begin
                 self.send_header("Content-Range", f"bytes {begin}-{len(data) - 1}/{len(data)}")
-            if not mood.silent_length:
-                self.send_header("Content-Length", str(len(data) - begin + mood.more))
+            if not reply.silent_length:
+                self.send_header("Content-Length", str(len(data) - begin + reply.more))
             self.end_headers()
             body = data[begin:]
-            for begin in range(0, len(body) if mood.trickle else 0, mood.trickle or 1):
-                self.wfile.write(body[begin : begin + mood.trickle])
+            for begin in range(0, len(body) if reply.trickle else 0, reply.trickle or 1):
+                self.wfile.write(body[begin : begin + reply.trickle])
                 if mirror.ended.wait(0.05):
                     return
-            self.wfile.write(body[: min(mood.cut, mood.stall)])
+            self.wfile.write(body[: min(reply.cut, reply.stall)])
             self.wfile.flush()
-            if mood.stall < len(body):
+            if reply.stall < len(body):
                 mirror.ended.wait(20)
 
         def log_message(self, format: str, *args: object) -> None:
@@ -97,7 +97,7 @@ def _handler(mirror: Mirror) -> type[http.server.BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def served(files: Mapping[str, bytes], always: Mood = Mood()) -> Iterator[Mirror]:
+def served(files: Mapping[str, bytes], always: Reply = Reply()) -> Iterator[Mirror]:
     mirror = Mirror(files, always=always)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(mirror))
     server.daemon_threads = True

@@ -1,6 +1,6 @@
 """moto's S3 server in its own process on loopback, with faults that a test switches on.
 
-    GET /misbehave?status=503&code=SlowDown&times=3&match=PUT   answer the next requests of that method so
+    GET /faults?status=503&code=SlowDown&times=3&match=PUT   answer 503 SlowDown to the next three PUT requests
 
 Run as a program it prints its port and serves until its parent ends.
 """
@@ -16,24 +16,24 @@ from pathlib import Path
 from typing import Any
 
 
-class Misbehaving:
+class FaultInjector:
     """moto's WSGI application with injected faults."""
 
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self.application = application
         self.words: dict[str, str] = {}
         self.left = 0
-        self.asked = 0
+        self.requests = 0
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
-        if path == "/misbehave":
+        if path == "/faults":
             self.words = dict(urllib.parse.parse_qsl(environ.get("QUERY_STRING", "")))
-            self.left, counted = int(self.words.get("times", 0)), self.asked
-            self.asked = 0
+            self.left, counted = int(self.words.get("times", 0)), self.requests
+            self.requests = 0
             start_response("200 OK", [])
             return [f"{counted}".encode()]
-        self.asked += 1
+        self.requests += 1
         if self.left > 0 and self.words.get("match", "") in f"{environ['REQUEST_METHOD']} {path}":
             self.left -= 1
             status, code = self.words["status"], self.words["code"]
@@ -69,9 +69,9 @@ class Server:
         words = {"aws_access_key_id": "someone", "aws_secret_access_key": secret, "region_name": "us-east-1"}
         return botocore.session.get_session().create_client("s3", endpoint_url=self.address, **words)
 
-    def misbehave(self, **words: str | int) -> int:
+    def inject_faults(self, **words: str | int) -> int:
         """Inject these faults from now on; gives the number of requests since the last call."""
-        with urllib.request.urlopen(f"{self.address}/misbehave?{urllib.parse.urlencode(words)}") as answer:
+        with urllib.request.urlopen(f"{self.address}/faults?{urllib.parse.urlencode(words)}") as answer:
             return int(answer.read())
 
     def end(self) -> None:
@@ -83,7 +83,7 @@ def serve() -> None:
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
-    application = Misbehaving(DomainDispatcherApplication(create_backend_app))
+    application = FaultInjector(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, application, threaded=True)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -170,12 +170,20 @@ class Services:
         wait_for(self.mlflow.answers)
 
     def end(self) -> None:
-        for process in [*self.workers, *self.started]:
+        self.end_workers()
+        for process in self.started:
             if process.poll() is None:
                 kill_tree(process.pid)
             process.wait()
         self.prefect.kill()
         self.mlflow.kill()
+
+    def end_workers(self) -> None:
+        while self.workers:
+            process = self.workers.pop()
+            if process.poll() is None:
+                kill_tree(process.pid)
+            process.wait()
 
     def repro(self, root: Path, *words: str, **more: str) -> subprocess.Popen[str]:
         """Start ``repro`` in its own process; ``more`` goes into its environment."""
@@ -200,13 +208,13 @@ class Services:
         found: list[dict[str, str]] = json.loads(out)
         return found
 
-    def worker(self) -> subprocess.Popen[bytes]:
-        """Start a process worker of the pool ``cpu``, which it creates."""
-        words = ["worker", "start", "--pool", "cpu", "--type", "process", "--name", f"worker-{len(self.workers)}"]
-        with (self.folder / "worker.log").open("ab") as output:
+    def worker(self, pool: str = "cpu", **more: str) -> subprocess.Popen[bytes]:
+        """Start a process worker of the pool, which it creates; ``more`` reaches the environment of its flow runs."""
+        words = ["worker", "start", "--pool", pool, "--type", "process", "--name", f"worker-{len(self.workers)}"]
+        with (self.folder / f"{pool}-worker.log").open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "prefect", *words],
-                env=self.environment(),
+                env=self.environment(**more),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -214,12 +222,12 @@ class Services:
                 preexec_fn=die_with_parent(),
             )
         self.workers.append(process)
-        wait_for(lambda: self._pool_is_known() and process.poll() is None)
+        wait_for(lambda: self._is_known(pool) and process.poll() is None)
         return process
 
-    def _pool_is_known(self) -> bool:
+    def _is_known(self, pool: str) -> bool:
         try:
-            return bool(request_json(f"{self.api}/work_pools/cpu")["base_job_template"])
+            return bool(request_json(f"{self.api}/work_pools/{pool}")["base_job_template"])
         except urllib.error.HTTPError:
             return False
 
@@ -238,9 +246,9 @@ class Services:
         }
         return str(request_json(f"{self.api}/deployments/", body)["id"])
 
-    def submit(self, deployment: str, root: Path, **parameters: Any) -> str:
-        """Create a flow run of the deployment in ``root``; returns its id."""
-        variables = {"env": {**self.shared, "REPRO_ROOT": f"{root}"}}
+    def submit(self, deployment: str, root: Path | None = None, **parameters: Any) -> str:
+        """Create a flow run of the deployment, in ``root`` instead of the worker's; returns its id."""
+        variables = {"env": {**self.shared, "REPRO_ROOT": f"{root}"}} if root else {}
         body = {"parameters": parameters, "job_variables": variables, "state": {"type": "SCHEDULED"}}
         return str(request_json(f"{self.api}/deployments/{deployment}/create_flow_run", body)["id"])
 

@@ -12,53 +12,86 @@ from typing import Any
 import psutil
 import pytest
 from mlflow import MlflowClient
-from prefect_environment import PrefectEnvironment
 from s3_server import Server
+from services import FINAL_STATES, TIMEOUT_SECONDS, Services, kill_tree, request_json, wait_for
 from small_pipeline import write_run_file
 
 from flows.reproduce import STAGES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+LOST_WORKER_SECONDS = 900.0
+"""Limit for a flow run's end. A worker that is lost is noticed after 200 s."""
 
 
 @pytest.fixture(scope="module")
-def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectEnvironment]:
-    """A server with everything deployed, without workers."""
-    made = PrefectEnvironment(tmp_path_factory.mktemp("prefect"))
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """A Prefect server with everything deployed, without workers and without MLflow."""
+    made = Services(tmp_path_factory.mktemp("prefect"))
     try:
-        made.repro("deploy")
+        made.prefect.start()
+        deploy(made)
         yield made
     finally:
         made.end()
 
 
-def deployed(prefect: PrefectEnvironment) -> dict[str, Any]:
+def deploy(prefect: Services, *words: str, **variables: str) -> str:
+    """Run ``repro deploy``, which must succeed; returns its stderr."""
+    process = prefect.repro(prefect.folder / "root", "deploy", *words, **variables)
+    _, said = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert process.returncode == 0, said
+    return said
+
+
+def deployed(prefect: Services) -> dict[str, Any]:
     """Pools, deployments and automations with their ids, without times of polling."""
-    with prefect.client() as client:
-        names = {"id", "name", "flow_id", "parameters", "tags", "description", "work_pool_name", "entrypoint"}
-        found = {
-            each.name: each.model_dump(mode="json", include=names | {"parameter_openapi_schema"})
-            | {"schedules": [(str(s.id), s.slug, s.active, f"{s.schedule}") for s in each.schedules]}
-            for each in client.read_deployments()
-        }
-        pools = {pool.name: str(pool.id) for pool in client.read_work_pools()}
-        return {"deployments": found, "pools": pools, "automations": [str(a.id) for a in client.read_automations()]}
+    names = ("id", "flow_id", "parameters", "tags", "description", "work_pool_name", "entrypoint")
+    found = {}
+    for each in request_json(f"{prefect.api}/deployments/filter", {}):
+        schedules = [(s["id"], s["slug"], s["active"], s["schedule"]) for s in each["schedules"]]
+        form = each["parameter_openapi_schema"]
+        found[each["name"]] = {"schedules": schedules, "form": form} | {name: each[name] for name in names}
+    pools = {pool["name"]: pool["id"] for pool in request_json(f"{prefect.api}/work_pools/filter", {})}
+    automations = [each["id"] for each in request_json(f"{prefect.api}/automations/filter", {})]
+    return {"deployments": found, "pools": pools, "automations": automations}
 
 
-def test_deploying_twice_changes_nothing_and_keeps_schedules_active_or_paused(prefect: PrefectEnvironment) -> None:
+def begin(prefect: Services, **parameters: Any) -> str:
+    """Create a flow run of the deployment demo; returns its id."""
+    deployment = request_json(f"{prefect.api}/deployments/name/reproduce/demo")["id"]
+    return prefect.submit(deployment, **parameters)
+
+
+def ended(prefect: Services, run: str) -> dict[str, Any]:
+    """Wait until the flow run has ended; returns its state."""
+
+    def final_state() -> dict[str, Any] | None:
+        state: dict[str, Any] = prefect.flow_run(run)["state"]
+        return state if state["type"] in FINAL_STATES else None
+
+    return dict(wait_for(final_state, LOST_WORKER_SECONDS))
+
+
+def children(prefect: Services, stage: str) -> list[str]:
+    """The ids of flow runs that ran this stage for other runs, newest last."""
+    found = [each for each in prefect.flow_runs() if f"stage:{stage}" in each["tags"]]
+    return [each["id"] for each in sorted(found, key=lambda each: str(each["created"]))]
+
+
+def test_deploying_twice_changes_nothing_and_keeps_schedules_active_or_paused(prefect: Services) -> None:
     before = deployed(prefect)
     assert set(before["pools"]) == {"cpu", "gpu"}
-    assert "nightly active" in prefect.repro("deploy", "demo", "--activate")
+    assert "nightly active" in deploy(prefect, "demo", "--activate")
     now = deployed(prefect)
     ((was, is_),) = zip(
         before["deployments"]["demo"]["schedules"], now["deployments"]["demo"]["schedules"], strict=True
     )
     assert is_ == (was[0], was[1], True, was[3])
-    prefect.repro("deploy")
+    deploy(prefect)
     assert deployed(prefect) == now, "a schedule that a person activated stays active"
-    prefect.repro("deploy", "demo", "--pause")
+    deploy(prefect, "demo", "--pause")
     assert deployed(prefect) == before
-    form = before["deployments"]["demo"]["parameter_openapi_schema"]["properties"]
+    form = before["deployments"]["demo"]["form"]["properties"]
     assert set(form) == {"run", "from_stage", "until", "force", "overrides", "site"}
     assert all(field["title"] and field["description"] for field in form.values())
     assert "train" in form["from_stage"]["enum"]
@@ -67,7 +100,7 @@ def test_deploying_twice_changes_nothing_and_keeps_schedules_active_or_paused(pr
 
 
 @pytest.fixture
-def workers(prefect: PrefectEnvironment, s3: Server, tmp_path: Path) -> Iterator[str]:
+def workers(prefect: Services, s3: Server, tmp_path: Path) -> Iterator[str]:
     """Two workers that share a bucket and MLflow, each with a cache of its own; gives the name of the small run."""
     runs = write_run_file(tmp_path / "my_runs.py", tmp_path / "mirror")
     together = {
@@ -75,23 +108,19 @@ def workers(prefect: PrefectEnvironment, s3: Server, tmp_path: Path) -> Iterator
         "REPRO_MIRRORS": str(tmp_path / "mirror"),
         "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
     }
-    before = len(prefect.processes)
     prefect.worker("cpu", **together, REPRO_CACHE=str(tmp_path / "cpu"), REPRO_GPU_POOL="gpu")
     prefect.worker("gpu", **together, REPRO_CACHE=str(tmp_path / "gpu"))
     yield f"{runs}:SMALL"
-    prefect.end(before)
+    prefect.end_workers()
 
 
-def test_gpu_stages_run_once_in_the_gpu_pool_for_two_runs(
-    prefect: PrefectEnvironment, workers: str, tmp_path: Path
-) -> None:
-    before = [len(prefect.children(stage)) for stage in ("train", "translate")]
-    both = [prefect.begin("reproduce/demo", run=workers), prefect.begin("reproduce/demo", run=workers, until="train")]
-    ended = [prefect.ended(run) for run in both]
-    assert [run.state and run.state.name for run in ended] == ["Completed"] * 2, [run.state for run in ended]
-    assert ended[0].state
-    assert "small/1 · dev: bleu " in (ended[0].state.message or "")
-    assert [len(prefect.children(stage)) for stage in ("train", "translate")] == [before[0] + 1, before[1] + 2]
+def test_gpu_stages_run_once_in_the_gpu_pool_for_two_runs(prefect: Services, workers: str, tmp_path: Path) -> None:
+    before = [len(children(prefect, stage)) for stage in ("train", "translate")]
+    both = [begin(prefect, run=workers), begin(prefect, run=workers, until="train")]
+    states = [ended(prefect, run) for run in both]
+    assert [state["name"] for state in states] == ["Completed"] * 2, states
+    assert "small/1 · dev: bleu " in states[0]["message"]
+    assert [len(children(prefect, stage)) for stage in ("train", "translate")] == [before[0] + 1, before[1] + 2]
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     runs = client.search_runs([each.experiment_id for each in client.search_experiments()])
     parents = {run.info.run_id for run in runs if "stage" not in run.data.tags}
@@ -107,80 +136,75 @@ def test_gpu_stages_run_once_in_the_gpu_pool_for_two_runs(
 
 
 def test_a_remote_failure_fails_the_run_and_both_outcomes_are_notified(
-    prefect: PrefectEnvironment, workers: str, listener: "Listener"
+    prefect: Services, workers: str, listener: "Listener"
 ) -> None:
-    printed = prefect.repro("deploy", "demo", REPRO_NOTIFY_URL=f"{listener.address}/hidden-word")
+    printed = deploy(prefect, "demo", REPRO_NOTIFY_URL=f"{listener.address}/hidden-word")
     assert "hidden-word" not in printed
     before = deployed(prefect)
-    prefect.repro("deploy", "demo", "--notify", f"{listener.address}/hidden-word")
+    deploy(prefect, "demo", "--notify", f"{listener.address}/hidden-word")
     assert deployed(prefect) == before
     assert len(before["automations"]) == 2, "one for missing heartbeats, one for notifications"
-    trained = len(prefect.children("train"))
-    failed = prefect.ended(prefect.begin("reproduce/demo", run=workers, overrides=["training.factor=1e30"]))
-    assert failed.state
-    assert failed.state.name == "Failed"
-    assert "train failed: the loss of update" in (failed.state.message or "")
-    assert len(prefect.children("train")) == trained + 1, "the same would diverge again"
+    trained = len(children(prefect, "train"))
+    failed = begin(prefect, run=workers, overrides=["training.factor=1e30"])
+    state = ended(prefect, failed)
+    assert state["name"] == "Failed"
+    assert "train failed: the loss of update" in state["message"]
+    assert len(children(prefect, "train")) == trained + 1, "the same would diverge again"
     words = ["--param", f"run={workers}", "--param", "from_stage=shard", "--param", "until=shard"]
-    prefect.call("deployment", "run", "reproduce/demo", *words, "--watch")
-    # Prefect repeats an event that a busy SQLite could not count at once: one outcome has one id.
-    prefect.until(lambda: len({post["id"] for post in listener.posts}) == 2, "both outcomes are notified")
+    prefect.cli("deployment", "run", "reproduce/demo", *words, "--watch")
+    # Both outcomes are notified. Prefect repeats an event that a busy SQLite could not count at once: by one id.
+    wait_for(lambda: len({post["id"] for post in listener.posts}) == 2, LOST_WORKER_SECONDS)
     wrong, well = {post["id"]: post for post in listener.posts}.values()
     assert wrong["type"] == "prefect.flow-run.Failed"
     assert "train failed: the loss of update" in wrong["text"]
     assert wrong["data"]["parameters"]["overrides"] == ["training.factor=1e30"]
     assert well["type"] == "prefect.flow-run.Completed"
     assert well["data"]["message"] == "small: no version registered"
-    assert f"{failed.id}" in wrong["source"]
-    prefect.repro("deploy", "demo", "--notify", "none")
+    assert failed in wrong["source"]
+    deploy(prefect, "demo", "--notify", "none")
     assert deployed(prefect)["automations"] == before["automations"][:1]
 
 
 def test_a_duplicate_run_is_skipped_and_cancelling_a_run_cancels_its_remote_stage(
-    prefect: PrefectEnvironment, workers: str, tmp_path: Path
+    prefect: Services, workers: str, tmp_path: Path
 ) -> None:
     parameters = {"run": workers, "overrides": ["training.updates=100000", "training.checkpoint_every=20"]}
-    before = len(prefect.children("train"))
-    first = prefect.begin("reproduce/demo", **parameters)
-    prefect.until(lambda: len(prefect.children("train")) > before, "training is dispatched")
-    prefect.until(lambda: bool(checkpoints(tmp_path)), "a checkpoint is written")
-    second = prefect.ended(prefect.begin("reproduce/demo", **parameters))
-    assert second.state
-    assert second.state.name == "Skipped"
-    assert f"{first.id}" in (second.state.message or "")
-    prefect.cancel(first)
-    assert prefect.ended(first).state.name == "Cancelled"  # type: ignore[union-attr]
-    child = prefect.ended(prefect.children("train")[-1])
-    assert child.state
-    assert child.state.name == "Cancelled"
-    prefect.until(lambda: not trainings(tmp_path), "the training's processes end")
+    before = len(children(prefect, "train"))
+    first = begin(prefect, **parameters)
+    wait_for(lambda: len(children(prefect, "train")) > before, LOST_WORKER_SECONDS)  # training is dispatched
+    wait_for(lambda: bool(checkpoints(tmp_path)), LOST_WORKER_SECONDS)  # a checkpoint is written
+    second = ended(prefect, begin(prefect, **parameters))
+    assert second["name"] == "Skipped"
+    assert first in second["message"]
+    # As the UI's button does.
+    request_json(f"{prefect.api}/flow_runs/{first}/set_state", {"state": {"type": "CANCELLING"}})
+    assert ended(prefect, first)["name"] == "Cancelled"
+    assert ended(prefect, children(prefect, "train")[-1])["name"] == "Cancelled"
+    wait_for(lambda: not trainings(tmp_path), LOST_WORKER_SECONDS)  # the training's processes end
     assert checkpoints(tmp_path), "the next run resumes from them"
 
 
 def test_another_worker_resumes_the_training_of_a_lost_one(
-    prefect: PrefectEnvironment, workers: str, s3: Server, tmp_path: Path
+    prefect: Services, workers: str, s3: Server, tmp_path: Path
 ) -> None:
     def is_kept() -> bool:
         listed = s3.client.list_objects_v2(Bucket=s3.bucket, Prefix="prefix/train/").get("Contents", ())
         return any(each["Key"].endswith("/index.json") for each in listed)
 
     overrides = ["training.updates=3000", "training.checkpoint_every=50", "training.dev_every=3000"]
-    before = len(prefect.children("train"))
-    run = prefect.begin("reproduce/demo", run=workers, overrides=overrides, until="train")
-    prefect.until(is_kept, "a checkpoint is in the bucket")
-    lost = prefect.processes.pop()
-    everything = [psutil.Process(lost.pid), *psutil.Process(lost.pid).children(recursive=True)]
-    for process in everything:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    before = len(children(prefect, "train"))
+    run = begin(prefect, run=workers, overrides=overrides, until="train")
+    wait_for(is_kept, LOST_WORKER_SECONDS)  # a checkpoint is in the bucket
+    lost = prefect.workers[-1]
+    variables = {name: psutil.Process(lost.pid).environ()[name] for name in ("REPRO_ROOT", "MLFLOW_TRACKING_URI")}
+    kill_tree(lost.pid)
     lost.wait()
     shutil.rmtree(tmp_path / "gpu")
-    variables = {name: prefect.variables[name] for name in ("REPRO_ROOT", "MLFLOW_TRACKING_URI")}
     prefect.worker("gpu", **variables, REPRO_CACHE=str(tmp_path / "other"))
-    assert prefect.ended(run).state.name == "Completed"  # type: ignore[union-attr]
-    first, second = prefect.children("train")[before:]
-    assert prefect.state(first) == "Crashed"
-    assert prefect.state(second) == "Completed"
+    assert ended(prefect, run)["name"] == "Completed"
+    first, second = children(prefect, "train")[before:]
+    assert ended(prefect, first)["name"] == "Crashed"
+    assert ended(prefect, second)["name"] == "Completed"
     assert "resumes from what another machine sent" in (prefect.folder / "gpu-worker.log").read_text()
 
 

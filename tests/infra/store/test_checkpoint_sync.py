@@ -134,10 +134,10 @@ def test_stale_files_are_deleted(here: Machine) -> None:
 def test_changes_of_logs_alone_are_not_sent(s3: Server, here: Machine) -> None:
     here.send(FIRST)
     here.sync_until(lambda: False, 0.3)
-    s3.misbehave()
+    s3.inject_faults()
     here.write({"metrics.jsonl": b"longer\n", "job.log": b"words"})
     here.sync_until(lambda: False, 0.3)
-    assert s3.misbehave() == 0
+    assert s3.inject_faults() == 0
 
 
 def test_a_machine_lost_while_it_sends_leaves_the_previous_snapshot(
@@ -205,7 +205,7 @@ def test_an_unusable_index_is_ignored_and_replaced(here: Machine, there: Machine
 
 
 def test_sending_to_a_refusing_bucket_is_tried_again_later(s3: Server, here: Machine, there: Machine) -> None:
-    s3.misbehave(status=403, code="AccessDenied", times=3, match="PUT")
+    s3.inject_faults(status=403, code="AccessDenied", times=3, match="PUT")
     here.send(FIRST)
     assert len(here.messages) == 1
     assert "train k1: no snapshot in the bucket, trying again later: s3://" in here.messages[0]

@@ -56,9 +56,9 @@ def test_another_machine_has_the_same_artifact(store: S3Store, other: S3Store) -
 def test_a_plan_sends_one_listing_request_and_fetches_nothing(s3: Server, store: S3Store, other: S3Store) -> None:
     sealed(store)
     other.manifest("clean", "k1")
-    s3.misbehave()
+    s3.inject_faults()
     assert other.damage(manifest_of(other)) == ""
-    assert s3.misbehave() == 1
+    assert s3.inject_faults() == 1
     assert not (other.root / "clean").exists()
 
 
@@ -94,9 +94,9 @@ def test_the_same_bytes_under_another_etag_are_no_damage(s3: Server, store: S3St
     parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
     s3.client.complete_multipart_upload(**words, MultipartUpload=parts)
     for requests in (2, 1):
-        s3.misbehave()
+        s3.inject_faults()
         assert store.damage(manifest_of(store)) == ""
-        assert s3.misbehave() >= requests
+        assert s3.inject_faults() >= requests
 
 
 def test_bytes_that_arrive_altered_quarantine_the_artifact(s3: Server, store: S3Store, other: S3Store) -> None:
@@ -150,10 +150,10 @@ def names_of_manifest(store: S3Store) -> list[str]:
 
 
 def test_an_artifact_exists_only_after_its_last_file_arrived(s3: Server, store: S3Store, other: S3Store) -> None:
-    s3.misbehave(status=403, code="AccessDenied", times=99, match="b.bin")
+    s3.inject_faults(status=403, code="AccessDenied", times=99, match="b.bin")
     with pytest.raises(BadConfiguration, match="refused"):
         sealed(store)
-    s3.misbehave()
+    s3.inject_faults()
     assert MANIFEST not in objects(store)
     assert other.manifest("clean", "k1") is None
     assert not list(other.sealed())
@@ -161,10 +161,10 @@ def test_an_artifact_exists_only_after_its_last_file_arrived(s3: Server, store: 
 
 
 def test_restore_sends_an_artifact_whose_upload_failed(s3: Server, store: S3Store, other: S3Store) -> None:
-    s3.misbehave(status=403, code="AccessDenied", times=99, match="manifest.json")
+    s3.inject_faults(status=403, code="AccessDenied", times=99, match="manifest.json")
     with pytest.raises(BadConfiguration, match="refused"):
         sealed(store)
-    s3.misbehave()
+    s3.inject_faults()
     assert store.manifest("clean", "k1") is None
     assert not other.restore("clean", "k1")
     assert store.restore("clean", "k1")
@@ -174,10 +174,10 @@ def test_restore_sends_an_artifact_whose_upload_failed(s3: Server, store: S3Stor
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (502, "BadGateway")])
 def test_a_busy_server_is_retried(s3: Server, store: S3Store, other: S3Store, status: int, code: str) -> None:
-    s3.misbehave(status=status, code=code, times=2)
+    s3.inject_faults(status=status, code=code, times=2)
     sealed(store)
     manifest = manifest_of(other)
-    s3.misbehave(status=status, code=code, times=2, match="GET")
+    s3.inject_faults(status=status, code=code, times=2, match="GET")
     assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"alpha"
 
 
@@ -187,7 +187,7 @@ def test_errors_are_one_sentence_without_secrets(
     absent = S3Store(tmp_path, Bucket("s3://nobodys-bucket/x"), 1)
     with pytest.raises(BadConfiguration, match=f"no bucket 'nobodys-bucket' at {s3.address}"):
         absent.manifest("clean", "k1")
-    s3.misbehave(status=403, code="AccessDenied", times=1)
+    s3.inject_faults(status=403, code="AccessDenied", times=1)
     with pytest.raises(BadConfiguration, match=rf"store/clean/k1 at {s3.address} is refused .*AccessDenied") as refused:
         store.manifest("clean", "k1")
     assert "hidden" not in f"{refused.value}"

@@ -40,17 +40,17 @@ def test_scores_and_hypotheses_are_this_projects(
 ) -> None:
     monkeypatch.setattr(ctranslate2_runtime, "BATCH_PIECES", 1)
     own, folder = exported(tmp_path, config)
-    asked = sources(24)
-    asked_pieces = [[own.vocabulary.source.id_to_token(i) for i in source] for source in asked]
+    requested = sources(24)
+    asked_pieces = [[own.vocabulary.source.id_to_token(i) for i in source] for source in requested]
     ended = 0
     for beam, alpha in ((1, 0.6), (4, 0.6), (4, 0.0), (3, 2.0)):
         decoding = replace(DECODING, beam=beam, alpha=alpha)
-        expected = own.search(asked, decoding)
+        expected = own.search(requested, decoding)
         found = folder.search_best(asked_pieces, asdict(decoding))
         ids = [tuple(own.vocabulary.target.token_to_id(piece) for piece in pieces) for pieces in found]
         same = sum(pieces == hypothesis.pieces for pieces, hypothesis in zip(ids, expected, strict=True))
         # Where more than a beam end, CTranslate2 drops the least likely, which a great alpha may like best.
-        assert same >= len(asked) - (alpha == 2.0), (beam, alpha)
+        assert same >= len(requested) - (alpha == 2.0), (beam, alpha)
         ended += sum(hypothesis.finished for hypothesis in expected)
     assert ended >= 4 * 6
     targets = [hypothesis.pieces for hypothesis in expected]
@@ -59,7 +59,7 @@ def test_scores_and_hypotheses_are_this_projects(
         asked_pieces, [[own.vocabulary.target.id_to_token(i) for i in target] for target in targets]
     )
     sums = [sum(result.log_probs) for result in scored]
-    assert sums == pytest.approx(own.log_probabilities(asked, targets), abs=1e-3)
+    assert sums == pytest.approx(own.log_probabilities(requested, targets), abs=1e-3)
 
 
 def test_lines_are_translated_in_their_order_whatever_the_batch(
@@ -120,8 +120,8 @@ def test_lengths_are_a_decodings(source: int, ratios: list[float], most: bool, s
 def test_outputs_keep_to_the_lengths_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctranslate2_runtime, "BATCH_PIECES", 30)
     own, folder = exported(tmp_path, SHAPES[0])
-    asked = sources(24)
-    pieces = [[own.vocabulary.source.id_to_token(i) for i in source] for source in asked]
+    requested = sources(24)
+    pieces = [[own.vocabulary.source.id_to_token(i) for i in source] for source in requested]
     within = replace(DECODING, min_length=2, min_ratio=0.8, max_ratio=1.2)
     bounds = [within.lengths(len(source) + 1) for source in pieces]
     free, found = (folder.search_best(pieces, asdict(decoding)) for decoding in (DECODING, within))
@@ -161,5 +161,5 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
 
 def test_search_json_is_plain(tmp_path: Path) -> None:
     exported(tmp_path, SHAPES[2], Decoding(beam=7))
-    told = json.loads((tmp_path / "out" / "search.json").read_text())
-    assert told == {"decoding": asdict(Decoding(beam=7)), "positions": 64}
+    settings = json.loads((tmp_path / "out" / "search.json").read_text())
+    assert settings == {"decoding": asdict(Decoding(beam=7)), "positions": 64}

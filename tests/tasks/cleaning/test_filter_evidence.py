@@ -65,7 +65,7 @@ def test_signs_that_are_invalid_are_named_where_the_rule_rejects(source: str, ta
 @pytest.mark.parametrize("rule", DEMO_RULES, ids=lambda rule: rule.name)
 @pytest.mark.parametrize("sides", [("", ""), ("", "ein Wort"), ("\ufffd", "[bold]"), ("  ", "\x00")])
 def test_no_text_is_too_odd_to_be_measured(rule: Filter, sides: tuple[str, str]) -> None:
-    assert all(isinstance(told, str) for told in filter_evidence(rule, pair_of(*sides)))
+    assert all(isinstance(message, str) for message in filter_evidence(rule, pair_of(*sides)))
 
 
 def test_words_of_each_language_are_told() -> None:

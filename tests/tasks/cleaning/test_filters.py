@@ -125,10 +125,10 @@ def test_words_are_what_white_space_separates(text: str) -> None:
     assert counted["source"].item() == counted["plain"].item()
 
 
-@given(texts=st.lists(nasty, max_size=5), asked=st.tuples(*[st.booleans()] * 4))
+@given(texts=st.lists(nasty, max_size=5), enabled=st.tuples(*[st.booleans()] * 4))
 @settings(max_examples=150, deadline=None)
-def test_lines_that_are_spared_would_not_have_changed(texts: list[str], asked: tuple[bool, bool, bool, bool]) -> None:
-    nfc, control, white_space, quotes = asked
+def test_lines_that_are_spared_would_not_have_changed(texts: list[str], enabled: tuple[bool, bool, bool, bool]) -> None:
+    nfc, control, white_space, quotes = enabled
     marks = r"[\p{Cc}--\s]|[\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}]"
     plain = pl.col("source")
     plain = plain.str.replace_all(marks, "") if control else plain

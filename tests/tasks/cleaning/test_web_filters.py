@@ -77,7 +77,7 @@ def test_numbers_are_compared_with_how_often_they_stand(pairs: list[tuple[str, s
 @settings(max_examples=60, deadline=None)
 def test_partners_are_counted_over_all_pairs(pairs: list[tuple[str, str]], most: int, on: str) -> None:
     this = ("source", "target").index(on)
-    partners = [len({pair[1 - this] for pair in pairs if pair[this] == asked[this]}) for asked in pairs]
+    partners = [len({pair[1 - this] for pair in pairs if pair[this] == each[this]}) for each in pairs]
     assert kept(ManyPartners(on, most), pairs) == [count <= most for count in partners]  # type: ignore[arg-type]
 
 

@@ -110,11 +110,11 @@ def ends_well(folder: Path, name: str, source: bytes, member: str = "", column: 
     except Fault as fault:
         assert not list(root.glob("*/*.partial*")), "no half artifact"
         assert not list(root.glob("clean/*")), "no half artifact"
-        told = str(fault)
-        assert told
-        assert "\n" not in told
-        assert len(told) < 2_000
-        return told
+        message = str(fault)
+        assert message
+        assert "\n" not in message
+        assert len(message) < 2_000
+        return message
     pairs, rejected = (pl.read_parquet(made.path() / f"{name}.parquet") for name in ("pairs", "rejected"))
     assert made.facts["read"] == LINES == len(pairs) + len(rejected)
     assert made.facts["pairs"] == len(pairs)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loopback_mirror import Mirror, Mood, served
+from loopback_mirror import Mirror, Reply, served
 
 from infra import fetch
 from infra.errors import BadData, Fault, NetworkFault, NoSpace
@@ -55,20 +55,20 @@ def whole(folder: Path) -> bool:
 
 @pytest.mark.parametrize("file", [FILE, UNSIZED])
 def test_a_cut_download_resumes_by_range(out: Path, mirror: Mirror, file: File) -> None:
-    mirror.moods[PATH] = [Mood(cut=100_000), Mood(cut=50_000)]
+    mirror.replies[PATH] = [Reply(cut=100_000), Reply(cut=50_000)]
     fetch_file(file, out, (mirror.address,))
     assert whole(out)
-    assert [asked for _, asked in mirror.asked] == ["", "bytes=100000-", "bytes=150000-"]
+    assert [byte_range for _, byte_range in mirror.requests] == ["", "bytes=100000-", "bytes=150000-"]
 
 
 def test_a_server_without_ranges_begins_from_zero(out: Path, mirror: Mirror) -> None:
-    mirror.moods[PATH] = [Mood(cut=100_000), Mood(ranges=False)]
+    mirror.replies[PATH] = [Reply(cut=100_000), Reply(ranges=False)]
     fetch_file(FILE, out, (mirror.address,))
     assert whole(out)
 
 
 def test_pauses_grow_and_end(out: Path, mirror: Mirror, waited: list[float]) -> None:
-    mirror.always = Mood(status=503)
+    mirror.always = Reply(status=503)
     with pytest.raises(NetworkFault, match="status 503"):
         fetch_file(FILE, out, (mirror.address,))
     assert waited == sorted(set(waited)) == list(RETRY_PAUSES)
@@ -76,7 +76,7 @@ def test_pauses_grow_and_end(out: Path, mirror: Mirror, waited: list[float]) -> 
 
 
 def test_temporary_errors_are_retried(out: Path, mirror: Mirror, waited: list[float]) -> None:
-    mirror.moods[PATH] = [Mood(status=503), Mood(status=429)]
+    mirror.replies[PATH] = [Reply(status=503), Reply(status=429)]
     fetch_file(FILE, out, (mirror.address,))
     assert whole(out)
     assert len(waited) == 2
@@ -84,31 +84,31 @@ def test_temporary_errors_are_retried(out: Path, mirror: Mirror, waited: list[fl
 
 def test_a_stalled_server_is_abandoned(out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "READ_TIMEOUT_SECONDS", 0.2)
-    mirror.moods[PATH] = [Mood(stall=120_000), Mood(stall=0)]
+    mirror.replies[PATH] = [Reply(stall=120_000), Reply(stall=0)]
     fetch_file(FILE, out, (mirror.address,))
     assert whole(out)
-    assert mirror.asked[-1] == (PATH, "bytes=120000-")
+    assert mirror.requests[-1] == (PATH, "bytes=120000-")
 
 
 def test_a_server_that_gives_a_few_bytes_at_a_time_is_abandoned(
     out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "READ_TIMEOUT_SECONDS", 0.5)
-    mirror.moods[PATH] = [Mood(trickle=100)]
+    mirror.replies[PATH] = [Reply(trickle=100)]
     fetch_file(FILE, out, (mirror.address,))
     assert whole(out)
-    assert 0 < int(mirror.asked[1][1].removeprefix("bytes=").removesuffix("-")) < 30_000, "and resumed"
+    assert 0 < int(mirror.requests[1][1].removeprefix("bytes=").removesuffix("-")) < 30_000, "and resumed"
 
 
 def test_a_later_attempt_resumes_the_partial_file(out: Path, mirror: Mirror) -> None:
-    mirror.always = Mood(cut=20_000)
+    mirror.always = Reply(cut=20_000)
     with pytest.raises(NetworkFault, match="broke off"):
         fetch_file(FILE, out, (mirror.address,))
     left = (out / "train.en.gz").stat().st_size
     assert left == 20_000 * (1 + len(RETRY_PAUSES))
-    mirror.always = Mood()
+    mirror.always = Reply()
     fetch_file(FILE, out, (mirror.address,))
-    assert mirror.asked[-1] == (PATH, f"bytes={left}-")
+    assert mirror.requests[-1] == (PATH, f"bytes={left}-")
     assert whole(out)
 
 
@@ -123,7 +123,7 @@ def test_a_wrong_beginning_is_downloaded_again(out: Path, mirror: Mirror, begin:
 def test_wrong_bytes_are_logged_and_the_next_mirror_is_used(
     out: Path, mirror: Mirror, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with served({PATH: DATA}, Mood(wrong=True)) as bad, caplog.at_level(logging.WARNING):
+    with served({PATH: DATA}, Reply(wrong=True)) as bad, caplog.at_level(logging.WARNING):
         facts = fetch_file(FILE, out, (bad.address, mirror.address))
     assert facts == {"bytes": len(DATA), "sha256": FILE.sha256, "origin": f"{mirror.address}/{PATH}"}
     assert whole(out)
@@ -166,7 +166,7 @@ def test_a_right_checksum_with_a_wrong_size_is_refused(tmp_path: Path, out: Path
 
 
 def test_found_nowhere_names_each_url_and_what_to_do(tmp_path: Path, out: Path, mirror: Mirror) -> None:
-    mirror.moods[PATH] = [Mood(status=403)]
+    mirror.replies[PATH] = [Reply(status=403)]
     url = f"{mirror.address}/absent/train.en.gz"
     with pytest.raises(BadData) as caught:
         fetch_file(replace(FILE, url=url), out, (str(tmp_path / "empty"), mirror.address))
@@ -192,19 +192,19 @@ def test_a_full_disk_is_not_taken_for_a_network_fault(
 
 
 def test_the_next_mirror_resumes_where_the_first_broke_off(out: Path, mirror: Mirror) -> None:
-    with served({PATH: DATA}, Mood(cut=90_000)) as weak:
+    with served({PATH: DATA}, Reply(cut=90_000)) as weak:
         fetch_file(FILE, out, (weak.address, mirror.address))
-    assert mirror.asked == [(PATH, "bytes=90000-")]
+    assert mirror.requests == [(PATH, "bytes=90000-")]
     assert whole(out)
 
 
 @pytest.mark.parametrize("file", [FILE, UNSIZED])
 def test_a_length_that_is_announced_wrong(out: Path, mirror: Mirror, file: File) -> None:
-    mirror.always = Mood(more=-1000)
+    mirror.always = Reply(more=-1000)
     with pytest.raises(BadData, match="299000 bytes"):
         fetch_file(file, out, (mirror.address,))
     assert list(out.iterdir()) == []
-    mirror.always = Mood(more=1000)
+    mirror.always = Reply(more=1000)
     if file.size:
         with pytest.raises(BadData, match="301000 bytes instead of 300000"):
             fetch_file(file, out, (mirror.address,))
@@ -214,15 +214,15 @@ def test_a_length_that_is_announced_wrong(out: Path, mirror: Mirror, file: File)
 
 
 def test_without_an_announced_length_a_cut_is_seen_by_the_known_one(out: Path, mirror: Mirror) -> None:
-    mirror.moods[PATH] = [Mood(silent_length=True, cut=5_000)]
-    mirror.always = Mood(silent_length=True)
+    mirror.replies[PATH] = [Reply(silent_length=True, cut=5_000)]
+    mirror.always = Reply(silent_length=True)
     fetch_file(FILE, out, (mirror.address,))
     assert whole(out)
-    assert mirror.asked[-1] == (PATH, "bytes=5000-")
+    assert mirror.requests[-1] == (PATH, "bytes=5000-")
 
 
 def test_another_range_than_the_one_asked_for_is_not_taken(out: Path, mirror: Mirror) -> None:
-    mirror.moods[PATH] = [Mood(cut=1_000), Mood(range_from=500), Mood()]
+    mirror.replies[PATH] = [Reply(cut=1_000), Reply(range_from=500), Reply()]
     fetch_file(FILE, out, (mirror.address,))
     assert whole(out)
 
@@ -245,8 +245,8 @@ def test_space_is_reserved_before_the_download(out: Path, mirror: Mirror, monkey
     assert whole(out)
 
 
-mood = st.builds(
-    Mood,
+reply = st.builds(
+    Reply,
     status=st.sampled_from([200, 200, 200, 500, 503, 429, 404]),
     cut=st.sampled_from([0, 1, 1_000, 299_999, 1 << 62]),
     more=st.sampled_from([0, 0, 0, -10, 10]),
@@ -257,14 +257,14 @@ mood = st.builds(
 )
 
 
-@given(moods=st.lists(mood, max_size=6), file=st.sampled_from([FILE, UNSIZED, replace(FILE, size=0)]))
+@given(replies=st.lists(reply, max_size=6), file=st.sampled_from([FILE, UNSIZED, replace(FILE, size=0)]))
 @settings(max_examples=80, deadline=None)
 def test_whatever_happens_the_file_is_right_or_the_error_is_one_line(
-    tmp_path_factory: pytest.TempPathFactory, moods: list[Mood], file: File
+    tmp_path_factory: pytest.TempPathFactory, replies: list[Reply], file: File
 ) -> None:
     out = tmp_path_factory.mktemp("out")
     with served({PATH: DATA}) as mirror:
-        mirror.moods[PATH] = moods
+        mirror.replies[PATH] = replies
         fault: Fault | None = None
         try:
             facts = fetch_file(file, out, (mirror.address,))

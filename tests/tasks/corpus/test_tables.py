@@ -77,7 +77,7 @@ def test_dictionaries_are_text_and_broken_text_is_replaced(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "told"),
+    ("text", "column", "message"),
     [
         ("en,de\na,b\nc\n", "en", "1 columns in row 3 and 2 in the first"),
         ("en,de\na,b\n", "fr", "must name it once, but it is 'en, de'"),
@@ -88,20 +88,20 @@ def test_dictionaries_are_text_and_broken_text_is_replaced(tmp_path: Path) -> No
         ("en\n" + "x" * 140_000 + "\n", "en", "field larger than field limit"),
     ],
 )
-def test_a_bad_table_is_named_with_its_row(tmp_path: Path, text: str, column: str, told: str) -> None:
+def test_a_bad_table_is_named_with_its_row(tmp_path: Path, text: str, column: str, message: str) -> None:
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(BadData, match=rf"a\.csv, column {column}.*{told}"):
+    with pytest.raises(BadData, match=rf"a\.csv, column {column}.*{message}"):
         all_lines(tmp_path / "a.csv", column)
 
 
 def test_what_parquet_cannot_give_is_said(tmp_path: Path) -> None:
     pl.DataFrame({"n": [1], "s": [{"en": "x"}]}).write_parquet(tmp_path / "a.parquet")
-    for column, told in (
+    for column, message in (
         ("en", "has no one column 'en'; it has n, s"),
         ("n", "holds int64, not text"),
         ("s.de", "has no field de"),
     ):
-        with pytest.raises(BadData, match=told):
+        with pytest.raises(BadData, match=message):
             all_lines(tmp_path / "a.parquet", column)
     whole = (tmp_path / "a.parquet").read_bytes()
     for bad in (b"", b"PAR1", whole[:-9], whole[: len(whole) // 2]):

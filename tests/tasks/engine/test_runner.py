@@ -1,129 +1,45 @@
 """The decision whether a stage runs, on toy stages: hits, misses, faults, races, forced runs."""
 
 import errno
-import inspect
 import multiprocessing
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from toy_stages import (
+    CALLS,
+    ORDER,
+    NoTracker,
+    Number,
+    Quiet,
+    build,
+    make,
+    plan,
+    run,
+    running,
+    states,
+    twice,
+)
 
-from infra.errors import BadConfiguration, BadData, NetworkFault, NoSpace
+from infra.errors import BadConfiguration, BadData, NoSpace
 from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest
 from tasks.engine import jobs
-from tasks.engine.planner import Planner, Scope, StageResult, StopPipeline
+from tasks.engine.planner import Planner, Scope, StopPipeline
 from tasks.engine.progress import describe_metrics, duration
 from tasks.engine.remote import RemoteStage
 from tasks.engine.runner import Runner
-from tasks.engine.stage import Facts, StageCall, engine, progress, run_job, stage
-
-ORDER = ("make", "twice", "total")
-
-
-@dataclass(frozen=True)
-class Number:
-    value: int = 3
-
-
-CALLS: list[str] = []
-
-
-@stage(version=1)
-def make(out: Path, number: Number) -> Facts:
-    CALLS.append("make")
-    (out / "n").write_text(str(abs(number.value)))
-    return {"value": number.value}
-
-
-@stage(version=1)
-def twice(out: Path, number: Artifact) -> Facts:
-    CALLS.append("twice")
-    progress(1, 2, "half way")
-    (out / "n").write_text(str(2 * int((number.path() / "n").read_text())))
-    return {}
-
-
-@stage(version=1, resume=True)
-def total(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
-    CALLS.append("total")
-    (out / "tries").write_text(str(len(list(out.iterdir()))))
-    if (out / "fail").exists():
-        raise BadData("3 lines, not 4")
-    (out / "n").write_text(str(sum(int((a.path() / "n").read_text()) for a in numbers)))
-    return {}
-
-
-class Quiet:
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.seen: list[tuple[float, float, str]] = []
-
-    def begin(self, call: StageCall, why: str) -> None: ...
-
-    def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
-        self.seen.append((done, total, text))
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def end(self, row: StageResult) -> None: ...
-
-
-class NoTracker:
-    """A tracker that records nothing."""
-
-    run_id = ""
-
-    def start_stage(self, stage: str, item: str, key: str, params: object) -> str:
-        return "run"
-
-    def finish_stage(self, run_id: str, status: str, facts: object) -> None: ...
-    def cached(self, stage: str, item: str, key: str, facts: object, state: str = "") -> None: ...
+from tasks.engine.stage import Facts, engine, run_job, stage
 
 
 @pytest.fixture(autouse=True)
 def _forget_calls() -> None:
     CALLS.clear()
-
-
-def build(number: int) -> Artifact:
-    made = make(Number(number))
-    return total((made, twice(made)))
-
-
-def running(root: Path, **scope: object) -> Runner:
-    return Runner(Store(root), Site(root=root), Scope(ORDER, **scope), Quiet(), NoTracker())  # type: ignore[arg-type]
-
-
-def run(root: Path, number: int = 3, **scope: object) -> list[StageResult]:
-    present = running(root, **scope)
-    with engine(present):
-        build(number)
-    return present.rows
-
-
-def plan(root: Path, number: int = 3, **scope: object) -> list[str]:
-    present = Planner(Store(root), Site(root=root), Scope(ORDER, **scope))  # type: ignore[arg-type]
-    with engine(present):
-        build(number)
-    return [row.state for row in present.rows]
-
-
-def content(root: Path, row: StageResult) -> str:
-    manifest = Store(root).manifest(row.stage, row.key)
-    assert manifest
-    return manifest.content
-
-
-def states(rows: list[StageResult]) -> list[str]:
-    return [row.state for row in rows]
 
 
 def test_runs_once_then_is_cached(tmp_path: Path) -> None:
@@ -240,85 +156,6 @@ def test_a_failing_stage_keeps_what_was_before_and_publishes_nothing(
     assert states(run(tmp_path)) == ["cached", "completed", "completed"]
 
 
-def test_an_interrupted_resumable_stage_finds_its_folder_again(tmp_path: Path) -> None:
-    rows = run(tmp_path, until="") and run(tmp_path)
-    key = rows[-1].key
-    Path(rows[-1].path).rename(tmp_path / "away")
-    inputs = {f"{row.stage}/{row.key}": content(tmp_path, row) for row in rows[:2]}
-    partial = Store(tmp_path).partial("total", key, inputs)
-    (partial / "kept").write_text("x")
-    again = run(tmp_path)
-    assert (Path(again[-1].path) / "kept").read_text() == "x"
-    assert not (Path(run(tmp_path, forced=frozenset({"total"}))[-1].path) / "kept").exists()
-
-
-def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(tmp_path)
-
-    def fails_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
-        tries = len(list(out.glob("try-*")))
-        (out / f"try-{tries}").write_text("x")
-        if tries == 0:
-            raise NetworkFault("cut off")
-        (out / "n").write_text("9")
-        return {"tries": tries + 1}
-
-    def twice_over(call: StageCall, hit: bool, execute: Callable[[], Artifact]) -> None:
-        try:
-            execute()
-        except NetworkFault:
-            execute()
-
-    monkeypatch.setattr(fails_once, "__signature__", inspect.signature(total.body), raising=False)
-    monkeypatch.setattr(total, "body", fails_once)
-    for tries in (2, 2):
-        present = running(tmp_path, forced=frozenset({"total"}))
-        present.task_wrapper = twice_over
-        with engine(present):
-            build(3)
-        assert present.rows[-1].facts == {"tries": tries}, "each forced run starts over, its retry resumes"
-
-
-def test_an_interrupted_forced_attempt_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(tmp_path)
-
-    def cut_off_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
-        tries = len(list(out.glob("try-*")))
-        (out / f"try-{tries}").write_text("x")
-        if tries == 0:
-            raise KeyboardInterrupt
-        (out / "n").write_text("9")
-        return {"tries": tries + 1}
-
-    monkeypatch.setattr(cut_off_once, "__signature__", inspect.signature(total.body), raising=False)
-    monkeypatch.setattr(total, "body", cut_off_once)
-    every = frozenset(ORDER)
-    for attempt in ("first", "second"):
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path, forced=every, attempt=attempt)
-        assert plan(tmp_path, forced=every, attempt=attempt) == ["hit", "hit", "miss"]
-        assert plan(tmp_path, forced=every) == ["miss"] * 3
-        rows = run(tmp_path, forced=every, attempt=attempt)
-        assert states(rows) == ["cached", "cached", "completed"]
-        assert rows[-1].facts == {"tries": 2}, "each attempt starts over and resumes its own try"
-        assert plan(tmp_path, forced=every, attempt=attempt) == ["hit"] * 3
-
-
-def test_an_unforced_run_resumes_a_forced_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut_off(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
-        (out / "kept").write_text("x")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(cut_off, "__signature__", inspect.signature(total.body), raising=False)
-        patch.setattr(total, "body", cut_off)
-        run(tmp_path, forced=frozenset({"total"}), attempt="first")
-    rows = run(tmp_path)
-    assert (Path(rows[-1].path) / "kept").exists()
-    assert plan(tmp_path, forced=frozenset({"total"}), attempt="first") == ["hit"] * 3, "it was that attempt's work"
-    assert plan(tmp_path, forced=frozenset({"total"}), attempt="second") == ["hit", "hit", "miss"]
-
-
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(out: Path, number: Number) -> Facts:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -386,22 +223,6 @@ def test_mapped_calls_run_at_once_and_keep_their_order(tmp_path: Path) -> None:
         begins.map(items, 3)
     assert [row.item for row in present.rows] == list(items)
     assert [row.state for row in present.rows if row.item != "1"] == ["completed"] * 5
-    assert not list(tmp_path.glob("*/*.partial*"))
-
-
-def test_a_stage_without_inputs_resumes_its_folder(tmp_path: Path) -> None:
-    def begin(out: Path, number: Number) -> Facts:
-        if not (out / "begun").exists():
-            (out / "begun").write_text("")
-            raise NetworkFault("gone")
-        return {}
-
-    begin.__name__ = "make"
-    begins = stage(version=8, resume=True)(begin)
-    with engine(running(tmp_path)), pytest.raises(NetworkFault):
-        begins(Number())
-    with engine(running(tmp_path)):
-        assert begins(Number()).path().is_dir()
     assert not list(tmp_path.glob("*/*.partial*"))
 
 

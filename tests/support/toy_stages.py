@@ -1,0 +1,107 @@
+"""Three stages that compute with numbers, and runners for them without display and tracker."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.errors import BadData
+from infra.site import Site
+from infra.store.local import Artifact, Store
+from tasks.engine.planner import Planner, Scope, StageResult
+from tasks.engine.runner import Runner
+from tasks.engine.stage import Facts, StageCall, engine, progress, stage
+
+ORDER = ("make", "twice", "total")
+
+
+@dataclass(frozen=True)
+class Number:
+    value: int = 3
+
+
+CALLS: list[str] = []
+
+
+@stage(version=1)
+def make(out: Path, number: Number) -> Facts:
+    CALLS.append("make")
+    (out / "n").write_text(str(abs(number.value)))
+    return {"value": number.value}
+
+
+@stage(version=1)
+def twice(out: Path, number: Artifact) -> Facts:
+    CALLS.append("twice")
+    progress(1, 2, "half way")
+    (out / "n").write_text(str(2 * int((number.path() / "n").read_text())))
+    return {}
+
+
+@stage(version=1, resume=True)
+def total(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+    CALLS.append("total")
+    (out / "tries").write_text(str(len(list(out.iterdir()))))
+    if (out / "fail").exists():
+        raise BadData("3 lines, not 4")
+    (out / "n").write_text(str(sum(int((a.path() / "n").read_text()) for a in numbers)))
+    return {}
+
+
+class Quiet:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.seen: list[tuple[float, float, str]] = []
+
+    def begin(self, call: StageCall, why: str) -> None: ...
+
+    def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
+        self.seen.append((done, total, text))
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def end(self, row: StageResult) -> None: ...
+
+
+class NoTracker:
+    """A tracker that records nothing."""
+
+    run_id = ""
+
+    def start_stage(self, stage: str, item: str, key: str, params: object) -> str:
+        return "run"
+
+    def finish_stage(self, run_id: str, status: str, facts: object) -> None: ...
+    def cached(self, stage: str, item: str, key: str, facts: object, state: str = "") -> None: ...
+
+
+def build(number: int) -> Artifact:
+    made = make(Number(number))
+    return total((made, twice(made)))
+
+
+def running(root: Path, **scope: object) -> Runner:
+    return Runner(Store(root), Site(root=root), Scope(ORDER, **scope), Quiet(), NoTracker())  # type: ignore[arg-type]
+
+
+def run(root: Path, number: int = 3, **scope: object) -> list[StageResult]:
+    present = running(root, **scope)
+    with engine(present):
+        build(number)
+    return present.rows
+
+
+def plan(root: Path, number: int = 3, **scope: object) -> list[str]:
+    present = Planner(Store(root), Site(root=root), Scope(ORDER, **scope))  # type: ignore[arg-type]
+    with engine(present):
+        build(number)
+    return [row.state for row in present.rows]
+
+
+def content(root: Path, row: StageResult) -> str:
+    manifest = Store(root).manifest(row.stage, row.key)
+    assert manifest
+    return manifest.content
+
+
+def states(rows: list[StageResult]) -> list[str]:
+    return [row.state for row in rows]

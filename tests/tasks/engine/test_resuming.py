@@ -1,0 +1,107 @@
+"""What an interrupted stage resumes: an unforced run, a retry, and each forced attempt."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toy_stages import ORDER, Number, build, content, plan, run, running, states, total
+
+from infra.errors import NetworkFault
+from infra.store.local import Artifact, Store
+from tasks.engine.stage import Facts, StageCall, engine, stage
+
+
+def test_an_interrupted_resumable_stage_finds_its_folder_again(tmp_path: Path) -> None:
+    rows = run(tmp_path, until="") and run(tmp_path)
+    key = rows[-1].key
+    Path(rows[-1].path).rename(tmp_path / "away")
+    inputs = {f"{row.stage}/{row.key}": content(tmp_path, row) for row in rows[:2]}
+    partial = Store(tmp_path).partial("total", key, inputs)
+    (partial / "kept").write_text("x")
+    again = run(tmp_path)
+    assert (Path(again[-1].path) / "kept").read_text() == "x"
+    assert not (Path(run(tmp_path, forced=frozenset({"total"}))[-1].path) / "kept").exists()
+
+
+def test_a_stage_without_inputs_resumes_its_folder(tmp_path: Path) -> None:
+    def begin(out: Path, number: Number) -> Facts:
+        if not (out / "begun").exists():
+            (out / "begun").write_text("")
+            raise NetworkFault("gone")
+        return {}
+
+    begin.__name__ = "make"
+    begins = stage(version=8, resume=True)(begin)
+    with engine(running(tmp_path)), pytest.raises(NetworkFault):
+        begins(Number())
+    with engine(running(tmp_path)):
+        assert begins(Number()).path().is_dir()
+    assert not list(tmp_path.glob("*/*.partial*"))
+
+
+def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path)
+
+    def fails_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        tries = len(list(out.glob("try-*")))
+        (out / f"try-{tries}").write_text("x")
+        if tries == 0:
+            raise NetworkFault("cut off")
+        (out / "n").write_text("9")
+        return {"tries": tries + 1}
+
+    def twice_over(call: StageCall, hit: bool, execute: Callable[[], Artifact]) -> None:
+        try:
+            execute()
+        except NetworkFault:
+            execute()
+
+    monkeypatch.setattr(fails_once, "__signature__", inspect.signature(total.body), raising=False)
+    monkeypatch.setattr(total, "body", fails_once)
+    for tries in (2, 2):
+        present = running(tmp_path, forced=frozenset({"total"}))
+        present.task_wrapper = twice_over
+        with engine(present):
+            build(3)
+        assert present.rows[-1].facts == {"tries": tries}, "each forced run starts over, its retry resumes"
+
+
+def test_an_interrupted_forced_attempt_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path)
+
+    def cut_off_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        tries = len(list(out.glob("try-*")))
+        (out / f"try-{tries}").write_text("x")
+        if tries == 0:
+            raise KeyboardInterrupt
+        (out / "n").write_text("9")
+        return {"tries": tries + 1}
+
+    monkeypatch.setattr(cut_off_once, "__signature__", inspect.signature(total.body), raising=False)
+    monkeypatch.setattr(total, "body", cut_off_once)
+    every = frozenset(ORDER)
+    for attempt in ("first", "second"):
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, forced=every, attempt=attempt)
+        assert plan(tmp_path, forced=every, attempt=attempt) == ["hit", "hit", "miss"]
+        assert plan(tmp_path, forced=every) == ["miss"] * 3
+        rows = run(tmp_path, forced=every, attempt=attempt)
+        assert states(rows) == ["cached", "cached", "completed"]
+        assert rows[-1].facts == {"tries": 2}, "each attempt starts over and resumes its own try"
+        assert plan(tmp_path, forced=every, attempt=attempt) == ["hit"] * 3
+
+
+def test_an_unforced_run_resumes_a_forced_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        (out / "kept").write_text("x")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(cut_off, "__signature__", inspect.signature(total.body), raising=False)
+        patch.setattr(total, "body", cut_off)
+        run(tmp_path, forced=frozenset({"total"}), attempt="first")
+    rows = run(tmp_path)
+    assert (Path(rows[-1].path) / "kept").exists()
+    assert plan(tmp_path, forced=frozenset({"total"}), attempt="first") == ["hit"] * 3, "it was that attempt's work"
+    assert plan(tmp_path, forced=frozenset({"total"}), attempt="second") == ["hit", "hit", "miss"]
