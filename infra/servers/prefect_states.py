@@ -45,19 +45,25 @@ def label_process(flow_run: UUID) -> None:
 def close_abandoned(flows: Sequence[str]) -> int:
     """Mark as Crashed each unfinished run of ``flows`` whose process on this machine is dead, and its task runs.
 
-    Also closes task runs that are unfinished although their flow run crashed, was cancelled, or ended more than
-    ``CLOCK_SKEW_SECONDS`` ago. Returns the number of flow runs marked; 0 if the server does not answer.
+    A run that was being cancelled becomes Cancelled instead: a worker's hook calls this after it killed the process and
+    before it reports the cancellation. Also closes task runs that are unfinished although their flow run crashed, was
+    cancelled, or ended more than ``CLOCK_SKEW_SECONDS`` ago. Returns the number of flow runs marked; 0 if the server
+    does not answer.
     """
     try:
+        from prefect.client.schemas.objects import StateType
+        from prefect.states import Cancelled
+
         with _client() as client:
             running = client.read_flow_runs(
                 flow_filter=_flow_filter(flows), flow_run_filter=_flow_run_filter(state=_any_type(UNFINISHED_STATES))
             )
-            dead = {run.id for run in running if process_state(f"{run.labels.get(PROCESS_LABEL, '')}") == "gone"}
-            for flow_run in dead:
-                client.set_flow_run_state(flow_run, _crashed("its process is gone"), force=True)
+            dead = [run for run in running if process_state(f"{run.labels.get(PROCESS_LABEL, '')}") == "gone"]
+            for run in dead:
+                state = Cancelled() if run.state_type is StateType.CANCELLING else _crashed("its process is gone")
+                client.set_flow_run_state(run.id, state, force=True)
             crashed = _unfinished_task_runs(client, flows, state=_any_type(("CRASHED", "CANCELLED")))
-            affected = dead | {task_run.flow_run_id for task_run in crashed if task_run.flow_run_id}
+            affected = {run.id for run in dead} | {each.flow_run_id for each in crashed if each.flow_run_id}
             # An event in transit when the process was killed can still arrive and reopen a task run.
             end = time.monotonic() + (EVENT_DELAY_SECONDS if affected else 0)
             while time.monotonic() < end:
