@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+import stat
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 
 
@@ -17,12 +19,32 @@ def stamp_of(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
+def is_regular(path: Path) -> bool:
+    """Whether ``path`` is a file of bytes. Opening a named pipe would wait for its writer for ever."""
+    return stat.S_ISREG(path.stat().st_mode)
+
+
+def unlisted_names(folder: Path, listed: Collection[str]) -> list[str]:
+    """Names below ``folder`` that are neither in ``listed`` nor a folder of such a name; of a folder, only its own."""
+    parents = {parent.as_posix() for name in listed for parent in Path(name).parents}
+    found = []
+    for place, folders, files in os.walk(folder):
+        here = Path(place).relative_to(folder)
+        for name in [*files, *folders]:
+            relative = (here / name).as_posix()
+            is_folder = name in folders and not (folder / relative).is_symlink()
+            if relative not in (parents if is_folder else listed):
+                found.append(relative)
+        folders[:] = [name for name in folders if (here / name).as_posix() in parents]
+    return sorted(found)
+
+
 def write_atomically(path: Path, text: str) -> None:
-    """Write a temporary file and rename it, so that a reader sees the old text or the new one."""
+    """Write a temporary file and rename it, so that a reader sees the old text or the new one, also after a crash."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        temporary.write_text(text)
+        write_durably(temporary, text)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -37,9 +59,17 @@ def write_durably(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_tree(folder: Path) -> None:
+    """Wait until a folder is on the disk with everything below it."""
+    for place, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            sync(Path(place) / name)
+        sync(Path(place))
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -7,13 +7,24 @@ its own name is complete. A folder without a manifest does not exist.
 import contextlib
 import json
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infra.store.files import sha256_of, stamp_of, sync_folder, write_atomically, write_durably
+from infra.errors import BadData
+from infra.store.files import (
+    is_regular,
+    sha256_of,
+    stamp_of,
+    sync,
+    sync_tree,
+    unlisted_names,
+    write_atomically,
+    write_durably,
+)
 from infra.store.manifest import MANIFEST, Manifest, content_digest, digest_of, manifest_envelope, parse_manifest
 
 
@@ -30,7 +41,10 @@ class Artifact:
     home: "Store | None" = field(default=None, repr=False, compare=False)
 
     def path(self) -> Path:
-        """The local folder with the files, downloaded from a remote store (raises BadData, NetworkFault)."""
+        """The local folder with the files, checked byte by byte the first time that this process asks for it.
+
+        Raises BadData for an artifact that is damaged or missing, and NetworkFault where its store is remote.
+        """
         return self.home.local_folder(self) if self.home else self.folder
 
     @property
@@ -45,6 +59,9 @@ class Store:
         self.root = root.absolute()
         self.say: Callable[[str], None] = lambda _: None
         """Receives messages about slow transfers and repairs."""
+        self._checked: dict[tuple[str, str], str] = {}
+        """Content digest of each artifact that this process has read in full."""
+        self._checking = threading.Lock()
 
     def folder(self, stage: str, key: str) -> Path:
         return self.root / stage / key
@@ -54,18 +71,56 @@ class Store:
 
     def manifest(self, stage: str, key: str) -> Manifest | None:
         """The manifest, or None where there is no artifact; an unreadable or altered manifest counts as none."""
+        path = self.folder(stage, key) / MANIFEST
         try:
-            return parse_manifest(json.loads((self.folder(stage, key) / MANIFEST).read_text()))
-        except (OSError, ValueError):
+            parsed = parse_manifest(path.read_bytes(), stage, key) if is_regular(path) else None
+        except OSError:
             return None
+        return parsed[0] if parsed else None
+
+    def has_folder(self, stage: str, key: str) -> bool:
+        """Whether something is under the artifact's name, sealed or not."""
+        return self.folder(stage, key).exists()
 
     def artifact(self, manifest: Manifest) -> Artifact:
         folder = self.folder(manifest.stage, manifest.key)
-        return Artifact(manifest.stage, manifest.key, folder, manifest.content, manifest.facts)
+        return Artifact(manifest.stage, manifest.key, folder, manifest.content, manifest.facts, self)
 
     def local_folder(self, artifact: Artifact) -> Path:
-        """Where the artifact's files are on this machine."""
+        """Where the artifact's files are on this machine: those of its manifest with their sums, and no others."""
+        stage, key = artifact.stage, artifact.key
+        with self._checking:
+            if self._checked.get((stage, key)) != artifact.content:
+                manifest = self.manifest(stage, key)
+                if manifest is None or manifest.content != artifact.content:
+                    raise BadData(f"{artifact.folder} was removed or replaced meanwhile; run again")
+                self.drop_stamps(stage, key)
+                if damage := self.damage(manifest):
+                    moved = self.quarantine(stage, key)
+                    raise BadData(f"{stage} {key}: {damage}; moved to {moved}; run again to make it anew")
+                self._move_unlisted(manifest)
+                self._checked[stage, key] = artifact.content
         return artifact.folder
+
+    def unlisted(self, manifest: Manifest) -> list[str]:
+        """Names of files and folders in the artifact that its manifest does not list."""
+        return unlisted_names(self.folder(manifest.stage, manifest.key), {MANIFEST, *manifest.files})
+
+    def _move_unlisted(self, manifest: Manifest) -> None:
+        """Move what the manifest does not list out of the folder, so that no stage reads it. Raises BadData."""
+        folder = self.folder(manifest.stage, manifest.key)
+        aside = folder.with_name(f"{folder.name}.unlisted-{uuid.uuid4().hex[:8]}")
+        for name in unlisted_names(folder, {MANIFEST, *manifest.files}):
+            try:
+                (aside / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).rename(aside / name)
+            except FileNotFoundError:  # another process moved it
+                continue
+            except OSError as error:
+                raise BadData(
+                    f"{folder / name} is not listed in {MANIFEST} and cannot be moved ({error.strerror}): remove it"
+                ) from error
+            self.say(f"{folder / name} is not listed in {MANIFEST}: moved to {aside / name}")
 
     def local(self) -> "Store":
         """The store of artifacts that concern this machine alone."""
@@ -166,6 +221,9 @@ class Store:
             name: {"sha256": sha256_of(partial / name), "bytes": (partial / name).stat().st_size}
             for name in _file_names(partial)
         }
+        for name in unlisted_names(partial, files):  # empty folders
+            shutil.rmtree(partial / name)
+        sync_tree(partial)
         attempt_file = self._attempt_file(description["stage"], description["key"])
         made = {**description["made"], **({"attempt": attempt} if (attempt := _read_text(attempt_file)) else {})}
         manifest = Manifest(files=files, content=content_digest(files), **{**description, "made": made})
@@ -174,10 +232,13 @@ class Store:
         folder = self.folder(manifest.stage, manifest.key)
         # A forced stage replaces an artifact, which stays complete until this moment.
         replaced = self._rename(manifest.stage, manifest.key, "replaced") if folder.exists() else None
+        sync(partial)
         partial.rename(folder)
-        sync_folder(folder.parent)
+        for parent in (folder.parent, self.root):
+            sync(parent)
         attempt_file.unlink(missing_ok=True)
         self._write_stamps(manifest.stage, manifest.key, stamps)
+        self._checked[manifest.stage, manifest.key] = manifest.content
         if replaced:
             shutil.rmtree(replaced, ignore_errors=True)
         return self.artifact(manifest)
@@ -204,6 +265,8 @@ class Store:
 def file_damage(folder: Path, name: str, expected: Mapping[str, Any]) -> str:
     """What is wrong with a file of an artifact, every byte read, or ""."""
     try:
+        if not is_regular(folder / name):
+            return f"{name} is not a regular file"
         if (size := (folder / name).stat().st_size) != expected["bytes"]:
             return f"{name} has {size} bytes, not {expected['bytes']}"
         return "" if sha256_of(folder / name) == expected["sha256"] else f"{name} was altered"

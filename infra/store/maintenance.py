@@ -16,7 +16,7 @@ from infra.store.manifest import MANIFEST, Manifest
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo
 
-LEFTOVER_SUFFIXES = ("partial", "bad", "replaced", "removed", "fetch")
+LEFTOVER_SUFFIXES = ("partial", "bad", "replaced", "removed", "fetch", "unlisted")
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,17 @@ def _files_id(bucket: Bucket, manifest: str) -> str:
 
 
 def rehash(store: Store, manifest: Manifest) -> list[str]:
-    """The damage of each file, every byte read; empty where there is none. The next run remakes a damaged artifact."""
+    """The damage of each file, every byte read, and the files that the manifest does not list; empty if all is well.
+
+    The next run makes a damaged artifact again, and moves unlisted files away before a stage reads the artifact.
+    """
     if isinstance(store, S3Store):
         damages = list(store.rehash(manifest))
         if damages:
             store.quarantine(manifest.stage, manifest.key)
-        return damages
-    folder = store.folder(manifest.stage, manifest.key)
-    damages = [damage for name, expected in manifest.files.items() if (damage := file_damage(folder, name, expected))]
-    if damages:
-        store.drop_stamps(manifest.stage, manifest.key)
-    return damages
+    else:
+        folder, files = store.folder(manifest.stage, manifest.key), manifest.files.items()
+        damages = [damage for name, expected in files if (damage := file_damage(folder, name, expected))]
+        if damages:
+            store.drop_stamps(manifest.stage, manifest.key)
+    return [*damages, *(f"{name} is not listed in its manifest" for name in store.unlisted(manifest))]

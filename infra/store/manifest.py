@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 MANIFEST = "manifest.json"
@@ -37,13 +38,35 @@ def manifest_envelope(manifest: Manifest) -> dict[str, Any]:
     return {"sha256": digest_of(vars(manifest)), "manifest": vars(manifest)}
 
 
-def parse_manifest(envelope: Any) -> Manifest | None:
-    """The manifest in an envelope; None if it was altered or is of another form."""
+def parse_manifest(text: str | bytes, stage: str, key: str) -> tuple[Manifest, dict[str, Any]] | None:
+    """The manifest that ``text`` holds, and its envelope; None if it was altered or is another artifact's.
+
+    The place counts: an artifact that was copied over another one's folder is neither of the two.
+    """
     try:
+        envelope = json.loads(text)
         written = envelope["manifest"]
-        return Manifest(**written) if envelope["sha256"] == digest_of(written) else None
-    except (TypeError, KeyError):
+        manifest = Manifest(**written)
+        if envelope["sha256"] != digest_of(written) or (manifest.stage, manifest.key) != (stage, key):
+            return None
+        return (manifest, envelope) if _is_well_formed(manifest) else None
+    except (TypeError, KeyError, ValueError, RecursionError):
         return None
+
+
+def _is_well_formed(manifest: Manifest) -> bool:
+    mappings = (manifest.arguments, manifest.inputs, manifest.facts, manifest.files, manifest.made)
+    if not all(isinstance(each, dict) for each in mappings):
+        return False
+    if not all(isinstance(file, dict) for file in manifest.files.values()):
+        return False
+    texts = (manifest.item, manifest.content, *manifest.inputs.values())
+    numbers = (manifest.version, manifest.seconds, *(file["bytes"] for file in manifest.files.values()))
+    return (
+        all(isinstance(text, str) for text in (*texts, *(file["sha256"] for file in manifest.files.values())))
+        and all(isinstance(number, int | float) for number in numbers)
+        and not any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in manifest.files)
+    )
 
 
 def content_digest(files: Mapping[str, Mapping[str, Any]]) -> str:

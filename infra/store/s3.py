@@ -54,9 +54,8 @@ class S3Store(Store):
         remote = self._manifests.get(stage, key)
         return remote.manifest if remote else None
 
-    def artifact(self, manifest: Manifest) -> Artifact:
-        folder = self.folder(manifest.stage, manifest.key)
-        return Artifact(manifest.stage, manifest.key, folder, manifest.content, manifest.facts, self)
+    def has_folder(self, stage: str, key: str) -> bool:
+        return self._manifests.has(stage, key)
 
     def damage(self, manifest: Manifest) -> str:
         remote = self._manifests.get(manifest.stage, manifest.key, relist=False)
@@ -66,6 +65,10 @@ class S3Store(Store):
         """The damage of each file, every byte downloaded."""
         if remote := self._manifests.get(manifest.stage, manifest.key):
             yield from self._manifests.damages(remote, reread=True)
+
+    def unlisted(self, manifest: Manifest) -> list[str]:
+        remote = self._manifests.get(manifest.stage, manifest.key)
+        return self._manifests.unlisted(remote) if remote else []
 
     def names(self) -> list[tuple[str, str]]:
         parts = (name.split("/") for name in self.bucket.list(""))
@@ -127,9 +130,15 @@ class S3Store(Store):
         stage, key = artifact.stage, artifact.key
         self._cache.pin(stage, key)
         with file_lock(self.root / "locks" / f"fetch-{stage}-{key}", lambda holder: self.say(f"waiting for {holder}")):
-            copy = self.local().manifest(stage, key)
-            damage = self.local().damage(copy) if copy else ""
+            local, is_checked = self.local(), self._checked.get((stage, key)) == artifact.content
+            if not is_checked:
+                local.drop_stamps(stage, key)
+            copy = local.manifest(stage, key)
+            damage = local.damage(copy) if copy else ""
             if copy and copy.content == artifact.content and not damage:
+                if not is_checked:
+                    self._move_unlisted(copy)
+                    self._checked[stage, key] = artifact.content
                 return artifact.folder
             if damage:
                 self.say(f"{stage} {key}: {damage} in the copy on this machine; downloading it again")
@@ -137,6 +146,7 @@ class S3Store(Store):
             if remote is None or remote.manifest.content != artifact.content:
                 raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed or replaced meanwhile; run again")
             self._download(remote)
+            self._checked[stage, key] = artifact.content
         return artifact.folder
 
     def release(self) -> None:

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from infra.store.files import write_atomically
 from infra.store.manifest import MANIFEST, Manifest, manifest_envelope, parse_manifest
@@ -46,15 +45,28 @@ class RemoteManifests:
         listed = self._listed[stage, key].get(MANIFEST)
         if listed is None:
             return None
-        written = self._read_copy(stage, key, listed.etag)
-        if written is None:
+        text = self._read_copy(stage, key, listed.etag)
+        is_new = text is None
+        if text is None:
             try:
-                written = json.loads(self._bucket.read(f"{stage}/{key}/{MANIFEST}"))
+                text = self._bucket.read(f"{stage}/{key}/{MANIFEST}").decode()
             except (NoSuchKey, ValueError):
                 return None
-            self._write_copy(stage, key, listed.etag, written)
-        manifest = parse_manifest(written)
-        return RemoteManifest(manifest, written["id"], written["etags"]) if manifest else None
+        parsed = parse_manifest(text, stage, key)
+        if parsed is None:
+            return None
+        manifest, envelope = parsed
+        etags = envelope.get("etags")
+        remote = RemoteManifest(manifest, f"{envelope.get('id')}", etags if isinstance(etags, dict) else {})
+        if is_new:
+            self._write_copy(stage, key, listed.etag, remote)
+        return remote
+
+    def has(self, stage: str, key: str) -> bool:
+        """Whether the bucket has a manifest for the artifact, readable or not."""
+        if (stage, key) not in self._listed:
+            self._listed[stage, key] = self._bucket.list(f"{stage}/{key}")
+        return MANIFEST in self._listed[stage, key]
 
     def damages(self, remote: RemoteManifest, *, reread: bool) -> Iterator[str]:
         """The damage of each object by the last listing; ``reread`` downloads all of them.
@@ -74,7 +86,15 @@ class RemoteManifests:
                     yield f"{name} was altered"
                 else:  # the objects of a copied bucket have other ETags
                     known = RemoteManifest(manifest, remote.id, {**remote.etags, name: found.etag})
-                    self._write_copy(manifest.stage, manifest.key, listed[MANIFEST].etag, known.to_json())
+                    self._write_copy(manifest.stage, manifest.key, listed[MANIFEST].etag, known)
+
+    def unlisted(self, remote: RemoteManifest) -> list[str]:
+        """Names of objects beside the artifact's files that its manifest does not list, by the last listing."""
+        prefix, manifest = f"{remote.id}/", remote.manifest
+        names = (
+            name.removeprefix(prefix) for name in self._listed[manifest.stage, manifest.key] if name.startswith(prefix)
+        )
+        return sorted(name for name in names if name not in manifest.files)
 
     def forget(self, stage: str, key: str) -> None:
         """Remove this machine's copy of a manifest."""
@@ -90,12 +110,12 @@ class RemoteManifests:
     def _copy(self, stage: str, key: str) -> Path:
         return self._folder / f"{stage}-{key}.json"
 
-    def _read_copy(self, stage: str, key: str, etag: str) -> Any:
+    def _read_copy(self, stage: str, key: str, etag: str) -> str | None:
         try:
             copy = json.loads(self._copy(stage, key).read_text())
-            return copy["told"] if copy["etag"] == etag else None
+            return json.dumps(copy["told"]) if copy["etag"] == etag else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def _write_copy(self, stage: str, key: str, etag: str, written: object) -> None:
-        write_atomically(self._copy(stage, key), json.dumps({"etag": etag, "told": written}))
+    def _write_copy(self, stage: str, key: str, etag: str, remote: RemoteManifest) -> None:
+        write_atomically(self._copy(stage, key), json.dumps({"etag": etag, "told": remote.to_json()}))

@@ -13,6 +13,7 @@ and, with ``training.patience``,
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -62,12 +63,15 @@ class Checkpoints:
             sums = {name: sha256(partial / name) for name in (WEIGHTS, STATE)}
             record = {"position": asdict(position), "sums": sums}
             (partial / POSITION).write_text(json.dumps(record | {"sum": checksum(record)}))
+            for path in (*partial.iterdir(), partial):
+                sync(path)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         if whole.exists():
             shutil.rmtree(whole)
         partial.rename(whole)
+        sync(self.folder)  # an older checkpoint may go only when this one survives a loss of power
         self.prune()
 
     def prune(self) -> None:
@@ -178,6 +182,15 @@ def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, T
 
 def checksum(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sha256(path: Path) -> str:

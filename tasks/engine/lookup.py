@@ -48,6 +48,8 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Cac
 
 def _look_up(store: Store, site: Site, call: StageCall) -> CacheLookup:
     manifest = store.manifest(call.stage.name, call.key)
+    if manifest is None and store.has_folder(call.stage.name, call.key):
+        return CacheLookup(why="its manifest.json is missing, damaged or another artifact's", damaged=True)
     if manifest is None:
         return CacheLookup(why="not made yet")
     if changed := changed_input(call, manifest):

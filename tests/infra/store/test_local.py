@@ -3,13 +3,17 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sealing import DESCRIPTION, FILES, manifest_of, sealed
 
+from infra.errors import BadData
 from infra.store.local import Store
-from infra.store.manifest import MANIFEST
+from infra.store.maintenance import rehash
+from infra.store.manifest import MANIFEST, manifest_envelope
 
 
 def test_a_sealed_artifact_is_whole_and_leaves_no_other_folder(tmp_path: Path) -> None:
@@ -125,3 +129,108 @@ def test_an_attempt_resumes_only_its_own_folder_and_is_named_in_the_manifest(tmp
     assert not resumes(""), "a new try"
     store.seal(folder, {**DESCRIPTION, "stage": "train", "key": "k1"})
     assert "attempt" not in manifest_of(store, "train", "k1").made
+
+
+def test_an_artifact_over_another_ones_folder_is_neither(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    sealed(store, "k1")
+    sealed(store, "k2", {"a.txt": b"other"})
+    shutil.rmtree(tmp_path / "clean" / "k1")
+    shutil.copytree(tmp_path / "clean" / "k2", tmp_path / "clean" / "k1")
+    assert store.manifest("clean", "k1") is None
+    assert store.has_folder("clean", "k1")
+    shutil.copytree(tmp_path / "clean" / "k2", tmp_path / "shard" / "k2")
+    assert store.manifest("shard", "k2") is None
+
+
+@pytest.mark.parametrize("field", ["arguments", "inputs", "facts", "files", "made", "content", "item", "seconds"])
+@pytest.mark.parametrize("value", [None, [1], 3.5, {"a": None}])
+def test_a_forged_manifest_counts_as_none(tmp_path: Path, field: str, value: Any) -> None:
+    store = Store(tmp_path)
+    path = sealed(store).path() / MANIFEST
+    manifest = manifest_of(store)
+    accepted = (field == "seconds" and value == 3.5) or (
+        field in ("arguments", "facts", "made") and value == {"a": None}
+    )
+    path.write_text(json.dumps(manifest_envelope(replace(manifest, **{field: value}))))
+    assert (store.manifest("clean", "k1") is not None) == accepted
+
+
+@pytest.mark.parametrize("name", ["../../other", "/etc/hostname"])
+def test_a_manifest_that_lists_files_outside_its_folder_counts_as_none(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path)
+    path, manifest = sealed(store).path() / MANIFEST, manifest_of(store)
+    path.write_text(json.dumps(manifest_envelope(replace(manifest, files={name: {"sha256": "", "bytes": 1}}))))
+    assert store.manifest("clean", "k1") is None
+
+
+def test_a_deep_manifest_and_named_pipes_are_refused_at_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    folder = sealed(store, files={"empty": b""}).path()
+    manifest = manifest_of(store)
+    (folder / "empty").unlink()
+    os.mkfifo(folder / "empty")
+    assert store.damage(manifest) == "empty is not a regular file"
+    (folder / MANIFEST).write_text("[" * 100_000)
+    assert store.manifest("clean", "k1") is None
+    (folder / MANIFEST).unlink()
+    os.mkfifo(folder / MANIFEST)
+    assert store.manifest("clean", "k1") is None
+
+
+def test_files_that_the_manifest_does_not_list_are_moved_away_before_the_artifact_is_read(tmp_path: Path) -> None:
+    messages: list[str] = []
+    artifact = sealed(Store(tmp_path))
+    (artifact.folder / "deep" / "c.arrow").write_text("foreign")
+    (artifact.folder / "checkpoints" / "99999999").mkdir(parents=True)
+    (artifact.folder / "link").symlink_to(tmp_path)
+    store = Store(tmp_path)
+    store.say = messages.append
+    manifest = manifest_of(store)
+    assert rehash(store, manifest) == [
+        f"{name} is not listed in its manifest" for name in ("checkpoints", "deep/c.arrow", "link")
+    ]
+    folder = store.artifact(manifest).path()
+    assert sorted(path.name for path in folder.rglob("*")) == sorted([MANIFEST, "deep", *(Path(n).name for n in FILES)])
+    (aside,) = folder.parent.glob("k1.unlisted-*")
+    assert (aside / "deep" / "c.arrow").read_text() == "foreign"
+    assert len(messages) == 3
+    assert rehash(store, manifest) == []
+
+
+def test_an_altered_byte_behind_an_unchanged_stamp_is_found_before_the_artifact_is_read(tmp_path: Path) -> None:
+    path = sealed(Store(tmp_path)).path() / "a.txt"
+    status = path.stat()
+    path.write_bytes(b"alphA")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    store = Store(tmp_path)
+    manifest = manifest_of(store)
+    assert store.damage(manifest) == "", "a hit trusts size, time and inode"
+    with pytest.raises(BadData, match=r"clean k1: a\.txt was altered; moved to k1\.bad-"):
+        store.artifact(manifest).path()
+    assert store.manifest("clean", "k1") is None, "the next run makes it again"
+
+
+def test_everything_is_synced_before_the_artifact_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync, rename = os.fsync, Path.rename
+
+    def recorded(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path).as_posix())
+        sync(descriptor)
+
+    def renamed(self: Path, target: Path) -> Path:
+        synced.append(f"renamed to {target.name}")
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr(Path, "rename", renamed)
+    artifact = sealed(Store(tmp_path), files={"a.txt": b"a", "deep/b.bin": b"b"})
+    before, after = synced[: synced.index("renamed to k1")], synced[synced.index("renamed to k1") + 1 :]
+    folder = next(name for name in before if name.endswith("/a.txt")).removesuffix("/a.txt")
+    assert {f"{folder}/a.txt", f"{folder}/deep/b.bin", f"{folder}/deep", f"{folder}/{MANIFEST}"} <= set(before)
+    assert before[-1] == folder, "its names, the manifest's too"
+    assert after[:2] == ["clean", "."]
+    assert artifact.folder.exists()

@@ -83,14 +83,14 @@ def run_planned(
     return present, store.requested
 
 
-def test_a_planned_run_reads_only_the_manifests_of_its_misses(tmp_path: Path) -> None:
+def test_a_planned_run_reads_only_the_manifests_of_its_misses_and_their_inputs(tmp_path: Path) -> None:
     present, requested = run_planned(tmp_path)
     assert (states(present.rows), requested) == (["completed"] * 3, list(ORDER))
     present, requested = run_planned(tmp_path)
     assert (states(present.rows), requested) == (["cached"] * 3, [])
     Path(present.rows[-1].path).rename(tmp_path / "away")
     present, requested = run_planned(tmp_path)
-    assert (states(present.rows), requested) == (["cached", "cached", "completed"], ["total"])
+    assert (states(present.rows), requested) == (["cached", "cached", "completed"], ["total", "make", "twice"])
 
 
 def test_a_waiting_stage_is_looked_up_after_its_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
