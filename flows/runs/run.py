@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from model.config import Averaging, Decoding, Model, Training, check_compatible
-from model.config.keying import require
+from model.config.keying import require, require_finite, require_name
 from tasks.cleaning.filters import Filters
 from tasks.corpus.catalogue import Corpus, EvaluationSet
 from tasks.stages.learn_bpe import Vocabulary
@@ -33,6 +33,8 @@ class Run:
     decoding: Decoding
 
     def __post_init__(self) -> None:
+        require_name(self.name, "name")
+        require_finite(self, "")
         names = [s.name for s in self.sets]
         require(len(set(names)) == len(names), "sets", names, "sets of different names")
         require(self.dev in names, "dev", self.dev, f"one of the run's sets: {', '.join(names)}")

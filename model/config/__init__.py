@@ -12,6 +12,17 @@ from .keying import require, unkeyed, unkeyed_default
 
 Config = TypeVar("Config")
 
+LARGEST_SIZES = {
+    "layers": 1_000,
+    "d_model": 100_000,
+    "d_ff": 1_000_000,
+    "heads": 1_000,
+    "d_k": 10_000,
+    "d_v": 10_000,
+    "max_positions": 1_000_000,
+}
+"""Sizes far beyond any trained Transformer. A larger one is a typing error that would end as one of memory."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -35,8 +46,9 @@ class Model:
     """own: this project's layers; torch: those of torch.nn.Transformer, as a reference."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v", "max_positions"):
-            require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "a whole number of at least 1")
+        for name, largest in LARGEST_SIZES.items():
+            size = getattr(self, name)
+            require(1 <= size <= largest, f"model.{name}", size, f"a whole number from 1 to {largest:,}")
         require(self.d_model % 2 == 0, "model.d_model", self.d_model, "an even number (sines and cosines, §3.5)")
         for name in ("p_drop", "p_drop_attention", "p_drop_relu"):
             require(0 <= getattr(self, name) < 1, f"model.{name}", getattr(self, name), "0 up to, not including, 1")
@@ -105,6 +117,7 @@ class Training:
             require(0 <= getattr(self, name) < 1, f"training.{name}", getattr(self, name), "0 up to, not including, 1")
         for name in ("factor", "peak", "eps"):
             require(getattr(self, name) > 0, f"training.{name}", getattr(self, name), "a number above 0")
+        require(0 <= self.seed < 2**31, "training.seed", self.seed, f"a whole number from 0 to {2**31 - 1:,}")
         require(self.clip_norm >= 0, "training.clip_norm", self.clip_norm, "0 (off) or above")
         schedules = ("paper", "inverse_sqrt", "linear", "constant")
         require(self.schedule in schedules, "training.schedule", self.schedule, ", ".join(schedules))
@@ -157,7 +170,7 @@ class Decoding:
     """Weight of GNMT's coverage penalty on the cross-attention, averaged over layers and heads; 0: no penalty."""
 
     def __post_init__(self) -> None:
-        require(self.beam >= 1, "decoding.beam", self.beam, "a whole number of at least 1")
+        require(1 <= self.beam <= 1_000, "decoding.beam", self.beam, "a whole number from 1 to 1,000")
         require(self.alpha >= 0, "decoding.alpha", self.alpha, "0 or above")
         require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
         for name in ("max_ratio", "min_length", "min_ratio", "beta"):

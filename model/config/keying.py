@@ -4,7 +4,10 @@ All fields of a configuration dataclass enter the key, except those declared her
 that was added after artifacts existed, ``unkeyed`` for one that locates something instead of identifying it.
 """
 
-from dataclasses import field
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import field, fields, is_dataclass
 from typing import Any
 
 UNKEYED_DEFAULT = "late"
@@ -25,3 +28,38 @@ def require(holds: bool, name: str, value: object, allowed: str) -> None:
     """Raise ValueError naming the field, its value and what is allowed, unless ``holds``."""
     if not holds:
         raise ValueError(f"{name} is {value!r}, allowed is {allowed}")
+
+
+def require_name(name: str, field_name: str, also: str = "") -> None:
+    """Raise ValueError unless ``name`` can name files, folders and an MLflow model.
+
+    Letters, digits, underscores and hyphens; ``also`` are further characters, not at the beginning.
+    """
+    fits = re.fullmatch(rf"\w[\w{re.escape(also)}-]{{0,99}}", name) is not None
+    further = "".join(f", {character!r}" for character in also)
+    require(fits, field_name, name, f"1 to 100 letters, digits, '_', '-'{further}, the first a letter or digit")
+
+
+LARGEST = 2**53
+"""The largest whole number in a configuration: beyond it JSON readers may round."""
+
+
+def require_finite(value: Any, path: str) -> None:
+    """Raise ValueError for a number in ``value`` that is infinite, not a number or beyond ``LARGEST``.
+
+    ``value`` is a configuration, with any configurations in its fields; ``path`` is its name: ``training``.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            require_finite(getattr(value, each.name), f"{path}.{each.name}".removeprefix("."))
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            require_finite(each, f"{path}.{name}")
+    elif isinstance(value, tuple | list):
+        for each in value:
+            name = f".{type(each).__name__}" if is_dataclass(each) else ""
+            require_finite(each, f"{path}{name}")
+    elif isinstance(value, float):
+        require(math.isfinite(value), path, value, "a finite number")
+    elif isinstance(value, int):
+        require(abs(value) <= LARGEST, path, value, f"a whole number of at most {LARGEST:,}")

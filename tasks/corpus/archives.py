@@ -93,14 +93,54 @@ def _member(archive: IO[bytes], member: str, label: str, stack: ExitStack) -> IO
     raise BadData(f"{label} has no member {member}; it has {', '.join(seen[:20]) or 'none'}")
 
 
+_Decoder = lzma.LZMADecompressor | bz2.BZ2Decompressor
+
+
+class _Streams:
+    """Every compressed stream of a file, one after the other.
+
+    Unlike ``lzma.open`` and ``bz2.open``, which silently stop where a later stream is damaged or after padding. Raises
+    EOFError, and what the decoder raises.
+    """
+
+    def __init__(self, stream: IO[bytes], new_decoder: Callable[[], _Decoder]) -> None:
+        self._stream, self._new_decoder, self._input = stream, new_decoder, b""
+        self._decoder: _Decoder | None = new_decoder()
+
+    def read(self, size: int, /) -> bytes:
+        while True:
+            if self._decoder is None and not self._find_next_stream():
+                return b""
+            self._decoder = self._decoder or self._new_decoder()
+            if not self._input and self._decoder.needs_input:
+                self._input = self._stream.read(1 << 16)
+                if not self._input:
+                    raise EOFError("it ends before its end-of-stream marker")
+            data, self._input = self._decoder.decompress(self._input, size), b""
+            if self._decoder.eof:
+                self._input, self._decoder = self._decoder.unused_data, None
+            if data:
+                return data
+
+    def _find_next_stream(self) -> bool:
+        """Skip the zeros that may pad a stream; False at the end of the file."""
+        self._input = self._input.lstrip(b"\0")
+        while not self._input:
+            block = self._stream.read(1 << 16)
+            if not block:
+                return False
+            self._input = block.lstrip(b"\0")
+        return True
+
+
 def _zstd(stream: IO[bytes]) -> _Readable:
     return cast(_Readable, pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd"))
 
 
 DECOMPRESSORS: dict[str, Callable[[IO[bytes]], _Readable]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
-    ".xz": lzma.open,
-    ".bz2": bz2.open,
+    ".xz": lambda stream: _Streams(stream, lzma.LZMADecompressor),
+    ".bz2": lambda stream: _Streams(stream, bz2.BZ2Decompressor),
     ".zst": _zstd,
 }
 MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}

@@ -18,7 +18,8 @@ BEGIN = 4096
 LONGEST = 64 << 20
 """Bytes of the longest line; a longer one is no text and would fill the memory."""
 
-_SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.IGNORECASE)
+_BEGIN_OF_SEGMENT = re.compile(r"<seg\b", re.IGNORECASE)
+_END_OF_SEGMENT = re.compile(r"</seg>", re.IGNORECASE)
 
 
 def refuse_utf16(stream: io.BufferedReader, label: str) -> None:
@@ -50,14 +51,16 @@ def decoded(stream: io.BufferedReader, label: str) -> Iterator[list[str]]:
 
 
 def segments(blocks: Iterator[list[str]], label: str) -> Iterator[list[str]]:
-    """The text of each line's ``<seg>``, found by a pattern because SGM files are often not well-formed XML."""
+    """The text of each line's ``<seg>``, searched as text because SGM files are often not well-formed XML."""
     for block in blocks:
         found = []
         for line in block:
-            if match := _SEGMENT.search(line):
-                found.append(match.group(1).strip())
-            elif "<seg" in line.lower():
-                raise BadData(f"{label} has a segment that does not end on its line: {line.strip()[:80]}")
+            if begin := _BEGIN_OF_SEGMENT.search(line):
+                text = line.find(">", begin.end()) + 1
+                ends = [match.start() for match in _END_OF_SEGMENT.finditer(line, text)] if text else []
+                if not ends:
+                    raise BadData(f"{label} has a segment that does not end on its line: {line.strip()[:80]}")
+                found.append(line[text : ends[-1]].strip())
         yield found
 
 

@@ -31,7 +31,7 @@ def segments(stream: io.BufferedReader, language: str, label: str) -> Iterator[l
             parser.Parse(block, False)
             yield units.take()
         parser.Parse(b"", True)
-    except expat.ExpatError as error:
+    except (expat.ExpatError, LookupError, ValueError) as error:  # the last two: an encoding that expat cannot decode
         raise BadData(f"{label} is no TMX, or cut short or damaged ({error})") from error
     yield units.take()
     if units.count and not units.matched:

@@ -1,5 +1,6 @@
 """--set: typed, checked, and helpful about what it does not know."""
 
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -124,3 +125,29 @@ def test_only_what_all_of_them_come_to_is_checked() -> None:
 def test_wrong_words_are_answered(words: str, sentence: str) -> None:
     with pytest.raises(BadConfiguration, match=sentence):
         override(Some(), [words])
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("name=a/b", "name is 'a/b', allowed is 1 to 100 letters, digits"),
+        ("name=", "name is ''"),
+        ("name=a:b", "name is 'a:b'"),
+        ("name=v1.2", "name is 'v1.2'"),
+        ("name=../../x", "name is '../../x'"),
+        ("training.factor=inf", "training.factor is inf, allowed is a finite number"),
+        ("training.peak=nan", "training.peak is nan"),
+        ("training.eps=1e400", "training.eps is inf"),
+        ("training.seed=-1", "training.seed is -1, allowed is a whole number from 0 to 2,147,483,647"),
+        ("training.seed=1" + "0" * 26, "allowed is a whole number from 0 to 2,147,483,647"),
+        ("training.updates=1" + "0" * 26, "allowed is a whole number of at most 9,007,199,254,740,992"),
+        ("model.d_model=100000000", "model.d_model is 100000000, allowed is a whole number from 1 to 100,000"),
+        ("decoding.beam=100000", "decoding.beam is 100000, allowed is a whole number from 1 to 1,000"),
+        ("decoding.alpha=inf", "decoding.alpha is inf"),
+        ("filters.rules.LengthRatio.max=inf", "filters.rules.LengthRatio.max is inf"),
+        ("sharding.max_pieces=9999999999", "sharding.max_pieces is 9999999999, allowed is below training.batch_tokens"),
+    ],
+)
+def test_values_that_no_run_can_have_are_refused_before_anything_runs(assignment: str, message: str) -> None:
+    with pytest.raises(BadConfiguration, match=re.escape(message)):
+        override(RUNS["multi30k-ende"], [assignment])

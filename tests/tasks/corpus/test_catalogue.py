@@ -79,10 +79,14 @@ def test_wrong_values_are_named() -> None:
         File("a", md5="X" * 32)
     with pytest.raises(ValueError, match=r"file\.sha256 of a is '', allowed is a sum"):
         File("a")
-    with pytest.raises(ValueError, match=r"part\.name is 'a:b', allowed is a name without a colon"):
-        Part("a:b", text, text)
-    with pytest.raises(ValueError, match=r"set\.name is ''"):
-        EvaluationSet("", text, text)
+    for name in ("a:b", "", "a/b", "a\0b", "a\nb", "../a", "-a", "x" * 101):
+        with pytest.raises(ValueError, match=r"part\.name is .* allowed is 1 to 100 letters, digits"):
+            Part(name, text, text)
+        with pytest.raises(ValueError, match=r"set\.name is .* allowed is 1 to 100 letters, digits"):
+            EvaluationSet(name, text, text)
+        with pytest.raises(ValueError, match=r"corpus\.name is "):
+            Corpus(name, "en", "de", (Part("p", text, text),))
+    assert Part("news-commentary v9.de+x", text, text)
     with pytest.raises(ValueError, match=r"corpus\.parts .* different names"):
         Corpus("c", "en", "de", (Part("p", text, text), Part("p", text, text)))
     with pytest.raises(ValueError, match=r"corpus\.parts .* at least one part"):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toy_stages import NoTracker, Quiet
 
 from flows.reproduce import STAGES
 from infra.errors import BadData, Fault
@@ -29,7 +30,6 @@ from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
 from tasks.stages.clean import clean
 from tasks.stages.download import download
-from tests.tasks.engine.test_runner import NoTracker, Quiet
 
 LINES = 40
 SOURCE = [f"Line {n} of some text, & “so on”." for n in range(LINES)]

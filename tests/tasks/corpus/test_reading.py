@@ -6,6 +6,8 @@ import io
 import lzma
 import os
 import tarfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -23,8 +25,8 @@ ODD = ["\x00", "\u2028", "\u0085", "\v", "\x0c", "\x1c", "\ufeff", "\ufffd", "é
 odd_line = st.text(alphabet=st.one_of(st.sampled_from(ODD), st.characters(exclude_characters="\n\r", codec="utf-8")))
 
 
-def all_lines(path: Path, member: str = "") -> list[str]:
-    return [line for block in read_lines(path, member) for line in block]
+def all_lines(path: Path, member: str = "", column: str = "") -> list[str]:
+    return [line for block in read_lines(path, member, column) for line in block]
 
 
 def zstd(data: bytes) -> bytes:
@@ -100,6 +102,25 @@ def test_a_file_cut_short_is_named(tmp_path: Path, name: str) -> None:
         all_lines(tmp_path / name)
 
 
+@pytest.mark.parametrize(("suffix", "compress"), [("xz", lzma.compress), ("bz2", bz2.compress), ("gz", gzip.compress)])
+def test_every_stream_of_a_file_is_read(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
+    path, streams = tmp_path / f"a.{suffix}", [compress(f"{n}\n{n}\n".encode()) for n in range(3)]
+    for padding in (b"", b"\0" * 8, b"\0" * 100_000):
+        path.write_bytes(padding.join(streams) + padding)
+        assert all_lines(path) == ["0", "0", "1", "1", "2", "2"]
+    for damaged in (
+        streams[0] + b"\0" * 4 + streams[1][: len(streams[1]) // 2],
+        streams[0] + streams[1][:1] + b"\xff" + streams[1][2:],
+        streams[0] + b"what follows is no stream",
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(BadData, match=rf"a\.{suffix} is cut short or damaged"):
+            all_lines(path)
+    large = os.urandom(300_000).hex()
+    path.write_bytes(compress(large.encode()) * 2)
+    assert all_lines(path) == [large * 2]
+
+
 def test_members_are_read_from_archives(tmp_path: Path) -> None:
     members = {
         "training/a.en": b"one\ntwo\n",
@@ -143,6 +164,27 @@ def test_segments_are_read_as_sacrebleu_reads_them(tmp_path: Path) -> None:
 def pairs_of(source: Path, target: Path) -> list[pl.DataFrame]:
     first, second = (Text(File(path.name, sha256="0" * 64)) for path in (source, target))
     return list(read_pairs((first, second), (source, target)))
+
+
+def test_long_lines_of_sgm_are_read_in_linear_time(tmp_path: Path) -> None:
+    times = []
+    for repeats in (20_000, 200_000):
+        (tmp_path / "a.sgm").write_text("<seg " * repeats + "\n")
+        begun = time.process_time()
+        with pytest.raises(BadData, match="does not end on its line"):
+            all_lines(tmp_path / "a.sgm")
+        (tmp_path / "a.sgm").write_text("<seg>" * repeats + "x" + "</seg>" * repeats + "\n")
+        (line,) = all_lines(tmp_path / "a.sgm")
+        assert line == "<seg>" * (repeats - 1) + "x" + "</seg>" * (repeats - 1)
+        times.append(time.process_time() - begun)
+    assert times[1] < 40 * times[0] + 0.5, "ten times the text takes about ten times as long"
+
+
+@pytest.mark.parametrize("encoding", ["utf-7", "no-such-thing", "shift_jis", "idna", "rot13"])
+def test_a_tmx_in_an_odd_encoding_is_refused_in_one_sentence(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.tmx").write_text(f'<?xml version="1.0" encoding="{encoding}"?><tmx><body></body></tmx>')
+    with pytest.raises(BadData, match=r"a\.tmx, column en is no TMX, or cut short or damaged"):
+        all_lines(tmp_path / "a.tmx", column="en")
 
 
 @given(count=st.integers(0, 30), rows=st.integers(1, 12))
