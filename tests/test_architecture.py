@@ -113,7 +113,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "infra.service": {"infra.errors", "infra.processes", "infra.servers", "infra.tracking"},
         "infra.site": {"infra.errors", "infra.processes", "infra.servers", "infra.store"},
         "infra.store": {"infra.errors", "infra.processes"},
-        "infra.tracking": {"infra.errors", "infra.processes", "infra.servers"},
+        "infra.tracking": {"infra.errors", "infra.processes", "infra.servers", "infra.store"},
         "infra.web": {"infra.errors"},
     },
 }

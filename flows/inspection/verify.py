@@ -1,13 +1,18 @@
 """Verify the checksums of artifacts: those of some runs, or all artifacts of a site."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flows.runner.request import RunRequest, plan
+from infra.errors import Fault
 from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.store.maintenance import rehash
+from infra.store.manifest import Manifest
 from infra.store.s3 import S3Store
+from infra.tracking.model_files import stored_damage
+from infra.tracking.registry import resolve
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,20 @@ def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int,
         on_progress(done, len(todo), f"{stage} {key}")
         manifest = place.manifest(stage, key)
         wrong = rehash(place, manifest) if manifest else ["manifest.json is not as it was written"]
+        wrong += _model_damage(place, manifest, site) if manifest and stage == "register" else []
         where = place.bucket.url(f"{stage}/{key}") if isinstance(place, S3Store) else f"{place.folder(stage, key)}"
         checked.append(ArtifactCheck(stage, key, where, tuple(wrong)))
     return checked
+
+
+def _model_damage(store: Store, manifest: Manifest, site: Site) -> list[str]:
+    """What is wrong with the files of the registered version in MLflow's artifact store."""
+    try:
+        made = json.loads((store.artifact(manifest).path() / "version.json").read_text())
+        damage = stored_damage(site.tracking, resolve(site.tracking, f"{made['name']}/{made['version']}"))
+    except (Fault, OSError, ValueError, KeyError) as fault:
+        damage = f"{fault}"
+    return [f"the registered model: {damage}"] if damage else []
 
 
 def _artifacts_of(store: Store, runs: Sequence[str], site_name: str) -> Iterator[tuple[Store, str, str]]:

@@ -145,7 +145,7 @@ class Store:
 
     def drop_stamps(self, stage: str, key: str) -> None:
         """Let the next ``damage`` hash every file of the artifact."""
-        self._stamp_file(stage, key).unlink(missing_ok=True)
+        self.stamp_file(stage, key).unlink(missing_ok=True)
 
     def restore(self, stage: str, key: str) -> bool:  # noqa: ARG002
         """Publish a missing artifact from this machine's copy; whether there was one."""
@@ -166,9 +166,13 @@ class Store:
         A file whose size, time and inode are as when it was last hashed counts as unchanged.
         """
         folder = self.folder(manifest.stage, manifest.key)
-        stamps = self._stamps(manifest.stage, manifest.key)
+        return self.damage_of(folder, manifest.files, self.stamp_file(manifest.stage, manifest.key))
+
+    def damage_of(self, folder: Path, files: Mapping[str, Mapping[str, Any]], stamp_file: Path) -> str:
+        """The same for any folder, with the sums of its files and where to keep their stamps."""
+        stamps = _read_stamps(stamp_file)
         fresh: dict[str, list[int]] = {}
-        for name, expected in manifest.files.items():
+        for name, expected in files.items():
             with contextlib.suppress(OSError):  # file_damage says what is wrong
                 fresh[name] = stamp_of(folder / name)
             if (name not in fresh or stamps.get(name) != fresh[name]) and (
@@ -176,7 +180,7 @@ class Store:
             ):
                 return damage
         if fresh != stamps:
-            self._write_stamps(manifest.stage, manifest.key, fresh)
+            write_stamps(stamp_file, fresh)
         return ""
 
     def partial(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
@@ -237,7 +241,7 @@ class Store:
         for parent in (folder.parent, self.root):
             sync(parent)
         attempt_file.unlink(missing_ok=True)
-        self._write_stamps(manifest.stage, manifest.key, stamps)
+        write_stamps(self.stamp_file(manifest.stage, manifest.key), stamps)
         self._checked[manifest.stage, manifest.key] = manifest.content
         if replaced:
             shutil.rmtree(replaced, ignore_errors=True)
@@ -247,19 +251,9 @@ class Store:
         """Names the attempt that began the partial folder of a key; absent where any may resume it."""
         return self.root / "attempts" / f"{stage}-{key}"
 
-    def _stamp_file(self, stage: str, key: str) -> Path:
+    def stamp_file(self, stage: str, key: str) -> Path:
+        """Where the stamps of an artifact are kept: size, time and inode of each file when it was last hashed."""
         return self.root / "stamps" / f"{stage}-{key}.json"
-
-    def _stamps(self, stage: str, key: str) -> dict[str, list[int]]:
-        try:
-            stamps = json.loads(self._stamp_file(stage, key).read_text())
-        except (OSError, ValueError):
-            return {}
-        return stamps if isinstance(stamps, dict) else {}
-
-    def _write_stamps(self, stage: str, key: str, stamps: Mapping[str, list[int]]) -> None:
-        with contextlib.suppress(OSError):  # without stamps the next run only hashes again
-            write_atomically(self._stamp_file(stage, key), json.dumps(stamps))
 
 
 def file_damage(folder: Path, name: str, expected: Mapping[str, Any]) -> str:
@@ -285,3 +279,16 @@ def _read_text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def _read_stamps(file: Path) -> dict[str, list[int]]:
+    try:
+        stamps = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return stamps if isinstance(stamps, dict) else {}
+
+
+def write_stamps(file: Path, stamps: Mapping[str, list[int]]) -> None:
+    with contextlib.suppress(OSError):  # without stamps the next run only hashes again
+        write_atomically(file, json.dumps(stamps))

@@ -20,7 +20,7 @@ from infra.processes.locks import file_lock
 from infra.store.cache import ArtifactCache
 from infra.store.checkpoint_sync import Snapshot
 from infra.store.files import stamp_of, write_atomically
-from infra.store.local import Artifact, Store
+from infra.store.local import Artifact, Store, write_stamps
 from infra.store.manifest import MANIFEST, Manifest, bytes_of, manifest_envelope
 from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
 from infra.store.s3_manifests import RemoteManifest, RemoteManifests
@@ -218,7 +218,7 @@ class S3Store(Store):
             partial.rename(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        self._write_stamps(manifest.stage, manifest.key, stamps)
+        write_stamps(self.stamp_file(manifest.stage, manifest.key), stamps)
 
     def _download_file(self, remote: RemoteManifest, name: str, sha256: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

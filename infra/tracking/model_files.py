@@ -1,12 +1,23 @@
-"""The files of a registered model version on this machine, downloaded where MLflow's artifact store is remote."""
+"""The files of a registered model version: found, downloaded where MLflow's artifact store is remote, and verified.
 
+A version's tags hold the content digests of its weights and its vocabulary, as their artifacts had them.
+"""
+
+import re
 import shutil
+import tempfile
 import urllib.parse
 import urllib.request
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from infra.errors import BadConfiguration, NetworkFault
+from infra.errors import BadConfiguration, BadData, NetworkFault
+from infra.servers.sqlite_addresses import sqlite_file
+from infra.store.files import sha256_of
+from infra.store.manifest import MANIFEST, content_digest
+from infra.tracking import registry_sqlite
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_version import Version
 
@@ -14,22 +25,84 @@ CACHE = Path.home() / ".cache" / "repro" / "models"
 """Downloaded models; a model never changes."""
 
 
+PARTS = {"weights": "average", "vocabulary": "learn_bpe"}
+"""The folders of a model, each with the stage whose artifact it is a copy of."""
+MODEL_ID = re.compile(r"\bm-[0-9a-f]{32}\b")
+
+
 def local_folder(uri: str, version: Version, cache: Path = CACHE) -> Path:
-    """The folder with the model's ``weights/`` and ``vocabulary/``, downloaded into ``cache`` from a remote store."""
+    """The folder with the model's ``weights/`` and ``vocabulary/``, downloaded into ``cache`` from a remote store.
+
+    Raises BadConfiguration where the files were removed, and BadData where they are not those that were registered.
+    """
+    address = _address(uri, version)
+    folder = _on_this_machine(address)
+    if folder is None:
+        folder = cache / urllib.parse.quote(address, safe="")
+        if not folder.exists() or _damage(folder, version):
+            shutil.rmtree(folder, ignore_errors=True)
+            _download(uri, address, folder)
+    label = f"model {version.name}/{version.version}"
+    if not (folder / "artifacts" / "weights").is_dir():
+        raise BadConfiguration(f"{label} has no weights at {folder}: they were removed; {_advice(version)}")
+    if damage := _damage(folder, version):
+        raise BadData(f"{label} at {folder}: {damage}; {_advice(version)}")
+    return folder / "artifacts"
+
+
+def model_sums(folders: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """Sum and size of each file that a model keeps, by its name in MLflow's artifact store."""
+    files = {
+        f"artifacts/{part}/{path.relative_to(folder).as_posix()}": path
+        for part, folder in folders.items()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    return {name: {"sha256": sha256_of(path), "bytes": path.stat().st_size} for name, path in files.items()}
+
+
+def local_address(uri: str, name: str, version: int) -> Path | None:
+    """The folder of a version's model, from a SQLite file without importing MLflow; None where it is elsewhere."""
+    file = sqlite_file(uri)
+    address = registry_sqlite.model_address(file, name, version) if file else ""
+    return _on_this_machine(address)
+
+
+def stored_damage(uri: str, version: Version) -> str:
+    """What is wrong with the files in MLflow's artifact store, every byte read; "" if they are as registered."""
+    address = _address(uri, version)
+    if folder := _on_this_machine(address):
+        return _damage(folder, version)
+    with tempfile.TemporaryDirectory() as scratch:
+        _download(uri, address, Path(scratch) / "model")
+        return _damage(Path(scratch) / "model", version)
+
+
+def _advice(version: Version) -> str:
+    return f"to store them again: repro run {version.name} --force register"
+
+
+def _damage(folder: Path, version: Version) -> str:
+    for part, stage in PARTS.items():
+        expected, place = version.digests.get(stage), folder / "artifacts" / part
+        names = [path.relative_to(place).as_posix() for path in sorted(place.rglob("*")) if path.is_file()]
+        found = content_digest({name: {"sha256": sha256_of(place / name)} for name in names if name != MANIFEST})
+        if expected and found != expected:
+            return f"the files of its {part} differ from those that were registered"
+    return ""
+
+
+def _address(uri: str, version: Version) -> str:
     client = mlflow_client(uri)
     if version.source.startswith("models:/m-"):
-        address = client.get_logged_model(version.source.removeprefix("models:/")).artifact_location
-    else:
-        address = client.get_model_version_download_uri(version.name, f"{version.version}")
-    if address.startswith(("file:", "/")):
-        folder = Path(urllib.request.url2pathname(urllib.parse.urlsplit(address).path))
-    else:
-        folder = cache / urllib.parse.quote(address, safe="")
-        if not folder.exists():
-            _download(uri, address, folder)
-    if not (folder / "artifacts" / "weights").is_dir():
-        raise BadConfiguration(f"model {version.name}/{version.version} has no weights at {folder}: they were removed")
-    return folder / "artifacts"
+        return str(client.get_logged_model(version.source.removeprefix("models:/")).artifact_location)
+    return str(client.get_model_version_download_uri(version.name, f"{version.version}"))
+
+
+def _on_this_machine(address: str) -> Path | None:
+    if not address.startswith(("file:", "/")):
+        return None
+    return Path(urllib.request.url2pathname(urllib.parse.urlsplit(address).path))
 
 
 def _download(uri: str, address: str, folder: Path) -> None:

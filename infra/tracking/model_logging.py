@@ -62,6 +62,18 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mappi
     return str(made.model_id)
 
 
+def store_again(uri: str, model_id: str, model: TextModel) -> None:
+    """Replace the files of a logged model, whose stored ones are missing or damaged. Raises NetworkFault."""
+    store = mlflow_client(uri)
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            made = store.get_logged_model(model_id)
+            _save(Path(scratch), made.source_run_id, made, model)
+            store.log_model_artifacts(model_id, f"{scratch}/model")
+        except Exception as error:
+            raise NetworkFault(f"MLflow at {uri} does not take the model: {error}") from error
+
+
 def requirements(libraries: Sequence[str]) -> list[str]:
     """Each library pinned to the installed version, without a local build suffix (``+cpu``)."""
     return [f"{library}=={installed(library).partition('+')[0]}" for library in libraries]

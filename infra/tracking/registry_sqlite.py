@@ -44,3 +44,18 @@ def read_versions(file: Path, name: str = "") -> list[Version] | None:
         make_version(model, version, created, run_id, source, json.loads(tags), json.loads(aliases))
         for model, version, created, run_id, source, tags, aliases in rows
     ]
+
+
+def model_address(file: Path, name: str, version: int) -> str:
+    """Where the files of a version are, as MLflow's database says; "" where it does not say."""
+    query = """
+    SELECT ifnull(logged.artifact_location, registered.source) FROM model_versions AS registered
+    LEFT JOIN logged_models AS logged ON registered.source = 'models:/' || logged.model_id
+    WHERE registered.name = ? AND registered.version = ?
+    """
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            found = connection.execute(query, (name, version)).fetchone()
+    except sqlite3.Error:
+        return ""
+    return str(found[0]) if found and found[0] else ""

@@ -3,10 +3,11 @@
 The champion is chosen by BLEU on the dev set alone (``becomes_champion``); test scores never decide.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from infra.tracking.model_logging import TextModel, log_model
+from infra.tracking.model_files import MODEL_ID, model_sums, stored_damage
+from infra.tracking.model_logging import TextModel, log_model, store_again
 from infra.tracking.model_version import Version
 from infra.tracking.registry import create_version, set_alias, versions
 from tasks.registration.version_tags import version_description
@@ -48,6 +49,7 @@ def register_version(
     decision = "a run with overrides moves no alias" if modified else f"{'' if better else 'not '}champion: {reason}"
     all_tags = {**tags, "modified": f"{modified}".lower(), "decision": decision}
     version = next((known for known in before if known.run_id == run_id), None)  # an interrupted attempt created it
+    version = version or _repaired(uri, before, tags, model)
     if version is None:
         metrics = {key: float(value) for key, value in tags.items() if key.endswith(METRIC_TAGS)}
         model_id = log_model(uri, run_id, name, model, metrics)
@@ -64,6 +66,23 @@ def register_version(
         "version": version.version,
         "aliases": list(moves),
         "uri": uri,
-        "run_id": run_id,
+        "run_id": version.run_id,
         "decision": decision,
+        "files": model_sums(model.folders),
     }
+
+
+def _repaired(uri: str, before: Iterable[Version], tags: Mapping[str, str], model: TextModel) -> Version | None:
+    """The version of the same model whose stored files are missing or damaged, with its files stored again.
+
+    So an alias that points to a damaged version is good again. None if there is no such version.
+    """
+    identity = {name: value for name, value in tags.items() if name.startswith(("key.", "digest."))}
+    for version in before:
+        model_id = MODEL_ID.search(version.source)
+        if not (model_id and identity and identity.items() <= version.tags.items() and stored_damage(uri, version)):
+            continue
+        store_again(uri, model_id[0], model)
+        if not stored_damage(uri, version):
+            return version
+    return None

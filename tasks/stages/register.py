@@ -14,6 +14,7 @@ from pathlib import Path
 
 from infra.site import Site
 from infra.store.local import Artifact
+from infra.tracking.model_files import local_address
 from infra.tracking.model_logging import TextModel
 from infra.tracking.registry import version_exists
 from infra.tracking.run_description import is_number
@@ -46,12 +47,19 @@ def translator_model(
 
 
 def _still_registered(made: Artifact, site: Site) -> bool:
-    """Whether the version is in the site's registry."""
+    """Whether the version is in the site's registry, and its files, where they are on this machine, are undamaged."""
     try:
         version = json.loads((made.path() / "version.json").read_text())
-        return version_exists(site.registry, version["name"], version["version"], version["run_id"])
+        name, number = version["name"], version["version"]
+        if not version_exists(site.registry, name, number, version["run_id"]):
+            return False
+        folder = local_address(site.registry, name, number)
     except (OSError, ValueError, KeyError):
         return False
+    if folder is None:  # at a server or in a bucket: ``repro verify`` reads it
+        return True
+    stamps = made.store.stamp_file("model", f"{name}-{number}")
+    return not made.store.damage_of(folder, version.get("files", {}), stamps) and (folder / "artifacts").is_dir()
 
 
 @stage(version=1, retries=3, still_valid=_still_registered)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -15,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.errors import BadConfiguration, NetworkFault
+from infra.errors import BadConfiguration, BadData, NetworkFault
 from infra.site import Site
 from infra.store.local import Artifact, Store
 from infra.tracking.client import mlflow_client
-from infra.tracking.model_files import local_folder
+from infra.tracking.model_files import local_folder, stored_damage
 from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve, source_run, versions
@@ -275,8 +276,40 @@ def test_the_stage_registers_the_translator_with_its_report(
 
     made = Artifact("register", "k", tmp_path)
     assert _still_registered(made, site)
+    weights = local_folder(run.tracker.uri, version) / "weights" / "said"
+    weights.write_text("evil")
+    assert not _still_registered(made, site), "the next run stores it again"
+    weights.unlink()
+    assert not _still_registered(made, site)
+    weights.write_text("good")
+    assert _still_registered(made, site)
     run.tracker.client.delete_registered_model("staged")
     assert not _still_registered(made, site)
+
+
+def test_a_damaged_model_is_refused_and_registering_it_again_stores_it_again(run: FinishedRun) -> None:
+    uri = run.tracker.uri
+    first = run.register("fragile", run.tags())
+    version = resolve(uri, "fragile@champion")
+    folder = local_folder(uri, version)
+    (folder / "weights" / "said").write_text("evil")
+    advice = "to store them again: repro run fragile --force register"
+    with pytest.raises(BadData, match=f"the files of its weights differ from those that were registered; {advice}"):
+        local_folder(uri, version)
+    assert stored_damage(uri, version) == "the files of its weights differ from those that were registered"
+    assert run.register("fragile", run.tags())["version"] == first["version"]
+    assert (local_folder(uri, version) / "weights" / "said").read_text() == "good"
+    (folder / "vocabulary" / "extra.json").write_text("{}")
+    with pytest.raises(BadData, match="the files of its vocabulary differ"):
+        local_folder(uri, version)
+    shutil.rmtree(folder.parent)
+    with pytest.raises(BadConfiguration, match=f"they were removed; {advice}"):
+        local_folder(uri, version)
+    again = run.register("fragile", run.tags())
+    assert (again["version"], again["run_id"]) == (first["version"], first["run_id"])
+    assert stored_damage(uri, version) == ""
+    assert [known.version for known in versions(uri, "fragile")] == [1]
+    assert run.register("fragile", run.tags())["version"] == 2, "an undamaged one stays as it is"
 
 
 def test_without_mlflow_the_stage_fails_and_can_be_retried(run: FinishedRun, tmp_path: Path) -> None:
