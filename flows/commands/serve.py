@@ -1,15 +1,22 @@
 """``repro serve``."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.processes.malloc import keep_pages
+from infra.servers.credentials import Credentials, read_credentials
 from infra.servers.environment import configure_libraries
+from infra.servers.loopback import LOOPBACK, on_loopback, own_names
 from infra.site import Site
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 
 def serve(
@@ -18,6 +25,9 @@ def serve(
         str, Parameter(help="address to listen on; the default accepts connections from this machine only")
     ] = "127.0.0.1",
     port: Annotated[int, Parameter(help="port to listen on; 0 picks a free one")] = 8765,
+    allow_host: Annotated[
+        tuple[str, ...], Parameter(help="a further host name that browsers may use, as in translate.example.org")
+    ] = (),
     engine: Annotated[
         Literal["auto", "own", "ctranslate2"], Parameter(help="auto: CTranslate2 for versions exported to it, else own")
     ] = "auto",
@@ -25,20 +35,29 @@ def serve(
 ) -> None:
     """Serve registered model versions: a web page to translate and inspect, and a JSON API, documented at /docs.
 
-    Ctrl-C or SIGTERM stops it once requests in progress are answered.
+    Ctrl-C or SIGTERM stops it once requests in progress are answered. Beyond this machine it needs a user and a
+    password (REPRO_AUTH or REPRO_AUTH_FILE), and requests from pages of other sites are refused.
 
     For example:
 
     repro serve
 
     repro serve demo@champion demo/1 --port 9000
+
+    REPRO_AUTH=reader:long-enough-a-word repro serve --host 0.0.0.0 --allow-host translate.example.org
     """
-    from infra.web.limits import LOOPBACK, Limits
+    from infra.web.limits import Limits
     from infra.web.server import address, bind_socket, end_at_once
     from infra.web.server import serve as serve_until_stopped
 
     if not 0 <= port < 2**16:
         raise BadConfiguration(f"--port is {port}, allowed is 0 to 65535")
+    inside, credentials = on_loopback(host), read_credentials(os.environ)
+    if not inside and credentials is None:
+        raise BadConfiguration(
+            f"--host is {host!r}, which others can reach, and no password is set: set REPRO_AUTH=user:password or "
+            "REPRO_AUTH_FILE, or serve at 127.0.0.1"
+        )
     site = Site.named()
     configure_libraries(site.root)
     taken = bind_socket(host, port)
@@ -51,11 +70,11 @@ def serve(
         versions.append(load_version(version, site, engine, exports))
         also = "".join(f", {alias}" for alias in version.aliases)
         say(f"{versions[-1].name}{also}: {versions[-1].engine}, beam {versions[-1].search.beam}")
-    inside = host in LOOPBACK or host.startswith("127.")
     if not inside:
-        say(f"warning: anyone who can connect to {host} can use this server; it has no password and no encryption")
+        say(f"others can reach {host}: they need the password, and nothing is encrypted")
     limits = Limits()
-    guarded = application(versions, limits, LOOPBACK | {host} if inside else frozenset())
+    app = application(versions, limits)
+    guarded = protected(app, host, allow_host, None if inside else credentials)
     where = address(host, taken)
 
     def ready() -> None:
@@ -64,5 +83,15 @@ def serve(
 
     serve_until_stopped(guarded, taken, limits, ready)
     say("stopped")
-    if guarded.batcher.worker.busy:
+    if app.batcher.worker.busy:
         end_at_once()
+
+
+def protected(app: "ASGIApp", host: str, allow_host: Sequence[str], credentials: Credentials | None) -> "ASGIApp":
+    """``app`` behind checks of Host and Origin and, with ``credentials``, a password."""
+    from infra.servers.basic_auth import BasicAuth
+    from infra.servers.same_origin import SameOrigin
+
+    inside = on_loopback(host)
+    hosts = [*LOOPBACK, *([f"[{host}]" if ":" in host else host] if inside else own_names(host)), *allow_host]
+    return SameOrigin(BasicAuth(app, credentials) if credentials else app, hosts, any_address=not inside)

@@ -1,4 +1,4 @@
-"""Loopback of this machine: which hosts mean it, its free ports, and health checks over it."""
+"""This machine as a host: its names, loopback, free ports, and health checks over loopback."""
 
 import ipaddress
 import socket
@@ -8,6 +8,8 @@ from http.client import HTTPException
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine in the Host header of a request over loopback."""
+WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+"""Addresses that mean every one of this machine's, and loopback's of the same family."""
 HEALTH_SECONDS = 3.0
 _without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -18,6 +20,12 @@ def on_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def own_names(host: str) -> list[str]:
+    """Names under which other machines know this one, with the ``host`` that a server listens on."""
+    own = [socket.gethostname(), socket.getfqdn()]
+    return list(dict.fromkeys([*own, *([] if host in WILDCARD_HOSTS else [host])]))
 
 
 def free_ports(count: int) -> tuple[int, ...]:

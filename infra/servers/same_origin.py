@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
@@ -37,7 +37,7 @@ class SameOrigin:
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
         if not self._is_own(scope.get("method", ""), host, headers):
-            await PlainTextResponse("Requests of other origins are refused", status_code=403)(scope, receive, send)
+            await JSONResponse({"error": "requests of other origins are refused"}, 403)(scope, receive, send)
         elif self.any_address and _is_address(host):
             await self.app(scope, receive, send)
         else:

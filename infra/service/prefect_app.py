@@ -6,16 +6,15 @@ builds, whose tag names the service. Prefect is imported late.
 
 import os
 import re
-import socket
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration
-from infra.servers.loopback import LOOPBACK
+from infra.servers.loopback import LOOPBACK, own_names
 from infra.servers.temporary_prefect import ORIGINS
 from infra.service.process_tags import folder_of
-from infra.service.settings import WILDCARD_HOSTS, Service, read
+from infra.service.settings import Service, read
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -84,16 +83,14 @@ def allowed_hosts(service: Service, outer: Mapping[str, str]) -> list[str]:
             raise BadConfiguration(
                 f"{HOSTS} has {name!r}, allowed are names without a port, as in box.example or *.lab.example"
             )
-    own = [f"[{service.host}]" if ":" in service.host else service.host] if service.on_loopback else own_names(service)
+    own = (
+        [f"[{service.host}]" if ":" in service.host else service.host]
+        if service.on_loopback
+        else own_names(service.host)
+    )
     return list(dict.fromkeys([*LOOPBACK, *own, *named]))
 
 
 def allowed_origins(outer: Mapping[str, str]) -> list[str]:
     """The origins that the operator set, without Prefect's default ``*``."""
     return [origin for each in outer.get(ORIGINS, "").split(",") if (origin := each.strip()) and origin != "*"]
-
-
-def own_names(service: Service) -> list[str]:
-    """Names under which other machines know this one."""
-    own = [socket.gethostname(), socket.getfqdn()]
-    return list(dict.fromkeys([*own, *([] if service.host in WILDCARD_HOSTS else [service.host])]))

@@ -14,11 +14,12 @@ from infra.processes.children import SAFE_PATH
 from infra.servers import credentials
 from infra.servers.credentials import Credentials
 from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, prefect_database
+from infra.servers.loopback import own_names
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.servers.temporary_prefect import ORIGINS, serve
 from infra.service import databases
 from infra.service.databases import Databases
-from infra.service.prefect_app import allowed_origins, own_names
+from infra.service.prefect_app import allowed_origins
 from infra.service.process_tags import process_tag
 from infra.service.settings import Service
 from infra.tracking.client import with_sqlite_timeout
@@ -169,7 +170,7 @@ def _mlflow(service: Service, found: Credentials | None, outer: Mapping[str, str
         "MLFLOW_WORKERS": outer.get("MLFLOW_WORKERS") or "1",
     }
     if not service.on_loopback:
-        names = own_names(service)
+        names = own_names(service.host)
         hosts = [each for name in names for each in (name, f"{name}:*")]
         private = ["localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "10.*", "192.168.*", *_PRIVATE]
         origins = [f"http://{name}:{service.mlflow_port}" for name in names]

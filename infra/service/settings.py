@@ -8,13 +8,12 @@ from typing import Any
 
 from infra.errors import BadConfiguration
 from infra.servers.addresses import FOLDER, Addresses
-from infra.servers.loopback import free_ports, on_loopback
+from infra.servers.loopback import WILDCARD_HOSTS, free_ports, on_loopback
 from infra.servers.relocation import same_folder
 
 FILE = "service.json"
 PREFECT_PORT = 4200
 MLFLOW_PORT = 5000
-WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 @dataclass(frozen=True)

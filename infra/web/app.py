@@ -21,7 +21,7 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from infra.web.batching import Batcher, QueuedRequest
-from infra.web.limits import LOOPBACK, Limits, LimitsMiddleware, RefusedRequest
+from infra.web.limits import Limits, LimitsMiddleware, RefusedRequest
 from infra.web.protocol import AttentionMap, ServedModel
 from infra.web.schemas import (
     AttentionRequest,
@@ -50,16 +50,13 @@ T = TypeVar("T")
 class Application(LimitsMiddleware):
     """The application behind its limits, with the queue, so that the server can see whether a search still runs."""
 
-    def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits, hosts: frozenset[str]) -> None:
-        super().__init__(app, limits, hosts)
+    def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits) -> None:
+        super().__init__(app, limits)
         self.batcher = batcher
 
 
-def application(served: Sequence[ServedModel], limits: Limits, hosts: frozenset[str] = LOOPBACK) -> Application:
-    """Build the ASGI application over at least one version.
-
-    ``hosts`` are the host names that it answers to; an empty set allows any name.
-    """
+def application(served: Sequence[ServedModel], limits: Limits) -> Application:
+    """Build the ASGI application over at least one version."""
     batcher = Batcher(limits)
 
     @asynccontextmanager
@@ -124,7 +121,7 @@ def application(served: Sequence[ServedModel], limits: Limits, hosts: frozenset[
         weights = found.weights.astype(float).round(4).tolist()
         return AttentionResponse(version.name, body.kind, found.rows, found.columns, weights)
 
-    return Application(app, batcher, limits, hosts)
+    return Application(app, batcher, limits)
 
 
 async def _all_answers(queued: QueuedRequest) -> dict[int, Any]:

@@ -1,7 +1,7 @@
 """Limits on what a client may send and how long it may take, and the middleware that enforces them.
 
-The middleware reads each body within a size and a time before the application sees the request. It rejects unknown
-host names and adds headers to every response so that no text can run as code of the page.
+The middleware reads each body within a size and a time before the application sees the request, and adds headers to
+every response so that no text can run as code of the page.
 """
 
 import asyncio
@@ -9,14 +9,12 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -77,10 +75,10 @@ class RefusedRequest(Exception):
 
 
 class LimitsMiddleware:
-    """Enforces ``limits`` around an application. An empty set of ``hosts`` allows any host name."""
+    """Enforces ``limits`` around an application."""
 
-    def __init__(self, application: Application, limits: Limits, hosts: frozenset[str] = LOOPBACK) -> None:
-        self.application, self.limits, self.hosts = application, limits, hosts
+    def __init__(self, application: Application, limits: Limits) -> None:
+        self.application, self.limits = application, limits
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -96,7 +94,6 @@ class LimitsMiddleware:
 
         try:
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-            self._check_host(headers.get(b"host", ""))
             body = await self._body(headers.get(b"content-length", ""), receive)
         except RefusedRequest as refused:
             await send_refusal(guarded, refused)
@@ -109,17 +106,6 @@ class LimitsMiddleware:
             return messages.pop() if messages else await receive()
 
         await self.application(scope, replay, guarded)
-
-    def _check_host(self, host: str) -> None:
-        """Reject unknown Host headers, so that a foreign page cannot read from here by DNS rebinding."""
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            name = ""
-        if self.hosts and name not in self.hosts:
-            raise RefusedRequest(
-                421, f"this server does not answer to the host name {name!r}; open the address that it printed"
-            )
 
     async def _body(self, length: str, receive: Receive) -> bytes:
         limit = self.limits.body_bytes

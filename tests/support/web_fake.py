@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flows.commands.serve import protected
+from infra.servers.credentials import Credentials
 from infra.web.app import Application, application
 from infra.web.limits import Limits
 from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence
@@ -75,12 +77,16 @@ class Site:
 
 
 @contextmanager
-def served(fakes: Sequence[Fake], limits: Limits = Limits()) -> Iterator[Site]:  # noqa: B008
-    """Serve until the context ends."""
+def served(
+    fakes: Sequence[Fake],
+    limits: Limits = Limits(),  # noqa: B008
+    credentials: Credentials | None = None,
+) -> Iterator[Site]:
+    """Serve as ``repro serve`` does, until the context ends."""
     bound = bind_socket("127.0.0.1", 0)
     ready = threading.Event()
     app = application(fakes, limits)
-    running = server(app, limits, ready.set)
+    running = server(protected(app, "127.0.0.1", (), credentials), limits, ready.set)
     thread = threading.Thread(target=lambda: running.run(sockets=[bound]))
     thread.start()
     try:

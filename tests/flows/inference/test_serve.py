@@ -102,7 +102,7 @@ def test_versions_are_chosen_once_and_broken_ones_named(small: Path, tmp_path: P
     whole = file.read_bytes()
     file.write_bytes(whole[:1000])
     try:
-        with pytest.raises(BadData, match="small/1 cannot be loaded"):
+        with pytest.raises(BadData, match="the files of its weights differ from those that were registered"):
             load_version(version, site, "own", small)
     finally:
         file.write_bytes(whole)
@@ -144,16 +144,27 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
     assert said.endswith("repro: stopped\n")
 
 
-def test_beyond_this_machine_it_warns(small: Path) -> None:
-    words = [*REPRO, "serve", "--host", "0.0.0.0", "--port", "0"]
-    done = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def test_beyond_this_machine_it_needs_a_password_and_answers_to_named_hosts(small: Path) -> None:
+    words = [*REPRO, "serve", "--host", "0.0.0.0", "--port", "0", "--allow-host", "translate.example"]
+    clean = {name: value for name, value in os.environ.items() if name not in ("REPRO_AUTH", "REPRO_AUTH_FILE")}
+    refused = subprocess.run(words, capture_output=True, text=True, env=clean)
+    assert refused.returncode == 2
+    assert "--host is '0.0.0.0', which others can reach, and no password is set" in refused.stderr
+    done = subprocess.Popen(
+        words, stdout=-1, stderr=-1, text=True, env=clean | {"REPRO_AUTH": "reader:long-enough-a-word"}
+    )
     try:
         assert done.stdout
-        url = done.stdout.readline().strip().replace("0.0.0.0", "127.0.0.1")
-        assert httpx.get(f"{url}/healthz", headers={"host": "some.name"}, timeout=60).status_code == 200
+        url = done.stdout.readline().strip().replace("0.0.0.0", "127.0.0.1") + "/healthz"
+        auth = ("reader", "long-enough-a-word")
+        assert httpx.get(url, timeout=60).status_code == 401
+        assert httpx.get(url, auth=auth, timeout=60).status_code == 200
+        for host, status in (("translate.example", 200), ("some.name", 400)):
+            assert httpx.get(url, auth=auth, headers={"host": host}, timeout=60).status_code == status
         done.terminate()
         _, said = done.communicate(timeout=60)
-        assert "warning: anyone who can connect to 0.0.0.0 can use this server" in said
+        assert "others can reach 0.0.0.0: they need the password, and nothing is encrypted" in said
+        assert "long-enough-a-word" not in said
     finally:
         done.kill()
 

@@ -13,6 +13,7 @@ import pytest
 from web_fake import Fake, Site, served, until
 
 import infra.web
+from infra.servers.credentials import Credentials
 from infra.web.limits import Limits
 
 TEXT = "One dog. Two dogs.\n\nA cat."
@@ -152,8 +153,38 @@ def test_a_body_is_bounded_by_its_declared_and_its_real_length(site: Site) -> No
 
 def test_a_foreign_host_name_is_refused(site: Site) -> None:
     for host in ("evil.example", f"evil.example:{site.port}", "127.0.0.1.evil.example", "[", ""):
-        assert httpx.get(f"{site.url}/api/models", headers={"host": host}).status_code in (400, 421)
+        assert httpx.get(f"{site.url}/api/models", headers={"host": host}).status_code == 400
     assert httpx.get(f"{site.url}/api/models", headers={"host": "localhost:1"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:1"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+        {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"},
+    ],
+)
+def test_requests_of_pages_of_other_sites_are_refused_before_any_work(site: Site, headers: dict[str, str]) -> None:
+    for answer in (
+        httpx.get(f"{site.url}/api/models", headers=headers),
+        httpx.post(f"{site.url}/api/translate", json={"text": "a"}, headers=headers),
+        httpx.post(f"{site.url}/api/attention", json={"source": "a"}, headers=headers),
+    ):
+        assert answer.status_code == 403
+        assert error_of(answer) == "requests of other origins are refused"
+
+
+def test_with_credentials_every_request_needs_them() -> None:
+    with served([Fake()], credentials=Credentials("reader", "long-enough-a-word")) as site:
+        for auth in (None, ("reader", "wrong"), ("", "")):
+            answer = httpx.get(f"{site.url}/api/models", auth=auth)
+            assert answer.status_code == 401
+            assert error_of(answer) == "user and password are missing or wrong"
+            assert answer.headers["www-authenticate"].startswith("Basic ")
+        assert httpx.get(f"{site.url}/api/models", auth=("reader", "long-enough-a-word")).status_code == 200
 
 
 def test_only_json_is_accepted_so_that_a_foreign_form_cannot_submit(site: Site) -> None:
