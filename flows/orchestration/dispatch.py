@@ -46,4 +46,4 @@ def _ensure_server() -> None:
         # Registered before Prefect is imported, so that the server ends last: Prefect sends its log at exit.
         stack = ExitStack()
         atexit.register(stack.close)
-        os.environ["PREFECT_API_URL"] = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))
+        os.environ["PREFECT_API_URL"] = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"]), say))

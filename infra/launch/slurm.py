@@ -73,6 +73,9 @@ class SlurmSettings:
         partition, account, time = (
             os.environ.get(f"REPRO_SLURM_{name}", "") for name in ("PARTITION", "ACCOUNT", "TIME")
         )
+        for name, value in (("PARTITION", partition), ("ACCOUNT", account), ("TIME", time), ("OPTIONS", text)):
+            if not value.isprintable():  # a newline would become a line of the job's script
+                raise BadConfiguration(f"REPRO_SLURM_{name} is {value!r}, allowed is one line of printable characters")
         return SlurmSettings(partition, account, time, options)
 
 

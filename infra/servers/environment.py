@@ -6,6 +6,7 @@ Both libraries read them at import. Variables that the user has set are kept.
 import logging
 import os
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 from infra.errors import BadConfiguration
@@ -46,7 +47,7 @@ def configure_libraries(root: Path) -> None:
     if not server_configured():
         if "PREFECT_HOME" not in os.environ:
             home = root.absolute() / "prefect"
-            home.mkdir(parents=True, exist_ok=True)  # Prefect creates only the last folder
+            private_folder(home)
             settings["PREFECT_HOME"] = str(home)
             settings |= prefect_database(home)
         if service := addresses.running_addresses(root):
@@ -61,6 +62,13 @@ def configure_libraries(root: Path) -> None:
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.ERROR)
     relocate(root)
+
+
+def private_folder(folder: Path) -> None:
+    """Create a folder that other users cannot read: Prefect's database holds addresses of notifications."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # it belongs to another user, or the file system has no modes
+        folder.chmod(0o700)
 
 
 def prefect_database(home: Path) -> dict[str, str]:

@@ -7,8 +7,9 @@ final state is written. Here the server is a child process that lives as long as
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from infra.errors import JobFailed
 from infra.processes.children import SAFE_PATH, die_with_parent, terminate_group
 from infra.processes.locks import file_lock
+from infra.servers.environment import PERSISTENT_LEASES
 from infra.servers.loopback import LOOPBACK, free_ports, healthy
 
 if TYPE_CHECKING:
@@ -26,7 +28,15 @@ ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 START_SECONDS = 180.0
 """A fresh database takes 20 s on quiet cores."""
 POLL_SECONDS = 0.1
-SETTINGS = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+KEEP_SECONDS = 0.5
+RESTARTS = 5
+"""How often a server that ended is started again; then the run goes on without one until Prefect's client gives up."""
+SETTINGS = {
+    "PREFECT_UI_ENABLED": "0",
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT__SERVER_FINAL": "1",
+    **PERSISTENT_LEASES,
+}
 """Prefect's own settings for a temporary server."""
 
 
@@ -47,33 +57,58 @@ def application() -> "ASGIApp":
 
 
 @contextmanager
-def temporary_server(home: Path) -> Iterator[str]:
-    """Serve the database under ``home`` on loopback; yields the address of the API. Raises JobFailed."""
+def temporary_server(home: Path, say: Callable[[str], None] = lambda _: None) -> Iterator[str]:
+    """Serve the database under ``home`` on loopback; yields the address of the API. Raises JobFailed.
+
+    A server that ends meanwhile is started again at the same address, ``RESTARTS`` times at most.
+    """
     home.mkdir(parents=True, exist_ok=True)
+    (port,) = free_ports(1)
     log = home / "server.log"
-    with log.open("ab") as output:
-        (port,) = free_ports(1)
-        # The lock keeps two runs from creating the tables of a new database at the same time.
-        with file_lock(home / "start.lock", lambda _: None):
-            server = subprocess.Popen(
-                serve("infra.servers.temporary_prefect:application", "127.0.0.1", port, "error"),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=die_with_parent(),
-                # No page has this origin. Prefect's default would let every page read its answers.
-                env={**os.environ, **SAFE_PATH, **SETTINGS, ORIGINS: f"http://127.0.0.1:{port}"},
-            )
-            try:
-                _wait_for_health(server, f"http://127.0.0.1:{port}/api/health", log)
-            except BaseException:
-                terminate_group(server)
-                raise
+    # The lock keeps two runs from creating the tables of a new database at the same time.
+    with file_lock(home / "start.lock", lambda _: None):
+        server = _start(port, log)
+        try:
+            _wait_for_health(server, f"http://127.0.0.1:{port}/api/health", log)
+        except BaseException:
+            terminate_group(server)
+            raise
+    ended = threading.Event()
+    keeper = threading.Thread(target=_keep, args=(server, port, log, ended, say), name="prefect-server", daemon=True)
+    keeper.start()
     try:
         yield f"http://127.0.0.1:{port}/api"
     finally:
-        terminate_group(server)
+        ended.set()
+        keeper.join()
+
+
+def _keep(
+    server: subprocess.Popen[bytes], port: int, log: Path, ended: threading.Event, say: Callable[[str], None]
+) -> None:
+    """Start the server again whenever it is gone, and stop it when ``ended`` is set."""
+    for restarts_left in reversed(range(RESTARTS + 1)):
+        while server.poll() is None and not ended.wait(KEEP_SECONDS):
+            pass
+        if ended.is_set() or not restarts_left:
+            break
+        say(f"the run's Prefect server ended with status {server.returncode}; it is started again")
+        server = _start(port, log)
+    terminate_group(server)
+
+
+def _start(port: int, log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            serve("infra.servers.temporary_prefect:application", "127.0.0.1", port, "error"),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent(),
+            # No page has this origin. Prefect's default would let every page read its answers.
+            env={**os.environ, **SAFE_PATH, **SETTINGS, ORIGINS: f"http://127.0.0.1:{port}"},
+        )
 
 
 def _wait_for_health(server: subprocess.Popen[bytes], address: str, log: Path) -> None:

@@ -12,6 +12,7 @@ from infra.processes import signals
 from infra.processes.locks import file_lock
 from infra.servers import addresses
 from infra.servers.credentials import read_credentials
+from infra.servers.environment import private_folder
 from infra.service import databases, supervision
 from infra.service.databases import Databases
 from infra.service.prefect_app import allowed_hosts
@@ -104,7 +105,7 @@ def running(folder: Path) -> Service | None:
 
 
 def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
-    (service.place / "prefect").mkdir(exist_ok=True)
+    private_folder(service.place / "prefect")
     (service.place / "mlflow-artifacts").mkdir(exist_ok=True)
     if outer.get(databases.VARIABLE):
         found = Databases(outer[databases.VARIABLE])

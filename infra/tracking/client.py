@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from infra.errors import NetworkFault
 from infra.processes.identity import process_state
 from infra.processes.locks import file_lock
 from infra.servers import credentials
@@ -52,6 +53,12 @@ def mlflow_client(uri: str) -> Any:
         client = MlflowClient(with_sqlite_timeout(uri))
         client.search_registered_models(max_results=1)  # creates the registry's tables
         return client
+
+
+def refused(uri: str, what: str, error: Exception | None = None) -> NetworkFault:
+    """The fault of a server that ``what``, as in "does not answer"; names its address without the password."""
+    reason = f": {error}" if error else ""
+    return NetworkFault(credentials.hide_password(f"MLflow at {uri} {what}{reason}", uri))
 
 
 def with_sqlite_timeout(uri: str) -> str:

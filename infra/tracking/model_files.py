@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.errors import BadConfiguration, BadData, NetworkFault
+from infra.errors import BadConfiguration, BadData
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.store.files import sha256_of
 from infra.store.manifest import MANIFEST, content_digest
 from infra.tracking import registry_sqlite
-from infra.tracking.client import mlflow_client
+from infra.tracking.client import mlflow_client, refused
 from infra.tracking.model_version import Version
 
 CACHE = Path.home() / ".cache" / "repro" / "models"
@@ -115,6 +115,6 @@ def _download(uri: str, address: str, folder: Path) -> None:
         if not folder.exists():
             downloaded.rename(folder)
     except Exception as error:
-        raise NetworkFault(f"could not download the model from {address}: {error}") from error
+        raise refused(uri, f"does not give the model at {address}", error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

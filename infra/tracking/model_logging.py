@@ -14,8 +14,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
-from infra.errors import NetworkFault
-from infra.tracking.client import mlflow_client
+from infra.tracking.client import mlflow_client, refused
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mappi
             experiment = store.get_run(run_id).info.experiment_id
             made = store.create_logged_model(experiment, name=name, source_run_id=run_id)
         except Exception as error:
-            raise NetworkFault(f"MLflow at {uri} does not take the model: {error}") from error
+            raise refused(uri, "does not take the model", error) from error
         status = "FAILED"
         try:
             _save(Path(scratch), run_id, made, model)
@@ -55,7 +54,7 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mappi
                 store.log_model_artifacts(made.model_id, f"{scratch}/model")
                 _attach(store, run_id, made.model_id, metrics)
             except Exception as error:
-                raise NetworkFault(f"MLflow at {uri} does not take the model: {error}") from error
+                raise refused(uri, "does not take the model", error) from error
             status = "READY"
         finally:
             store.finalize_logged_model(made.model_id, status)
@@ -71,7 +70,7 @@ def store_again(uri: str, model_id: str, model: TextModel) -> None:
             _save(Path(scratch), made.source_run_id, made, model)
             store.log_model_artifacts(model_id, f"{scratch}/model")
         except Exception as error:
-            raise NetworkFault(f"MLflow at {uri} does not take the model: {error}") from error
+            raise refused(uri, "does not take the model", error) from error
 
 
 def requirements(libraries: Sequence[str]) -> list[str]:

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.errors import BadConfiguration, NetworkFault
+from infra.errors import BadConfiguration
 from infra.servers import credentials
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.tracking import registry_sqlite
-from infra.tracking.client import all_pages, mlflow_client
+from infra.tracking.client import all_pages, mlflow_client, refused
 from infra.tracking.model_version import PREFERRED, PROMOTION_TAG, Version, make_version
 from infra.tracking.provenance import user
 
@@ -103,7 +103,7 @@ def create_version(
         named = {"mlflow.modelVersions": json.dumps([{"name": name, "version": int(created.version)}])}
         client.set_logged_model_tags(model_id, named)
     except Exception as error:
-        raise NetworkFault(f"MLflow at {uri} does not register {name}: {error}") from error
+        raise refused(uri, f"does not register {name}", error) from error
     return _to_version(created)
 
 
@@ -124,9 +124,7 @@ def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
         client.set_model_version_tag(version.name, number, tag, "\n".join(filter(None, [before, line])))
         client.set_registered_model_alias(version.name, alias, number)
     except Exception as error:
-        raise NetworkFault(
-            f"MLflow at {uri} does not give {version.name}/{number} the alias {alias}: {error}"
-        ) from error
+        raise refused(uri, f"does not give {version.name}/{number} the alias {alias}", error) from error
     return line
 
 

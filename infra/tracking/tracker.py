@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from infra.errors import NetworkFault
 from infra.servers.relocation import DATABASE
 from infra.servers.sqlite_addresses import sqlite_uri
+from infra.tracking.client import refused
 from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, MlflowRuns
 from infra.tracking.run_description import NO_FACTS, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
@@ -136,7 +136,7 @@ class Tracker:
         try:
             return self._resolved_id(run_id)
         except LookupError:
-            raise NetworkFault(f"MLflow at {self.uri} does not answer") from None
+            raise refused(self.uri, "does not answer") from None
 
     def finish(self, status: str) -> None:
         """End the parent: ``status`` FINISHED, FAILED or KILLED. Waits for queued writes, unless KILLED."""

@@ -6,6 +6,7 @@ The champion is chosen by BLEU on the dev set alone (``becomes_champion``); test
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from infra.servers.credentials import hide_password
 from infra.tracking.model_files import MODEL_ID, model_sums, stored_damage
 from infra.tracking.model_logging import TextModel, log_model, store_again
 from infra.tracking.model_version import Version
@@ -65,7 +66,7 @@ def register_version(
         "name": name,
         "version": version.version,
         "aliases": list(moves),
-        "uri": uri,
+        "uri": hide_password(uri, uri),
         "run_id": version.run_id,
         "decision": decision,
         "files": model_sums(model.folders),

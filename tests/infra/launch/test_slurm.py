@@ -179,3 +179,10 @@ def test_the_environment_describes_the_cluster(slurm: Programs, monkeypatch: pyt
 def test_the_script_holds_no_secret_of_the_environment(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "planted-secret")
     assert "planted-secret" not in script(job, SETTINGS) + json.dumps(job.text())
+
+
+@pytest.mark.parametrize("name", ["PARTITION", "ACCOUNT", "TIME", "OPTIONS"])
+def test_a_newline_never_becomes_a_line_of_the_script(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"REPRO_SLURM_{name}", "gpu\nrm -rf /")
+    with pytest.raises(BadConfiguration, match=rf"REPRO_SLURM_{name} is .* allowed is one line"):
+        SlurmSettings.from_environment()

@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 from infra.errors import BadConfiguration
 from infra.servers import credentials, mlflow_schema
+from infra.servers.credentials import hide_password
 from infra.tracking import client, registry, registry_sqlite
-from infra.tracking.client import mlflow_client
+from infra.tracking.client import mlflow_client, refused
 from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import Version, history, make_version, ordered
 from infra.tracking.registry import create_version, resolve, set_alias, source_run, version_exists, versions
@@ -298,3 +299,13 @@ def test_champion_is_named_first(aliases: list[str]) -> None:
     version = make_version("a", "1", 0, None, None, {}, aliases)
     assert version.aliases == ("champion", "candidate", "other")
     assert version.created == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def test_a_password_in_the_address_of_mlflow_is_in_no_message() -> None:
+    uri = "http://reader:hid%20den-word@127.0.0.1:9"
+    error = refused(uri, "does not answer", ConnectionError(f"{uri}/api: no route for reader:hid den-word"))
+    assert f"{error}" == (
+        "MLflow at http://reader:***@127.0.0.1:9 does not answer: http://reader:***@127.0.0.1:9/api: no route for "
+        "reader:***"
+    )
+    assert hide_password("sqlite:////tmp/mlflow.db", "sqlite:////tmp/mlflow.db") == "sqlite:////tmp/mlflow.db"

@@ -1,0 +1,65 @@
+"""A run's own Prefect server is started again when it ends, and ends with the run."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from services import wait_for
+
+from infra.servers import temporary_prefect
+from infra.servers.loopback import healthy
+from infra.servers.temporary_prefect import RESTARTS, temporary_server
+
+STAND_IN = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Healthy(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Healthy).serve_forever()
+"""
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that starts at once and answers health checks only."""
+    monkeypatch.setattr(temporary_prefect, "KEEP_SECONDS", 0.02)
+    monkeypatch.setattr(
+        temporary_prefect, "serve", lambda factory, host, port, level: (sys.executable, "-c", STAND_IN, str(port))
+    )
+
+
+def servers() -> list[psutil.Process]:
+    own = psutil.Process().children()
+    return [child for child in own if child.status() != psutil.STATUS_ZOMBIE and STAND_IN in child.cmdline()]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_server_that_is_killed_is_started_again_at_its_address(tmp_path: Path) -> None:
+    said: list[str] = []
+    with temporary_server(tmp_path, said.append) as api:
+        for kills in range(1, RESTARTS + 1):
+            (server,) = servers()
+            os.kill(server.pid, signal.SIGKILL)
+            wait_for(lambda kills=kills: len(said) == kills)
+            wait_for(lambda: healthy(f"{api}/health"))
+        assert said[0] == "the run's Prefect server ended with status -9; it is started again"
+        (server,) = servers()
+        os.kill(server.pid, signal.SIGKILL)
+        wait_for(lambda: not servers())
+        assert len(said) == RESTARTS, "a server that cannot stay is not started for ever"
+    assert not servers()
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_server_ends_with_the_run(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), temporary_server(tmp_path) as api:
+        assert healthy(f"{api}/health")
+        raise KeyError
+    assert not servers()
