@@ -62,6 +62,8 @@ class Site:
     """GPUs of this machine, each for one job at a time (REPRO_GPUS, separated by commas; default: CUDA's)."""
     gpu_pool: str = ""
     """Work pool for stages that need a GPU (REPRO_GPU_POOL); empty: the process of the run executes them."""
+    strict: bool = False
+    """A cached artifact counts only if the present code and libraries made it (REPRO_STRICT=1)."""
     compile: Compile = "auto"
     """Compile the layers (REPRO_COMPILE); auto: on GPUs, for trainings that are long enough to gain from it."""
     micro_batch_tokens: int = 0
@@ -146,6 +148,7 @@ class Site:
             dask=os.environ.get("REPRO_DASK") or site.dask,
             gpus=visible_gpus(os.environ) if site.device != "cpu" else (),
             gpu_pool=os.environ.get("REPRO_GPU_POOL") or site.gpu_pool,
+            strict=_word("REPRO_STRICT", "01"[site.strict], Literal["0", "1"]) == "1",
             compile=_word("REPRO_COMPILE", site.compile, Compile),
             micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
             rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),

@@ -4,6 +4,8 @@ import ast
 
 import fingerprints
 
+from tasks.engine.stage_code import CodeIndex, module_file, syntax
+
 
 def test_stages_are_as_recorded() -> None:
     changed = fingerprints.changes()
@@ -21,16 +23,20 @@ def test_the_guard_follows_imports_and_launched_jobs_only() -> None:
 
 
 def test_the_guard_follows_relative_imports() -> None:
-    assert {"model.config", "model.config.keying"} <= fingerprints.reached("model.network.linear", frozenset()) | (
-        fingerprints.reached("model.training.loss", frozenset())
+    index = CodeIndex(None)
+    assert {"model.config", "model.config.keying"} <= index.reached("model.network.linear") | (
+        index.reached("model.training.loss")
     )
-    assert "model.data.batches" in fingerprints.reached("model.training.validation", frozenset())
+    assert "model.data.batches" in index.reached("model.training.validation")
 
 
 def test_a_page_beside_a_module_counts() -> None:
-    assert fingerprints.path_of("tasks.reporting.page").with_suffix(".html").is_file()
+    file = module_file("tasks.reporting.page")
+    assert file
+    assert file.with_suffix(".html").is_file()
 
 
 def test_comments_and_docstrings_do_not_count() -> None:
-    tree = fingerprints.syntax("tasks.stages.train")
-    assert "Train a Transformer" not in ast.dump(tree)
+    file = module_file("tasks.stages.train")
+    assert file
+    assert "Train a Transformer" not in ast.dump(syntax(file))

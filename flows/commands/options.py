@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
@@ -39,6 +40,13 @@ class RunOptions:
     ] = ()
     overrides: OverridesOption = ()
     site: SiteOption = "local"
+    strict: Annotated[
+        bool,
+        Parameter(help="count an artifact as cached only if the present code and libraries made it", negative=()),
+    ] = False
 
     def request(self) -> RunRequest:
-        return RunRequest(**vars(self))
+        """The request; ``--strict`` goes into the environment, from which this process and its children read it."""
+        if self.strict:
+            os.environ["REPRO_STRICT"] = "1"
+        return RunRequest(**{name: value for name, value in vars(self).items() if name != "strict"})

@@ -3,6 +3,7 @@
 Users edit the parameters in a form of Prefect's UI, which makes drop-downs from the types and help from the docstrings.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -30,6 +31,7 @@ from flows.views.terminal import TerminalDisplay, say
 from infra.errors import Fault, NetworkFault
 from infra.servers import prefect_states
 from infra.site import Site
+from infra.tracking.provenance import commit
 from tasks.engine.prefect_runner import PrefectTaskWrapper, plain_server_errors, publish_markdown
 
 OptionalStageName = Literal["", StageName]
@@ -94,6 +96,8 @@ def reproduce(
         site: Where to compute. With gpu, a worker of another pool dispatches stages that need a GPU to the pool gpu.
     """
     _claim_and_sweep(site)
+    if "auto-scheduled" in flow_run.tags and not commit():  # an installed release; a checkout is being worked on
+        os.environ.setdefault("REPRO_STRICT", "1")
     if duplicate := duplicate_run("reproduce", _parameter_defaults(reproduce)):
         return Completed(name="Skipped", message=duplicate)
     request = RunRequest(run, from_stage, until, force, overrides, site)

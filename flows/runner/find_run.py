@@ -30,7 +30,7 @@ def _run_from_file(file: str, name: str) -> Run:
     spec = importlib.util.spec_from_file_location(f"_runs_of_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise BadConfiguration(f"{file!r} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # as dataclasses in the file expect it
     # The file may import its neighbours. They come last, behind this project's packages (which an editable install
     # finds only after all of sys.path), and stay, because worker processes inherit the list and import them by name.
     sys.path += [folder for folder in (PROJECT, str(path.parent.absolute())) if folder not in sys.path]

@@ -26,7 +26,7 @@ def stage_table(rows: Sequence[StageResult]) -> Table:
     for row in rows:
         colour = COLOURS[row.state]
         seconds = duration(row.seconds) if row.seconds else ""
-        state, detail = f"[{colour}]{row.state}[/{colour}]", escape(row.why or format_facts(row.facts))
+        state, detail = f"[{colour}]{row.label}[/{colour}]", escape(row.why or format_facts(row.facts))
         table.add_row(row.stage, row.item, state, seconds, detail)
     return table
 

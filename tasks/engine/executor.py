@@ -17,7 +17,7 @@ from infra.store.local import Artifact, Store
 from infra.tracking.provenance import provenance
 from tasks.engine.jobs import JobRunner
 from tasks.engine.locked_tracker import LockedTracker
-from tasks.engine.lookup import look_up, store_for
+from tasks.engine.lookup import code_of, look_up, store_for
 from tasks.engine.progress import Display
 from tasks.engine.stage import Facts, StageCall, StageContext, stage_context
 
@@ -74,7 +74,7 @@ class StageExecutor:
                     "inputs": inputs,
                     "facts": facts,
                     "seconds": round(time.monotonic() - started, 3),
-                    "made": provenance(),
+                    "made": {**provenance(), **code_of(store, call).record},
                 },
             )
         except BaseException as error:

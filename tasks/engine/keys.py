@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from infra.store.local import Artifact
 from model.config.keying import UNKEYED, UNKEYED_DEFAULT
+from tasks.engine.own_classes import own_code
 
 KEY_DIGITS = 20
 
@@ -18,15 +19,18 @@ KEY_DIGITS = 20
 def canonical(value: Any, kinds: tuple[Any, ...] = ()) -> Any:
     """``value`` as JSON; two values have equal JSON exactly if they mean the same.
 
-    An artifact becomes its key, a dataclass its class name and fields. A ``late`` field is included only if it differs
-    from its default, an ``unkeyed`` field never. A number in a dataclass takes the declared type of its field, so that
-    ``alpha=2`` equals ``alpha=2.0``. ``kinds`` are the types declared for ``value``, empty if none is declared.
+    An artifact becomes its key, a dataclass its class name and fields, a user's dataclass its code as well. A ``late``
+    field is included only if it differs from its default, an ``unkeyed`` field never. A number in a dataclass takes the
+    declared type of its field, so that ``alpha=2`` equals ``alpha=2.0``. ``kinds`` are the types declared for
+    ``value``, empty if none is declared.
     Raises TypeError for a value of another type.
     """
     if isinstance(value, Artifact):
         return {"artifact": value.stage, "key": value.key}
     if is_dataclass(value) and not isinstance(value, type):
         form: dict[str, Any] = {"class": type(value).__name__}
+        if code := own_code(type(value)):
+            form["code"] = code
         declared = _declared(type(value))
         for field in fields(value):
             content = getattr(value, field.name)

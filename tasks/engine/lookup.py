@@ -1,7 +1,8 @@
 """Look up a call in the store: hit or miss, and the reason for a miss.
 
 A call is a hit if its manifest exists, each input has the content it had when the stage ran, every file has its
-checksum, and the stage's effects outside its folder still exist.
+checksum, and the stage's effects outside its folder still exist. A hit by other code or libraries than the present ones
+says so; where the site is ``strict``, it is a miss.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from infra.site import Site
 from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest
 from tasks.engine.stage import StageCall
+from tasks.engine.stage_code import StageCode, stage_code
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,10 @@ class CacheLookup:
     manifest: Manifest | None = None
     """The manifest that the store has under the key, hit or miss."""
     damaged: bool = False
-    forced: bool = False
+    must_run: bool = False
+    """Whether the stage runs even if its inputs turn out as they were."""
+    stale: str = ""
+    """For a hit: the code or the libraries that changed since the artifact was made."""
 
     @property
     def hit(self) -> bool:
@@ -42,7 +47,7 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Cac
     """
     lookup = _look_up(store_for(store, site, call), site, call)
     if attempt and not (lookup.manifest and lookup.manifest.made.get("attempt") == attempt):
-        return replace(lookup, artifact=None, why="forced", forced=True)
+        return replace(lookup, artifact=None, why="forced", must_run=True)
     return lookup
 
 
@@ -52,6 +57,10 @@ def _look_up(store: Store, site: Site, call: StageCall) -> CacheLookup:
         return CacheLookup(why="its manifest.json is missing, damaged or another artifact's", damaged=True)
     if manifest is None:
         return CacheLookup(why="not made yet")
+    stale = code_of(store, call).change_since(manifest.made)
+    if site.strict and (stale or "modules" not in manifest.made):
+        why = stale or "the artifact does not say by which code it was made"
+        return CacheLookup(why=why, manifest=manifest, must_run=True)
     if changed := changed_input(call, manifest):
         return CacheLookup(why=changed, manifest=manifest)
     if damage := store.damage(manifest):
@@ -59,7 +68,12 @@ def _look_up(store: Store, site: Site, call: StageCall) -> CacheLookup:
     artifact = store.artifact(manifest)
     if not call.stage.still_valid(artifact, site):
         return CacheLookup(why="the version that it registered no longer exists", manifest=manifest)
-    return CacheLookup(artifact, manifest=manifest)
+    return CacheLookup(artifact, manifest=manifest, stale=stale)
+
+
+def code_of(store: Store, call: StageCall) -> StageCode:
+    """The present code and libraries of the call's stage."""
+    return stage_code(call.stage.body.__module__, store.root / "stamps" / "code.json")
 
 
 def changed_input(call: StageCall, manifest: Manifest) -> str:

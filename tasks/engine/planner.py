@@ -52,11 +52,19 @@ class StageResult:
     form: dict[str, Any] = field(default_factory=dict)
     """The arguments in canonical form. The run's record keeps them so that the next plan can show what changed."""
 
+    @property
+    def label(self) -> str:
+        """The state for people: ``cached (code changed)``."""
+        changes = [what for what in ("code", "libraries") if self.path and f"{what} changed" in self.why]
+        return f"{self.state} ({' and '.join(changes)} changed)" if changes else self.state
+
     @staticmethod
-    def of(call: StageCall, state: StageState, artifact: Artifact, seconds: float = 0.0) -> "StageResult":
-        """The result of a call with an artifact."""
+    def of(
+        call: StageCall, state: StageState, artifact: Artifact, seconds: float = 0.0, why: str = ""
+    ) -> "StageResult":
+        """The result of a call with an artifact; ``why`` is a hit's change of code or libraries."""
         name, path, facts = call.stage.name, str(artifact.folder), dict(artifact.facts)
-        return StageResult(name, call.item, call.key, state, seconds, path, facts, form=call.form)
+        return StageResult(name, call.item, call.key, state, seconds, path, facts, why, call.form)
 
     @staticmethod
     def without_artifact(call: StageCall, state: StageState, why: str, seconds: float = 0.0) -> "StageResult":
@@ -83,10 +91,10 @@ class Planner:
             self.lookups[call.key] = look_up(self.store, self.site, call, self.scope.attempt_at(call))
         lookup = self.lookups[call.key]
         if lookup.artifact:
-            self.rows.append(StageResult.of(call, "hit", lookup.artifact))
+            self.rows.append(StageResult.of(call, "hit", lookup.artifact, why=lookup.stale))
             return lookup.artifact
         waits_for = dict.fromkeys(self._to_make[i.key] for i in call.inputs if i.key in self._to_make)
-        if waits_for and lookup.manifest and not lookup.forced:
+        if waits_for and lookup.manifest and not lookup.must_run:
             row = StageResult.without_artifact(call, "waits", f"runs if the output of {', '.join(waits_for)} changes")
         else:
             row = StageResult.without_artifact(call, "miss", lookup.why)

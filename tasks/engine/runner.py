@@ -82,9 +82,10 @@ class Runner:
         if made:
             self._finish(StageResult.of(call, "completed", artifact, time.monotonic() - started))
         else:
-            self._finish(StageResult.of(call, "cached", artifact))
+            row = StageResult.of(call, "cached", artifact, why=lookup.stale)
+            self._finish(row)
             with self.tracker as tracker:
-                tracker.cached(call.stage.name, call.item, call.key, dict(artifact.facts))
+                tracker.cached(call.stage.name, call.item, call.key, dict(artifact.facts), row.label)
         return artifact
 
     def _look_up(self, call: StageCall) -> CacheLookup:
@@ -92,7 +93,7 @@ class Runner:
         lookup = self._lookups.get(call.key)
         if lookup is None:
             return look_up(self.store, self.site, call, self.scope.attempt_at(call))
-        if lookup.hit or lookup.manifest is None or lookup.damaged or lookup.forced:
+        if lookup.hit or lookup.manifest is None or lookup.damaged or lookup.must_run:
             return lookup
         # When the plan compared the inputs with the manifest, some of them were not made yet.
         if changed := changed_input(call, lookup.manifest):

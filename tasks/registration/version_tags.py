@@ -58,6 +58,8 @@ def version_description(name: str, tags: Mapping[str, str], page: str = "") -> s
         label = f"{each} (dev)" if each == tags["dev_set"] else each
         lines.append(f"| {label} | {' | '.join(scores)} | {tags.get(f'{each}.sentences', '')} |")
     lines += ["", f"Protocol: `{tags['dev_signature']}`", "", f"Decision: {tags['decision']}", ""]
+    changed = {tag.removeprefix("changed."): value for tag, value in tags.items() if tag.startswith("changed.")}
+    lines += [f"- {stage} was made before its {change}" for stage, change in changed.items()] + [""] * bool(changed)
     if page:
         lines += [f"[Report]({page}/artifacts/report/report.html) · [source run]({page})", ""]
     return "\n".join([*lines, f"`repro translate --model {name}@candidate < in > out`"])

@@ -14,12 +14,14 @@ from pathlib import Path
 
 from infra.site import Site
 from infra.store.local import Artifact
+from infra.store.manifest import Manifest
 from infra.tracking.model_files import local_address
 from infra.tracking.model_logging import TextModel
 from infra.tracking.registry import version_exists
 from infra.tracking.run_description import is_number
 from model.config import Decoding
 from tasks.engine.stage import Facts, progress, stage, stage_run_id, tracker
+from tasks.engine.stage_code import stage_code
 from tasks.registration.lineage import dev_decoding, lineage, training_text
 from tasks.registration.promotion import register_version
 from tasks.registration.version_tags import version_tags
@@ -62,6 +64,13 @@ def _still_registered(made: Artifact, site: Site) -> bool:
     return not made.store.damage_of(folder, version.get("files", {}), stamps) and (folder / "artifacts").is_dir()
 
 
+def _code_changes(manifests: Mapping[str, Manifest]) -> dict[str, str]:
+    """Tags ``changed.<stage>`` of stages whose artifact was made by other code or libraries than the present ones."""
+    modules = {name: f"tasks.stages.{manifest.stage}" for name, manifest in manifests.items()}
+    changes = {name: stage_code(modules[name]).change_since(manifest.made) for name, manifest in manifests.items()}
+    return {f"changed.{name}": change for name, change in changes.items() if change}
+
+
 @stage(version=1, retries=3, still_valid=_still_registered)
 def register(
     out: Path,
@@ -88,6 +97,7 @@ def register(
     progress(1, 3, "model")
     text = training_text(weights)
     tags = version_tags(scores, sets, dev, manifests) | {name: f"{value}" for name, value in text.items()}
+    tags |= _code_changes(manifests)
     model = translator_model(weights, vocabulary, dev_decoding(manifests, dev), text)
     registered = register_version(record.uri, run_id, run_name, model, tags, modified, record.experiment_id)
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")

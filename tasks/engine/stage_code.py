@@ -1,0 +1,193 @@
+"""The code and the libraries that decide what a stage computes, and how they differ from those of an artifact.
+
+A key holds a stage's version, which is raised by hand. What was not raised shows here: the syntax (without comments and
+docstrings) of the stage's module, of what it imports from ``tasks`` and ``model``, and of the job that it launches.
+``infra`` and ``tasks.engine`` move and keep artifacts; they do not decide what is in them.
+"""
+
+import ast
+import hashlib
+import json
+import platform
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from infra.store.files import stamp_of, write_atomically
+
+PROJECT = Path(__file__).resolve().parents[2]
+PACKAGES = ("tasks", "model")
+ENGINE = "tasks.engine"
+JOB = re.compile(r"^model(\.[a-z_0-9]+)+$")
+"""A string of this form names the module of a job."""
+DIGITS = 12
+
+
+@dataclass(frozen=True)
+class ModuleCode:
+    """A digest of a module's syntax, and the modules that it may import or launch, of this project or others."""
+
+    digest: str
+    imports: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StageCode:
+    """Digests by module, and versions by library (``python`` is one of them)."""
+
+    modules: Mapping[str, str]
+    libraries: Mapping[str, str]
+
+    @cached_property
+    def record(self) -> dict[str, dict[str, str]]:
+        """What a manifest keeps in ``made``."""
+        return {"modules": dict(self.modules), "libraries": dict(self.libraries)}
+
+    def change_since(self, made: Mapping[str, Any]) -> str:
+        """What differs from a manifest's record: ``code changed: tasks.stages.clean``; "" if nothing does.
+
+        An older manifest has no record and counts as unchanged.
+        """
+        modules, libraries = made.get("modules"), made.get("libraries")
+        if not isinstance(modules, dict) or not isinstance(libraries, dict):
+            return ""
+        found = []
+        # Another Python describes the same syntax in other words.
+        if _minor(libraries) == _minor(self.libraries) and (names := _differing(modules, self.modules)):
+            found.append(f"code changed: {', '.join(names)}")
+        if names := _differing(libraries, self.libraries):
+            versions = (f"{name} {libraries.get(name, 'none')} -> {self.libraries.get(name, 'none')}" for name in names)
+            found.append(f"libraries changed: {', '.join(versions)}")
+        return "; ".join(found)
+
+
+def stage_code(module: str, cache_file: Path | None = None) -> StageCode:
+    """The code of the stage in ``module``; empty for a module that is not of this project.
+
+    With ``cache_file`` only modules that were edited since are parsed again, so that a call takes a millisecond.
+    """
+    return _stage_code(module, _index(cache_file))
+
+
+def module_file(module: str) -> Path | None:
+    """The file of a module of this project; None for a package at the top, and for what is no module."""
+    place = PROJECT / module.replace(".", "/")
+    package = place / "__init__.py" if "." in module else place
+    return next((path for path in (place.with_suffix(".py"), package) if path.is_file()), None)
+
+
+def syntax(path: Path) -> ast.Module:
+    """The syntax of a file without comments and docstrings."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            # Strings that stand alone are docstrings.
+            node.body = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]  # type: ignore[attr-defined]
+    return tree
+
+
+class CodeIndex:
+    """The code of modules, read once per process; a file keeps it for the next one, by each module's stamp."""
+
+    def __init__(self, cache_file: Path | None) -> None:
+        self._file = cache_file
+        self._modules: dict[str, ModuleCode | None] = {}
+        self._kept: dict[str, Any] = {}
+        self._is_saved = True
+        if cache_file:
+            with suppress(OSError, ValueError):
+                kept = json.loads(cache_file.read_text())
+                self._kept = kept if isinstance(kept, dict) and kept.get("python") == sys.version else {}
+
+    def module(self, name: str) -> ModuleCode | None:
+        """The code of a module of this project; None if it is none of its modules."""
+        if name not in self._modules:
+            path = module_file(name)
+            self._modules[name] = self._read(name, path) if path else None
+        return self._modules[name]
+
+    def reached(self, name: str, seen: frozenset[str] = frozenset()) -> frozenset[str]:
+        """The project's modules that ``name`` consists of: imports and launched jobs, and theirs."""
+        is_engine = name == ENGINE or name.startswith(f"{ENGINE}.")
+        if name in seen or is_engine or name.split(".")[0] not in PACKAGES or not (found := self.module(name)):
+            return seen
+        seen = seen | {name}
+        for other in found.imports:
+            seen = self.reached(other, seen)
+        return seen
+
+    def save(self) -> None:
+        """Write what was parsed into the file, if there is one."""
+        if self._file and not self._is_saved:
+            self._is_saved = True
+            with suppress(OSError):
+                write_atomically(self._file, json.dumps(self._kept | {"python": sys.version}))
+
+    def _read(self, name: str, path: Path) -> ModuleCode:
+        page = path.with_suffix(".html")
+        files = [path, page] if page.is_file() else [path]
+        stamps, kept = [stamp_of(file) for file in files], self._kept.get(name)
+        if isinstance(kept, list) and len(kept) == 3 and kept[0] == [f"{path}", stamps]:
+            return ModuleCode(kept[1], tuple(kept[2]))
+        tree = syntax(path)
+        text = ast.dump(tree) + "".join(file.read_text() for file in files[1:])
+        digest, imports = hashlib.sha256(text.encode()).hexdigest()[:DIGITS], dict.fromkeys(_imports(name, path, tree))
+        self._kept[name], self._is_saved = [[f"{path}", stamps], digest, [*imports]], False
+        return ModuleCode(digest, tuple(imports))
+
+
+@cache
+def _index(cache_file: Path | None) -> CodeIndex:
+    return CodeIndex(cache_file)
+
+
+@cache
+def _stage_code(module: str, index: CodeIndex) -> StageCode:
+    names = sorted(index.reached(module))
+    found = {name: code for name in names if (code := index.module(name))}
+    index.save()
+    others = {other.split(".")[0] for code in found.values() for other in code.imports} - {"flows", "infra", *PACKAGES}
+    libraries = {name: known for name in sorted(others) if (known := _library_version(name))}
+    python = {"python": platform.python_version()} if found else {}
+    return StageCode({name: code.digest for name, code in found.items()}, python | libraries)
+
+
+def _imports(module: str, path: Path, tree: ast.Module) -> Iterator[str]:
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *(node.module.split(".") if node.module else [])])
+            yield source
+            if source.split(".")[0] in PACKAGES:
+                yield from (f"{source}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and JOB.match(node.value):
+            yield node.value
+
+
+@cache
+def _library_version(name: str) -> str:
+    """The installed version of a library; "" for the standard library and what is not installed under that name."""
+    if name in sys.stdlib_module_names:
+        return ""
+    try:
+        return version(name).partition("+")[0]
+    except PackageNotFoundError:
+        return ""
+
+
+def _minor(libraries: Mapping[str, str]) -> str:
+    return libraries.get("python", "").rpartition(".")[0]
+
+
+def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name) and name != "python"]

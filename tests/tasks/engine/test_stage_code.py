@@ -1,0 +1,130 @@
+"""The code and libraries of a stage: computed fast, recorded in manifests, compared on every hit."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toy_stages import ORDER, NoTracker, Quiet, build
+
+from infra.errors import BadConfiguration
+from infra.site import Site
+from infra.store.local import Store
+from tasks.engine import lookup, stage_code
+from tasks.engine.planner import Planner, Scope, StageResult
+from tasks.engine.runner import Runner
+from tasks.engine.stage import engine
+from tasks.engine.stage_code import CodeIndex, StageCode
+
+BEFORE = StageCode({"tasks.stages.a": "1", "tasks.b": "2"}, {"python": "3.11.7", "polars": "1.35"})
+
+
+def test_a_stage_has_the_code_of_its_module_its_imports_and_its_job() -> None:
+    code = stage_code.stage_code("tasks.stages.train")
+    assert {"tasks.stages.train", "model.train", "model.network.transformer"} <= code.modules.keys()
+    assert {"python", "torch", "safetensors"} <= code.libraries.keys()
+    assert "polars" not in code.libraries
+    assert stage_code.stage_code("toy_stages") == StageCode({}, {})
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (BEFORE, ""),
+        (
+            StageCode({**BEFORE.modules, "tasks.b": "3", "model.c": "1"}, BEFORE.libraries),
+            "code changed: model.c, tasks.b",
+        ),
+        (
+            StageCode(BEFORE.modules, {"python": "3.11.9", "polars": "1.36", "numpy": "2"}),
+            "libraries changed: numpy none -> 2, polars 1.35 -> 1.36",
+        ),
+        (StageCode({"tasks.stages.a": "9"}, {"python": "3.12.1", "polars": "1.35"}), ""),
+    ],
+)
+def test_what_changed_is_named(now: StageCode, expected: str) -> None:
+    assert now.change_since(json.loads(json.dumps(BEFORE.record))) == expected
+    assert now.change_since({"commit": "c0ffee"}) == "", "an older manifest has no record"
+
+
+def test_only_edited_modules_are_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, cache = tmp_path / "project", tmp_path / "stamps" / "code.json"
+    (project / "tasks").mkdir(parents=True)
+    (project / "tasks" / "a.py").write_text("import polars\nfrom tasks import b\n\nx = 1\n")
+    (project / "tasks" / "b.py").write_text("y = 2\n")
+    monkeypatch.setattr(stage_code, "PROJECT", project)
+    parsed: list[str] = []
+    syntax = stage_code.syntax
+    monkeypatch.setattr(stage_code, "syntax", lambda path: parsed.append(path.name) or syntax(path))
+
+    def digests() -> dict[str, str]:
+        index = CodeIndex(cache)
+        found = {name: code.digest for name in index.reached("tasks.a") if (code := index.module(name))}
+        index.save()
+        return found
+
+    first = digests()
+    assert (sorted(first), sorted(parsed)) == (["tasks.a", "tasks.b"], ["a.py", "b.py"])
+    parsed.clear()
+    assert digests() == first
+    assert parsed == []
+    (project / "tasks" / "b.py").write_text('"""Text."""\n\ny = 2  # two\n')
+    assert digests() == first, "comments and docstrings do not count"
+    assert parsed == ["b.py"]
+    (project / "tasks" / "b.py").write_text("y = 3\n")
+    assert digests()["tasks.a"] == first["tasks.a"]
+    assert digests()["tasks.b"] != first["tasks.b"]
+    cache.write_text("{")
+    assert digests()["tasks.a"] == first["tasks.a"]
+
+
+def run(root: Path, strict: bool = False) -> list[StageResult]:
+    present = Runner(Store(root), Site(root=root, strict=strict), Scope(ORDER), Quiet(), NoTracker())  # type: ignore[arg-type]
+    with engine(present):
+        build(3)
+    return present.rows
+
+
+def plan(root: Path, strict: bool = False) -> list[str]:
+    present = Planner(Store(root), Site(root=root, strict=strict), Scope(ORDER))
+    with engine(present):
+        build(3)
+    return [row.label for row in present.rows]
+
+
+def test_a_hit_by_other_code_says_so_and_is_a_miss_where_the_site_is_strict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = [BEFORE]
+    monkeypatch.setattr(lookup, "stage_code", lambda module, cache: present[0])
+    run(tmp_path)
+    assert plan(tmp_path, strict=True) == ["hit"] * 3
+    present[0] = replace(
+        BEFORE, modules={**BEFORE.modules, "tasks.b": "9"}, libraries={**BEFORE.libraries, "polars": "2"}
+    )
+    assert plan(tmp_path) == ["hit (code and libraries changed)"] * 3
+    assert [row.label for row in run(tmp_path)] == ["cached (code and libraries changed)"] * 3
+    assert run(tmp_path)[0].why == "code changed: tasks.b; libraries changed: polars 1.35 -> 2"
+    assert plan(tmp_path, strict=True) == ["miss"] * 3
+    assert [row.label for row in run(tmp_path, strict=True)] == ["completed"] * 3
+    assert plan(tmp_path, strict=True) == ["hit"] * 3
+
+
+def test_a_strict_site_does_not_accept_an_artifact_without_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(StageCode, "record", {})
+        run(tmp_path)
+    assert plan(tmp_path) == ["hit"] * 3
+    assert plan(tmp_path, strict=True) == ["miss"] * 3
+
+
+def test_the_environment_makes_a_site_strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REPRO_STRICT", raising=False)
+    assert not Site.named().strict
+    monkeypatch.setenv("REPRO_STRICT", "1")
+    assert Site.named().strict
+    monkeypatch.setenv("REPRO_STRICT", "yes")
+    with pytest.raises(BadConfiguration, match="REPRO_STRICT is 'yes', allowed is 0, 1"):
+        Site.named()
