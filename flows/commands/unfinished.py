@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
+from flows.orchestration.dispatch import sweep as sweep_dead
 from flows.runner import interrupted
 from flows.views.terminal import say
 from infra.servers.environment import configure_libraries
@@ -23,7 +24,7 @@ def unfinished(
 ) -> None:
     """List interrupted runs: for each, the command that resumes it.
 
-    Every run also sweeps when it begins.
+    Every run with work also sweeps when it begins, and one without work if a run of its name was killed.
 
     For example:
 
@@ -34,7 +35,7 @@ def unfinished(
     where = Site.named(site)
     configure_libraries(where.root)
     if sweep:
-        closed = interrupted.sweep(where)
+        closed = sweep_dead(where)
         say(f"closed runs whose process is dead: {closed}" if closed else "no open run has a dead process")
     found = interrupted.unfinished(where)
     if as_json:

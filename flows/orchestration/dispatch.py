@@ -5,6 +5,7 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
+from flows.runner import interrupted
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperResults, ResolvedPaper, cached_paper, write_pages
 from flows.runner.request import ResolvedRun
@@ -12,6 +13,7 @@ from flows.runner.run import conclude
 from flows.views.terminal import say
 from infra.processes import signals
 from infra.servers.environment import server_configured
+from infra.servers.prefect_sqlite import has_abandoned_flow_runs
 from infra.servers.temporary_prefect import temporary_server
 from infra.site import Site
 
@@ -20,6 +22,7 @@ def dispatch(resolved: ResolvedRun, has_server: bool) -> Outcome:
     """Run the missing stages. A run without work uses Prefect only if the user has a server, which then records it."""
     outcome = None if has_server else cached_outcome(resolved.plan.outcome)
     if outcome:
+        _close_earlier(resolved)
         conclude(resolved, outcome, say)
         return outcome
     _ensure_server()
@@ -32,12 +35,32 @@ def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
     """Run rows of the paper likewise and write their page; raises RowsFailed if a row failed."""
     cached = None if has_server else cached_paper(resolved)
     if cached:
+        for row, each in resolved.rows.items():
+            _close_earlier(each)
+            conclude(each, cached.outcomes[row], say)
         write_pages(cached, Site.named(resolved.request.site).root)
         return cached
     _ensure_server()
     from flows.orchestration.prefect_flows import paper_with_prefect
 
     return signals.run_shielded(lambda: paper_with_prefect(resolved))
+
+
+def sweep(site: Site) -> int:
+    """Close what dead processes left "Running", as ``flows.runner.interrupted.sweep``; returns the number of runs.
+
+    Where the user has no Prefect server, a temporary one is started if its database has such a flow run.
+    """
+    if not server_configured() and has_abandoned_flow_runs():
+        _ensure_server()
+    return interrupted.sweep(site)
+
+
+def _close_earlier(resolved: ResolvedRun) -> None:
+    """Sweep before a run without work if an earlier run of that name was killed; otherwise read its records only."""
+    if interrupted.has_dead_record(resolved.site, resolved.run.name):
+        say("closing what a killed run left open in MLflow and Prefect")
+        sweep(resolved.site)
 
 
 def _ensure_server() -> None:

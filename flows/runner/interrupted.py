@@ -100,15 +100,21 @@ def attempt_to_resume(
 def sweep(site: Site) -> int:
     """Close the runs that dead processes left "Running" at Prefect's server, in MLflow and in records.
 
-    Returns the number of runs. A run sweeps when it starts, a worker when a flow's process was killed; `repro
-    unfinished --sweep` and `repro up` sweep too. If a server does not answer, the next sweep closes its runs.
+    Returns the number of runs. A run with work sweeps when it starts, one without work if a run of its name was killed,
+    a worker when a flow's process was killed; `repro unfinished --sweep` and `repro up` sweep too. If a server does not
+    answer, the next sweep closes its runs.
     """
     closed = close_abandoned(FLOWS) if server_configured() else 0
     return max(closed, _close_records(site))
 
 
+def has_dead_record(site: Site, run: str) -> bool:
+    """Whether a record of ``run`` says RUNNING although its process is dead."""
+    return any(_is_dead(found, outcome) for found, outcome in _read_records(site, records.record_folder(run)))
+
+
 def _close_records(site: Site) -> int:
-    dead = [found for found, outcome in _read_records(site) if outcome == KILLED and _is_recorded_running(found.record)]
+    dead = [found for found, outcome in _read_records(site) if _is_dead(found, outcome)]
     if not dead:
         return 0
     from infra.tracking.client import end_abandoned
@@ -141,5 +147,6 @@ def _read_records(site: Site, folder: str = "runs/*") -> Iterator[tuple[Interrup
         yield InterruptedRun(header["run"], overrides, request, path.stem, path, header.get("attempt", "")), outcome
 
 
-def _is_recorded_running(path: Path) -> bool:
-    return records.read_header(path).get("outcome") == RUNNING
+def _is_dead(found: InterruptedRun, outcome: str) -> bool:
+    """Whether the record itself still says RUNNING."""
+    return outcome == KILLED and records.read_header(found.record).get("outcome") == RUNNING

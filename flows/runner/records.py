@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,8 +15,29 @@ from tasks.engine.planner import StageResult
 
 REQUEST_FIELDS = ("run", "from_stage", "until", "force", "site")
 """The fields of a request that its record holds under ``asked``. The overrides are a field of their own."""
+NAME_FORMAT = "%Y%m%dT%H%M%S-%f"
+"""The start time (UTC) in the name of a record; such names sort by time."""
+SEEDS = "-seeds"
+"""The end of the name of a record that compares seeds."""
 Stages = list[dict[str, Any]]
 T = TypeVar("T")
+
+
+def start_time(root: Path, name: str) -> datetime:
+    """The start time for a new record of the run: now, but after every existing record.
+
+    A record from before the clock was set back is dated in the future. It would otherwise stay the newest one, and a
+    killed run would be listed for ever.
+    """
+    now = datetime.now(UTC)
+    names = (path.stem.removesuffix(SEEDS) for path in (root / record_folder(name)).glob("[0-9]*.json"))
+    newest = max(names, default="")
+    if newest > f"{now:{NAME_FORMAT}}":
+        with suppress(ValueError, OverflowError):  # a file that this module did not write
+            # Two runs that start at once differ by the second term.
+            later = timedelta(microseconds=1 + now.microsecond)
+            return datetime.strptime(newest, NAME_FORMAT).replace(tzinfo=UTC) + later
+    return now
 
 
 def write(
@@ -73,7 +95,7 @@ def set_outcome(path: Path, outcome: str) -> None:
 def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[str, Any]) -> Path:
     """Record the results of several seeds of a run; returns the file."""
     record = {**seeds, "overrides": list(overrides), "who": user(), "commit": commit()}
-    return _write_json(root, name, datetime.now(UTC), "-seeds", record)
+    return _write_json(root, name, datetime.now(UTC), SEEDS, record)
 
 
 def write_paper(root: Path, name: str, pages: Mapping[str, str], results: Mapping[str, Any]) -> Path:
@@ -124,7 +146,7 @@ def record_folder(name: str) -> str:
 
 
 def _write_json(root: Path, name: str, started: datetime, suffix: str, record: Mapping[str, Any]) -> Path:
-    path = _make_folder(root, name) / f"{started:%Y%m%dT%H%M%S-%f}{suffix}.json"
+    path = _make_folder(root, name) / f"{started:{NAME_FORMAT}}{suffix}.json"
     write_atomically(path, _as_text(record))
     return path
 

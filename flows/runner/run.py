@@ -1,7 +1,7 @@
 """Runs a resolved request: its stages under a runner, its record under the root, its run in MLflow."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
@@ -25,7 +25,8 @@ def run(
     dispatch: Mapping[str, Dispatch] = NO_DISPATCH,
 ) -> Outcome:
     """Make what is missing; raises StageFailed, or a Fault of the plan before anything ran."""
-    planned, site, started = resolved.plan, resolved.site, datetime.now(UTC)
+    planned, site = resolved.plan, resolved.site
+    started = records.start_time(planned.store.root, resolved.run.name)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     if planned.resumed:
         display.say("the same request was cut off before: its forced stages go on from there")
@@ -54,7 +55,8 @@ def run(
 def conclude(resolved: ResolvedRun, done: Outcome, say: Callable[[str], None]) -> None:
     """Record that a request is done whose last run was cut off after its last stage, so that nobody resumes it."""
     if resolved.plan.interrupted:
-        _write_record(resolved, done.rows, "FINISHED", datetime.now(UTC), say)
+        started = records.start_time(resolved.plan.store.root, resolved.run.name)
+        _write_record(resolved, done.rows, "FINISHED", started, say)
 
 
 def _start_tracking(tracker: Tracker, resolved: ResolvedRun) -> None:

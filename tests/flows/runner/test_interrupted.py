@@ -1,11 +1,11 @@
 """Interrupted runs are listed with the command that resumes them until they are resumed; a sweep closes them."""
 
-import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from dead_process import dead_process
 
 from flows.runner import records
 from flows.runner.interrupted import attempt_to_resume, sweep, unfinished
@@ -21,11 +21,7 @@ NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 @pytest.fixture(scope="module")
 def dead() -> str:
     """The identity of a process that is gone."""
-    process = subprocess.Popen(["sleep", "60"])
-    word = process_identity(process.pid)
-    process.kill()
-    process.wait()
-    return word
+    return dead_process()
 
 
 def record(who: str, request: RunRequest, outcome: str, hour: int, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -98,6 +94,22 @@ def test_whoever_went_on_with_a_run_takes_it_off_the_list(
     record(alive, RunRequest("demo"), outcome, 2, monkeypatch)
     (left,) = unfinished(Site.named())
     assert left.overrides == ("training.seed=2",)
+
+
+def test_a_record_dated_in_the_future_is_taken_off_the_list(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, site = RunRequest("demo"), Site.named()
+    assert records.start_time(site.root, "demo") <= datetime.now(UTC)
+    century = 100 * 365 * 24
+    old = record(dead, request, "RUNNING", century, monkeypatch)
+    (old.parent / f"{old.stem}-seeds.json").write_text("{}")
+    assert [found.record for found in unfinished(site)] == [old]
+    started = records.start_time(site.root, "demo")
+    newer = records.write(site.root, "demo", vars(request), [], "FINISHED", started)
+    assert newer.stem > old.stem
+    assert unfinished(site) == []
+    assert attempt_to_resume(site, "demo", vars(request)) is None
+    (old.parent / "99991231T235959-999999.json").write_text("{}")
+    assert records.start_time(site.root, "demo") <= datetime.now(UTC), "there is no later time"
 
 
 def test_a_broken_record_is_passed_over(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:

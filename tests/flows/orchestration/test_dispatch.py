@@ -1,0 +1,111 @@
+"""A run without work closes what a killed run of its name left open, and loads nothing heavy where nothing is open."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dead_process import dead_process
+from small_pipeline import write_run_file
+
+from flows.orchestration.dispatch import dispatch
+from flows.runner import records
+from flows.runner.interrupted import unfinished
+from flows.runner.request import RunRequest
+from infra.servers.environment import configure_libraries
+from infra.servers.prefect_sqlite import has_abandoned_flow_runs
+from infra.servers.prefect_states import PROCESS_LABEL
+from infra.site import Site
+from infra.tracking.tracker import Tracker
+
+REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
+KILLED_AT_THE_END = """
+import os
+from infra.tracking.tracker import Tracker
+Tracker.finish = lambda self, status: os.kill(os.getpid(), 9)
+from flows.cli import main
+main()
+"""
+CACHED = """
+import sys
+from flows.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(sorted({"mlflow", "prefect", "torch"} & {*sys.modules}))
+"""
+
+
+@pytest.fixture
+def abandoned(small: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Tracker]:
+    """The record and the run in MLflow of a run that was killed after its last stage."""
+    configure_libraries(small)
+    tracker = Tracker(Site.named().tracking, small / "mlflow-artifacts")
+    tracker.start("small", "small", {}, {})
+    tracker.client.set_tag(tracker.run_id, "process", dead_process())
+    request = RunRequest("small")
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "process_identity", dead_process)
+        started = records.start_time(small, "small")
+        return records.write(small, "small", vars(request), [], "RUNNING", started), tracker
+
+
+def test_a_run_without_work_closes_what_a_killed_run_left(abandoned: tuple[Path, Tracker]) -> None:
+    record, tracker = abandoned
+    assert [left.record for left in unfinished(Site.named())] == [record]
+    dispatch(RunRequest("small").resolve(), has_server=False)
+    assert records.read_header(record)["outcome"] == "KILLED"
+    assert tracker.client.get_run(tracker.run_id).info.status == "KILLED"
+    assert unfinished(Site.named()) == []
+    count = len(list(record.parent.iterdir()))
+    dispatch(RunRequest("small").resolve(), has_server=False)
+    assert len(list(record.parent.iterdir())) == count, "nothing is left to close or to record"
+
+
+def test_a_run_without_work_loads_neither_mlflow_nor_prefect(small: Path, tmp_path: Path) -> None:
+    run = f"{write_run_file(tmp_path / 'mine.py', Path(os.environ['REPRO_MIRRORS']))}:SMALL"
+    command = [*REPRO[:2], CACHED, "run", run]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"REPRO_ROOT": f"{small}"})
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_only_flow_runs_of_dead_processes_are_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_HOME", f"{tmp_path}")
+    assert not has_abandoned_flow_runs(), "there is no database"
+    with sqlite3.connect(tmp_path / "prefect.db") as database:
+        database.execute("CREATE TABLE flow_run (state_type, labels)")
+        for state, process in (("COMPLETED", dead_process()), ("RUNNING", "of/another/machine/1/1")):
+            database.execute("INSERT INTO flow_run VALUES (?, ?)", (state, json.dumps({PROCESS_LABEL: process})))
+        database.execute("INSERT INTO flow_run VALUES ('RUNNING', NULL)")
+    assert not has_abandoned_flow_runs()
+    with sqlite3.connect(tmp_path / "prefect.db") as database:
+        database.execute("UPDATE flow_run SET state_type = 'RUNNING'")
+    assert has_abandoned_flow_runs()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closing", [("run", "--until", "clean"), ("unfinished", "--sweep")])
+def test_a_kill_after_the_last_stage_leaves_nothing_running(tmp_path: Path, closing: tuple[str, ...]) -> None:
+    root, run = tmp_path / "root", f"{write_run_file(tmp_path / 'mine.py', tmp_path / 'mirror')}:SMALL"
+    environment = os.environ | {"REPRO_ROOT": f"{root}", "REPRO_MIRRORS": f"{tmp_path / 'mirror'}"}
+
+    def repro(*words: str, code: str = REPRO[2]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*REPRO[:2], code, *words], env=environment, capture_output=True, text=True)
+
+    def states(file: str, query: str) -> set[str]:
+        with sqlite3.connect(root / file) as database:
+            return {state for (state,) in database.execute(query)}
+
+    killed = repro("run", run, "--until", "clean", code=KILLED_AT_THE_END)
+    assert killed.returncode == -9, killed.stderr
+    assert states("prefect/prefect.db", "SELECT state_type FROM flow_run") == {"RUNNING"}
+    assert "RUNNING" in states("mlflow.db", "SELECT status FROM runs")
+    done = repro(closing[0], *([run] if closing[0] == "run" else []), *closing[1:])
+    assert done.returncode == 0, done.stderr
+    assert states("prefect/prefect.db", "SELECT state_type FROM flow_run") == {"CRASHED"}
+    assert states("mlflow.db", "SELECT status FROM runs") == {"FINISHED", "KILLED"}
+    assert ("--until clean" in repro("unfinished").stdout) == (closing[0] == "unfinished"), "it is still to be repeated"
