@@ -22,7 +22,7 @@ def has_abandoned_flow_runs() -> bool:
     address = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL", "")
     file = sqlite_file(address.replace("+aiosqlite", "", 1)) if address else Path(os.environ["PREFECT_HOME"], DATABASE)
     states = ", ".join(f"'{state}'" for state in UNFINISHED_STATES)
-    query = f"SELECT labels FROM flow_run WHERE state_type IN ({states})"  # noqa: S608  no text from outside
+    query = f"SELECT labels FROM flow_run WHERE state_type IN ({states})"
     try:
         read_only = f"{file.absolute().as_uri()}?mode=ro" if file else ""
         with closing(sqlite3.connect(read_only, uri=True, timeout=BUSY_TIMEOUT_SECONDS)) as connection:
