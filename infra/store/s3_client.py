@@ -33,6 +33,10 @@ class NoSuchKey(Exception):
     """There is no such object."""
 
 
+class _RequestRefused(BadConfiguration):
+    """The store does not know the request, or wants another form of it."""
+
+
 @dataclass(frozen=True)
 class ObjectInfo:
     """An object in a listing; ``modified`` in seconds since 1970."""
@@ -49,6 +53,7 @@ class Bucket:
         self.address = check_s3_url(address)
         self.name, _, prefix = self.address.removeprefix(SCHEME).partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
+        self._deletes_batches = True
 
     @cached_property
     def _files(self) -> Any:
@@ -104,14 +109,15 @@ class Bucket:
                 file.write(block)
         return digest.hexdigest()
 
-    def put_if_match(self, name: str, content: bytes, if_match: str = "") -> None:
+    def put_if_match(self, name: str, content: bytes, if_match: str = "") -> str:
         """Write a small object only if there is none, or with ``if_match`` only over the one of that ETag.
 
-        Raises PreconditionFailed, also where a repeated request meets the object of its own first try: the caller
-        must read the object to know.
+        Returns the new ETag. Raises PreconditionFailed, also where a repeated request meets the object of its own
+        first try: the caller must read the object to know.
         """
         condition = {"IfMatch": if_match} if if_match else {"IfNoneMatch": "*"}
-        self._call(name, "put_object", Key=self._key(name), Body=content, **condition)
+        written = self._call(name, "put_object", Key=self._key(name), Body=content, **condition)
+        return str(written["ETag"])
 
     def put(self, name: str, content: bytes) -> None:
         """Write a small object, replacing any."""
@@ -125,11 +131,21 @@ class Bucket:
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; names without an object are ignored."""
-        keys = [{"Key": self._key(name)} for name in names]
-        for begin in range(0, len(keys), DELETE_BATCH):
-            batch = {"Objects": keys[begin : begin + DELETE_BATCH], "Quiet": True}
-            if failed := self._call("", "delete_objects", Delete=batch).get("Errors"):
-                raise BadConfiguration(f"{self._where(failed[0]['Key'])} cannot be deleted: {failed[0]['Code']}")
+        left = list(names)
+        while len(left) > 1 and self._deletes_batches:
+            batch, rest = left[:DELETE_BATCH], left[DELETE_BATCH:]
+            objects = {"Objects": [{"Key": self._key(name)} for name in batch], "Quiet": True}
+            try:
+                errors = self._call("", "delete_objects", Delete=objects).get("Errors")
+            except _RequestRefused:  # older stores want a Content-MD5, which botocore sends no more
+                self._deletes_batches = False
+                break
+            if errors:
+                raise BadConfiguration(f"{self._where(errors[0]['Key'])} cannot be deleted: {errors[0]['Code']}")
+            left = rest
+        for name in left:
+            with contextlib.suppress(NoSuchKey):
+                self._call(name, "delete_object", Key=self._key(name))
 
     def abort_uploads(self, before: float, *, delete: bool) -> int:
         """The number of unfinished multipart uploads begun before that time; ``delete`` aborts them."""
@@ -185,7 +201,7 @@ class Bucket:
         if status in (401, 403) or isinstance(error, PermissionError):
             return BadConfiguration(f"{where} is refused to these credentials ({code or 'access denied'})")
         if status in (400, 405, 409, 411, 416, 501):
-            return BadConfiguration(f"{where}: the store does not take the request ({code or status})")
+            return _RequestRefused(f"{where}: the store does not take the request ({code or status})")
         if status or isinstance(error, OSError | BotoCoreError | TimeoutError):
             reason = f"{code} ({status})" if code else type(error).__name__
             return NetworkFault(f"{where} does not answer as it should, after several tries: {reason}")

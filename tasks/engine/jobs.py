@@ -33,11 +33,15 @@ class JobRunner:
         if isinstance(self.launcher, QueueLauncher):
             self.launcher.say = display.say
 
-    def run(self, call: StageCall, job: JobSpec, run_id: str) -> None:
-        """Run ``job`` and log its metrics under ``run_id``; raises the Fault that the job ends with."""
+    def run(self, call: StageCall, job: JobSpec, run_id: str, check: Callable[[], None]) -> None:
+        """Run ``job`` and log its metrics under ``run_id``; raises the Fault that the job ends with.
+
+        ``check`` is called again and again while the job runs, and ends it if it raises.
+        """
         tail = MetricsTail(job.out / "metrics.jsonl")
 
         def poll() -> None:
+            check()
             self.store.sync_checkpoint(job.out)
             if rows := tail.read():
                 with self.tracker as tracker:

@@ -206,6 +206,31 @@ def test_errors_are_one_sentence_without_secrets(
         machine(s3, tmp_path).manifest("clean", "k1")
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, "MissingContentMD5"), (400, "InvalidRequest"), (411, "MissingContentLength"), (501, "NotImplemented")],
+)
+def test_a_store_that_refuses_batches_deletes_one_by_one(s3: Server, store: S3Store, status: int, code: str) -> None:
+    for name in ("a", "b", "kept"):
+        store.bucket.put(name, b"")
+    s3.inject_faults(status=status, code=code, times=99, match="POST")
+    store.bucket.delete(["a", "b", "absent"])
+    assert list(store.bucket.list("")) == ["kept"]
+    s3.inject_faults()
+    store.bucket.delete(["absent", "kept"])
+    assert s3.inject_faults() == 2, "the store is not asked for a batch again"
+    assert not store.bucket.list("")
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_a_refused_deletion_is_no_reason_to_delete_one_by_one(s3: Server, store: S3Store, names: list[str]) -> None:
+    store.bucket.put("a", b"")
+    s3.inject_faults(status=403, code="AccessDenied", times=1)
+    with pytest.raises(BadConfiguration, match="refused to these credentials"):
+        store.bucket.delete(names)
+    assert list(store.bucket.list("")) == ["a"]
+
+
 def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: S3Store, tmp_path: Path) -> None:
     for n in range(4):
         sealed(store, f"k{n}", {"a.bin": bytes([n]) * 1000})
