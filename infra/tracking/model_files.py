@@ -9,9 +9,7 @@ import tempfile
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from infra.errors import BadConfiguration, BadData
 from infra.servers.sqlite_addresses import sqlite_file
@@ -48,17 +46,6 @@ def local_folder(uri: str, version: Version, cache: Path = CACHE) -> Path:
     if damage := _damage(folder, version):
         raise BadData(f"{label} at {folder}: {damage}; {_advice(version)}")
     return folder / "artifacts"
-
-
-def model_sums(folders: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
-    """Sum and size of each file that a model keeps, by its name in MLflow's artifact store."""
-    files = {
-        f"artifacts/{part}/{path.relative_to(folder).as_posix()}": path
-        for part, folder in folders.items()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-    return {name: {"sha256": sha256_of(path), "bytes": path.stat().st_size} for name, path in files.items()}
 
 
 def local_address(uri: str, name: str, version: int) -> Path | None:

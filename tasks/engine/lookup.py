@@ -67,7 +67,7 @@ def _look_up(store: Store, site: Site, call: StageCall) -> CacheLookup:
         return CacheLookup(why=damage, manifest=manifest, damaged=True)
     artifact = store.artifact(manifest)
     if not call.stage.still_valid(artifact, site):
-        return CacheLookup(why="the version that it registered no longer exists", manifest=manifest)
+        return CacheLookup(why="the version that it registered is gone or damaged", manifest=manifest)
     return CacheLookup(artifact, manifest=manifest, stale=stale)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from infra.servers.credentials import hide_password
-from infra.tracking.model_files import MODEL_ID, model_sums, stored_damage
+from infra.tracking.model_files import MODEL_ID, stored_damage
 from infra.tracking.model_logging import TextModel, log_model, store_again
 from infra.tracking.model_version import Version
 from infra.tracking.registry import create_version, set_alias, versions
@@ -69,7 +69,6 @@ def register_version(
         "uri": hide_password(uri, uri),
         "run_id": version.run_id,
         "decision": decision,
-        "files": model_sums(model.folders),
     }
 
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from infra.site import Site
 from infra.store.local import Artifact
 from infra.store.manifest import Manifest
-from infra.tracking.model_files import local_address
+from infra.tracking.model_files import PARTS, local_address
 from infra.tracking.model_logging import TextModel
 from infra.tracking.registry import version_exists
 from infra.tracking.run_description import is_number
@@ -61,7 +62,18 @@ def _still_registered(made: Artifact, site: Site) -> bool:
     if folder is None:  # at a server or in a bucket: ``repro verify`` reads it
         return True
     stamps = made.store.stamp_file("model", f"{name}-{number}")
-    return not made.store.damage_of(folder, version.get("files", {}), stamps) and (folder / "artifacts").is_dir()
+    return (folder / "artifacts").is_dir() and not made.store.damage_of(folder, _model_files(made), stamps)
+
+
+def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
+    """Sums of the files of the registered model, from the manifests of the artifacts that it is a copy of."""
+    registered = made.store.manifest(made.stage, made.key)
+    parts = {stage: part for part, stage in PARTS.items()}
+    found: dict[str, Mapping[str, Any]] = {}
+    for made_by, _, key in (name.partition("/") for name in (registered.inputs if registered else ())):
+        if made_by in parts and (manifest := made.store.manifest(made_by, key)):
+            found |= {f"artifacts/{parts[made_by]}/{name}": sums for name, sums in manifest.files.items()}
+    return found
 
 
 def _code_changes(manifests: Mapping[str, Manifest]) -> dict[str, str]:

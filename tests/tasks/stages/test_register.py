@@ -274,7 +274,8 @@ def test_the_stage_registers_the_translator_with_its_report(
     assert (version.dev, version.test) == ("val", "flickr")
     assert {"clean", "learn_bpe", "prepare_sets.val"} <= version.digests.keys()
 
-    made = Artifact("register", "k", tmp_path)
+    files = {"version.json": (tmp_path / "version.json").read_text()}
+    made = sealed(run.store, "register", files, run.weights, run.vocabulary)
     assert _still_registered(made, site)
     weights = local_folder(run.tracker.uri, version) / "weights" / "said"
     weights.write_text("evil")
