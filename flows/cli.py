@@ -19,6 +19,7 @@ from flows.commands.down import down
 from flows.commands.explain_filters import explain_filters
 from flows.commands.export import export
 from flows.commands.gc import gc
+from flows.commands.ls import ls, path
 from flows.commands.models import models, promote
 from flows.commands.paper import paper
 from flows.commands.run import plan_command, run_command, runs
@@ -68,6 +69,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "models": models,
     "deploy": deploy,
     "promote": promote,
+    "ls": ls,
+    "path": path,
     "verify": verify,
     "gc": gc,
     "up": up,

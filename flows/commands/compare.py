@@ -15,8 +15,10 @@ from infra.site import Site
 
 
 def compare(
-    a: Annotated[str, Parameter(help="a run, or a version, for example demo@champion or demo/3")],
-    b: Annotated[str, Parameter(help="another run or version")],
+    a: Annotated[
+        str, Parameter(help="a run, a version such as demo@champion or demo/3, or scores such as demo/score/test")
+    ],
+    b: Annotated[str, Parameter(help="another run, version or scores")],
     *,
     html: Annotated[Path | None, Parameter(help="also write an HTML page with the sentences that differ most")] = None,
     as_json: JsonOption = False,

@@ -12,7 +12,7 @@ from infra.site import Site
 
 
 def export(
-    run: Annotated[str, Parameter(help="a run, or a version, for example demo@champion or demo/3")],
+    run: Annotated[str, Parameter(help="a run, or a version such as demo@champion or demo/3")],
     *,
     to: Annotated[Target, Parameter(help="format to write")],
     quantization: Annotated[

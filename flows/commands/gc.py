@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.inspection.garbage_collection import GarbageReport, find_garbage, remove_garbage
+from flows.views.tables import size_text
 from flows.views.terminal import console, say
 from infra.servers.environment import configure_libraries
 from infra.site import Site
@@ -43,7 +44,7 @@ def gc(
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     if delete:
-        say(f"deleted {_size(remove_garbage(where, found))}")
+        say(f"deleted {size_text(remove_garbage(where, found))}")
     elif found.removable or found.leftovers:
         say("nothing was deleted; repeat with --delete to delete what is listed as goes")
 
@@ -53,14 +54,12 @@ def _show(found: GarbageReport) -> None:
     kept: dict[str, list[int]] = defaultdict(list)
     for each in found.kept:
         kept[each.why].append(each.bytes)
-    lines = [f"goes   {_size(each.bytes):>10}  {each.stage}/{each.key}  ({each.why})" for each in found.removable]
-    lines += [f"goes   {_size(each.bytes):>10}  {each.place}  (leftover)" for each in found.leftovers]
-    lines += [f"stays  {_size(sum(sizes)):>10}  {len(sizes)} artifacts of {why}" for why, sizes in kept.items()]
+    lines = [f"goes   {size_text(each.bytes):>10}  {each.stage}/{each.key}  ({each.why})" for each in found.removable]
+    lines += [f"goes   {size_text(each.bytes):>10}  {each.place}  (leftover)" for each in found.leftovers]
+    lines += [f"stays  {size_text(sum(sizes)):>10}  {len(sizes)} artifacts of {why}" for why, sizes in kept.items()]
     goes, left = sum(each.bytes for each in found.removable), sum(each.bytes for each in found.leftovers)
-    lines.append(f"in all {_size(goes + left)} of {_size(goes + left + sum(each.bytes for each in found.kept))} goes")
+    lines.append(
+        f"in all {size_text(goes + left)} of {size_text(goes + left + sum(each.bytes for each in found.kept))} goes"
+    )
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.2f} MB"

@@ -14,7 +14,7 @@ PROGRESS_SECONDS = 5.0
 
 
 def verify(*runs: str, site: SiteOption = "local", as_json: JsonOption = False) -> None:
-    """Read every byte of the artifacts of these runs, by default of all, and name each damaged file.
+    """Read every byte of the artifacts of these runs or names, by default of all, and name each damaged file.
 
     Exit code 1 if an artifact is damaged. The next run that needs it makes it again.
 
@@ -22,7 +22,7 @@ def verify(*runs: str, site: SiteOption = "local", as_json: JsonOption = False) 
 
     repro verify
 
-    repro verify demo multi30k-ende --json
+    repro verify demo multi30k-ende/average --json
     """
     from flows.inspection.verify import verify as check
 

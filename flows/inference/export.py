@@ -1,7 +1,7 @@
 """Export a trained model to a folder for another program: CTranslate2 or Hugging Face Transformers.
 
-``demo@champion`` and ``demo/3`` name versions of the registry; any other name is a run, whose newest record with
-translations counts.
+``demo@champion`` and ``demo/3`` name versions of the registry, ``demo/translate/test`` the model that translated this
+set; any other name is a run, whose newest record with translations counts.
 """
 
 import shutil
@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from flows.inference.version_config import decoding_config
-from flows.runner import records
+from flows.runner.artifact_names import existing_manifest, is_version, stage_manifests
 from infra.errors import BadConfiguration, fault_for
 from infra.site import Site, open_store
-from infra.store.local import Store
-from infra.store.manifest import Manifest
 from infra.tracking.model_files import local_folder
 from infra.tracking.registry import resolve
 from model.config import Decoding, from_json
@@ -37,29 +35,18 @@ class TrainedModel:
 
 def find_trained_model(name: str, site: Site) -> TrainedModel:
     """The model of a run or version. Raises BadConfiguration if it does not exist or its artifacts are missing."""
-    if "@" in name or "/" in name:
+    if is_version(name):
         version = resolve(site.tracking, name)
         folder, title = local_folder(site.tracking, version), f"{version.name}/{version.version}"
         return TrainedModel(title, folder / "weights", folder / "vocabulary", decoding_config(version))
     store = open_store(site)
-    store.receive(records.record_folder(name))
-    keys = records.last_keys(site.root, name, "translate")
-    if not keys:
-        raise BadConfiguration(f"{name!r} has translated nothing here: run it, or name a version as in demo@champion")
-    arguments = _manifest(name, store, "translate", next(iter(keys.values()))).arguments
+    arguments = next(iter(stage_manifests(store, name, "translate").values())).arguments
     weights, vocabulary = (
-        store.artifact(_manifest(name, store, each["artifact"], each["key"])).path()
+        store.artifact(existing_manifest(store, name, each["artifact"], each["key"])).path()
         for each in (arguments["weights"], arguments["vocabulary"])
     )
     fields = {field: value for field, value in arguments["decoding"].items() if field != "class"}
     return TrainedModel(name, weights, vocabulary, from_json(Decoding, fields))
-
-
-def _manifest(name: str, store: Store, stage: str, key: str) -> Manifest:
-    manifest = store.manifest(stage, key)
-    if manifest is None:
-        raise BadConfiguration(f"{name!r} needs {store.folder(stage, key)}, but that artifact is missing: run it again")
-    return manifest
 
 
 def export(trained: TrainedModel, to: Target, quantization: Quantization, out: Path) -> None:

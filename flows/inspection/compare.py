@@ -1,14 +1,14 @@
 """Find the score artifacts of two runs or model versions, and compare them.
 
-``multi30k-ende@champion`` and ``multi30k-ende/3`` name versions of the registry; any other name is a run, whose newest
-record with scores counts.
+``multi30k-ende@champion`` and ``multi30k-ende/3`` name versions of the registry, ``multi30k-ende/score/val`` the scores
+of one set; any other name is a run, whose newest record with scores counts.
 """
 
 from dataclasses import dataclass
 
 import polars as pl
 
-from flows.runner import records
+from flows.runner.artifact_names import existing_manifest, is_version, stage_manifests
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
@@ -29,22 +29,12 @@ class ScoredSystem:
 def find_system(name: str, site: Site) -> ScoredSystem:
     """The run or version of this name. Raises BadConfiguration if it does not exist or its scores are missing."""
     store = open_store(site)
-    if "@" in name or "/" in name:
+    if is_version(name):
         version = resolve(site.tracking, name)
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
-        title = f"{version.name}/{version.version}"
-    else:
-        store.receive(records.record_folder(name))
-        keys, title = records.last_keys(site.root, name, "score"), name
-    if not keys:
-        raise BadConfiguration(f"{name!r} has no scores here: run it, or name a version as in demo@champion")
-    scores = {}
-    for item, key in keys.items():
-        manifest = store.manifest("score", key)
-        if manifest is None:
-            raise BadConfiguration(f"{name!r} was scored in {store.folder('score', key)}, but that artifact is missing")
-        scores[item] = manifest
-    return ScoredSystem(title, scores)
+        scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
+        return ScoredSystem(f"{version.name}/{version.version}", scores)
+    return ScoredSystem(name, stage_manifests(store, name, "score"))
 
 
 def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> list[Comparison]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from flows.runner.artifact_names import find_artifacts, parse_name
 from flows.runner.request import RunRequest, plan
 from infra.errors import Fault
 from infra.site import Site, open_store
@@ -28,7 +29,7 @@ class ArtifactCheck:
 def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int, str], None]) -> list[ArtifactCheck]:
     """Hash the files of each artifact; calls ``on_progress(done, total, label)`` before each.
 
-    Raises BadConfiguration for an unknown run.
+    ``runs`` are runs, or names of artifacts such as ``demo/clean``. Raises BadConfiguration for an unknown one.
     """
     site = Site.named(site_name)
     store = open_store(site)
@@ -39,8 +40,7 @@ def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int,
         manifest = place.manifest(stage, key)
         wrong = rehash(place, manifest) if manifest else ["manifest.json is not as it was written"]
         wrong += _model_damage(place, manifest, site) if manifest and stage == "register" else []
-        where = place.bucket.url(f"{stage}/{key}") if isinstance(place, S3Store) else f"{place.folder(stage, key)}"
-        checked.append(ArtifactCheck(stage, key, where, tuple(wrong)))
+        checked.append(ArtifactCheck(stage, key, place.address(stage, key), tuple(wrong)))
     return checked
 
 
@@ -56,8 +56,12 @@ def _model_damage(store: Store, manifest: Manifest, site: Site) -> list[str]:
 
 def _artifacts_of(store: Store, runs: Sequence[str], site_name: str) -> Iterator[tuple[Store, str, str]]:
     """The artifacts of the runs, or all of them; for a remote store, first those on this machine."""
-    rows = [row for run in runs for row in plan(RunRequest(run, site=site_name)).rows]
-    wanted = {(row.stage, row.key) for row in rows}
+    wanted: set[tuple[str, str]] = set()
+    for text in runs:
+        if parse_name(text).stage:
+            wanted |= {(name.stage, key) for name, key in find_artifacts(store, text).items()}
+        else:
+            wanted |= {(row.stage, row.key) for row in plan(RunRequest(text, site=site_name)).rows}
     for place in [store.local(), store] if isinstance(store, S3Store) else [store]:
         for stage, key in place.names():
             if not runs or (stage, key) in wanted:

@@ -21,6 +21,8 @@ SEEDS = "-seeds"
 """The end of the name of a record that compares seeds."""
 Stages = list[dict[str, Any]]
 T = TypeVar("T")
+WITH_ARTIFACT = ("cached", "completed", "hit")
+"""States of a stage that has an artifact."""
 
 
 def start_time(root: Path, name: str) -> datetime:
@@ -124,10 +126,42 @@ def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
 
     def keys(stages: Stages) -> dict[str, str]:
         items = [each for each in stages if each["stage"] == stage]
-        complete = all(each["state"] in ("cached", "completed", "hit") for each in items)
+        complete = all(each["state"] in WITH_ARTIFACT for each in items)
         return {each["item"]: each["key"] for each in items} if complete else {}
 
     return next(filter(None, _read_stages(root, name, keys)), {})
+
+
+def newest_keys(root: Path, name: str) -> dict[tuple[str, str], str]:
+    """The key of the newest artifact of each (stage, item) of the run, from its readable records.
+
+    Items of a stage that the newest record with the whole stage no longer has are left out.
+    """
+
+    def stages_with_rows(stages: Stages) -> dict[str, list[tuple[str, str, bool]]]:
+        rows: dict[str, list[tuple[str, str, bool]]] = {}
+        for each in stages:
+            rows.setdefault(each["stage"], []).append((each["item"], each["key"], each["state"] in WITH_ARTIFACT))
+        return rows
+
+    found: dict[tuple[str, str], str] = {}
+    whole: set[str] = set()
+    for record in _read_stages(root, name, stages_with_rows):
+        for stage, rows in record.items():
+            if stage in whole:
+                continue
+            for item, key, made in rows:
+                if made:
+                    found.setdefault((stage, item), key)
+            if all(made for _, _, made in rows):
+                whole.add(stage)
+    return found
+
+
+def run_names(root: Path) -> list[str]:
+    """The runs that have a readable record of stages."""
+    folders = sorted(path for path in (root / "runs").glob("*") if path.is_dir())
+    return [folder.name for folder in folders if next(_read_stages(root, folder.name, bool), False)]
 
 
 def _read_stages(root: Path, name: str, read: Callable[[Stages], T]) -> Iterator[T]:

@@ -97,6 +97,19 @@ def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
     return " · ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in short[:limit])
 
 
+def size_text(count: int) -> str:
+    """Bytes as ``1.25 GB`` or ``0.03 MB``."""
+    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.2f} MB"
+
+
+def age_text(seconds: float) -> str:
+    """The largest whole unit of an age: ``12 s``, ``5 min``, ``7 h`` or ``40 days``."""
+    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length:,.0f} {unit if seconds >= 2 * length else unit.removesuffix('s')}"
+    return f"{max(seconds, 0):.0f} s"
+
+
 def _number(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"

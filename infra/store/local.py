@@ -66,6 +66,10 @@ class Store:
     def folder(self, stage: str, key: str) -> Path:
         return self.root / stage / key
 
+    def address(self, stage: str, key: str) -> str:
+        """Where the artifact is, for people."""
+        return f"{self.folder(stage, key)}"
+
     def lock_file(self, stage: str, key: str) -> Path:
         return self.root / "locks" / f"{stage}-{key}.lock"
 

@@ -57,6 +57,9 @@ class S3Store(Store):
         with Lease(self.bucket, f"{stage}/{key}").held(on_wait, self.say) as check:
             yield check
 
+    def address(self, stage: str, key: str) -> str:
+        return self.bucket.url(f"{stage}/{key}")
+
     def manifest(self, stage: str, key: str) -> Manifest | None:
         remote = self._manifests.get(stage, key)
         return remote.manifest if remote else None

@@ -58,7 +58,7 @@ def test_the_command_writes_folders_that_translate(
 
 def test_what_is_missing_is_named(small: Path) -> None:
     site = Site.named()
-    with pytest.raises(BadConfiguration, match="'smal' has translated nothing here"):
+    with pytest.raises(BadConfiguration, match="'smal' has no artifact of translate here"):
         find_trained_model("smal", site)
     trained = find_trained_model("small", site)
     shutil.move(trained.weights, trained.weights.with_name("elsewhere"))

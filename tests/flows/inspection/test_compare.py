@@ -36,13 +36,13 @@ def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
 
 def test_missing_scores_are_named(small: Path) -> None:
     site = Site.named()
-    with pytest.raises(BadConfiguration, match="'smal' has no scores here"):
+    with pytest.raises(BadConfiguration, match="'smal' has no artifact of score here"):
         find_system("smal", site)
     key = find_system("small/1", site).scores["dev"].key
     folder = Store(site.root).folder("score", key)
     shutil.move(folder, folder.with_name("elsewhere"))
     try:
-        with pytest.raises(BadConfiguration, match=f"scored in .*{key}, but that artifact is missing"):
+        with pytest.raises(BadConfiguration, match=f"needs .*{key}, but that artifact is missing"):
             find_system("small/1", site)
     finally:
         shutil.move(folder.with_name("elsewhere"), folder)

@@ -1,0 +1,163 @@
+"""Readable names mean the newest artifact of a stage, in every command that takes them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from s3_server import Server
+from small_pipeline import Untracked, run_small
+
+from flows.commands.ls import ls
+from flows.commands.ls import path as path_command
+from flows.commands.verify import verify
+from flows.inference.export import find_trained_model
+from flows.inspection.artifact_list import artifact_folders, list_artifacts
+from flows.inspection.compare import find_system
+from flows.runner import records
+from flows.runner.artifact_names import ArtifactName, is_version, parse_name
+from flows.runner.request import RunRequest, plan
+from infra.errors import BadConfiguration, BadData, Fault
+from infra.site import Site, open_store
+
+CLEAN = RunRequest("small", until="clean")
+
+
+def test_names_have_a_run_a_stage_and_an_item() -> None:
+    assert parse_name("demo") == ArtifactName("demo")
+    assert parse_name("demo/score/val") == ArtifactName("demo", "score", "val")
+    assert parse_name("demo/download/demo/train.en") == ArtifactName("demo", "download", "demo/train.en")
+    with pytest.raises(BadConfiguration, match="unknown stage 'claen' in 'demo/claen', known are: download"):
+        parse_name("demo/claen")
+    assert [is_version(text) for text in ("demo@champion", "demo/3", "demo", "demo/clean", "demo/score/3")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert not is_version("folder/my_runs.py:TINY/clean")
+
+
+def test_a_finished_run_is_listed_whole(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ls(as_json=True)
+    listed = json.loads(capsys.readouterr().out)["artifacts"]
+    rows = plan(RunRequest("small")).rows
+    assert sorted((each["stage"], each["item"], each["key"]) for each in listed) == sorted(
+        (row.stage, row.item, row.key) for row in rows
+    )
+    assert {each["state"] for each in listed} == {"there"}
+    assert all(each["bytes"] > 0 and each["age_seconds"] > 0 for each in listed)
+    for each in listed:
+        assert each["name"] == "/".join(filter(None, ("small", each["stage"], each["item"])))
+        assert Path(each["path"]).is_dir()
+    ls("small/score")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["small/score/dev", "small/score/test"]
+
+
+def test_a_name_means_the_newest_artifact(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = Site.named()
+    old = artifact_folders("small/clean", site)
+    other = RunRequest("small", until="clean", overrides=("profile=tutorial",))
+    made = run_small(other)
+    path_command("small/clean")
+    printed = capsys.readouterr().out
+    assert printed == f"{made.rows[-1].path}\n"
+    assert [Path(printed.strip())] != old
+    by_name = {each.name: each for each in list_artifacts("small", site)}
+    assert by_name["small/clean"].path == printed.strip()
+    assert by_name["small/register"].state == "there", "stages that the newest run did not reach keep their artifact"
+    run_small(CLEAN)
+    assert artifact_folders("small/clean", site) == old
+
+
+def test_an_item_that_failed_has_its_older_artifact_and_a_newer_sibling(tmp_path: Path) -> None:
+    def write(time: str, **keys: tuple[str, str]) -> None:
+        rows = [{"stage": "score", "item": item, "key": k, "state": s} for item, (k, s) in keys.items()]
+        (tmp_path / "runs" / "small").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "runs" / "small" / f"{time}.json").write_text(json.dumps({"stages": rows}))
+
+    write("1", gone=("k0", "completed"), dev=("k0", "completed"))
+    write("2", dev=("k1", "completed"), test=("k2", "cached"))
+    write("3", dev=("k3", "completed"), test=("k4", "failed"))
+    assert records.newest_keys(tmp_path, "small") == {("score", "dev"): "k3", ("score", "test"): "k2"}
+    assert records.last_keys(tmp_path, "small", "score") == {"dev": "k1", "test": "k2"}, "scores of one model"
+
+
+def test_missing_and_damaged_artifacts_are_marked(small: Path) -> None:
+    site = Site.named()
+    (cleaned,), (averaged,) = artifact_folders("small/clean", site), artifact_folders("small/average", site)
+    shutil.rmtree(cleaned)
+    with (averaged / "model.json").open("a") as file:
+        file.write(" ")
+    states = {each.stage: (each.state, each.why) for each in list_artifacts("small", site)}
+    assert states["clean"] == ("missing", "")
+    assert states["average"][0] == "damaged"
+    assert "model.json has" in states["average"][1]
+    assert averaged.is_dir(), "a list moves nothing"
+    with pytest.raises(BadData, match="small/clean is .*, but it is missing: the next run makes it again"):
+        artifact_folders("small/clean", site)
+    with pytest.raises(BadData, match="small/average is .*, but model.json has"):
+        artifact_folders("small/average", site)
+
+
+def test_what_does_not_exist_is_named(small: Path) -> None:
+    site = Site.named()
+    with pytest.raises(BadConfiguration, match="run 'smal' has no artifact on record here, .*: small$"):
+        list_artifacts("smal", site)
+    with pytest.raises(
+        BadConfiguration, match="'small/score/val' has no artifact .*: small/score/dev, small/score/tes"
+    ):
+        list_artifacts("small/score/val", site)
+    with pytest.raises(BadConfiguration, match="'small' names a whole run, allowed is a stage of it: small/download, "):
+        artifact_folders("small", site)
+
+
+def test_other_commands_take_names(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = Site.named()
+    assert list(find_system("small/score/test", site).scores) == ["test"]
+    assert find_system("small/score", site).scores == find_system("small", site).scores
+    with pytest.raises(
+        BadConfiguration, match="'small/clean' is an artifact of clean, allowed is a run or small/score"
+    ):
+        find_system("small/clean", site)
+    assert find_trained_model("small/translate/test", site).weights == find_trained_model("small", site).weights
+    (folder,) = artifact_folders("small/clean", site)
+    verify("small/clean", "small/score", as_json=True)
+    assert json.loads(capsys.readouterr().out)["artifacts"] == 3
+    (folder / "pairs.parquet").write_bytes(b"x")
+    with pytest.raises(Fault, match="1 of 1 artifacts are damaged"):
+        verify("small/clean")
+
+
+def test_a_root_that_cannot_be_written(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(30, "Read-only file system")
+
+    before = {path: path.stat().st_mtime_ns for path in small.rglob("*")}
+    for name in ("infra.store.local.write_atomically", "pathlib.Path.mkdir", "pathlib.Path.rename"):
+        monkeypatch.setattr(name, refuse)
+    for name in ("pathlib.Path.unlink", "pathlib.Path.touch", "pathlib.Path.write_text"):
+        monkeypatch.setattr(name, refuse)
+    assert {each.state for each in list_artifacts("", Site.named())} == {"there"}
+    assert all(folder.is_dir() for folder in artifact_folders("small/score", Site.named()))
+    assert {path: path.stat().st_mtime_ns for path in small.rglob("*")} == before
+
+
+def test_a_bucket_is_listed_and_downloaded_on_demand(
+    s3: Server, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("flows.runner.run.Tracker", Untracked)
+    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
+    monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "first"))
+    run_small(CLEAN)
+    monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "second"))
+    listed = {each.name: each for each in list_artifacts("small", Site.named())}
+    assert listed["small/clean"].path.startswith("s3://")
+    assert {each.state for each in listed.values()} == {"there"}
+    cache = open_store(Site.named()).root
+    assert not (cache / "clean").exists(), "a list downloads nothing"
+    path_command("small/clean")
+    assert (Path(capsys.readouterr().out.strip()) / "pairs.parquet").is_file()
+    assert [path.name for path in cache.glob("*") if path.name in ("clean", "download")] == ["clean"]
