@@ -11,6 +11,7 @@ import json
 import platform
 import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ ENGINE = "tasks.engine"
 JOB = re.compile(r"^model(\.[a-z_0-9]+)+$")
 """A string of this form names the module of a job."""
 DIGITS = 12
+_PARSING = threading.Lock()
+"""Python 3.11 counts the depth of a parse per process: two threads that parse at once end with a SystemError."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ def module_file(module: str) -> Path | None:
 
 def syntax(path: Path) -> ast.Module:
     """The syntax of a file without comments and docstrings."""
-    tree = ast.parse(path.read_text())
+    with _PARSING:
+        tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):

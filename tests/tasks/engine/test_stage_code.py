@@ -1,6 +1,10 @@
 """The code and libraries of a stage: computed fast, recorded in manifests, compared on every hit."""
 
+import gc
 import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +29,28 @@ def test_a_stage_has_the_code_of_its_module_its_imports_and_its_job() -> None:
     assert {"python", "torch", "safetensors"} <= code.libraries.keys()
     assert "polars" not in code.libraries
     assert stage_code.stage_code("toy_stages") == StageCode({}, {})
+
+
+@pytest.fixture
+def switching_threads() -> Iterator[None]:
+    """Let other threads run in the middle of a parse, whenever it collects garbage."""
+    thresholds = gc.get_threshold()
+
+    def switch(*_: object) -> None:
+        time.sleep(0.0002)
+
+    gc.callbacks.append(switch)
+    gc.set_threshold(50)
+    yield
+    gc.set_threshold(*thresholds)
+    gc.callbacks.remove(switch)
+
+
+def test_threads_parse_at_once(switching_threads: None) -> None:
+    path = stage_code.module_file("tasks.stages.learn_bpe")
+    assert path
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(stage_code.syntax, [path] * 8))) == 8
 
 
 @pytest.mark.parametrize(
