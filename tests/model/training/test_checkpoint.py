@@ -194,3 +194,27 @@ def test_a_partial_checkpoint_is_removed(tmp_path: Path) -> None:
     checkpoints.path(20).with_suffix(".partial").mkdir()
     assert checkpoints_in(tmp_path, keep=2).updates() == [10]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000010"]
+
+
+def test_an_older_checkpoint_goes_only_when_the_newer_one_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    fsync, rmtree = os.fsync, checkpoint.shutil.rmtree
+
+    def synced(descriptor: int) -> None:
+        fsync(descriptor)
+        calls.append(f"synced {Path(f'/proc/self/fd/{descriptor}').readlink().relative_to(tmp_path)}")
+
+    def removed(path: Path, *, ignore_errors: bool = False) -> None:
+        rmtree(path, ignore_errors=ignore_errors)
+        calls.append(f"removed {path.relative_to(tmp_path)}")
+
+    saved(tmp_path, 10, 20, 30)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", removed)
+    saved(tmp_path, 40)
+    partial = "checkpoints/00000040.partial"
+    files = {f"synced {partial}/{name}" for name in ("model.safetensors", "state.safetensors", "position.json")}
+    assert files <= set(calls[: calls.index(f"synced {partial}")])
+    assert calls[-2:] == ["synced checkpoints", "removed checkpoints/00000020"]
