@@ -91,10 +91,9 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
         "REPRO_MIRRORS": " ".join(mirrors),
         "PREFECT_HOME": str(service.place / "prefect"),
     }
-    if outer.get("REPRO_CACHE"):
-        made["REPRO_CACHE"] = str(Path(outer["REPRO_CACHE"]).absolute())
-    if outer.get(credentials.FILE_VARIABLE):
-        made[credentials.FILE_VARIABLE] = str(Path(outer[credentials.FILE_VARIABLE]).absolute())
+    for name in ("REPRO_CACHE", "REPRO_TRUST", "REPRO_SIGN_KEY", credentials.FILE_VARIABLE):
+        if outer.get(name):
+            made[name] = str(Path(outer[name]).absolute())
     # The user's own servers, or a profile that names one, must not redirect these programs.
     others = {"PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI"}
     return {name: value for name, value in outer.items() if name not in others} | made

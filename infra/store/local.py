@@ -26,6 +26,7 @@ from infra.store.files import (
     write_durably,
 )
 from infra.store.manifest import MANIFEST, Manifest, content_digest, digest_of, manifest_envelope, parse_manifest
+from infra.store.signatures import NO_KEYS, Keys
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class Artifact:
 class Store:
     """The artifacts under one root folder. ``infra.store.s3`` uses such a folder as the cache of a remote store."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, keys: Keys = NO_KEYS) -> None:
         self.root = root.absolute()
+        self.keys = keys
         self.say: Callable[[str], None] = lambda _: None
         """Receives messages about slow transfers and repairs."""
         self._checked: dict[tuple[str, str], str] = {}
@@ -83,12 +85,20 @@ class Store:
 
     def manifest(self, stage: str, key: str) -> Manifest | None:
         """The manifest, or None where there is no artifact; an unreadable or altered manifest counts as none."""
+        envelope = self.envelope(stage, key)
+        return envelope[0] if envelope else None
+
+    def envelope(self, stage: str, key: str) -> tuple[Manifest, dict[str, Any]] | None:
+        """The manifest, and all that ``manifest.json`` holds: with its signature, if it has one."""
         path = self.folder(stage, key) / MANIFEST
         try:
-            parsed = parse_manifest(path.read_bytes(), stage, key) if is_regular(path) else None
+            return parse_manifest(path.read_bytes(), stage, key) if is_regular(path) else None
         except OSError:
             return None
-        return parsed[0] if parsed else None
+
+    def refusal(self, stage: str, key: str) -> str:  # noqa: ARG002
+        """Why an artifact that is there counts as missing, as its signature is not trusted; "" otherwise."""
+        return ""
 
     def has_folder(self, stage: str, key: str) -> bool:
         """Whether something is under the artifact's name, sealed or not."""
@@ -243,7 +253,8 @@ class Store:
         attempt_file = self._attempt_file(description["stage"], description["key"])
         made = {**description["made"], **({"attempt": attempt} if (attempt := _read_text(attempt_file)) else {})}
         manifest = Manifest(files=files, content=content_digest(files), **{**description, "made": made})
-        write_durably(partial / MANIFEST, json.dumps(manifest_envelope(manifest), indent=1, ensure_ascii=False))
+        envelope = manifest_envelope(manifest, self.keys.signature(manifest))
+        write_durably(partial / MANIFEST, json.dumps(envelope, indent=1, ensure_ascii=False))
         stamps = {name: stamp_of(partial / name) for name in files}
         folder = self.folder(manifest.stage, manifest.key)
         # A forced stage replaces an artifact, which stays complete until this moment.

@@ -33,9 +33,10 @@ class Manifest:
     """When, by which commit, with which library versions; in which ``attempt``, where the stage was forced."""
 
 
-def manifest_envelope(manifest: Manifest) -> dict[str, Any]:
-    """A manifest as it is written, with its own sum."""
-    return {"sha256": digest_of(vars(manifest)), "manifest": vars(manifest)}
+def manifest_envelope(manifest: Manifest, signature: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A manifest as it is written, with its own sum, and its ``signature`` if it has one."""
+    signed = {} if signature is None else {"signature": signature}
+    return {"sha256": digest_of(vars(manifest)), "manifest": vars(manifest), **signed}
 
 
 def parse_manifest(text: str | bytes, stage: str, key: str) -> tuple[Manifest, dict[str, Any]] | None:
@@ -65,6 +66,7 @@ def _is_well_formed(manifest: Manifest) -> bool:
     return (
         all(isinstance(text, str) for text in (*texts, *(file["sha256"] for file in manifest.files.values())))
         and all(isinstance(number, int | float) for number in numbers)
+        and manifest.content == content_digest(manifest.files)
         and not any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in manifest.files)
     )
 

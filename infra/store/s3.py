@@ -26,6 +26,7 @@ from infra.store.local import Artifact, Store, write_stamps
 from infra.store.manifest import MANIFEST, Manifest, bytes_of, manifest_envelope
 from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
 from infra.store.s3_manifests import RemoteManifest, RemoteManifests
+from infra.store.signatures import NO_KEYS, Keys
 
 LARGE_BYTES = 10**8
 """Transfers from this size on are announced."""
@@ -39,8 +40,8 @@ class S3Store(Store):
     artifact, and an interrupted transfer is never seen. ``manifest`` and ``damage`` together cost one listing.
     """
 
-    def __init__(self, root: Path, bucket: Bucket, limit_bytes: int) -> None:
-        super().__init__(root)
+    def __init__(self, root: Path, bucket: Bucket, limit_bytes: int, keys: Keys = NO_KEYS) -> None:
+        super().__init__(root, keys)
         self.bucket = bucket
         self._manifests = RemoteManifests(bucket, self.root)
         self._cache = ArtifactCache(self.local(), limit_bytes, self._is_remote)
@@ -50,7 +51,7 @@ class S3Store(Store):
 
     def local(self) -> Store:
         """The folder alone: copies, and artifacts of use on this machine only."""
-        return Store(self.root)
+        return Store(self.root, self.keys)
 
     @contextlib.contextmanager
     def lease(self, stage: str, key: str, on_wait: Callable[[str], None]) -> Iterator[Callable[[], None]]:
@@ -61,8 +62,18 @@ class S3Store(Store):
         return self.bucket.url(f"{stage}/{key}")
 
     def manifest(self, stage: str, key: str) -> Manifest | None:
-        remote = self._manifests.get(stage, key)
+        remote = self._trusted(stage, key)
         return remote.manifest if remote else None
+
+    def refusal(self, stage: str, key: str) -> str:
+        """By the last listing."""
+        remote = self._manifests.get(stage, key, relist=False)
+        return self.keys.refusal(remote.manifest, remote.signature) if remote else ""
+
+    def _trusted(self, stage: str, key: str) -> RemoteManifest | None:
+        """The manifest in the bucket; None if there is none, or only one that no trusted key signed."""
+        remote = self._manifests.get(stage, key)
+        return remote if remote and not self.keys.refusal(remote.manifest, remote.signature) else None
 
     def has_folder(self, stage: str, key: str) -> bool:
         return self._manifests.has(stage, key)
@@ -73,7 +84,7 @@ class S3Store(Store):
 
     def rehash(self, manifest: Manifest) -> Iterator[str]:
         """The damage of each file, every byte downloaded."""
-        if remote := self._manifests.get(manifest.stage, manifest.key):
+        if remote := self._trusted(manifest.stage, manifest.key):
             yield from self._manifests.damages(remote, reread=True)
 
     def unlisted(self, manifest: Manifest) -> list[str]:
@@ -91,10 +102,12 @@ class S3Store(Store):
         super().remove(stage, key)
 
     def partial(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
+        self.keys.check_signer()
         existing = self.bucket.list(f"{stage}/{key}").get(MANIFEST)
         self._replaces[stage, key] = existing.etag if existing else ""
         partial = super().partial(stage, key, resume, attempt)
-        if resume:
+        # Checkpoints carry no signature: a machine that trusts only some keys neither resumes from them nor sends any.
+        if resume and self.keys.trusted is None:
             suffix = partial.name.rpartition(".partial-")[2]
             note = self.root / "published" / f"{stage}-{key}.{suffix}.json"
             snapshot = Snapshot(self.bucket, f"{stage}/{key}/{suffix}", partial, note, self.say)
@@ -107,9 +120,9 @@ class S3Store(Store):
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         artifact = super().seal(partial, description)
-        manifest = self.local().manifest(artifact.stage, artifact.key)
-        assert manifest, "it was just sealed"
-        published = self._publish(manifest, self._replaces.pop((artifact.stage, artifact.key), ""))
+        copy = self.local().envelope(artifact.stage, artifact.key)
+        assert copy, "it was just sealed"
+        published = self._publish(*copy, self._replaces.pop((artifact.stage, artifact.key), ""))
         if snapshot := self._snapshots.pop(partial, None):
             with contextlib.suppress(NetworkFault):  # ``repro gc`` removes it
                 snapshot.delete()
@@ -117,11 +130,13 @@ class S3Store(Store):
 
     def restore(self, stage: str, key: str) -> bool:
         """Send this machine's copy, if undamaged, where the bucket has none: it was lost or its transfer failed."""
-        copy = self.local().manifest(stage, key)
-        if copy is None or MANIFEST in self.bucket.list(f"{stage}/{key}") or self.local().damage(copy):
+        copy = self.local().envelope(stage, key)
+        if copy is None or MANIFEST in self.bucket.list(f"{stage}/{key}") or self.local().damage(copy[0]):
+            return False
+        if self.keys.refusal(copy[0], copy[1].get("signature")):
             return False
         self.say(f"{stage} {key} is on this machine only: sent to {self.bucket.address}")
-        self._publish(copy, "")
+        self._publish(*copy, "")
         return True
 
     def quarantine(self, stage: str, key: str) -> str:
@@ -152,7 +167,7 @@ class S3Store(Store):
                 return artifact.folder
             if damage:
                 self.say(f"{stage} {key}: {damage} in the copy on this machine; downloading it again")
-            remote = self._manifests.get(stage, key)
+            remote = self._trusted(stage, key)
             if remote is None or remote.manifest.content != artifact.content:
                 raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed or replaced meanwhile; run again")
             self._download(remote)
@@ -176,15 +191,16 @@ class S3Store(Store):
         remote = self.manifest(manifest.stage, manifest.key)
         return remote is not None and remote.content == manifest.content
 
-    def _publish(self, manifest: Manifest, replaces: str) -> Manifest:
+    def _publish(self, manifest: Manifest, envelope: Mapping[str, Any], replaces: str) -> Manifest:
         """Send a sealed folder; gives the manifest that ends up in the bucket, this one or another machine's.
 
-        ``replaces``: ETag of the manifest to replace, "" for none.
+        ``envelope``: what its ``manifest.json`` holds. ``replaces``: ETag of the manifest to replace, "" for none.
+        Raises BadData where another writer's manifest is in its place that is not trusted.
         """
         stage, key = manifest.stage, manifest.key
         if bytes_of(manifest) >= LARGE_BYTES:
             self.say(f"sending {bytes_of(manifest) / 1e6:,.0f} MB to {self.bucket.url(f'{stage}/{key}')}")
-        sent = self._upload(manifest)
+        sent = self._upload(manifest, envelope.get("signature"))
         replaced = self._manifests.get(stage, key) if replaces else None
         text = json.dumps(sent.to_json(), indent=1, ensure_ascii=False).encode()
         with contextlib.suppress(PreconditionFailed, NoSuchKey):  # NoSuchKey: the manifest to replace was removed
@@ -197,19 +213,22 @@ class S3Store(Store):
             if replaced and replaced.id != sent.id:
                 self.bucket.delete(map(replaced.key_of, replaced.manifest.files))
             return manifest
-        self.say(f"{stage} {key} was made elsewhere meanwhile; that one is used")
         self.bucket.delete(map(sent.key_of, manifest.files))
+        if refusal := self.refusal(stage, key):
+            place = self.bucket.url(f"{stage}/{key}")
+            raise BadData(f"{place} was replaced while it was sent, and what is there now is {refusal}; run again")
+        self.say(f"{stage} {key} was made elsewhere meanwhile; that one is used")
         if published.manifest.content != manifest.content:
             self.discard(self.folder(stage, key))
         return published.manifest
 
-    def _upload(self, manifest: Manifest) -> RemoteManifest:
+    def _upload(self, manifest: Manifest, signature: Mapping[str, Any] | None) -> RemoteManifest:
         """Upload the files below a new id."""
         sent = RemoteManifest(manifest, uuid.uuid4().hex[:12], {})
         for name in manifest.files:
             self.bucket.upload(self.folder(manifest.stage, manifest.key) / name, sent.key_of(name))
         arrived = self.bucket.list(f"{manifest.stage}/{manifest.key}/{sent.id}")
-        return RemoteManifest(manifest, sent.id, {name: info.etag for name, info in arrived.items()})
+        return RemoteManifest(manifest, sent.id, {name: info.etag for name, info in arrived.items()}, signature)
 
     def _download(self, remote: RemoteManifest) -> None:
         """Download an artifact into a partial folder and rename it when every sum is right."""
@@ -222,7 +241,8 @@ class S3Store(Store):
             for name, expected in manifest.files.items():
                 self._download_file(remote, name, expected["sha256"], partial / name)
             partial.mkdir(parents=True, exist_ok=True)
-            (partial / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1, ensure_ascii=False))
+            envelope = manifest_envelope(manifest, remote.signature)
+            (partial / MANIFEST).write_text(json.dumps(envelope, indent=1, ensure_ascii=False))
             stamps = {name: stamp_of(partial / name) for name in manifest.files}
             self.discard(folder)
             partial.rename(folder)

@@ -7,8 +7,9 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from infra.store.files import write_atomically
 from infra.store.manifest import MANIFEST, Manifest, manifest_envelope, parse_manifest
@@ -22,13 +23,15 @@ class RemoteManifest:
     manifest: Manifest
     id: str
     etags: Mapping[str, str]
+    signature: Mapping[str, Any] | None = None
+    """The signed statement about the manifest; nobody has verified it yet."""
 
     def key_of(self, name: str) -> str:
         """Name of a file's object in the bucket."""
         return f"{self.manifest.stage}/{self.manifest.key}/{self.id}/{name}"
 
     def to_json(self) -> dict[str, object]:
-        return {**manifest_envelope(self.manifest), "id": self.id, "etags": self.etags}
+        return {**manifest_envelope(self.manifest, self.signature), "id": self.id, "etags": self.etags}
 
 
 class RemoteManifests:
@@ -57,7 +60,8 @@ class RemoteManifests:
             return None
         manifest, envelope = parsed
         etags = envelope.get("etags")
-        remote = RemoteManifest(manifest, f"{envelope.get('id')}", etags if isinstance(etags, dict) else {})
+        etags = etags if isinstance(etags, dict) else {}
+        remote = RemoteManifest(manifest, f"{envelope.get('id')}", etags, envelope.get("signature"))
         if is_new:
             self._write_copy(stage, key, listed.etag, remote)
         return remote
@@ -85,7 +89,7 @@ class RemoteManifests:
                 if self._sha256(remote.key_of(name)) != expected["sha256"]:
                     yield f"{name} was altered"
                 else:  # the objects of a copied bucket have other ETags
-                    known = RemoteManifest(manifest, remote.id, {**remote.etags, name: found.etag})
+                    known = replace(remote, etags={**remote.etags, name: found.etag})
                     self._write_copy(manifest.stage, manifest.key, listed[MANIFEST].etag, known)
 
     def unlisted(self, remote: RemoteManifest) -> list[str]:

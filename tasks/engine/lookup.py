@@ -53,6 +53,8 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Cac
 
 def _look_up(store: Store, site: Site, call: StageCall) -> CacheLookup:
     manifest = store.manifest(call.stage.name, call.key)
+    if manifest is None and (refusal := store.refusal(call.stage.name, call.key)):
+        return CacheLookup(why=refusal)
     if manifest is None and store.has_folder(call.stage.name, call.key):
         return CacheLookup(why="its manifest.json is missing, damaged or another artifact's", damaged=True)
     if manifest is None:
