@@ -77,7 +77,7 @@ def all_pages(search: Callable[..., Any], *arguments: Any, **named: Any) -> list
 
 
 def end_abandoned(uri: str) -> int:
-    """End each RUNNING run whose process on this machine has died as KILLED; gives their number.
+    """End each RUNNING run whose process on this machine has died as KILLED, and its models; gives the number of runs.
 
     Raises what MLflow raises.
     """
@@ -85,8 +85,16 @@ def end_abandoned(uri: str) -> int:
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     running = "attributes.status = 'RUNNING' and tags.process != ''"
     found = all_pages(client.search_runs, experiments, running) if experiments else []
-    dead = [run.info.run_id for run in found if process_state(run.data.tags.get(PROCESS_TAG, "")) == "gone"]
-    for run_id in dead:
-        client.set_tag(run_id, "failure", FAILURE)
-        client.set_terminated(run_id, "KILLED")
+    dead = [run.info for run in found if process_state(run.data.tags.get(PROCESS_TAG, "")) == "gone"]
+    for run in dead:
+        fail_pending_models(client, run.experiment_id, run.run_id)
+        client.set_tag(run.run_id, "failure", FAILURE)
+        client.set_terminated(run.run_id, "KILLED")
     return len(dead)
+
+
+def fail_pending_models(client: Any, experiment_id: str, run_id: str) -> None:
+    """Mark as FAILED each model of a run that a process began to log and did not finish. Raises what MLflow raises."""
+    for model in all_pages(client.search_logged_models, [experiment_id], f"source_run_id = '{run_id}'"):
+        if model.status == "PENDING":
+            client.finalize_logged_model(model.model_id, "FAILED")

@@ -14,7 +14,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
-from infra.tracking.client import mlflow_client, refused
+from infra.tracking.client import fail_pending_models, mlflow_client, refused
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,14 @@ class TextModel:
 def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mapping[str, float]) -> str:
     """Log ``model`` and its ``metrics`` to the run; gives the model's id.
 
-    Raises NetworkFault if MLflow refuses. A model that was not stored completely is marked as FAILED.
+    Raises NetworkFault if MLflow refuses. A model that was not stored completely is marked as FAILED: by this call, or,
+    if it is killed, by the next one for the same run.
     """
     store = mlflow_client(uri)
     with tempfile.TemporaryDirectory() as scratch:
         try:
             experiment = store.get_run(run_id).info.experiment_id
+            fail_pending_models(store, experiment, run_id)
             made = store.create_logged_model(experiment, name=name, source_run_id=run_id)
         except Exception as error:
             raise refused(uri, "does not take the model", error) from error

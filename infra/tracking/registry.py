@@ -20,7 +20,7 @@ from infra.servers import credentials
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.tracking import registry_sqlite
 from infra.tracking.client import all_pages, mlflow_client, refused
-from infra.tracking.model_version import PREFERRED, PROMOTION_TAG, Version, make_version
+from infra.tracking.model_version import PREFERRED, PROMOTION_TAG, Version, history, make_version
 from infra.tracking.provenance import user
 
 RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
@@ -110,7 +110,8 @@ def create_version(
 def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
     """Move ``alias`` to ``version`` and add a line (when, by whom, why) to its tag ``promotion.<alias>``.
 
-    Returns that line. Raises BadConfiguration for a name that cannot be an alias.
+    Returns that line. A repeated call, as after a process that was killed in between, adds no second line. Raises
+    BadConfiguration for a name that cannot be an alias.
     """
     if not re.fullmatch(r"[A-Za-z0-9_-]+", alias) or RESERVED_ALIAS.fullmatch(alias):
         allowed = "letters, digits, - and _, but neither latest nor v1, v2, …"
@@ -118,10 +119,14 @@ def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
     client, number, tag = mlflow_client(uri), f"{version.version}", f"{PROMOTION_TAG}{alias}"
     line = f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {user()}: {' '.join(reason.split())}"
     try:
-        # Read the tag again: the alias may have moved since the caller read ``version``.
-        before = client.get_model_version(version.name, number).tags.get(tag, "")
-        # The reason first, so that no alias ever stands without one.
-        client.set_model_version_tag(version.name, number, tag, "\n".join(filter(None, [before, line])))
+        moves = [move for move in history(versions(uri, version.name)) if move.alias == alias]
+        if moves and moves[0].version == version.version and moves[0].why == line.partition(" ")[2]:
+            line = f"{moves[0].when} {moves[0].why}"
+        else:
+            # Read the tag again: the alias may have moved since the caller read ``version``.
+            before = client.get_model_version(version.name, number).tags.get(tag, "")
+            # The reason first, so that no alias ever stands without one.
+            client.set_model_version_tag(version.name, number, tag, "\n".join(filter(None, [before, line])))
         client.set_registered_model_alias(version.name, alias, number)
     except Exception as error:
         raise refused(uri, f"does not give {version.name}/{number} the alias {alias}", error) from error

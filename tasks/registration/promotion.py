@@ -42,15 +42,19 @@ def register_version(
     """Log the model with the run and make it the next version of ``name``; returns what ``version.json`` holds.
 
     The version is created, with all its tags, after its model is stored. Unless ``modified``, the alias candidate moves
-    to it, and champion if ``becomes_champion`` says so; each move adds a tag that says when and why.
+    to it, and champion if ``becomes_champion`` says so; each move adds a tag that says when and why. A repeated
+    call, after one that was killed, finds its version and moves the aliases that it does not have yet.
     """
     before = versions(uri, name)
-    champion = next((version for version in before if "champion" in version.aliases), None)
-    better, reason = becomes_champion(tags, champion)
-    decision = "a run with overrides moves no alias" if modified else f"{'' if better else 'not '}champion: {reason}"
-    all_tags = {**tags, "modified": f"{modified}".lower(), "decision": decision}
     version = next((known for known in before if known.run_id == run_id), None)  # an interrupted attempt created it
     version = version or _repaired(uri, before, tags, model)
+    champion = next((known for known in before if "champion" in known.aliases), None)
+    if champion and version and champion.version == version.version:
+        better, reason = True, _promotion_reason(champion)
+    else:
+        better, reason = becomes_champion(tags, champion)
+    decision = "a run with overrides moves no alias" if modified else f"{'' if better else 'not '}champion: {reason}"
+    all_tags = {**tags, "modified": f"{modified}".lower(), "decision": decision}
     if version is None:
         metrics = {key: float(value) for key, value in tags.items() if key.endswith(METRIC_TAGS)}
         model_id = log_model(uri, run_id, name, model, metrics)
@@ -61,7 +65,8 @@ def register_version(
         {} if modified else {"candidate": "the newest run without overrides"} | ({"champion": reason} if better else {})
     )
     for alias, why in moves.items():
-        set_alias(uri, version, alias, why)
+        if alias not in version.aliases:
+            set_alias(uri, version, alias, why)
     return {
         "name": name,
         "version": version.version,
@@ -70,6 +75,12 @@ def register_version(
         "run_id": version.run_id,
         "decision": decision,
     }
+
+
+def _promotion_reason(champion: Version) -> str:
+    """Why the version became champion."""
+    reasons = [move.why.partition(": ")[2] for move in champion.promotions if move.alias == "champion"]
+    return reasons[-1] if reasons else "it has the alias already"
 
 
 def _repaired(uri: str, before: Iterable[Version], tags: Mapping[str, str], model: TextModel) -> Version | None:

@@ -225,6 +225,57 @@ def test_aliases_move_by_dev_bleu(run: FinishedRun) -> None:
     assert "promotion.candidate" not in tags[3]
 
 
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in this process may catch it."""
+
+
+@pytest.mark.parametrize(
+    ("moment", "calls"),
+    [
+        ("log_model_artifacts", 1),
+        ("create_model_version", 1),
+        ("set_model_version_tag", 1),
+        ("set_model_version_tag", 2),
+        ("set_registered_model_alias", 1),
+        ("set_registered_model_alias", 2),
+    ],
+)
+def test_a_killed_registration_is_repeated_without_a_trace(
+    run: FinishedRun, monkeypatch: pytest.MonkeyPatch, moment: str, calls: int
+) -> None:
+    """It is killed after that many calls of ``moment``."""
+    name = f"killed-{moment}-{calls}"
+    run.register(name, run.tags(30.0))
+    run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
+    arguments = (run.tracker.uri, run_id, name, run.model, run.tags(31.0), False)
+    kind = type(mlflow_client(run.tracker.uri))
+    original, left = getattr(kind, moment), [calls]
+
+    def kills(*words: Any, **named: Any) -> Any:
+        done = original(*words, **named)
+        left[0] -= 1
+        if not left[0]:
+            patch.setattr(kind, "finalize_logged_model", lambda *_: None)  # a killed process closes nothing
+            raise Killed
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, moment, kills)
+        with pytest.raises(Killed):
+            register_version(*arguments)
+    made = register_version(*arguments)
+    assert (made["version"], made["aliases"]) == (2, ["candidate", "champion"])
+    assert made["decision"] == "champion: dev BLEU 31.00 on val, not below the 30.00 of version 1"
+    first, second = sorted(versions(run.tracker.uri, name), key=lambda each: each.version)
+    assert (first.aliases, second.aliases) == ((), ("champion", "candidate"))
+    assert [move.alias for move in second.promotions] == ["candidate", "champion"]
+    models = mlflow_client(run.tracker.uri).search_logged_models(
+        [run.tracker.experiment_id], f"source_run_id = '{run_id}'"
+    )
+    expected = ["FAILED", "READY"] if moment == "log_model_artifacts" else ["READY"]
+    assert sorted(model.status for model in models) == expected
+
+
 def test_a_model_that_cannot_be_stored_leaves_no_version(run: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     store = mlflow_client(run.tracker.uri)
 
