@@ -1,5 +1,6 @@
 """Servers that are killed, restarted or away: the run continues, and each server gets every fact exactly once."""
 
+import sqlite3
 import time
 import urllib.error
 from pathlib import Path
@@ -15,6 +16,7 @@ from services import (
     wait_for,
     wait_for_outcome,
 )
+from small_pipeline import processes
 
 from infra.servers.loopback import free_ports
 
@@ -53,6 +55,21 @@ def test_prefect_is_killed_during_a_run_and_restarted(services: Services, root: 
     assert stage_states(outcome)["train"] == {"completed"}
     assert "Traceback" not in outcome["said"]
     assert all_completed(services)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_the_runs_own_prefect_server_is_killed_during_training(services: Services, root: Path) -> None:
+    run = services.run(root, "LONG", *UNTIL, PREFECT_API_URL="", PREFECT_HOME=f"{root}/prefect")
+    wait_for(lambda: has_checkpoint(root))
+    (server,) = processes(root, "uvicorn")
+    server.kill()
+    outcome = wait_for_outcome(run)
+    assert stage_states(outcome)["train"] == {"completed"}
+    assert outcome["said"].count("it is started again") == 1
+    assert "Traceback" not in outcome["said"]
+    with sqlite3.connect(root / "prefect" / "prefect.db") as database:
+        assert database.execute("SELECT state_type FROM flow_run").fetchall() == [("COMPLETED",)]
+        assert {state for (state,) in database.execute("SELECT state_type FROM task_run")} == {"COMPLETED"}
 
 
 def test_a_prefect_server_that_never_answers_is_one_error(services: Services, root: Path) -> None:
