@@ -24,6 +24,7 @@ from flows.commands.models import models, promote
 from flows.commands.paper import paper
 from flows.commands.run import plan_command, run_command, runs
 from flows.commands.serve import serve
+from flows.commands.sign import sign
 from flows.commands.status import status
 from flows.commands.trace import trace
 from flows.commands.translate import translate
@@ -71,6 +72,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "promote": promote,
     "ls": ls,
     "path": path,
+    "sign": sign,
     "verify": verify,
     "gc": gc,
     "up": up,

@@ -1,6 +1,6 @@
-"""A manifest as an in-toto Statement v1 with a SLSA provenance v1 predicate, for verifiers that know those formats.
+"""Manifests and model versions as in-toto Statements v1 with SLSA provenance v1, for verifiers that know those formats.
 
-The subjects are the artifact's files. Inputs are named by ``stage/key`` and their content digest, which in-toto calls
+The subjects are files. Inputs are named by ``stage/key`` and their content digest, which in-toto calls
 ``dirHash1``: the sha256 of the lines that ``sha256sum`` prints for the files that are not logs, sorted by name.
 """
 
@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from infra.store.manifest import Manifest, digest_of
+from infra.store.manifest import Manifest, content_digest, digest_of
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:attention-repro:stage:v1"
+VERSION_TYPE = "urn:attention-repro:version:v1"
 BUILDER = "urn:attention-repro:runner"
 MANIFEST_NAME = "manifest"
 """The byproduct whose digest is the manifest's own sum: it ties a statement to all that the manifest says."""
@@ -23,34 +24,52 @@ NOT_VERSIONS = ("at", "commit", "machine", "attempt")
 def statement_of(manifest: Manifest) -> dict[str, Any]:
     """The statement about an artifact: its files, what they were made from, how, by what and when."""
     made = manifest.made
+    definition = {
+        "buildType": BUILD_TYPE,
+        "externalParameters": {
+            "stage": manifest.stage,
+            "version": manifest.version,
+            "item": manifest.item,
+            "key": manifest.key,
+            "arguments": manifest.arguments,
+        },
+        "internalParameters": {name: made[name] for name in ("machine", "attempt", "modules") if name in made},
+        "resolvedDependencies": [*_inputs(manifest.inputs), *_archives(manifest.arguments), *_source(made)],
+    }
+    details = {
+        "builder": {"id": BUILDER, "version": _versions(made)},
+        "metadata": {"invocationId": f"{manifest.stage}/{manifest.key}", **_times(manifest)},
+        "byproducts": [
+            {"name": MANIFEST_NAME, "digest": {"sha256": digest_of(vars(manifest))}},
+            {"name": "facts", "annotations": manifest.facts},
+        ],
+    }
+    return _statement(manifest.files, definition, details)
+
+
+def version_statement(
+    name: str, version: int, files: Mapping[str, Mapping[str, Any]], inputs: Mapping[str, str]
+) -> dict[str, Any]:
+    """The statement about a registered version: the files of its model, and the artifacts that they came from.
+
+    ``files``: ``sha256`` by path in the model's folder; ``inputs``: content digest by ``stage/key``.
+    """
+    definition = {
+        "buildType": VERSION_TYPE,
+        "externalParameters": {"name": name, "version": version},
+        "resolvedDependencies": list(_inputs(inputs)),
+    }
+    return _statement(files, definition, {"builder": {"id": BUILDER}})
+
+
+def _statement(
+    files: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any], details: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "_type": STATEMENT,
-        "subject": [
-            {"name": name, "digest": {"sha256": manifest.files[name]["sha256"]}} for name in sorted(manifest.files)
-        ],
+        "subject": [{"name": name, "digest": {"sha256": files[name]["sha256"]}} for name in sorted(files)],
         "predicateType": PREDICATE,
-        "predicate": {
-            "buildDefinition": {
-                "buildType": BUILD_TYPE,
-                "externalParameters": {
-                    "stage": manifest.stage,
-                    "version": manifest.version,
-                    "item": manifest.item,
-                    "key": manifest.key,
-                    "arguments": manifest.arguments,
-                },
-                "internalParameters": {name: made[name] for name in ("machine", "attempt") if name in made},
-                "resolvedDependencies": [*_inputs(manifest), *_archives(manifest.arguments), *_source(made)],
-            },
-            "runDetails": {
-                "builder": {"id": BUILDER, "version": _versions(made)},
-                "metadata": {"invocationId": f"{manifest.stage}/{manifest.key}", **_times(manifest)},
-                "byproducts": [
-                    {"name": MANIFEST_NAME, "digest": {"sha256": digest_of(vars(manifest))}},
-                    {"name": "facts", "annotations": manifest.facts},
-                ],
-            },
-        },
+        "predicate": {"buildDefinition": definition, "runDetails": details},
     }
 
 
@@ -63,9 +82,41 @@ def manifest_sum(statement: Mapping[str, Any]) -> str:
         return ""
 
 
-def _inputs(manifest: Manifest) -> Iterator[dict[str, Any]]:
-    for name in sorted(manifest.inputs):
-        yield {"name": name, "digest": {"dirHash1": manifest.inputs[name]}}
+def subjects_of(statement: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The files that a statement is about: ``sha256`` by path."""
+    return {each["name"]: {"sha256": each["digest"]["sha256"]} for each in statement["subject"]}
+
+
+def parameters_of(statement: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was asked for: stage, key and arguments, or name and number of a version."""
+    parameters: Mapping[str, Any] = statement["predicate"]["buildDefinition"]["externalParameters"]
+    return parameters
+
+
+def content_of(statement: Mapping[str, Any]) -> str:
+    """Content digest of the files that a statement is about."""
+    return content_digest(subjects_of(statement))
+
+
+def inputs_of(statement: Mapping[str, Any]) -> dict[str, str]:
+    """Content digest of each input, by ``stage/key``."""
+    return {each["name"]: each["digest"]["dirHash1"] for each in _dependencies(statement, "dirHash1")}
+
+
+def archives_of(statement: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Published sums of the files of the outside world, by path."""
+    found = [*_dependencies(statement, "sha256"), *_dependencies(statement, "md5")]
+    return {each["name"]: dict(each["digest"]) for each in found}
+
+
+def _dependencies(statement: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
+    dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    return [each for each in dependencies if kind in each["digest"]]
+
+
+def _inputs(inputs: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    for name in sorted(inputs):
+        yield {"name": name, "digest": {"dirHash1": inputs[name]}}
 
 
 def _archives(argument: Any) -> Iterator[dict[str, Any]]:
@@ -87,7 +138,9 @@ def _source(made: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _versions(made: Mapping[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in made.items() if isinstance(value, str) and name not in NOT_VERSIONS}
+    """Python and the libraries, also those that the stage itself imports."""
+    texts = {name: value for name, value in made.items() if isinstance(value, str) and name not in NOT_VERSIONS}
+    return texts | dict(made.get("libraries", {}))
 
 
 def _times(manifest: Manifest) -> dict[str, str]:

@@ -30,6 +30,7 @@ OUTER = {
     "PATH": "/usr/bin",
     "PREFECT_API_URL": "http://elsewhere/api",
     "REPRO_MIRRORS": "http://mirror .",
+    "REPRO_TRUST": "keys",
 }
 
 
@@ -87,6 +88,7 @@ def test_workers_find_the_deployment_and_the_servers_of_this_service(tmp_path: P
     assert outer["PYTHONPATH"].split(os.pathsep)[0] == str(PROJECT_ROOT)
     assert outer["REPRO_ROOT"] == str(tmp_path)
     assert outer["REPRO_MIRRORS"] == f"http://mirror {Path.cwd()}"
+    assert outer["REPRO_TRUST"] == f"{Path.cwd() / 'keys'}"
     bucket = replace(service, remote="s3://bucket/root")
     assert environment(bucket, OUTER)["REPRO_ROOT"] == "s3://bucket/root"
     assert environment(bucket, OUTER)["PREFECT_HOME"] == outer["PREFECT_HOME"] == str(tmp_path / "prefect")
