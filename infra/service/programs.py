@@ -28,6 +28,7 @@ PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The checkout or the installed packages, with ``flows/orchestration/prefect_flows.py``, which deployments name by its
 path."""
 USERS = "mlflow-users.db"
+VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
 USERS_SETTINGS = "mlflow-auth.ini"
 
 
@@ -148,6 +149,8 @@ def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, st
         "PREFECT_UI_API_URL": outer.get("PREFECT_UI_API_URL") or "/api",  # works under any host name
         ORIGINS: ",".join(allowed_origins(outer)) or api.removesuffix("/api"),
         "PREFECT__SERVER_FINAL": "1",  # as `prefect server start` has it: 50 MB less
+        # By default Prefect removes old events only: flow runs with their logs would stay for ever.
+        VACUUM: outer.get(VACUUM) or "events,flow_runs",
         **PERSISTENT_LEASES,
         **prefect_database(service.place / "prefect"),
     }
