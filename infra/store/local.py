@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadData
+from infra.processes.locks import try_file_lock
 from infra.store.files import (
     is_regular,
     sha256_of,
@@ -47,6 +48,11 @@ class Artifact:
         Raises BadData for an artifact that is damaged or missing, and NetworkFault where its store is remote.
         """
         return self.home.local_folder(self) if self.home else self.folder
+
+    def is_replaced(self) -> bool:
+        """Whether its folder on this machine has other content by now, which another process sealed."""
+        manifest = self.store.local().manifest(self.stage, self.key)
+        return manifest is not None and manifest.content != self.content
 
     @property
     def store(self) -> "Store":
@@ -112,17 +118,28 @@ class Store:
         """Where the artifact's files are on this machine: those of its manifest with their sums, and no others."""
         stage, key = artifact.stage, artifact.key
         with self._checking:
+            manifest = self.manifest(stage, key)
+            if manifest is None or manifest.content != artifact.content:
+                raise BadData(f"{artifact.folder} was removed or replaced meanwhile; run again")
             if self._checked.get((stage, key)) != artifact.content:
-                manifest = self.manifest(stage, key)
-                if manifest is None or manifest.content != artifact.content:
-                    raise BadData(f"{artifact.folder} was removed or replaced meanwhile; run again")
                 self.drop_stamps(stage, key)
-                if damage := self.damage(manifest):
-                    moved = self.quarantine(stage, key)
-                    raise BadData(f"{stage} {key}: {damage}; moved to {moved}; run again to make it anew")
-                self._move_unlisted(manifest)
+                if self.damage(manifest) or self.unlisted(manifest):
+                    self._repair(artifact)
                 self._checked[stage, key] = artifact.content
         return artifact.folder
+
+    def _repair(self, artifact: Artifact) -> None:
+        """Move an artifact away if it is damaged, else the files in it that are not listed. Raises BadData."""
+        stage, key = artifact.stage, artifact.key
+        with try_file_lock(self.lock_file(stage, key)) as free:
+            # Without the lock, what looked like damage may be the work of a process that replaces the artifact.
+            manifest = self.manifest(stage, key) if free else None
+            if manifest is None or manifest.content != artifact.content:
+                raise BadData(f"{artifact.folder} is being replaced or was removed meanwhile; run again")
+            if damage := self.damage(manifest):
+                moved = self.quarantine(stage, key)
+                raise BadData(f"{stage} {key}: {damage}; moved to {moved}; run again to make it anew")
+            self._move_unlisted(manifest)
 
     def unlisted(self, manifest: Manifest) -> list[str]:
         """Names of files and folders in the artifact that its manifest does not list."""
@@ -169,9 +186,14 @@ class Store:
         """Let the next ``damage`` hash every file of the artifact."""
         self.stamp_file(stage, key).unlink(missing_ok=True)
 
-    def restore(self, stage: str, key: str) -> bool:  # noqa: ARG002
-        """Publish a missing artifact from this machine's copy; whether there was one."""
-        return False
+    def restore(self, stage: str, key: str) -> bool:
+        """Bring back a missing artifact whose replacement was cut short; whether there was one."""
+        folder = self.folder(stage, key)
+        replaced = sorted(folder.parent.glob(f"{key}.replaced-*"), key=lambda path: path.stat().st_mtime_ns)
+        if folder.exists() or not replaced:
+            return False
+        replaced[-1].rename(folder)
+        return True
 
     def release(self) -> None:
         """Allow the cache to evict artifacts that were read until now."""
@@ -215,7 +237,10 @@ class Store:
         folder = self.root / stage / f"{key}.partial-{suffix}"
         attempt_file = self._attempt_file(stage, key)
         is_new = not folder.exists() or (attempt and attempt != _read_text(attempt_file))
-        for stale in (*folder.parent.glob(f"{key}.partial-*"), *folder.parent.glob(f"{key}.replaced-*")):
+        stale_folders = [*folder.parent.glob(f"{key}.partial-*")]
+        if self.folder(stage, key).exists():  # else ``restore`` may need the replaced one
+            stale_folders += folder.parent.glob(f"{key}.replaced-*")
+        for stale in stale_folders:
             if is_new or stale != folder:
                 shutil.rmtree(stale, ignore_errors=True)
         # Outside the folder, since all that the folder holds becomes the artifact.
@@ -247,7 +272,7 @@ class Store:
             name: {"sha256": sha256_of(partial / name), "bytes": (partial / name).stat().st_size}
             for name in _file_names(partial)
         }
-        for name in unlisted_names(partial, files):  # empty folders
+        for name in unlisted_names(partial, {MANIFEST, *files}):  # empty folders
             shutil.rmtree(partial / name)
         sync_tree(partial)
         attempt_file = self._attempt_file(description["stage"], description["key"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from infra.errors import NoSpace
+from infra.errors import BadData, NoSpace
 from infra.launch.job import JobSpec
 from infra.processes import signals
 from infra.processes.locks import file_lock
@@ -71,6 +71,8 @@ class StageExecutor:
                 run_id = tracker.start_stage(name, call.item, key, call.form)
             started = time.monotonic()
             facts = self._run_body(call, out, run_id, lock, check)
+            if replaced := [made for made in call.inputs if made.is_replaced()]:
+                raise BadData(f"{replaced[0].folder} was replaced while {call.label} read it; run again")
             artifact = store.seal(
                 out,
                 {

@@ -11,6 +11,7 @@ import pytest
 from sealing import DESCRIPTION, FILES, manifest_of, sealed
 
 from infra.errors import BadData
+from infra.processes.locks import try_file_lock
 from infra.store.local import Store
 from infra.store.maintenance import rehash
 from infra.store.manifest import MANIFEST, manifest_envelope
@@ -234,3 +235,46 @@ def test_everything_is_synced_before_the_artifact_gets_its_name(
     assert before[-1] == folder, "its names, the manifest's too"
     assert after[:2] == ["clean", "."]
     assert artifact.folder.exists()
+
+
+def test_a_folder_whose_sealing_was_cut_short_is_resumed_and_sealed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    partial = store.partial("clean", "k1", {"": "k1"})
+    (partial / MANIFEST).write_text("half a man")
+    (partial / "a.txt").write_text("alpha")
+    artifact = store.seal(store.partial("clean", "k1", {"": "k1"}), DESCRIPTION)
+    assert manifest_of(store).files.keys() == {"a.txt"}
+    assert (artifact.path() / "a.txt").read_text() == "alpha"
+
+
+def test_an_artifact_whose_replacement_was_cut_short_is_brought_back(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    artifact = sealed(store)
+    artifact.folder.rename(artifact.folder.with_name("k1.replaced-0"))
+    store.partial("clean", "k1", {}, attempt="forced and killed too")
+    assert store.restore("clean", "k1")
+    assert manifest_of(store).content == artifact.content
+    assert not store.restore("clean", "k1"), "nothing is missing"
+
+
+def test_an_artifact_that_is_being_replaced_is_not_moved_aside(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    artifact = sealed(store)
+    reader = Store(tmp_path).artifact(manifest_of(store))
+    (artifact.folder / "a.txt").write_text("ALPHA")
+    with try_file_lock(store.lock_file("clean", "k1")), pytest.raises(BadData, match="run again"):
+        reader.path()
+    assert store.has_folder("clean", "k1")
+    with pytest.raises(BadData, match="moved to"):
+        reader.path()
+
+
+def test_a_replaced_artifact_is_not_read_under_the_name_of_the_old_one(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    artifact = sealed(store)
+    assert artifact.path()
+    assert not artifact.is_replaced()
+    sealed(Store(tmp_path), files={"a.txt": b"beta"})
+    assert artifact.is_replaced()
+    with pytest.raises(BadData, match="replaced"):
+        artifact.path()

@@ -1,0 +1,49 @@
+"""Simulated schedules of faults break no invariant, and planted bugs are found (``tests/support/simulated``)."""
+
+import pytest
+from simulated.planted_bugs import FOUND_LATER, QUICKLY_FOUND, Bug
+from simulated.schedules import Phase, Schedule, broken, check, run, schedule_of, shrunk
+
+MOST_SCHEDULES = 10_000
+
+
+def test_a_hundred_schedules_break_nothing() -> None:
+    check(range(100))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(20))
+def test_thousands_of_schedules_break_nothing(part: int) -> None:
+    check(range(1_000 * part, 1_000 * (part + 1)))
+
+
+def test_a_seed_gives_the_same_schedule_and_the_same_faults() -> None:
+    assert schedule_of(5) == schedule_of(5)
+    assert run(schedule_of(5)) == run(schedule_of(5))
+
+
+@pytest.mark.parametrize("bug", QUICKLY_FOUND, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_is_found(bug: Bug) -> None:
+    assert _first_found(bug)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", FOUND_LATER, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_that_needs_a_rare_moment_is_found(bug: Bug) -> None:
+    assert _first_found(bug)
+
+
+def test_a_failing_schedule_shrinks_to_what_it_needs() -> None:
+    bug = next(bug for bug in QUICKLY_FOUND if bug.__name__ == "no_second_look_under_the_lock")
+    with bug():
+        found = _first_found(bug)
+        assert found
+        (phase,) = shrunk(found).phases
+        assert len(phase.starts) == 2
+        assert len(phase.faults) == 1
+    assert not broken(Schedule(found.seed, (Phase(phase.starts, phase.faults),)))
+
+
+def _first_found(bug: Bug) -> Schedule | None:
+    with bug():
+        return next((each for each in map(schedule_of, range(MOST_SCHEDULES)) if broken(each)), None)

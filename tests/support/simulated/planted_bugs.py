@@ -1,0 +1,138 @@
+"""Bugs of the kind that such code has had, to show that the simulation finds them. Each is a context manager."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from infra.processes.locks import try_file_lock, try_lock
+from infra.store import local
+from infra.store.files import sync_tree
+from infra.store.local import Artifact, Store
+from infra.store.manifest import MANIFEST
+from tasks.engine import executor, lookup
+
+Bug = Callable[[], AbstractContextManager[Any]]
+
+
+def no_fsync_of_files() -> AbstractContextManager[Any]:
+    return patch.object(local, "sync_tree", lambda folder: None)
+
+
+def no_fsync_of_folders() -> AbstractContextManager[Any]:
+    return patch.object(local, "sync", lambda path: None)
+
+
+def no_fsync_of_the_manifest() -> AbstractContextManager[Any]:
+    return patch.object(local, "write_durably", lambda path, text: path.write_text(text))
+
+
+def renamed_before_synced() -> AbstractContextManager[Any]:
+    real = Store.seal
+
+    def seal(store: Store, partial: Path, description: Mapping[str, Any]) -> Artifact:
+        with patch.object(local, "sync_tree", lambda folder: None):
+            artifact = real(store, partial, description)
+        sync_tree(artifact.folder)
+        return artifact
+
+    return patch.object(Store, "seal", seal)
+
+
+def renamed_before_the_manifest() -> AbstractContextManager[Any]:
+    def write(path: Path, text: str) -> None:
+        sealed = path.parent.with_name(path.parent.name.partition(".")[0])
+        if not sealed.exists():
+            path.parent.rename(sealed)
+            (sealed / MANIFEST).write_text(text)
+            local.sync_tree(sealed)
+            sealed.rename(path.parent)
+        else:
+            path.write_text(text)
+
+    return patch.object(local, "write_durably", write)
+
+
+def no_second_look_under_the_lock() -> AbstractContextManager[Any]:
+    return patch.object(executor.StageExecutor, "_existing", lambda *arguments: None)
+
+
+@contextmanager
+def _lock_that_stays(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
+    with executor_lock(path, on_wait) as descriptor:
+        copy = os.open(path, os.O_RDWR)
+        os.close(descriptor)
+        try_lock(copy)
+        yield copy
+
+
+def lock_not_released() -> AbstractContextManager[Any]:
+    return patch.object(executor, "file_lock", _lock_that_stays)
+
+
+@contextmanager
+def _no_wait(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
+    with try_file_lock(path):
+        yield 0
+
+
+def lock_not_waited_for() -> AbstractContextManager[Any]:
+    return patch.object(executor, "file_lock", _no_wait)
+
+
+def damage_ignored() -> AbstractContextManager[Any]:
+    return patch.object(Store, "damage", lambda store, manifest: "")
+
+
+def content_of_inputs_ignored() -> AbstractContextManager[Any]:
+    return patch.object(lookup, "changed_input", lambda call, manifest: "")
+
+
+def folder_of_another_attempt_resumed() -> AbstractContextManager[Any]:
+    real = Store.partial
+
+    def partial(store: Store, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
+        if attempt:
+            local.write_atomically(store._attempt_file(stage, key), attempt)
+        return real(store, stage, key, resume, attempt)
+
+    return patch.object(Store, "partial", partial)
+
+
+def replaced_artifact_not_restored() -> AbstractContextManager[Any]:
+    return patch.object(Store, "restore", lambda store, stage, key: False)
+
+
+def input_replaced_while_read() -> AbstractContextManager[Any]:
+    return patch.object(Artifact, "is_replaced", lambda artifact: False)
+
+
+def quarantined_without_the_lock() -> AbstractContextManager[Any]:
+    @contextmanager
+    def always_free(path: Path) -> Iterator[bool]:
+        yield True
+
+    return patch.object(local, "try_file_lock", always_free)
+
+
+executor_lock = executor.file_lock
+QUICKLY_FOUND: tuple[Bug, ...] = (
+    no_fsync_of_files,
+    no_fsync_of_folders,
+    no_fsync_of_the_manifest,
+    renamed_before_synced,
+    renamed_before_the_manifest,
+    no_second_look_under_the_lock,
+    lock_not_released,
+    lock_not_waited_for,
+    damage_ignored,
+    content_of_inputs_ignored,
+    folder_of_another_attempt_resumed,
+)
+FOUND_LATER: tuple[Bug, ...] = (
+    replaced_artifact_not_restored,
+    input_replaced_while_read,
+    quarantined_without_the_lock,
+)
