@@ -28,6 +28,7 @@ from .decoding.translator import Translator
 from .errors import JobError
 from .job import Facts, Job, Metrics, StopSignal, main
 from .network.weights import load_model
+from .numerics import configure_numerics
 
 EXAMPLES = 4
 EXAMPLE_LENGTHS = range(6, 25)
@@ -147,6 +148,7 @@ def work(job: Job) -> Facts:
     """Run the job."""
     begun = time.monotonic()
     decoding = from_json(Decoding, job.config["decoding"])
+    configure_numerics(decoding.numerics, job.site)
     stop, metrics = StopSignal(), Metrics(job.out)
     shards = Shards(job.inputs["pairs"])
     translator = load(job)

@@ -38,6 +38,7 @@ TORCH_FREE = {
     "model.config.parameter_count",
     "model.config.presets",
     "model.config.special_pieces",
+    "model.config.strict",
     "model.data",
     "model.data.bpe",
     "model.data.shards",
@@ -88,6 +89,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "model.export": {"model.config", "model.data", "model.decoding", "model.network"},
         "model.job": {"model.config", "model.errors"},
         "model.network": {"model.config", "model.errors"},
+        "model.numerics": {"model.config", "model.job"},
         "model.train": {"model.config", "model.job", "model.network", "model.training"},
         "model.training": {
             "model.config",
@@ -96,6 +98,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "model.errors",
             "model.job",
             "model.network",
+            "model.numerics",
         },
         "model.translate": {
             "model.config",
@@ -104,6 +107,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "model.errors",
             "model.job",
             "model.network",
+            "model.numerics",
         },
     },
     "infra": {

@@ -41,6 +41,7 @@ def variables(job: JobSpec) -> dict[str, str]:
         # malloc reuses the heap for large tensors instead of new pages, which the kernel would have to clear.
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": "4294967296",
+        **job.environment,
     }
 
 

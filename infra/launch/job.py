@@ -36,6 +36,8 @@ class JobSpec:
     only; in a queue the job's name serves the same purpose (``infra.launch.batch_queue``)."""
     gpus: tuple[str, ...] = ()
     """The GPUs of this job; empty: all that CUDA finds."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Further environment variables of the job, which override those of the caller."""
 
     @property
     def path(self) -> Path:

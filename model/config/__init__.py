@@ -106,6 +106,9 @@ class Training:
     start: str = unkeyed("")
     """A registered version (``name@alias``, ``name/number``) with the initial weights. The key depends on the weights,
     not on this name. Empty: random initialisation."""
+    numerics: Literal["fast", "strict"] = unkeyed_default("fast")
+    """fast: the kernels that suit the machine; strict: weights that are equal to the bit on different CPUs and for
+    different numbers of ranks (docs/reproducibility.md), several times slower."""
 
     def __post_init__(self) -> None:
         for name in ("updates", "batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
@@ -134,6 +137,9 @@ class Training:
             require(
                 getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a whole number above"
             )
+        require(self.numerics in ("fast", "strict"), "training.numerics", self.numerics, "fast or strict")
+        exact = self.numerics == "fast" or self.precision == "fp32"
+        require(exact, "training.precision", self.precision, "fp32 where training.numerics is strict")
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,8 @@ class Decoding:
     """Minimum output length per input piece, including eos."""
     beta: float = unkeyed_default(0.0)
     """Weight of GNMT's coverage penalty on the cross-attention, averaged over layers and heads; 0: no penalty."""
+    numerics: Literal["fast", "strict"] = unkeyed_default("fast")
+    """strict: translations of evaluation sets that are equal to the bit on different CPUs, several times slower."""
 
     def __post_init__(self) -> None:
         require(1 <= self.beam <= 1_000, "decoding.beam", self.beam, "a whole number from 1 to 1,000")
@@ -175,6 +183,7 @@ class Decoding:
         require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
         for name in ("max_ratio", "min_length", "min_ratio", "beta"):
             require(getattr(self, name) >= 0, f"decoding.{name}", getattr(self, name), "0 (off) or above")
+        require(self.numerics in ("fast", "strict"), "decoding.numerics", self.numerics, "fast or strict")
         longer = not self.max_ratio or self.min_ratio <= self.max_ratio
         require(longer, "decoding.min_ratio", self.min_ratio, f"at most decoding.max_ratio, which is {self.max_ratio}")
 

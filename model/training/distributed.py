@@ -4,7 +4,8 @@ Any number of ranks makes the same updates: the same pairs, and as gradient the 
 same number of ranks, resumed or not, gives the same weights to the bit on one kind of CPU or GPU. Another number sums
 in another order and draws other dropout masks. Without dropout the first updates agree to float32's rounding; Adam then
 makes a full step of the rounding wherever a gradient vanishes, so that after some dozens of updates single weights may
-differ by as much as an update moves them, while loss and perplexity stay the same training's.
+differ by as much as an update moves them, while loss and perplexity stay the same training's. With
+``training.numerics`` strict the number of ranks does not matter (``model.training.strict``).
 """
 
 import os
@@ -69,6 +70,14 @@ class Ranks:
         if self.world_size > 1:
             dist.all_reduce(here)
         return here
+
+    def gather(self, here: Tensor) -> list[Tensor]:
+        """The tensors of all ranks, in the order of the ranks."""
+        if self.world_size == 1:
+            return [here]
+        tensors = [torch.empty_like(here) for _ in range(self.world_size)]
+        dist.all_gather(tensors, here)
+        return tensors
 
     def broadcast(self, here: int) -> int:
         """The main rank's number."""

@@ -12,6 +12,7 @@ from ..data.shards import Shards
 from ..job import Job
 from ..network.transformer import Transformer
 from ..network.weights import build, load_weights
+from ..numerics import configure_numerics
 from .checkpoint import Checkpoints
 from .checkpoint_policy import CheckpointPolicy
 from .distributed import Ranks
@@ -24,6 +25,7 @@ from .position import Position
 from .precision import autocast, configure_precision
 from .reader import UpdateReader
 from .step import TrainingStep
+from .strict import StrictReader, StrictStep
 from .trainer import Trainer
 from .validation import Validation
 
@@ -36,6 +38,7 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     device, site = job.site.torch_device(), job.site
     config, training = from_json(Model, job.config["model"]), from_json(Training, job.config["training"])
     check_compatible(config, training)
+    configure_numerics(training.numerics, site)
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
     shards, dev = (load_shards(job, name, config, vocabulary) for name in ("shards", "dev"))
     sampler = BatchSampler(shards, training.batch_tokens, training.seed, training.batching)
@@ -53,10 +56,12 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
         load_weights(model, job.inputs["start"])
     hardware = HardwareMonitor(device, position.gpu_kwh)
     objective = build_objective(job, model, training, sampler.packed)
-    step = TrainingStep(training, objective, optimizer, ranks, device, site.micro_batch_tokens)
+    strict = training.numerics == "strict"
+    kind = StrictStep if strict else TrainingStep
+    step = kind(training, objective, optimizer, ranks, device, site.micro_batch_tokens)
     validation = Validation(dev, ranks, device, partial(autocast, training, device), vocabulary, training.dev_bleu)
-    reader = UpdateReader(sampler, ranks, device, site.micro_batch_tokens)
-    if ranks.world_size > 1:
+    reader = (StrictReader if strict else UpdateReader)(sampler, ranks, device, site.micro_batch_tokens)
+    if ranks.wrapped:
         # After its first backward pass DDP rearranges the gradients, and over three or more ranks their layout decides
         # how sums round. With that pass done, a resumed training rounds as an uninterrupted one does.
         step.compute_gradients(reader.read(np.zeros(1, np.int64), Cursor()))

@@ -32,9 +32,13 @@ class TrainingStep:
         self.training, self.objective, self.optimizer = training, objective, optimizer
         self.ranks, self.device, self.micro_batch_tokens = ranks, device, micro_batch_tokens
         self.model = objective.transformer
-        self.ddp_objective = ranks.wrap(objective)
+        self.ddp_objective = self.wrap()
         self.update, self.skipped = 0, False
         self.norm: Tensor | None = None
+
+    def wrap(self) -> nn.Module:
+        """The module that computes losses and sums its gradients over the ranks."""
+        return self.ranks.wrap(self.objective)
 
     def __call__(self, batches: Update, update: int) -> LossSums:
         """Compute update number ``update``, counted from 1; returns its losses.

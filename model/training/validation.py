@@ -63,13 +63,14 @@ class Validation:
         The main rank adds the signs of collapse and ``dev_bleu``, unless the perplexity is not finite.
         """
         objective.eval()
-        sums = torch.zeros(2, dtype=torch.float64)
-        for rows in self.batches[self.ranks.rank :: self.ranks.world_size]:
-            batch = load_padded(self.dev, rows)
+        sums = torch.zeros(len(self.batches), 2, dtype=torch.float64)
+        for number in range(self.ranks.rank, len(self.batches), self.ranks.world_size):
+            batch = load_padded(self.dev, self.batches[number])
             with self.precision():
                 _, nll = objective(batch.to(self.device))
-            sums += torch.tensor([float(nll), batch.pieces])
-        nll, pieces = self.ranks.sum(sums).tolist()
+            sums[number] = torch.tensor([float(nll), batch.pieces])
+        # Added in the order of the batches, so that the perplexity does not depend on the number of ranks.
+        nll, pieces = (sum(column) for column in zip(*self.ranks.sum(sums).tolist(), strict=True))
         values = {"dev_perplexity": math.exp(min(nll / pieces, 700))}
         if self.ranks.is_main and math.isfinite(values["dev_perplexity"]):
             # Compiled layers support neither the hooks that record attention nor a growing cache.

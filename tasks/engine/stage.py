@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
@@ -18,6 +18,7 @@ from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import Artifact
 from infra.tracking.tracker import Tracker
+from model.config.strict import STRICT_ENVIRONMENT, Numerics
 from tasks.engine.keys import artifact_key, artifacts_in, canonical
 
 Facts = dict[str, Any]
@@ -199,9 +200,18 @@ def stage_run_id() -> str:
 
 
 def run_job(
-    module: str, config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, *, distributed: bool = False
+    module: str,
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    out: Path,
+    *,
+    distributed: bool = False,
+    numerics: Numerics = "fast",
 ) -> None:
-    """Run ``python -m module`` to fill ``out``, with the site's launcher; raises the Fault that the job ends with."""
+    """Run ``python -m module`` to fill ``out``, with the site's launcher; raises the Fault that the job ends with.
+
+    With ``numerics`` strict the job computes in one thread on the CPU, in ``STRICT_ENVIRONMENT``.
+    """
     here = site()
     ranks, nodes = (here.ranks, here.nodes) if distributed else (1, 1)
     threads = here.threads_each if distributed else here.threads_each * (here.ranks // here.nodes)
@@ -214,7 +224,12 @@ def run_job(
         "resume_seconds": here.resume_seconds,
         "rank_timeout_seconds": here.rank_timeout_seconds,
     }
-    _stage_context.get().run_job(JobSpec(module, config, inputs, out, settings, ranks, distributed, nodes, threads))
+    job = JobSpec(module, config, inputs, out, settings, ranks, distributed, nodes, threads)
+    if numerics == "strict":
+        device = "cpu" if here.device == "auto" else here.device  # the job refuses cuda
+        settings |= {"device": device, "threads": 1, "compile": "never"}
+        job = replace(job, threads=1, environment=STRICT_ENVIRONMENT)
+    _stage_context.get().run_job(job)
 
 
 def job_facts(out: Path) -> Facts:

@@ -35,7 +35,7 @@ def train(
     while True:
         before = newest_checkpoint(out)
         try:
-            run_job("model.train", config, inputs, out, distributed=True)
+            run_job("model.train", config, inputs, out, distributed=True, numerics=training.numerics)
             return job_facts(out)
         except (JobFailed, Preempted):
             # A job that left a newer checkpoint is relaunched without using one of the stage's retries.

@@ -15,5 +15,5 @@ from tasks.engine.stage import Facts, job_facts, run_job, stage
 def translate(out: Path, weights: Artifact, vocabulary: Artifact, pairs: Artifact, decoding: Decoding) -> Facts:
     """Translate the source side of ``pairs`` (shards) and compute the log-probability of its references."""
     inputs = {"weights": weights.path(), "vocabulary": vocabulary.path(), "pairs": pairs.path()}
-    run_job("model.translate", {"decoding": asdict(decoding)}, inputs, out)
+    run_job("model.translate", {"decoding": asdict(decoding)}, inputs, out, numerics=decoding.numerics)
     return job_facts(out)

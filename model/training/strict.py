@@ -1,0 +1,68 @@
+"""Updates whose gradients are the same to the bit for any number of ranks (``training.numerics`` strict).
+
+Every update is cut into ``PARTS`` shares, whatever the number of ranks. A share has its own dropout masks, and the
+gradients of the shares are added in their order. The kernels are chosen by ``model.numerics``.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from ..config.keying import require
+from ..data.batches import Cursor, Update
+from ..data.shards import Array
+from .metrics import LossSums
+from .reader import UpdateReader
+from .step import TrainingStep, dropout_seed
+
+PARTS = 4
+"""Shares of an update; the number of ranks must divide it."""
+
+
+@dataclass(frozen=True)
+class StrictReader(UpdateReader):
+    """Reads one rank's shares of each update: those whose number is ``rank`` modulo the number of ranks.
+
+    Raises ValueError for a number of ranks that does not divide ``PARTS``, and for a limit of micro-batches.
+    """
+
+    def __post_init__(self) -> None:
+        ranks, most = self.ranks.world_size, self.micro_batch_tokens
+        require(PARTS % ranks == 0, "site.ranks", ranks, "1, 2 or 4 where training.numerics is strict")
+        allowed = f"0 (not set) where training.numerics is strict, which cuts every update into {PARTS} shares"
+        require(not most, "site.micro_batch_tokens", most, allowed)
+
+    def read(self, rows: Array, following: Cursor) -> Update:
+        """Read this rank's shares of the update of these rows, one micro-batch each."""
+        numbers = range(self.ranks.rank, PARTS, self.ranks.world_size)
+        shares = [self.sampler.read(rows, following, number, PARTS, 0) for number in numbers]
+        return replace(shares[0], micro_batches=[batch for share in shares for batch in share.micro_batches])
+
+
+class StrictStep(TrainingStep):
+    """Computes updates from the shares of a ``StrictReader``."""
+
+    def wrap(self) -> nn.Module:
+        """The objective itself: DDP adds gradients in an order that depends on the number of ranks."""
+        return self.objective
+
+    def compute_gradients(self, batches: Update) -> LossSums:
+        """Gradients of the mean loss over all target tokens of an update, added share by share."""
+        losses = LossSums(self.device)
+        parameters = list(self.model.parameters())
+        sizes = [p.numel() for p in parameters]
+        total = torch.zeros(sum(sizes), dtype=parameters[0].dtype)
+        for turn, batch in enumerate(batches.micro_batches):
+            share = turn * self.ranks.world_size + self.ranks.rank
+            torch.manual_seed(dropout_seed(self.training.seed, self.update, share))
+            self.optimizer.zero_grad()
+            loss, nll = self.objective(batch)
+            (loss / batches.pieces).backward()
+            own = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters])
+            for gradient in self.ranks.gather(own):
+                total += gradient
+            losses.add(loss, nll, batch)
+        for parameter, gradient in zip(parameters, torch.split(total, sizes), strict=True):
+            parameter.grad = gradient.view_as(parameter)
+        return losses
