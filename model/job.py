@@ -33,8 +33,8 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class JobSettings:
-    """Where and how a job computes. Another number of ranks, another micro-batch size or another kind of device rounds
-    differently and draws other dropout masks; no other setting may change the results."""
+    """Where and how a job computes. Another number of ranks (without strict numerics), another micro-batch size or
+    another kind of device rounds differently and draws other dropout masks; no other setting may change the results."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = 1

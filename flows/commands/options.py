@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.runner.request import RunRequest
+from flows.runs.overrides import STRICT_NUMERICS
 
 JsonOption = Annotated[
     bool, Parameter(name="--json", help="print one JSON object as the last line of stdout", negative=())
@@ -44,9 +45,15 @@ class RunOptions:
         bool,
         Parameter(help="count an artifact as cached only if the present code and libraries made it", negative=()),
     ] = False
+    strict_numerics: Annotated[
+        bool,
+        Parameter(help="results that are equal to the bit on different CPUs; several times slower", negative=()),
+    ] = False
 
     def request(self) -> RunRequest:
         """The request; ``--strict`` goes into the environment, from which this process and its children read it."""
         if self.strict:
             os.environ["REPRO_STRICT"] = "1"
-        return RunRequest(**{name: value for name, value in vars(self).items() if name != "strict"})
+        fields = {name: value for name, value in vars(self).items() if not name.startswith("strict")}
+        numerics = STRICT_NUMERICS if self.strict_numerics else ()
+        return RunRequest(**fields | {"overrides": (*self.overrides, *numerics)})

@@ -57,6 +57,8 @@ def run_command(
 
     repro run demo --seeds 1,2,3
 
+    repro run demo --strict-numerics
+
     repro run my_runs.py:TINY --json
     """
     resolved = asked.request().resolve()  # reports a wrong argument before a server is started

@@ -11,6 +11,8 @@ from flows.runs.profiles import PROFILES
 from infra.errors import BadConfiguration
 
 Value = TypeVar("Value")
+STRICT_NUMERICS = ("training.numerics=strict", "decoding.numerics=strict")
+"""What ``--strict-numerics`` stands for (docs/reproducibility.md)."""
 
 
 def override(run: Value, assignments: Sequence[str]) -> Value:
