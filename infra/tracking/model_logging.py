@@ -4,6 +4,7 @@ MLflow's own ``log_model`` keeps the server's address in global state; this modu
 MLflow executes the model's code file once while saving, so this process imports what that file imports.
 """
 
+import json
 import os
 import shutil
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.tracking.client import fail_pending_models, mlflow_client, refused
+from infra.tracking.sbom import SBOM_FILE, environment_sbom
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def requirements(libraries: Sequence[str]) -> list[str]:
 
 
 def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
-    """Write the model's folder to ``scratch/model``."""
+    """Write the model's folder to ``scratch/model``, with the bill of materials of this environment."""
     from mlflow.models import Model, ModelSignature
     from mlflow.pyfunc import save_model
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
@@ -111,6 +113,7 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
             pip_requirements=requirements(model.libraries),
             model_config=dict(model.config),
         )
+    (scratch / "model" / SBOM_FILE).write_text(json.dumps(environment_sbom(), indent=1))
 
 
 def _attach(store: Any, run_id: str, model_id: str, metrics: Mapping[str, float]) -> None:

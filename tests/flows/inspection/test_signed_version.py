@@ -89,6 +89,11 @@ def test_an_unsigned_version_and_a_foreign_key_are_refused(
         verify(key=keys[1])
 
 
+def test_a_version_has_the_bill_of_materials_of_its_environment(small: Path) -> None:
+    bill = json.loads((model_folder() / "sbom.cdx.json").read_text())
+    assert {"torch", "mlflow", "polars"} <= {each["name"] for each in bill["components"]}
+
+
 def test_a_changed_or_added_file_of_the_model_is_named(bundle: Path, keys: tuple[Path, Path]) -> None:
     code = next(path for path in (model_folder() / "code").rglob("*.py") if path.stat().st_size)
     text = code.read_text()
