@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import platform
+import signal
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,12 @@ from infra.site import Site
 from model.average import average_checkpoints
 from model.config import Decoding, Model, Training
 from model.config.strict import Numerics
+from model.data.batches import Update
 from model.network.weights import save_tensors
 from model.training import setup
 from model.training.distributed import Ranks
-from model.training.strict import StrictReader
+from model.training.metrics import LossSums
+from model.training.strict import StrictReader, StrictStep
 from tasks.engine.keys import canonical
 from tasks.engine.stage import StageContext, run_job, stage_context
 
@@ -109,6 +112,30 @@ def test_any_number_of_ranks_trains_the_same_weights(
         train_in_forks(job, ranks)
     assert len({tuple(digests(job.parent)) for job in jobs}) == 1
     assert len({dev_perplexity(job.parent) for job in jobs}) == 1
+
+
+def test_a_killed_training_resumes_to_the_same_weights_with_other_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup, "configure_numerics", lambda *_: None)
+    training = replace(TRAINING, numerics="strict")
+    whole = small_training.write_job(tmp_path, training=training, name="whole")
+    train_in_forks(whole, 2)
+    killed = small_training.write_job(tmp_path, training=training, name="killed", resume_seconds=0.0)
+    compute = StrictStep.__call__
+
+    def die_at_update_6() -> None:
+        def compute_or_die(step: StrictStep, batches: Update, update: int) -> LossSums:
+            if update == 6:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return compute(step, batches, update)
+
+        StrictStep.__call__ = compute_or_die  # type: ignore[method-assign]
+
+    assert os.waitstatus_to_exitcode(os.waitpid(small_training.fork(killed, die_at_update_6), 0)[1]) == -signal.SIGKILL
+    assert [int(path.name) for path in sorted(killed.parent.glob("checkpoints/*"))][-1] == 5
+    train_in_forks(killed, 2)
+    assert digests(killed.parent) == digests(whole.parent)
 
 
 def train_in_forks(job: Path, ranks: int) -> None:
