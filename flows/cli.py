@@ -12,6 +12,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 
 from flows import __version__
+from flows.commands.adopt import adopt
 from flows.commands.attention import attention
 from flows.commands.compare import compare
 from flows.commands.deploy import deploy
@@ -67,6 +68,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "attention": attention,
     "compare": compare,
     "export": export,
+    "adopt": adopt,
     "models": models,
     "deploy": deploy,
     "promote": promote,

@@ -81,5 +81,7 @@ def _verify_signatures(versions: tuple[str, ...], key: Path, site: Site, as_json
         say(f"made from {len(proof.artifacts)} signed artifacts and {len(proof.archives)} archives:")
         for path, sums in proof.archives.items():
             say(f"  {path}  {' '.join(f'{kind} {value}' for kind, value in sums.items())}")
+        if proof.adopted:
+            say(f"adopted, so that nothing proves what they were made from: {', '.join(proof.adopted)}")
     if as_json:
         print(json.dumps({"versions": [asdict(proof) for proof in proofs]}, ensure_ascii=False))

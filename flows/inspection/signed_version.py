@@ -22,6 +22,7 @@ from infra.store.statement import (
     archives_of,
     content_of,
     inputs_of,
+    is_adoption,
     parameters_of,
     statement_of,
     subjects_of,
@@ -48,6 +49,8 @@ class Proof:
     """``stage/key`` of everything that the version was made from."""
     archives: Mapping[str, Mapping[str, str]]
     """Sums of the downloaded files that it all began with, by path."""
+    adopted: tuple[str, ...]
+    """Those of the artifacts that existed before: nothing proves what they were made from."""
 
 
 def sign_version(text: str, key_file: Path, site: Site) -> Path:
@@ -98,7 +101,8 @@ def verify_version(text: str, keys_file: Path, site: Site) -> Proof:
     if wrong := _difference(signed, present):
         raise BadData(f"{label}: {wrong}")
     key = next(key for key in keys if path == _file_of(site, version, key))
-    return Proof(label, key, len(signed), artifacts, archives)
+    names = (f"{parameters_of(each)['stage']}/{parameters_of(each)['key']}" for each in rest if is_adoption(each))
+    return Proof(label, key, len(signed), artifacts, archives, tuple(sorted({*artifacts} & {*names})))
 
 
 def _follow(version: Statement, statements: Iterable[Statement]) -> tuple[tuple[str, ...], dict[str, dict[str, str]]]:

@@ -3,7 +3,7 @@
 Makes no artifact; ``tasks.tracing`` reads them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import Run
@@ -20,7 +20,9 @@ def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: st
     """Trace one pair. Raises BadConfiguration for an unknown run or id, BadData for damaged artifacts."""
     request = RunRequest(run, until=LAST_STAGE, overrides=overrides, site=site)
     resolved = request.resolve()
-    return trace(trace_context(resolved), pair_id, TorchNetwork(resolved.run, resolved.site))
+    traced = trace(trace_context(resolved), pair_id, TorchNetwork(resolved.run, resolved.site))
+    adopted = (f"{name} was {origin}" for name, origin in resolved.plan.adopted.items())
+    return replace(traced, notes=(*traced.notes, *adopted))
 
 
 def trace_context(resolved: ResolvedRun) -> TraceContext:

@@ -63,7 +63,8 @@ def _start_tracking(tracker: Tracker, resolved: ResolvedRun) -> None:
     run, request, initial = resolved.run, resolved.request, resolved.plan.initial
     overrides, start = " ".join(request.overrides), initial.version if initial else ""
     settings = {name: getattr(run, name) for name in TRACKED_SETTINGS}
-    tags = {"overrides": overrides, "site": request.site, "start": start}
+    adopted = {f"adopted.{name}": origin for name, origin in resolved.plan.adopted.items()}
+    tags = {"overrides": overrides, "site": request.site, "start": start, **adopted}
     tracker.start(run.name, run.name, tags, canonical(settings))
 
 

@@ -6,7 +6,6 @@ version's content and not on its name. Only looks, so a plan may call it.
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from flows.runs import Run
 from infra.errors import BadConfiguration
@@ -43,13 +42,18 @@ def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | N
     initial = InitialWeights(
         name, _source_artifact(version, "average", store), _source_artifact(version, "learn_bpe", store)
     )
-    own, theirs = asdict(run.model), _model_config(initial.weights)
-    for field, value in theirs.items():
-        counts = field not in FIELDS_THAT_MAY_DIFFER and (field != "max_positions" or run.model.positions == "learned")
-        if counts and own[field] != value:
-            mismatch = f"model.{field} of {name} is {value!r}, and of this run {own[field]!r}"
-            raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {mismatch}")
+    if difference := shape_difference(run.model, name, _model_config(initial.weights)):
+        raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {difference}")
     return initial
+
+
+def shape_difference(own: Model, name: str, theirs: Model) -> str:
+    """The first field by which the weights of ``name`` mean something else in a run of the model ``own``, or ""."""
+    for field, value in asdict(theirs).items():
+        counts = field not in FIELDS_THAT_MAY_DIFFER and (field != "max_positions" or own.positions == "learned")
+        if counts and getattr(own, field) != value:
+            return f"model.{field} of {name} is {value!r}, and of this run {getattr(own, field)!r}"
+    return ""
 
 
 def _source_artifact(version: Version, stage: str, store: Store) -> Artifact:
@@ -71,5 +75,5 @@ def _source_artifact(version: Version, stage: str, store: Store) -> Artifact:
     return store.artifact(manifest)
 
 
-def _model_config(weights: Artifact) -> dict[str, Any]:
-    return asdict(from_json(Model, json.loads((weights.path() / "model.json").read_text())["model"]))
+def _model_config(weights: Artifact) -> Model:
+    return from_json(Model, json.loads((weights.path() / "model.json").read_text())["model"])

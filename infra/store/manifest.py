@@ -32,6 +32,14 @@ class Manifest:
     made: Mapping[str, Any]
     """When, by which commit, with which library versions; in which ``attempt``, where the stage was forced."""
 
+    @property
+    def adopted(self) -> str:
+        """``adopted from PATH, by USER, on DATE`` for work that existed before, "" for what the stage itself made."""
+        origin = self.made.get("adopted")
+        if not isinstance(origin, dict):
+            return ""
+        return f"adopted from {origin.get('from')}, by {origin.get('by')}, on {origin.get('on')}"
+
 
 def manifest_envelope(manifest: Manifest, signature: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A manifest as it is written, with its own sum, and its ``signature`` if it has one."""

@@ -14,6 +14,8 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:attention-repro:stage:v1"
 VERSION_TYPE = "urn:attention-repro:version:v1"
+ADOPTION_TYPE = "urn:attention-repro:adoption:v1"
+"""The type of work that existed before: nothing is said of what it was made from."""
 BUILDER = "urn:attention-repro:runner"
 MANIFEST_NAME = "manifest"
 """The byproduct whose digest is the manifest's own sum: it ties a statement to all that the manifest says."""
@@ -25,7 +27,7 @@ def statement_of(manifest: Manifest) -> dict[str, Any]:
     """The statement about an artifact: its files, what they were made from, how, by what and when."""
     made = manifest.made
     definition = {
-        "buildType": BUILD_TYPE,
+        "buildType": ADOPTION_TYPE if manifest.adopted else BUILD_TYPE,
         "externalParameters": {
             "stage": manifest.stage,
             "version": manifest.version,
@@ -33,8 +35,12 @@ def statement_of(manifest: Manifest) -> dict[str, Any]:
             "key": manifest.key,
             "arguments": manifest.arguments,
         },
-        "internalParameters": {name: made[name] for name in ("machine", "attempt", "modules") if name in made},
-        "resolvedDependencies": [*_inputs(manifest.inputs), *_archives(manifest.arguments), *_source(made)],
+        "internalParameters": {
+            name: made[name] for name in ("machine", "attempt", "modules", "adopted") if name in made
+        },
+        "resolvedDependencies": []
+        if manifest.adopted
+        else [*_inputs(manifest.inputs), *_archives(manifest.arguments), *_source(made)],
     }
     details = {
         "builder": {"id": BUILDER, "version": _versions(made)},
@@ -91,6 +97,11 @@ def parameters_of(statement: Mapping[str, Any]) -> Mapping[str, Any]:
     """What was asked for: stage, key and arguments, or name and number of a version."""
     parameters: Mapping[str, Any] = statement["predicate"]["buildDefinition"]["externalParameters"]
     return parameters
+
+
+def is_adoption(statement: Mapping[str, Any]) -> bool:
+    """Whether a statement is about work that existed before, so that nothing proves what it was made from."""
+    return bool(statement["predicate"]["buildDefinition"]["buildType"] == ADOPTION_TYPE)
 
 
 def content_of(statement: Mapping[str, Any]) -> str:

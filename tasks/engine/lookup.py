@@ -35,6 +35,11 @@ class CacheLookup:
     def hit(self) -> bool:
         return self.artifact is not None
 
+    @property
+    def note(self) -> str:
+        """For a hit: that it was adopted, or what changed since it was made."""
+        return (self.manifest.adopted if self.manifest else "") or self.stale
+
 
 NO_LOOKUPS: Mapping[str, CacheLookup] = MappingProxyType({})
 """Lookups by key."""
@@ -61,7 +66,7 @@ def _look_up(store: Store, site: Site, call: StageCall) -> CacheLookup:
         return CacheLookup(why="not made yet")
     stale = code_of(store, call).change_since(manifest.made)
     if site.strict and (stale or "modules" not in manifest.made):
-        why = stale or "the artifact does not say by which code it was made"
+        why = stale or manifest.adopted or "the artifact does not say by which code it was made"
         return CacheLookup(why=why, manifest=manifest, must_run=True)
     if changed := changed_input(call, manifest):
         return CacheLookup(why=changed, manifest=manifest)
@@ -80,6 +85,8 @@ def code_of(store: Store, call: StageCall) -> StageCode:
 
 def changed_input(call: StageCall, manifest: Manifest) -> str:
     """A message that names the first input whose content differs from ``manifest``'s record; "" if there is none."""
+    if manifest.adopted:  # it was not made from the inputs
+        return ""
     for name, content in call.input_contents.items():
         if manifest.inputs.get(name) != content:
             return f"the content of {name.partition('/')[0]} has changed"

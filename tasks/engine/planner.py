@@ -54,7 +54,9 @@ class StageResult:
 
     @property
     def label(self) -> str:
-        """The state for people: ``cached (code changed)``."""
+        """The state for people: ``cached (code changed)``, ``hit (adopted)``."""
+        if self.path and self.why.startswith("adopted from "):
+            return f"{self.state} (adopted)"
         changes = [what for what in ("code", "libraries") if self.path and f"{what} changed" in self.why]
         return f"{self.state} ({' and '.join(changes)} changed)" if changes else self.state
 
@@ -91,7 +93,7 @@ class Planner:
             self.lookups[call.key] = look_up(self.store, self.site, call, self.scope.attempt_at(call))
         lookup = self.lookups[call.key]
         if lookup.artifact:
-            self.rows.append(StageResult.of(call, "hit", lookup.artifact, why=lookup.stale))
+            self.rows.append(StageResult.of(call, "hit", lookup.artifact, why=lookup.note))
             return lookup.artifact
         waits_for = dict.fromkeys(self._to_make[i.key] for i in call.inputs if i.key in self._to_make)
         if waits_for and lookup.manifest and not lookup.must_run:

@@ -82,7 +82,7 @@ class Runner:
         if made:
             self._finish(StageResult.of(call, "completed", artifact, time.monotonic() - started))
         else:
-            row = StageResult.of(call, "cached", artifact, why=lookup.stale)
+            row = StageResult.of(call, "cached", artifact, why=lookup.note)
             self._finish(row)
             with self.tracker as tracker:
                 tracker.cached(call.stage.name, call.item, call.key, dict(artifact.facts), row.label)

@@ -60,6 +60,8 @@ def version_description(name: str, tags: Mapping[str, str], page: str = "") -> s
     lines += ["", f"Protocol: `{tags['dev_signature']}`", "", f"Decision: {tags['decision']}", ""]
     changed = {tag.removeprefix("changed."): value for tag, value in tags.items() if tag.startswith("changed.")}
     lines += [f"- {stage} was made before its {change}" for stage, change in changed.items()] + [""] * bool(changed)
+    adopted = {tag.removeprefix("adopted."): value for tag, value in tags.items() if tag.startswith("adopted.")}
+    lines += [f"- {stage} was {origin}" for stage, origin in adopted.items()] + [""] * bool(adopted)
     if page:
         lines += [f"[Report]({page}/artifacts/report/report.html) · [source run]({page})", ""]
     return "\n".join([*lines, f"`repro translate --model {name}@candidate < in > out`"])

@@ -110,6 +110,7 @@ def register(
     text = training_text(weights)
     tags = version_tags(scores, sets, dev, manifests) | {name: f"{value}" for name, value in text.items()}
     tags |= _code_changes(manifests)
+    tags |= {f"adopted.{name}": manifest.adopted for name, manifest in manifests.items() if manifest.adopted}
     model = translator_model(weights, vocabulary, dev_decoding(manifests, dev), text)
     registered = register_version(record.uri, run_id, run_name, model, tags, modified, record.experiment_id)
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")

@@ -9,7 +9,7 @@ from sealing import manifest_of, sealed
 
 from infra.store.local import Store
 from infra.store.manifest import MANIFEST, digest_of
-from infra.store.statement import manifest_sum, statement_of
+from infra.store.statement import is_adoption, manifest_sum, statement_of
 
 MADE = {"at": "2026-11-22T12:00:10+00:00", "commit": "ab12+", "machine": "x86_64, Linux 6", "python": "3.11.4"}
 ARGUMENTS = {
@@ -47,6 +47,20 @@ def test_a_statement_names_files_inputs_archives_and_source_by_digest(tmp_path: 
         "startedOn": "2026-11-22T12:00:00Z",
         "finishedOn": "2026-11-22T12:00:10Z",
     }
+
+
+def test_a_statement_about_adopted_work_claims_no_origin(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    origin = {"from": "/old/text", "by": "ada", "on": "2026-11-22"}
+    sealed(store, arguments=ARGUMENTS, made={"at": MADE["at"], "adopted": origin})
+    assert manifest_of(store).adopted == "adopted from /old/text, by ada, on 2026-11-22"
+    statement = statement_of(manifest_of(store))
+    definition = statement["predicate"]["buildDefinition"]
+    assert is_adoption(statement)
+    assert definition["resolvedDependencies"] == []
+    assert definition["internalParameters"] == {"adopted": origin}
+    sealed(store, "k2", made=MADE)
+    assert not is_adoption(statement_of(manifest_of(store, key="k2")))
 
 
 def test_the_content_digest_is_in_totos_directory_digest(tmp_path: Path) -> None:
