@@ -3,7 +3,6 @@
 Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration, 130 interrupted.
 """
 
-import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from flows.commands.unfinished import unfinished
 from flows.commands.up import up
 from flows.commands.verify import verify
 from flows.runner.outcome import StageFailed
+from flows.views.standard_streams import discard_stdout, flush_stdout, prepare_streams
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
@@ -89,6 +89,7 @@ for name, command in COMMANDS.items():
 
 def main() -> None:
     """Entry point: run the command, and turn any error into one message and an exit code."""
+    prepare_streams()
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
     resumable = arguments[:1] in [[name] for name in RESUMABLE]
@@ -99,7 +100,12 @@ def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> i
     # SIGTERM raises an exception, so that jobs and servers are ended by the context managers it passes through.
     signals.install_handlers()
     try:
-        command()
+        try:
+            command()
+        except SystemExit:  # of --help, and of cyclopts after a command
+            flush_stdout()
+            raise
+        flush_stdout()
         return 0
     except KeyboardInterrupt:
         hint = "; finished stages are kept. Repeat the same command to resume" if resumable else ""
@@ -107,7 +113,7 @@ def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> i
         return 130
     except BrokenPipeError:
         # The reader of stdout closed it. Without this, flushing the rest at exit would fail again with a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return 1
     except Exception as error:
         if debug:

@@ -1,0 +1,48 @@
+"""Standard streams that are closed, full or ASCII: results are complete or an error, messages may get lost."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+REPRO = f"{sys.executable} -c 'from flows.cli import main; main()'"
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("redirected", "reason"), [(">&-", "Bad file descriptor"), ("> /dev/full", "No space left on device")]
+)
+@pytest.mark.parametrize("words", ["runs", "--help", "plan demo --json"])
+def test_results_that_cannot_be_written_are_an_error(words: str, redirected: str, reason: str) -> None:
+    done = shell(f"{REPRO} {words} {redirected}")
+    sentence = f"repro: the results cannot be written to stdout: {reason}; open it or redirect it to a file\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+
+
+@pytest.mark.parametrize("redirected", ["2>&-", "2> /dev/full", "2>&- <&-", "2> /dev/full <&-"])
+def test_messages_that_cannot_be_written_are_dropped(redirected: str) -> None:
+    done = shell(f"{REPRO} run no-such-run {redirected}")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+    done = shell(f"{REPRO} unfinished --json {redirected}")
+    assert (done.returncode, done.stdout) == (0, "[]\n")
+
+
+def test_a_run_whose_results_nobody_reads_needs_no_stdout() -> None:
+    assert shell(f"{REPRO} unfinished >&- <&-").returncode == 0
+
+
+def test_characters_that_the_encoding_lacks_are_escaped() -> None:
+    ascii_only = "LC_ALL=C PYTHONIOENCODING=ascii"
+    listed, expected = shell(f"{ascii_only} {REPRO} runs"), shell(f"{REPRO} runs")
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.isascii()
+    assert listed.stdout.count("\n") == expected.stdout.count("\n")
+    assert "\\u00a7" in listed.stdout, "a section sign"
+    planned = shell(f"{ascii_only} {REPRO} plan demo --json --until download")
+    stages = json.loads(planned.stdout)["stages"]
+    assert stages == json.loads(shell(f"{REPRO} plan demo --json --until download").stdout)["stages"]
+    assert shell(f"{ascii_only} {REPRO} plan demo --until clean").returncode == 0
