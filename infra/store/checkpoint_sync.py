@@ -23,6 +23,8 @@ from infra.processes import signals
 from infra.store.files import sha256_of, stamp_of, write_atomically
 from infra.store.manifest import is_log
 from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
+from infra.store.signatures import NO_KEYS, Keys, Untrusted, sign, verified_statement
+from infra.store.statement import checkpoint_statement
 
 INDEX = "index.json"
 PARTIAL_PATTERN = "*.partial"
@@ -60,6 +62,8 @@ class Snapshot:
     folder: Path
     note: Path
     say: Callable[[str], None]
+    keys: Keys = NO_KEYS
+    """Sign what is sent; a snapshot that none of the trusted keys signed is not used."""
     _attempt: str = ""
     _index: SnapshotIndex | None = None
     _sent: Stamps = field(default_factory=dict)
@@ -153,7 +157,8 @@ class Snapshot:
             files[name] = self._upload_file(name, stamp, known)
             known.add(files[name])
         mark = uuid.uuid4().hex
-        text = json.dumps({"mark": mark, "attempt": self._attempt, "files": files}, indent=1).encode()
+        content = {"mark": mark, "attempt": self._attempt, "files": files, **self._signature(mark, files)}
+        text = json.dumps(content, indent=1).encode()
         with self._write_lock:
             if self._stopped:  # delete() ran meanwhile
                 self.bucket.delete(f"{self.prefix}/{name}" for name in files.values())
@@ -210,9 +215,27 @@ class Snapshot:
             return None
         try:
             index = json.loads(self.bucket.read(f"{self.prefix}/{INDEX}"))
-            return SnapshotIndex(index["mark"], dict(index["files"]), listed.etag, index.get("attempt", ""))
+            found = SnapshotIndex(index["mark"], dict(index["files"]), listed.etag, index.get("attempt", ""))
+            self._check_signature(found, index.get("signature"))
+            return found
         except (NoSuchKey, ValueError, TypeError, KeyError):
             return SnapshotIndex("", {}, listed.etag)
+        except Untrusted as untrusted:
+            self.say(f"{self._label}: the snapshot at {self.bucket.url(self.prefix)} is not used: {untrusted}")
+            return SnapshotIndex("", {}, listed.etag)
+
+    def _signature(self, mark: str, files: Mapping[str, str]) -> dict[str, object]:
+        if self.keys.signer is None:
+            return {}
+        return {"signature": sign(checkpoint_statement(self.prefix, mark, self._attempt, files), self.keys.signer)}
+
+    def _check_signature(self, index: SnapshotIndex, signature: object) -> None:
+        """Raises Untrusted."""
+        if self.keys.trusted is None:
+            return
+        expected = checkpoint_statement(self.prefix, index.mark, index.attempt, index.files)
+        if verified_statement(signature, self.keys.trusted) != expected:
+            raise Untrusted("signed for something else")
 
     def _download(self, index: SnapshotIndex, folder: Path) -> None:
         """Raises NoSuchKey, or ValueError for a name outside the folder or bytes that do not match their sum."""

@@ -106,11 +106,10 @@ class S3Store(Store):
         existing = self.bucket.list(f"{stage}/{key}").get(MANIFEST)
         self._replaces[stage, key] = existing.etag if existing else ""
         partial = super().partial(stage, key, resume, attempt)
-        # Checkpoints carry no signature: a machine that trusts only some keys neither resumes from them nor sends any.
-        if resume and self.keys.trusted is None:
+        if resume:
             suffix = partial.name.rpartition(".partial-")[2]
             note = self.root / "published" / f"{stage}-{key}.{suffix}.json"
-            snapshot = Snapshot(self.bucket, f"{stage}/{key}/{suffix}", partial, note, self.say)
+            snapshot = Snapshot(self.bucket, f"{stage}/{key}/{suffix}", partial, note, self.say, self.keys)
             self._snapshots.setdefault(partial, snapshot).begin(attempt)
         return partial
 

@@ -16,6 +16,7 @@ BUILD_TYPE = "urn:attention-repro:stage:v1"
 VERSION_TYPE = "urn:attention-repro:version:v1"
 ADOPTION_TYPE = "urn:attention-repro:adoption:v1"
 """The type of work that existed before: nothing is said of what it was made from."""
+CHECKPOINT_TYPE = "urn:attention-repro:checkpoint:v1"
 BUILDER = "urn:attention-repro:runner"
 MANIFEST_NAME = "manifest"
 """The byproduct whose digest is the manifest's own sum: it ties a statement to all that the manifest says."""
@@ -66,6 +67,16 @@ def version_statement(
         "resolvedDependencies": list(_inputs(inputs)),
     }
     return _statement(files, definition, {"builder": {"id": BUILDER}})
+
+
+def checkpoint_statement(place: str, mark: str, attempt: str, sums: Mapping[str, str]) -> dict[str, Any]:
+    """The statement about the files of unfinished work, kept at ``place`` in a bucket; ``sums``: sha256 by path."""
+    definition = {
+        "buildType": CHECKPOINT_TYPE,
+        "externalParameters": {"place": place, "mark": mark, "attempt": attempt},
+        "resolvedDependencies": [],
+    }
+    return _statement({name: {"sha256": sums[name]} for name in sums}, definition, {"builder": {"id": BUILDER}})
 
 
 def _statement(

@@ -1,5 +1,6 @@
 """What a foreign writer puts into a shared bucket is never used where REPRO_TRUST names the keys that count."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -147,14 +148,34 @@ def test_an_unsigned_twin_that_was_first_ends_the_stage_with_a_reason(machine: M
         ours.seal(partial, DESCRIPTION)
 
 
-def test_checkpoints_in_a_bucket_are_not_resumed_where_signatures_count(machine: Machine) -> None:
+def begun(store: S3Store) -> Path:
+    """A training of this machine, resumed from the bucket if it may."""
+    return store.partial("train", "k1", {"": "k1"})
+
+
+def send(store: S3Store, content: bytes) -> None:
+    partial = begun(store)
+    (partial / "checkpoint").write_bytes(content)
+    store._snapshots[partial]._send(store._snapshots[partial]._scan())
+
+
+def test_a_training_resumes_only_from_checkpoints_that_a_trusted_key_signed(machine: Machine) -> None:
     foreign = machine("foreign", signs_as="", trusts=False)
-    partial = foreign.partial("train", "k1", {"": "k1"})
-    (partial / "checkpoint").write_bytes(b"foreign")
-    foreign._snapshots[partial]._send(foreign._snapshots[partial]._scan())
-    assert list(foreign.bucket.list("train/k1"))
-    assert (machine("third", trusts=False).partial("train", "k1", {"": "k1"}) / "checkpoint").exists()
-    assert not list(machine("here").partial("train", "k1", {"": "k1"}).iterdir())
+    send(foreign, b"foreign")
+    assert (begun(machine("credulous", trusts=False)) / "checkpoint").exists()
+    ours, said = machine("here"), list[str]()
+    ours.say = said.append
+    assert not list(begun(ours).iterdir())
+    assert said[0].startswith("train k1: the snapshot at s3://")
+    assert said[0].endswith("is not used: unsigned")
+    send(ours, b"ours")
+    assert (begun(machine("there")) / "checkpoint").read_bytes() == b"ours"
+    (index,) = [name for name in ours.bucket.list("") if name.endswith("index.json")]
+    content = json.loads(ours.bucket.read(index))
+    place, stranger = index.rpartition("/")[0], hashlib.sha256(b"foreign").hexdigest()
+    ours.bucket.put(f"{place}/{stranger}", b"foreign")
+    ours.bucket.put(index, json.dumps({**content, "files": {"checkpoint": stranger}}).encode())
+    assert not list(begun(machine("third")).iterdir()), "a signature counts for its own files alone"
 
 
 def test_no_work_begins_whose_result_would_be_refused(machine: Machine) -> None:
