@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from s3_server import Server
 from safetensors.torch import load_file, save_file
 from signing_keys import key_pair
 from small_pipeline import Untracked, run_small
@@ -126,6 +127,25 @@ def test_an_adopted_tokenizer_and_a_file_are_hits(
     done = run_small(replace(SMALL, until="shard"))
     hits = {(row.stage, row.item) for row in done.rows if row.label == "cached (adopted)"}
     assert hits == {("learn_bpe", ""), ("download", "small/train.en")}
+
+
+def test_adopted_work_in_a_bucket_is_a_hit_elsewhere_but_not_under_strict(
+    small: Path, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = copied("learn_bpe", tmp_path / "vocabulary") / "tokenizer.json"
+    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
+    monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "first"))
+    command("learn_bpe", tokenizer, run="small")
+    monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "second"))
+    assert states(plan(SMALL), "learn_bpe") == {"hit (adopted)"}
+    (folder,) = artifact_folders("small/learn_bpe", Site.named())
+    assert (folder / "tokenizer.json").read_bytes() == tokenizer.read_bytes()
+    with pytest.raises(BadConfiguration, match="s3://.* exists: small has its learn_bpe already"):
+        command("learn_bpe", tokenizer, run="small")
+    monkeypatch.setenv("REPRO_STRICT", "1")
+    (row,) = (row for row in plan(SMALL).rows if row.stage == "learn_bpe")
+    assert row.state == "miss"
+    assert row.why.startswith(f"adopted from {tokenizer}, by ")
 
 
 def _drop_column(folder: Path) -> None:
