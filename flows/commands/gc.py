@@ -61,5 +61,4 @@ def _show(found: GarbageReport) -> None:
     lines.append(
         f"in all {size_text(goes + left)} of {size_text(goes + left + sum(each.bytes for each in found.kept))} goes"
     )
-    for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
+    out.out("\n".join(lines), highlight=False)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flows.runner.records import read_header
 from infra.errors import BadConfiguration, BadData
-from infra.processes.locks import try_file_lock
+from infra.processes.locks import is_locked, try_file_lock
 from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.store.maintenance import Leftover, leftovers
@@ -61,8 +62,7 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
     found = GarbageReport(leftovers=list(leftovers(store, time.time() - LEFTOVER_MIN_AGE_SECONDS)))
     for manifest in store.sealed():
         name, size = (manifest.stage, manifest.key), bytes_of(manifest)
-        with try_file_lock(store.lock_file(*name)) as free:
-            why = needed.get(name, "" if free else "at work")
+        why = needed.get(name) or ("at work" if is_locked(store.lock_file(*name)) else "")
         uses = found.kept if why else found.removable
         uses.append(ArtifactUse(*name, size, why or "no kept run needs it"))
     return found
@@ -102,9 +102,13 @@ def needed_artifacts(store: Store, site: Site, keep: Sequence[str]) -> dict[Name
 
 def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
     """The newest record of each run and overrides, and the newest finished one: (run, reason, artifacts)."""
-    seen: set[tuple[str, tuple[str, ...], bool]] = set()
+    seen: set[tuple[object, ...]] = set()
     for path in sorted((root / "runs").glob("*/*.json"), reverse=True):
         if path.name == "paper.json" or path.stem.endswith("-seeds"):
+            continue
+        header = read_header(path)
+        kind = (header.get("run"), tuple(header.get("overrides", ())))
+        if {(*kind, False), (*kind, True)} <= seen:
             continue
         try:
             record = json.loads(path.read_text())

@@ -22,6 +22,18 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of the file ``path``."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        return not try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def try_file_lock(path: Path) -> Iterator[bool]:
     """Try to lock the file ``path`` for the block; yields whether that succeeded."""

@@ -4,7 +4,7 @@ import hashlib
 import os
 import stat
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 
@@ -37,6 +37,14 @@ def unlisted_names(folder: Path, listed: Collection[str]) -> list[str]:
                 found.append(relative)
         folders[:] = [name for name in folders if (here / name).as_posix() in parents]
     return sorted(found)
+
+
+def entries_by_stage(root: Path) -> Iterator[tuple[str, str]]:
+    """Names of everything two levels below ``root``: of a stage, and of what is in its folder."""
+    for stage in os.scandir(root) if root.is_dir() else ():
+        if stage.is_dir() and not stage.name.startswith("."):
+            for entry in os.scandir(stage):
+                yield stage.name, entry.name
 
 
 def write_atomically(path: Path, text: str) -> None:

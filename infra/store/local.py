@@ -17,6 +17,7 @@ from typing import Any
 from infra.errors import BadData
 from infra.processes.locks import try_file_lock
 from infra.store.files import (
+    entries_by_stage,
     is_regular,
     sha256_of,
     stamp_of,
@@ -96,7 +97,7 @@ class Store:
 
     def envelope(self, stage: str, key: str) -> tuple[Manifest, dict[str, Any]] | None:
         """The manifest, and all that ``manifest.json`` holds: with its signature, if it has one."""
-        path = self.folder(stage, key) / MANIFEST
+        path = Path(f"{self.root}/{stage}/{key}/{MANIFEST}")  # faster than to join the parts
         try:
             return parse_manifest(path.read_bytes(), stage, key) if is_regular(path) else None
         except OSError:
@@ -173,8 +174,11 @@ class Store:
 
     def names(self) -> list[tuple[str, str]]:
         """Stage and key of everything that has a manifest, readable or not."""
-        found = (path.parent for path in self.root.glob(f"*/*/{MANIFEST}"))
-        return sorted((folder.parent.name, folder.name) for folder in found if "." not in folder.name)
+        return sorted(
+            (stage, key)
+            for stage, key in entries_by_stage(self.root)
+            if "." not in key and Path(f"{self.root}/{stage}/{key}/{MANIFEST}").exists()
+        )
 
     def remove(self, stage: str, key: str) -> None:
         """Remove an artifact; other processes see all of it or none."""

@@ -3,7 +3,9 @@
 Leftovers are partial folders, quarantined files and unfinished uploads that are old and that no process holds.
 """
 
+import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from infra.processes.locks import try_file_lock
+from infra.store.files import entries_by_stage
 from infra.store.lease import LEASE
 from infra.store.local import Store, file_damage
 from infra.store.manifest import MANIFEST, Manifest
@@ -31,15 +34,24 @@ class Leftover:
 
 def leftovers(store: Store, before: float) -> Iterator[Leftover]:
     """Everything left over and not modified since ``before``, in seconds since 1970."""
-    for suffix in LEFTOVER_SUFFIXES:
-        for folder in sorted(store.root.glob(f"*/*.{suffix}-*")):
-            files = [path.stat() for path in (folder, *folder.rglob("*")) if path.exists()]
-            if folder.is_dir() and max(status.st_mtime for status in files) < before:
-                lock = store.lock_file(folder.parent.name, folder.name.partition(".")[0])
-                size = sum(status.st_size for status in files)
-                yield Leftover(f"{folder.parent.name}/{folder.name}", size, partial(_remove, folder, lock))
+    for stage, name in sorted(entries_by_stage(store.root)):
+        key, dot, suffix = name.partition(".")
+        if not dot or suffix.partition("-")[0] not in LEFTOVER_SUFFIXES:
+            continue
+        folder = store.folder(stage, name)
+        files = list(_statuses(folder)) if folder.is_dir() else []
+        if files and max(status.st_mtime for status in files) < before:
+            size = sum(status.st_size for status in files)
+            yield Leftover(f"{stage}/{name}", size, partial(_remove, folder, store.lock_file(stage, key)))
     if isinstance(store, S3Store):
         yield from _leftover_objects(store.bucket, before)
+
+
+def _statuses(folder: Path) -> Iterator[os.stat_result]:
+    """Of a folder and everything in it, which others may remove meanwhile."""
+    for path in (folder, *folder.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):
+            yield path.stat()
 
 
 def _remove(folder: Path, lock: Path) -> None:

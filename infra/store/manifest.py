@@ -3,14 +3,16 @@
 import fnmatch
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 MANIFEST = "manifest.json"
 LOGS = ("metrics.jsonl", "exit.json", "job.json", "job.sh", "*.log")
 """Names of logs. They are kept and checked, but differ from run to run, so the content digest leaves them out."""
+
+_LOG_PATTERN = re.compile("|".join(map(fnmatch.translate, LOGS)))
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def _is_well_formed(manifest: Manifest) -> bool:
         all(isinstance(text, str) for text in (*texts, *(file["sha256"] for file in manifest.files.values())))
         and all(isinstance(number, int | float) for number in numbers)
         and manifest.content == content_digest(manifest.files)
-        and not any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in manifest.files)
+        and not any(name.startswith("/") or ".." in name.split("/") for name in manifest.files)
     )
 
 
@@ -90,7 +92,7 @@ def digest_of(values: Mapping[str, Any]) -> str:
 
 
 def is_log(name: str) -> bool:
-    return any(fnmatch.fnmatch(name.rsplit("/", 1)[-1], pattern) for pattern in LOGS)
+    return _LOG_PATTERN.match(name.rpartition("/")[2]) is not None
 
 
 def bytes_of(manifest: Manifest) -> int:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from infra.processes.locks import file_lock
+from infra.processes.locks import file_lock, is_locked, try_file_lock
 
 HOLD = """
 import sys, pathlib
@@ -37,3 +37,15 @@ def test_a_free_lock_is_acquired_without_waiting(tmp_path: Path) -> None:
     for _ in range(2):
         with file_lock(tmp_path / "a.lock", lambda who: (_ for _ in ()).throw(AssertionError(who))):
             pass
+
+
+def test_looking_at_a_lock_creates_no_file_and_takes_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    assert not path.exists()
+    with try_file_lock(path) as free:
+        assert free
+        assert is_locked(path)
+    assert not is_locked(path)
+    with try_file_lock(path) as free:
+        assert free

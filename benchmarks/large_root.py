@@ -1,0 +1,128 @@
+"""CPU seconds of ``repro plan``, ``ls``, ``unfinished`` and ``gc`` on a root with many artifacts and records of runs.
+
+The artifacts are small and made up, but whole: each has a file and a manifest with its sum.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+PROJECT_ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(PROJECT_ROOT))
+
+from benchmarks.machine import aligned, parser, processor, provenance, write_report  # noqa: E402
+from infra.store.manifest import MANIFEST, Manifest, content_digest, manifest_envelope  # noqa: E402
+
+STAGES = ("download", "clean", "learn_bpe", "shard", "train", "average", "prepare_sets", "translate", "score", "report")
+RUNS = ("demo", *(f"run{number}" for number in range(19)))
+REPEATS = 5
+"""Records of a run with the same overrides."""
+REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
+COMMANDS = {
+    "plan": ("plan", "demo", "--json"),
+    "ls of a run": ("ls", "run3"),
+    "ls": ("ls",),
+    "unfinished": ("unfinished",),
+    "gc": ("gc", "--json"),
+}
+EXAMPLES = "for example: python benchmarks/large_root.py --artifacts 100000 --records 10000"
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = parser("large_root.py", __doc__, EXAMPLES)
+    options.add_argument("--artifacts", type=int, default=100_000)
+    options.add_argument("--records", type=int, default=10_000)
+    options.add_argument("--repeat", type=int, default=3, help="times that each command runs; the least time counts")
+    asked = options.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="large-root-") as folder:
+        root = Path(folder)
+        keys = list(make_artifacts(root, asked.artifacts))
+        make_records(root, keys, asked.records)
+        seconds = {name: measure(root, words, asked.repeat) for name, words in COMMANDS.items()}
+    report = {
+        **provenance("large_root.py", arguments),
+        "processor": processor(),
+        "artifacts": asked.artifacts,
+        "records": asked.records,
+        "seconds": seconds,
+    }
+    write_report(report, table, asked.json)
+
+
+def make_artifacts(root: Path, count: int) -> Iterator[list[tuple[str, str]]]:
+    """Write ``count`` artifacts; yields the (stage, key) of each chain of stages, where each needs the one before."""
+    for chain in range(-(-count // len(STAGES))):
+        names: list[tuple[str, str]] = []
+        inputs: dict[str, str] = {}
+        for stage in STAGES[: count - chain * len(STAGES)]:
+            key = hashlib.sha256(f"{stage} {chain}".encode()).hexdigest()[:24]
+            text = f"{stage} {chain}\n".encode()
+            files = {"data.txt": {"sha256": hashlib.sha256(text).hexdigest(), "bytes": len(text)}}
+            content = content_digest(files)
+            made: dict[str, Any] = {"time": "2026-01-01T00:00:00+00:00"}
+            facts = {"lines": 1}
+            manifest = Manifest(stage, key, 1, "", {"chain": chain}, inputs, content, facts, files, 1.0, made)
+            folder = root / stage / key
+            folder.mkdir(parents=True)
+            (folder / "data.txt").write_bytes(text)
+            (folder / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1))
+            names.append((stage, key))
+            inputs = {f"{stage}/{key}": content}
+        yield names
+
+
+def make_records(root: Path, chains: Sequence[Sequence[tuple[str, str]]], count: int) -> None:
+    """Write ``count`` records of finished runs, whose stages are those of a chain."""
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    for number in range(count):
+        run, overrides = RUNS[number % len(RUNS)], [f"seed={number // len(RUNS) // REPEATS}"]
+        stages = [
+            {"stage": stage, "item": "", "key": key, "state": "completed", "seconds": 1.0, "form": {"chain": number}}
+            for stage, key in chains[number % len(chains)]
+        ]
+        asked = {"run": run, "from_stage": "", "until": "", "force": [], "site": "local"}
+        record = {
+            "run": run,
+            "overrides": overrides,
+            "outcome": "FINISHED",
+            "who": "somebody",
+            "commit": "",
+            "process": "",
+            "asked": asked,
+            "attempt": "",
+            "stages": stages,
+        }
+        path = root / "runs" / run / f"{began + timedelta(minutes=number):%Y%m%dT%H%M%S-%f}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record, indent=1))
+
+
+def measure(root: Path, words: Sequence[str], repeat: int) -> float:
+    """The least CPU seconds, of this process's kind, that ``repro`` with these words takes."""
+    found = []
+    environment = {**os.environ, "REPRO_ROOT": str(root), "PYTHONPATH": str(PROJECT_ROOT)}
+    for _ in range(repeat):
+        process = subprocess.Popen([*REPRO, *words], env=environment, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"repro {' '.join(words)} ended with {process.returncode}")
+        found.append(usage.ru_utime + usage.ru_stime)
+    return round(min(found), 2)
+
+
+def table(report: Mapping[str, Any]) -> str:
+    rows = [("command", "CPU seconds"), *((name, f"{each:.2f}") for name, each in report["seconds"].items())]
+    title = f"{report['artifacts']:,} artifacts, {report['records']:,} records; {report['processor']}"
+    return "\n".join([title, *aligned(rows)])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
