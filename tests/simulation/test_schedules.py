@@ -2,19 +2,19 @@
 
 import pytest
 from simulated.planted_bugs import FOUND_LATER, QUICKLY_FOUND, Bug
-from simulated.schedules import Phase, Schedule, broken, check, run, schedule_of, shrunk
+from simulated.schedules import Phase, Schedule, broken, report, run, schedule_of, shrunk
 
 MOST_SCHEDULES = 10_000
 
 
 def test_a_hundred_schedules_break_nothing() -> None:
-    check(range(100))
+    assert not [found for seed in range(100) if (found := report(schedule_of(seed)))]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(20))
 def test_thousands_of_schedules_break_nothing(part: int) -> None:
-    check(range(1_000 * part, 1_000 * (part + 1)))
+    assert not next(filter(None, (report(schedule_of(n)) for n in range(1_000 * part, 1_000 * (part + 1)))), "")
 
 
 def test_a_seed_gives_the_same_schedule_and_the_same_faults() -> None:

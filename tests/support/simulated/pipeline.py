@@ -18,7 +18,9 @@ from infra.site import Site
 from infra.store.files import sha256_of
 from infra.store.local import Artifact, Store, _file_names, _read_text, file_damage
 from infra.store.manifest import MANIFEST, Manifest, content_digest, parse_manifest
+from infra.store.s3 import S3Store
 from simulated.machine import Machine, Process, Violation
+from simulated.objects import Objects, bucket_of
 from tasks.engine.planner import Planner, Scope
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, _stage_context, engine, progress, stage
@@ -34,6 +36,8 @@ class Start:
     number: int
     forced: tuple[str, ...] = ()
     attempt: str = ""
+    machine: int = 0
+    """Which machine of a shared bucket it runs on."""
 
 
 @dataclass
@@ -47,16 +51,31 @@ class World:
     """The number in each artifact that was sealed, by content digest."""
     sealed: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """Content digests that were sealed under a key, in their order."""
-    making: dict[tuple[str, str], Process] = field(default_factory=dict)
+    making: dict[tuple[Path, str, str], Process] = field(default_factory=dict)
     starts: dict[Process, Start] = field(default_factory=dict)
+    objects: Objects | None = None
+    """The bucket that machines share; None where the store is a folder."""
     results: dict[str, int] = field(default_factory=dict)
     """What the last run read, by stage."""
 
+    @property
+    def start(self) -> Start:
+        """What the current process runs."""
+        assert self.machine.current
+        return self.starts[self.machine.current]
+
+    def root(self, start: Start) -> Path:
+        return ROOT if self.objects is None else ROOT / f"machine-{start.machine}"
+
+    def store(self, start: Start) -> Store:
+        """The store as the run sees it."""
+        if self.objects is None:
+            return Store(ROOT)
+        return S3Store(self.root(start), bucket_of(self.objects), 10**9)
+
     def attempt_at(self, stage_name: str) -> str:
         """The attempt of the current process, if it forces the stage."""
-        assert self.machine.current
-        start = self.starts[self.machine.current]
-        return start.attempt if stage_name in start.forced else ""
+        return self.start.attempt if stage_name in self.start.forced else ""
 
 
 world: World
@@ -90,7 +109,7 @@ def body() -> Iterator[str]:
     """Check that the current stage has to be made, and by this process alone; gives the attempt."""
     call, process = _stage_context.get().call, world.machine.current
     assert process
-    place = (call.stage.name, call.key)
+    place = (world.root(world.start), call.stage.name, call.key)
     holder = world.making.get(place)
     if holder and holder is not process and not holder.dead:
         raise Violation(f"{call.label} is made by two processes at a time")
@@ -98,7 +117,7 @@ def body() -> Iterator[str]:
     attempt = world.attempt_at(call.stage.name)
 
     def is_there() -> bool:
-        manifest = kept_manifest(*place)
+        manifest = kept_manifest(call.stage.name, call.key) if world.objects is None else None
         if manifest is None or dict(manifest.inputs) != call.input_contents:
             return False
         return not attempt or manifest.made.get("attempt") == attempt
@@ -169,7 +188,7 @@ def run(start: Start) -> None:
     """Plan and run the pipeline, then read what it made."""
     assert world.machine.current
     world.starts[world.machine.current] = start
-    store, site = Store(ROOT), Site(root=ROOT)
+    store, site = world.store(start), Site(root=world.root(start))
     scope = Scope(ORDER, forced=frozenset(start.forced), attempt=start.attempt)
     planner = Planner(store, site, scope)
     with engine(planner):
@@ -184,10 +203,10 @@ def run(start: Start) -> None:
 
 
 @contextlib.contextmanager
-def observed(machine: Machine) -> Iterator[World]:
-    """A new world, in which each ``seal`` is checked and noted."""
+def observed(machine: Machine, objects: Objects | None = None) -> Iterator[World]:
+    """A new world, in which each ``seal`` is checked and noted; no lease, which saves work and decides nothing."""
     global world
-    world = World(machine)
+    world = World(machine, objects=objects)
     real = Store.seal
 
     def seal(store: Store, partial: Path, description: dict[str, Any]) -> Artifact:
@@ -199,6 +218,7 @@ def observed(machine: Machine) -> Iterator[World]:
 
     with (
         patch.object(Store, "seal", seal),
+        patch.object(S3Store, "lease", Store.lease),
         patch("tasks.engine.executor.provenance", lambda: {"at": "now"}),
     ):
         yield world

@@ -1,6 +1,7 @@
 """Bugs of the kind that such code has had, to show that the simulation finds them. Each is a context manager."""
 
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -11,7 +12,10 @@ from infra.processes.locks import try_file_lock, try_lock
 from infra.store import local
 from infra.store.files import sync_tree
 from infra.store.local import Artifact, Store
-from infra.store.manifest import MANIFEST
+from infra.store.manifest import MANIFEST, Manifest
+from infra.store.s3 import S3Store
+from infra.store.s3_client import Bucket
+from infra.store.s3_manifests import RemoteManifest
 from tasks.engine import executor, lookup
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -135,4 +139,51 @@ FOUND_LATER: tuple[Bug, ...] = (
     replaced_artifact_not_restored,
     input_replaced_while_read,
     quarantined_without_the_lock,
+)
+
+
+def conditional_put_dropped() -> AbstractContextManager[Any]:
+    def put(bucket: Bucket, name: str, content: bytes, if_match: str = "") -> str:
+        bucket.put(name, content)
+        return ""
+
+    return patch.object(Bucket, "put_if_match", put)
+
+
+@contextmanager
+def manifest_sent_before_the_files() -> Iterator[None]:
+    real = Bucket.put_if_match
+
+    def upload(store: S3Store, manifest: Manifest, signature: Any) -> RemoteManifest:
+        sent = RemoteManifest(manifest, uuid.uuid4().hex[:12], {}, signature)
+        folder = store.folder(manifest.stage, manifest.key)
+        store.bucket.__dict__["late"] = [(folder / name, sent.key_of(name)) for name in manifest.files]
+        return sent
+
+    def put(bucket: Bucket, name: str, content: bytes, if_match: str = "") -> str:
+        etag = real(bucket, name, content, if_match)
+        for path, key in bucket.__dict__.pop("late", ()):
+            bucket.upload(path, key)
+        return etag
+
+    with patch.object(S3Store, "_upload", upload), patch.object(Bucket, "put_if_match", put):
+        yield
+
+
+def replaced_files_deleted_before_the_manifest() -> AbstractContextManager[Any]:
+    real = S3Store._upload
+
+    def upload(store: S3Store, manifest: Manifest, signature: Any) -> RemoteManifest:
+        sent = real(store, manifest, signature)
+        if old := store._manifests.get(manifest.stage, manifest.key):
+            store.bucket.delete(map(old.key_of, old.manifest.files))
+        return sent
+
+    return patch.object(S3Store, "_upload", upload)
+
+
+IN_A_BUCKET: tuple[Bug, ...] = (
+    conditional_put_dropped,
+    manifest_sent_before_the_files,
+    replaced_files_deleted_before_the_manifest,
 )

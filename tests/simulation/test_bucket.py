@@ -1,0 +1,22 @@
+"""Machines that share a simulated bucket break no invariant, and planted bugs are found."""
+
+import pytest
+from simulated.bucket_schedules import run, schedule_of
+from simulated.planted_bugs import IN_A_BUCKET, Bug
+from simulated.schedules import broken, report
+
+
+def test_schedules_of_a_bucket_break_nothing() -> None:
+    assert not [found for seed in range(30) if (found := report(schedule_of(seed), run))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(5))
+def test_thousands_of_schedules_of_a_bucket_break_nothing(part: int) -> None:
+    assert not next(filter(None, (report(schedule_of(n), run) for n in range(1_000 * part, 1_000 * (part + 1)))), "")
+
+
+@pytest.mark.parametrize("bug", IN_A_BUCKET, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_of_the_bucket_is_found(bug: Bug) -> None:
+    with bug():
+        assert any(broken(schedule_of(seed), run) for seed in range(10_000))
