@@ -13,10 +13,12 @@ from rich.console import Console
 from flows.commands.options import JsonOption, RunOptions
 from flows.orchestration.dispatch import dispatch
 from flows.runner import records
+from flows.runner.expected import compare_with_expected
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
 from flows.runner.request import ResolvedRun, plan
 from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs import RUNS, VARIATIONS
+from flows.runs.expected import expected_sums
 from flows.views.tables import score_table, seed_table, stage_table
 from flows.views.terminal import console, say
 from infra.errors import Fault
@@ -75,6 +77,8 @@ def run_command(
             print(json.dumps(failed.outcome.as_json(), ensure_ascii=False))
         raise
     _show(outcome, resolved.site, served)
+    if compared := compare_with_expected(outcome, open_store(resolved.site), expected_sums(resolved.run)):
+        console().print(f"numerics: {compared}", markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps(outcome.as_json(), ensure_ascii=False))
 

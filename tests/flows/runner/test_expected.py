@@ -1,0 +1,58 @@
+"""The comparison of a run with strict numerics with ``flows/runs/expected.json``."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sealing import FILES, sealed
+
+from flows.runner.expected import compare_with_expected
+from flows.runner.outcome import Outcome
+from flows.runs import DEMO
+from flows.runs.expected import expected_sums
+from flows.runs.overrides import STRICT_NUMERICS, override
+from infra.store.local import Store
+from tasks.engine.planner import StageResult
+
+SUM = hashlib.sha256(FILES["a.txt"]).hexdigest()
+
+
+def test_a_run_says_whether_its_files_are_the_expected_ones(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    sealed(store)
+    rows = [StageResult("clean", "", "k1", "completed"), StageResult("score", "dev", "k2", "completed")]
+    outcome = Outcome("demo", rows)
+    same = compare_with_expected(outcome, store, {"clean": {"a.txt": SUM}})
+    assert same == "clean: as in flows/runs/expected.json, bit for bit"
+    other = compare_with_expected(outcome, store, {"clean": {"a.txt": "0" * 64}})
+    assert other.startswith("clean: not as in flows/runs/expected.json")
+    assert compare_with_expected(outcome, store, {"clean": {"missing.txt": SUM}}).startswith("clean: not as in")
+    assert compare_with_expected(outcome, store, {"score dev": {"a.txt": SUM}}) == ""
+    assert compare_with_expected(outcome, store, {}) == ""
+
+
+def test_sums_are_expected_of_the_strict_demo_alone() -> None:
+    strict = override(DEMO, STRICT_NUMERICS)
+    assert expected_sums(strict).keys() == {"average", "translate dev", "translate test"}
+    assert expected_sums(DEMO) == {}
+    assert expected_sums(replace(strict, training=replace(strict.training, seed=2))) == {}
+    assert expected_sums(override(DEMO, STRICT_NUMERICS[:1])) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_strict_demo_gives_the_expected_sums_with_two_ranks(tmp_path: Path) -> None:
+    # expected.json was made with one rank on an AVX-512 machine.
+    other_cpu = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("repro")), "run", "demo", "--until", "translate", "--strict-numerics"],
+        env=os.environ | other_cpu | {"REPRO_ROOT": str(tmp_path / "root"), "REPRO_RANKS": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "average, translate dev, translate test: as in flows/runs/expected.json, bit for bit" in done.stderr
