@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration, 130 interrupted.
 """
 
+import errno
 import sys
 import traceback
 from collections.abc import Callable
@@ -83,6 +84,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 RESUMABLE = ("run", "paper")
 """Commands that resume from their finished stages when they are repeated after an interrupt."""
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 for name, command in COMMANDS.items():
     app.command(command, name=name)
 
@@ -121,6 +123,12 @@ def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> i
         if isinstance(error, CycloptsError | BadConfiguration) and not isinstance(error, StageFailed):
             say(f"{error}")
             return 2
+        if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename:
+            say(
+                f"{error.filename} cannot be opened or written: {error.strerror}; make it writable, or set REPRO_ROOT"
+                " to a folder that is (plan, translate and a run without work only read)"
+            )
+            return 1
         known = isinstance(error, Fault | StageFailed)
         say(f"{error}" if known else f"{type(error).__name__}: {error} (add --debug to see the traceback)")
         return 1

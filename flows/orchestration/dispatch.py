@@ -16,15 +16,20 @@ from infra.servers.environment import server_configured
 from infra.servers.prefect_sqlite import has_abandoned_flow_runs
 from infra.servers.temporary_prefect import temporary_server
 from infra.site import Site
+from infra.tracking.registry_sqlite import check_database
 
 
 def dispatch(resolved: ResolvedRun, has_server: bool) -> Outcome:
-    """Run the missing stages. A run without work uses Prefect only if the user has a server, which then records it."""
+    """Run the missing stages; raises BadConfiguration for a damaged MLflow database.
+
+    A run without work uses Prefect only if the user has a server, which then records it.
+    """
     outcome = None if has_server else cached_outcome(resolved.plan.outcome)
     if outcome:
         _close_earlier(resolved)
         conclude(resolved, outcome, say)
         return outcome
+    check_database(resolved.site.tracking)
     _ensure_server()
     from flows.orchestration.prefect_flows import run_with_prefect
 
@@ -40,6 +45,7 @@ def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
             conclude(each, cached.outcomes[row], say)
         write_pages(cached, Site.named(resolved.request.site).root)
         return cached
+    check_database(Site.named(resolved.request.site).tracking)
     _ensure_server()
     from flows.orchestration.prefect_flows import paper_with_prefect
 

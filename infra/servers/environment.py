@@ -66,8 +66,9 @@ def configure_libraries(root: Path) -> None:
 
 def private_folder(folder: Path) -> None:
     """Create a folder that other users cannot read: Prefect's database holds addresses of notifications."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with suppress(OSError):  # it belongs to another user, or the file system has no modes
+    # It may belong to another user, or the file system may be read-only or have no modes: then what writes there fails.
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
 
 

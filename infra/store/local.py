@@ -123,8 +123,7 @@ class Store:
             if manifest is None or manifest.content != artifact.content:
                 raise BadData(f"{artifact.folder} was removed or replaced meanwhile; run again")
             if self._checked.get((stage, key)) != artifact.content:
-                self.drop_stamps(stage, key)
-                if self.damage(manifest) or self.unlisted(manifest):
+                if self._damage_by_bytes(manifest) or self.unlisted(manifest):
                     self._repair(artifact)
                 self._checked[stage, key] = artifact.content
         return artifact.folder
@@ -137,7 +136,7 @@ class Store:
             manifest = self.manifest(stage, key) if free else None
             if manifest is None or manifest.content != artifact.content:
                 raise BadData(f"{artifact.folder} is being replaced or was removed meanwhile; run again")
-            if damage := self.damage(manifest):
+            if damage := self._damage_by_bytes(manifest):
                 moved = self.quarantine(stage, key)
                 raise BadData(f"{stage} {key}: {damage}; moved to {moved}; run again to make it anew")
             self._move_unlisted(manifest)
@@ -216,9 +215,16 @@ class Store:
         folder = self.folder(manifest.stage, manifest.key)
         return self.damage_of(folder, manifest.files, self.stamp_file(manifest.stage, manifest.key))
 
-    def damage_of(self, folder: Path, files: Mapping[str, Mapping[str, Any]], stamp_file: Path) -> str:
+    def _damage_by_bytes(self, manifest: Manifest) -> str:
+        """The same, but every file is hashed, whatever its stamps."""
+        folder, stamp_file = self.folder(manifest.stage, manifest.key), self.stamp_file(manifest.stage, manifest.key)
+        return self.damage_of(folder, manifest.files, stamp_file, every_byte=True)
+
+    def damage_of(
+        self, folder: Path, files: Mapping[str, Mapping[str, Any]], stamp_file: Path, *, every_byte: bool = False
+    ) -> str:
         """The same for any folder, with the sums of its files and where to keep their stamps."""
-        stamps = _read_stamps(stamp_file)
+        stamps = {} if every_byte else _read_stamps(stamp_file)
         fresh: dict[str, list[int]] = {}
         for name, expected in files.items():
             with contextlib.suppress(OSError):  # file_damage says what is wrong

@@ -80,6 +80,9 @@ def _damage(folder: Path, version: Version) -> str:
 
 
 def _address(uri: str, version: Version) -> str:
+    file = sqlite_file(uri)
+    if file and (found := registry_sqlite.model_address(file, version.name, version.version)):
+        return found  # without MLflow, which takes seconds to import and locks the database to open it
     client = mlflow_client(uri)
     if version.source.startswith("models:/m-"):
         return str(client.get_logged_model(version.source.removeprefix("models:/")).artifact_location)

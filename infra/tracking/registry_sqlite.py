@@ -10,6 +10,7 @@ from pathlib import Path
 
 from infra.errors import BadConfiguration
 from infra.servers.mlflow_schema import has_known_schema
+from infra.servers.sqlite_addresses import sqlite_file
 from infra.tracking.model_version import Version, make_version
 
 BUSY_TIMEOUT_SECONDS = 60
@@ -39,11 +40,29 @@ def read_versions(file: Path, name: str = "") -> list[Version] | None:
     except sqlite3.OperationalError:
         return None
     except sqlite3.DatabaseError as error:
-        raise BadConfiguration(f"{file} is not a database of MLflow ({error}): restore or remove it") from error
+        raise _damaged(file, error) from error
     return [
         make_version(model, version, created, run_id, source, json.loads(tags), json.loads(aliases))
         for model, version, created, run_id, source, tags, aliases in rows
     ]
+
+
+def check_database(uri: str) -> None:
+    """Raise BadConfiguration if ``uri`` names a SQLite file that is damaged; other stores are not looked at."""
+    file = sqlite_file(uri)
+    if not file or not file.exists():
+        return
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            has_known_schema(connection)
+    except sqlite3.OperationalError:  # it is locked or cannot be opened, which is not damage
+        return
+    except sqlite3.DatabaseError as error:
+        raise _damaged(file, error) from error
+
+
+def _damaged(file: Path, error: sqlite3.DatabaseError) -> BadConfiguration:
+    return BadConfiguration(f"{file} is not a database of MLflow ({error}): restore or remove it")
 
 
 def model_address(file: Path, name: str, version: int) -> str:
