@@ -27,6 +27,9 @@ class Entry:
     def __init__(self, folder: str, name: str, node: Node) -> None:
         self.name, self.path, self._node = name, f"{folder}/{name}", node
 
+    def __fspath__(self) -> str:
+        return self.path
+
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         return self._node.entries is not None
 
@@ -97,7 +100,7 @@ def simulated_system(machine: Machine, random: Random) -> Iterator[None]:
 
     def ours(path: Any) -> str:
         """The path as text if it is on the machine, else empty."""
-        text = path if isinstance(path, str) else "" if isinstance(path, int) else str(path)
+        text = path if isinstance(path, str) else "" if isinstance(path, int) else os.fspath(path)
         return text if text.startswith(prefix) else ""
 
     def on_path(name: str, act: Callable[[str], Any], *, writes: bool = False) -> Any:
