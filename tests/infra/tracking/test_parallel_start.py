@@ -10,6 +10,9 @@ PROCESSES = 4
 OPEN = """
 import sys
 from infra.tracking.client import mlflow_client
+import mlflow.tracking
+import mlflow.store.tracking.sqlalchemy_store
+import mlflow.store.model_registry.sqlalchemy_store
 print("ready", flush=True)
 sys.stdin.readline()
 client = mlflow_client(sys.argv[1])
@@ -35,7 +38,11 @@ def test_processes_that_open_a_new_database_at_once_all_succeed(tmp_path: Path) 
     for process in started:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
-    ends = [process.communicate("go\n") for process in started]
+    for process in started:
+        assert process.stdin
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    ends = [process.communicate() for process in started]
     assert [(process.returncode, out) for process, (out, _) in zip(started, ends, strict=True)] == [
         (0, "0\n")
     ] * PROCESSES, ends
