@@ -255,7 +255,11 @@ class S3Store(Store):
             with contextlib.suppress(NoSuchKey):
                 if self.bucket.download(remote.key_of(name), path) == sha256:
                     return
-        renamed = self.quarantine(remote.manifest.stage, remote.manifest.key)
+        stage, key = remote.manifest.stage, remote.manifest.key
+        current = self._manifests.get(stage, key)
+        if current is None or current.id != remote.id:  # its files went with it; the new one is not damaged
+            raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed or replaced meanwhile; run again")
+        renamed = self.quarantine(stage, key)
         raise BadData(
             f"{self.bucket.url(remote.key_of(name))} does not match its sum: its artifact was quarantined as {renamed},"
             " and the next run makes it again"

@@ -2,8 +2,10 @@
 
 import pytest
 from simulated.bucket_schedules import run, schedule_of
+from simulated.machine import Fault
+from simulated.pipeline import Start
 from simulated.planted_bugs import IN_A_BUCKET, Bug
-from simulated.schedules import broken, report
+from simulated.schedules import Phase, Schedule, broken, report
 
 
 def test_schedules_of_a_bucket_break_nothing() -> None:
@@ -20,3 +22,10 @@ def test_thousands_of_schedules_of_a_bucket_break_nothing(part: int) -> None:
 def test_a_planted_bug_of_the_bucket_is_found(bug: Bug) -> None:
     with bug():
         assert any(broken(schedule_of(seed), run) for seed in range(10_000))
+
+
+def test_an_artifact_that_is_replaced_during_a_download_is_not_quarantined() -> None:
+    made, read, forced = Start(1), Start(1, machine=1), Start(1, ("make",), "attempt")
+    for call in range(1, 260, 4):
+        switched = Phase((read, forced), (Fault("switch", 0, call),), world_changes=True)
+        assert not broken(Schedule(0, (Phase((made,)), switched)), run)
