@@ -109,10 +109,6 @@ def replaced_artifact_not_restored() -> AbstractContextManager[Any]:
     return patch.object(Store, "restore", lambda store, stage, key: False)
 
 
-def input_replaced_while_read() -> AbstractContextManager[Any]:
-    return patch.object(Artifact, "is_replaced", lambda artifact: False)
-
-
 def quarantined_without_the_lock() -> AbstractContextManager[Any]:
     @contextmanager
     def always_free(path: Path) -> Iterator[bool]:
@@ -137,7 +133,6 @@ QUICKLY_FOUND: tuple[Bug, ...] = (
 )
 FOUND_LATER: tuple[Bug, ...] = (
     replaced_artifact_not_restored,
-    input_replaced_while_read,
     quarantined_without_the_lock,
 )
 
