@@ -92,6 +92,5 @@ def protected(app: "ASGIApp", host: str, allow_host: Sequence[str], credentials:
     from infra.servers.basic_auth import BasicAuth
     from infra.servers.same_origin import SameOrigin
 
-    inside = on_loopback(host)
-    hosts = [*LOOPBACK, *([f"[{host}]" if ":" in host else host] if inside else own_names(host)), *allow_host]
-    return SameOrigin(BasicAuth(app, credentials) if credentials else app, hosts, any_address=not inside)
+    hosts = [*LOOPBACK, *own_names(host), *allow_host]
+    return SameOrigin(BasicAuth(app, credentials) if credentials else app, hosts, any_address=not on_loopback(host))

@@ -23,7 +23,9 @@ def on_loopback(host: str) -> bool:
 
 
 def own_names(host: str) -> list[str]:
-    """Names under which other machines know this one, with the ``host`` that a server listens on."""
+    """Names in the Host header of requests to a server that listens on ``host``, besides those of LOOPBACK."""
+    if on_loopback(host):
+        return [f"[{host}]" if ":" in host else host]
     own = [socket.gethostname(), socket.getfqdn()]
     return list(dict.fromkeys([*own, *([] if host in WILDCARD_HOSTS else [host])]))
 

@@ -83,12 +83,7 @@ def allowed_hosts(service: Service, outer: Mapping[str, str]) -> list[str]:
             raise BadConfiguration(
                 f"{HOSTS} has {name!r}, allowed are names without a port, as in box.example or *.lab.example"
             )
-    own = (
-        [f"[{service.host}]" if ":" in service.host else service.host]
-        if service.on_loopback
-        else own_names(service.host)
-    )
-    return list(dict.fromkeys([*LOOPBACK, *own, *named]))
+    return list(dict.fromkeys([*LOOPBACK, *own_names(service.host), *named]))
 
 
 def allowed_origins(outer: Mapping[str, str]) -> list[str]:

@@ -81,7 +81,7 @@ class Lease:
 
     def acquire(self, on_wait: Callable[[str], None], say: Callable[[str], None]) -> None:
         """Wait until the lease is this machine's. Raises NetworkFault, and as ``signals.check`` does."""
-        seen, since, told = _Found(""), self._clock(), ""
+        seen, since, announced = _Found(""), self._clock(), ""
         while not self._write(""):
             found = self._read(seen)
             while found:
@@ -94,9 +94,9 @@ class Lease:
                         say(f"{found.holder} {reason}: this process makes {self._label}")
                         return
                 else:
-                    if found.mark != told:
+                    if found.mark != announced:
                         on_wait(found.holder)
-                    told = found.mark
+                    announced = found.mark
                     self._wait(POLL_SECONDS)
                 found = self._read(seen)
 

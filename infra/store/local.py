@@ -138,7 +138,7 @@ class Store:
                 raise BadData(f"{artifact.folder} is being replaced or was removed meanwhile; run again")
             if damage := self._damage_by_bytes(manifest):
                 moved = self.quarantine(stage, key)
-                raise BadData(f"{stage} {key}: {damage}; moved to {moved}; run again to make it anew")
+                raise BadData(f"{stage} {key}: {damage}; moved to {moved}; repeat the run, which makes it again")
             self._move_unlisted(manifest)
 
     def unlisted(self, manifest: Manifest) -> list[str]:

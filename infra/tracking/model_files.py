@@ -34,16 +34,17 @@ def local_folder(uri: str, version: Version, cache: Path = CACHE) -> Path:
     Raises BadConfiguration where the files were removed, and BadData where they are not those that were registered.
     """
     address = _address(uri, version)
-    folder = _on_this_machine(address)
+    folder, is_checked = _on_this_machine(address), False
     if folder is None:
         folder = cache / urllib.parse.quote(address, safe="")
-        if not folder.exists() or _damage(folder, version):
+        is_checked = folder.exists() and not _damage(folder, version)
+        if not is_checked:
             shutil.rmtree(folder, ignore_errors=True)
             _download(uri, address, folder)
     label = f"model {version.name}/{version.version}"
     if not (folder / "artifacts" / "weights").is_dir():
         raise BadConfiguration(f"{label} has no weights at {folder}: they were removed; {_advice(version)}")
-    if damage := _damage(folder, version):
+    if not is_checked and (damage := _damage(folder, version)):
         raise BadData(f"{label} at {folder}: {damage}; {_advice(version)}")
     return folder / "artifacts"
 

@@ -53,8 +53,8 @@ def test_a_signed_version_is_proved_back_to_its_archives(
     bundle: Path, keys: tuple[Path, Path], finished_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verify("small/1", "small@candidate", key=keys[1], as_json=True)
-    told = capsys.readouterr()
-    proof = json.loads(told.out.splitlines()[-1])["versions"][0]
+    output = capsys.readouterr()
+    proof = json.loads(output.out.splitlines()[-1])["versions"][0]
     assert proof["version"] == "small/1"
     assert {name.partition("/")[0] for name in proof["artifacts"]} >= {
         "download",
@@ -67,7 +67,7 @@ def test_a_signed_version_is_proved_back_to_its_archives(
     downloads = [each for name, each in manifests.items() if name.startswith("download/")]
     published = {each.arguments["file"]["path"]: each.arguments["file"]["sha256"] for each in downloads}
     assert {path: sums["sha256"] for path, sums in proof["archives"].items()} == published
-    assert all(value in told.err for value in published.values())
+    assert all(value in output.err for value in published.values())
 
 
 def test_an_unsigned_version_and_a_foreign_key_are_refused(
