@@ -27,7 +27,15 @@ from infra.store.files import (
     write_atomically,
     write_durably,
 )
-from infra.store.manifest import MANIFEST, Manifest, content_digest, digest_of, manifest_envelope, parse_manifest
+from infra.store.manifest import (
+    MANIFEST,
+    Manifest,
+    content_digest,
+    digest_of,
+    is_of_attempt,
+    manifest_envelope,
+    parse_manifest,
+)
 from infra.store.signatures import NO_KEYS, Keys
 
 
@@ -189,14 +197,21 @@ class Store:
         """Let the next ``damage`` hash every file of the artifact."""
         self.stamp_file(stage, key).unlink(missing_ok=True)
 
-    def restore(self, stage: str, key: str) -> bool:
-        """Bring back a missing artifact whose replacement was cut short; whether there was one."""
+    def restore(self, stage: str, key: str, attempt: str = "") -> bool:
+        """Bring back a missing artifact whose replacement was cut short; whether there was one.
+
+        With an ``attempt``, only an artifact of that attempt is brought back.
+        """
         folder = self.folder(stage, key)
-        replaced = sorted(folder.parent.glob(f"{key}.replaced-*"), key=lambda path: path.stat().st_mtime_ns)
-        if folder.exists() or not replaced:
+        if folder.exists():
             return False
-        replaced[-1].rename(folder)
-        return True
+        replaced = sorted(folder.parent.glob(f"{key}.replaced-*"), key=lambda path: path.stat().st_mtime_ns)
+        for path in reversed(replaced):
+            parsed = parse_manifest(_read_text(path / MANIFEST), stage, key)
+            if parsed and is_of_attempt(parsed[0], attempt):
+                path.rename(folder)
+                return True
+        return False
 
     def release(self) -> None:
         """Allow the cache to evict artifacts that were read until now."""

@@ -43,6 +43,11 @@ class Manifest:
         return f"adopted from {origin.get('from')}, by {origin.get('by')}, on {origin.get('on')}"
 
 
+def is_of_attempt(manifest: Manifest, attempt: str) -> bool:
+    """Whether the artifact was made in the forced ``attempt``; "" stands for any."""
+    return not attempt or manifest.made.get("attempt") == attempt
+
+
 def manifest_envelope(manifest: Manifest, signature: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A manifest as it is written, with its own sum, and its ``signature`` if it has one."""
     signed = {} if signature is None else {"signature": signature}

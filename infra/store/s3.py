@@ -23,7 +23,7 @@ from infra.store.checkpoint_sync import Snapshot
 from infra.store.files import stamp_of, write_atomically
 from infra.store.lease import Lease
 from infra.store.local import Artifact, Store, write_stamps
-from infra.store.manifest import MANIFEST, Manifest, bytes_of, manifest_envelope
+from infra.store.manifest import MANIFEST, Manifest, bytes_of, is_of_attempt, manifest_envelope
 from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
 from infra.store.s3_manifests import RemoteManifest, RemoteManifests
 from infra.store.signatures import NO_KEYS, Keys
@@ -127,10 +127,12 @@ class S3Store(Store):
                 snapshot.delete()
         return self.artifact(published)
 
-    def restore(self, stage: str, key: str) -> bool:
+    def restore(self, stage: str, key: str, attempt: str = "") -> bool:
         """Send this machine's copy, if undamaged, where the bucket has none: it was lost or its transfer failed."""
         copy = self.local().envelope(stage, key)
-        if copy is None or MANIFEST in self.bucket.list(f"{stage}/{key}") or self.local().damage(copy[0]):
+        if copy is None or not is_of_attempt(copy[0], attempt):
+            return False
+        if MANIFEST in self.bucket.list(f"{stage}/{key}") or self.local().damage(copy[0]):
             return False
         if self.keys.refusal(copy[0], copy[1].get("signature")):
             return False

@@ -58,9 +58,9 @@ class StageExecutor:
         if lookup.damaged:
             quarantined = store.quarantine(call.stage.name, call.key)
             self.display.say(f"{call.label}: {lookup.why}; moved to {quarantined}; the stage runs again")
-        if attempt or not store.restore(call.stage.name, call.key):
+        if not store.restore(call.stage.name, call.key, attempt):
             return None
-        return look_up(self.store, self.site, call).artifact
+        return look_up(self.store, self.site, call, attempt).artifact
 
     def _make(self, store: Store, call: StageCall, attempt: str, lock: int, check: Callable[[], None]) -> Artifact:
         name, key, inputs = call.stage.name, call.key, call.input_contents

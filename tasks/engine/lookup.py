@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from infra.site import Site
 from infra.store.local import Artifact, Store
-from infra.store.manifest import Manifest
+from infra.store.manifest import Manifest, is_of_attempt
 from tasks.engine.stage import StageCall
 from tasks.engine.stage_code import StageCode, stage_code
 
@@ -51,7 +51,7 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Cac
     Makes one list request if the store is a bucket.
     """
     lookup = _look_up(store_for(store, site, call), site, call)
-    if attempt and not (lookup.manifest and lookup.manifest.made.get("attempt") == attempt):
+    if attempt and not (lookup.manifest and is_of_attempt(lookup.manifest, attempt)):
         return replace(lookup, artifact=None, why="forced", must_run=True)
     return lookup
 

@@ -121,8 +121,8 @@ class Runner:
     def _dispatch(self, call: StageCall, attempt: str) -> tuple[Artifact, bool]:
         """Like ``StageExecutor.make``, but a worker of another pool makes the artifact."""
         lookup, store = look_up(self.store, self.site, call, attempt), store_for(self.store, self.site, call)
-        if not (lookup.hit or attempt) and store.restore(call.stage.name, call.key):
-            lookup = look_up(self.store, self.site, call)
+        if not lookup.hit and store.restore(call.stage.name, call.key, attempt):
+            lookup = look_up(self.store, self.site, call, attempt)
         if lookup.artifact:
             return lookup.artifact, False
         self.dispatch[call.stage.needs](RemoteStage(call, attempt, self.tracker.tracker.run_id))

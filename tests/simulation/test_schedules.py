@@ -1,6 +1,8 @@
 """Simulated schedules of faults break no invariant, and planted bugs are found (``tests/support/simulated``)."""
 
 import pytest
+from simulated.machine import Fault
+from simulated.pipeline import Start
 from simulated.planted_bugs import FOUND_LATER, QUICKLY_FOUND, Bug
 from simulated.schedules import Phase, Schedule, broken, report, run, schedule_of, shrunk
 
@@ -31,6 +33,17 @@ def test_a_planted_bug_is_found(bug: Bug) -> None:
 @pytest.mark.parametrize("bug", FOUND_LATER, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_that_needs_a_rare_moment_is_found(bug: Bug) -> None:
     assert _first_found(bug)
+
+
+def test_two_forced_attempts_at_once_and_a_kill_at_any_call_break_nothing() -> None:
+    first, second = Start(1, ("make", "twice", "total"), "first"), Start(1, ("make",), "second")
+    for call in range(70, 130):
+        cut_off = Phase((first, second), (Fault("kill", 1, call),))
+        assert not broken(Schedule(0, (cut_off, Phase((first,)))))
+    first, second = Start(1, ("total",), "first"), Start(1, ("total",), "second")
+    for call in range(150, 200):
+        cut_off = Phase((first,), (Fault("kill", 0, call),))
+        assert not broken(Schedule(0, (Phase((first, second)), cut_off)))
 
 
 def test_a_failing_schedule_shrinks_to_what_it_needs() -> None:

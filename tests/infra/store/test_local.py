@@ -257,6 +257,21 @@ def test_an_artifact_whose_replacement_was_cut_short_is_brought_back(tmp_path: P
     assert not store.restore("clean", "k1"), "nothing is missing"
 
 
+def test_of_several_replaced_artifacts_the_newest_whole_one_of_the_attempt_is_brought_back(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for time, attempt in enumerate(("first", "second", "first")):
+        artifact = sealed(store, files={"a.txt": attempt.encode()}, made={"attempt": attempt})
+        replaced = artifact.folder.rename(artifact.folder.with_name(f"k1.replaced-{time}"))
+        os.utime(replaced, (time, time))
+    (replaced / MANIFEST).unlink()  # its removal was cut short
+    assert not store.restore("clean", "k1", "third")
+    assert store.restore("clean", "k1", "first")
+    assert manifest_of(store).made["attempt"] == "first"
+    store.folder("clean", "k1").rename(tmp_path / "away")
+    assert store.restore("clean", "k1")
+    assert manifest_of(store).made["attempt"] == "second"
+
+
 def test_an_artifact_that_is_being_replaced_is_not_moved_aside(tmp_path: Path) -> None:
     store = Store(tmp_path)
     artifact = sealed(store)

@@ -167,6 +167,7 @@ def test_restore_sends_an_artifact_whose_upload_failed(s3: Server, store: S3Stor
     s3.inject_faults()
     assert store.manifest("clean", "k1") is None
     assert not other.restore("clean", "k1")
+    assert not store.restore("clean", "k1", "an attempt that did not make it")
     assert store.restore("clean", "k1")
     assert not store.restore("clean", "k1"), "it exists already"
     assert other.manifest("clean", "k1")

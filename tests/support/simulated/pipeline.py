@@ -17,7 +17,7 @@ from infra.errors import BadData
 from infra.site import Site
 from infra.store.files import sha256_of
 from infra.store.local import Artifact, Store, _file_names, _read_text, file_damage
-from infra.store.manifest import MANIFEST, Manifest, content_digest, parse_manifest
+from infra.store.manifest import MANIFEST, Manifest, content_digest, is_of_attempt, parse_manifest
 from infra.store.s3 import S3Store
 from simulated.machine import Machine, Process, Violation
 from simulated.objects import Objects, bucket_of
@@ -51,6 +51,8 @@ class World:
     """The number in each artifact that was sealed, by content digest."""
     sealed: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """Content digests that were sealed under a key, in their order."""
+    begun: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    """Content digests whose sealing began after the last one of ``sealed`` and did not end."""
     making: dict[tuple[Path, str, str], Process] = field(default_factory=dict)
     starts: dict[Process, Start] = field(default_factory=dict)
     objects: Objects | None = None
@@ -120,7 +122,7 @@ def body() -> Iterator[str]:
         manifest = kept_manifest(call.stage.name, call.key) if world.objects is None else None
         if manifest is None or dict(manifest.inputs) != call.input_contents:
             return False
-        return not attempt or manifest.made.get("attempt") == attempt
+        return is_of_attempt(manifest, attempt)
 
     if world.machine.observe(is_there):
         raise Violation(f"{call.label} is made again though it is sealed")
@@ -211,9 +213,11 @@ def observed(machine: Machine, objects: Objects | None = None) -> Iterator[World
 
     def seal(store: Store, partial: Path, description: dict[str, Any]) -> Artifact:
         attempt = world.attempt_at(description["stage"])
-        machine.observe(lambda: _note_value(partial, description, attempt))
+        content, place = machine.observe(lambda: _note_value(partial, description, attempt)), _place(description)
+        world.begun.setdefault(place, set()).add(content)
         artifact = real(store, partial, description)
-        world.sealed.setdefault((artifact.stage, artifact.key), []).append(artifact.content)
+        world.sealed.setdefault(place, []).append(artifact.content)
+        world.begun[place].clear()
         return artifact
 
     with (
@@ -224,19 +228,28 @@ def observed(machine: Machine, objects: Objects | None = None) -> Iterator[World
         yield world
 
 
-def _note_value(partial: Path, description: dict[str, Any], attempt: str) -> None:
-    """Note the number in a folder before it is sealed: it must follow from the inputs that its manifest will name."""
+def _place(description: dict[str, Any]) -> tuple[str, str]:
+    return description["stage"], description["key"]
+
+
+def _note_value(partial: Path, description: dict[str, Any], attempt: str) -> str:
+    """Note the number in a folder before it is sealed: it must follow from the inputs that its manifest will name.
+
+    Gives the content digest that the artifact will have.
+    """
     value, stage_name = int((partial / "n").read_text()), description["stage"]
     files = {name: {"sha256": sha256_of(partial / name)} for name in _file_names(partial)}
-    world.values[content_digest(files)] = value
+    content = content_digest(files)
+    world.values[content] = value
     inputs = [world.values[content] for content in description["inputs"].values() if content in world.values]
     if len(inputs) != len(description["inputs"]):
         raise Violation(f"{stage_name} was made from what was never sealed")
     if stage_name == "make":
-        return
+        return content
     expected = 2 * inputs[0] if stage_name == "twice" else sum(inputs)
     if value != expected:
         raise Violation(f"{stage_name} is {value}, and its inputs make it {expected}")
     attempts = {part.read_text().split(" ")[1] for part in partial.glob("part-*")} - {attempt}
     if attempt and attempts:
         raise Violation(f"{stage_name} of attempt {attempt!r} holds parts of {attempts}")
+    return content

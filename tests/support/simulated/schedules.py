@@ -111,7 +111,7 @@ def _check_sealed(world: World, damaged: bool) -> None:
         manifest = kept_manifest(stage, key)
         if manifest is None:
             raise Violation(f"{stage} was sealed and is gone or damaged")
-        if manifest.content != contents[-1] and manifest.content in contents:
+        if manifest.content not in {contents[-1], *world.begun[stage, key]}:
             raise Violation(f"{stage} was sealed again and is the old one")
 
 

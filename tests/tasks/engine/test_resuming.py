@@ -92,6 +92,17 @@ def test_an_interrupted_forced_attempt_resumes(tmp_path: Path, monkeypatch: pyte
         assert plan(tmp_path, forced=every, attempt=attempt) == ["hit"] * 3
 
 
+def test_a_forced_attempt_keeps_its_artifact_that_another_attempt_was_about_to_replace(tmp_path: Path) -> None:
+    every = frozenset(ORDER)
+    rows = run(tmp_path, forced=every, attempt="first")
+    for row in rows:
+        Path(row.path).rename(Path(row.path).with_name(f"{row.key}.replaced-0"))
+    assert states(run(tmp_path, forced=every, attempt="first")) == ["cached"] * 3
+    for row in rows:
+        Path(row.path).rename(Path(row.path).with_name(f"{row.key}.replaced-0"))
+    assert states(run(tmp_path, forced=every, attempt="second")) == ["completed"] * 3
+
+
 def test_an_unforced_run_resumes_a_forced_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut_off(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
         (out / "kept").write_text("x")
