@@ -164,7 +164,7 @@ def classify_error(error: Exception) -> tuple[ExitReason, str]:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "no_space", f"no space left on the device while writing {error.filename or 'into the output folder'}"
     if is_out_of_memory(error):
-        return "out_of_memory", f"a batch did not fit into memory (set REPRO_MICRO_BATCH_TOKENS, or lower it): {first}"
+        return "out_of_memory", f"a batch did not fit into memory; use a machine with more memory: {first}"
     if isinstance(error, ValueError):
         return "bad_configuration", first
     return "failed", f"{type(error).__name__}: {first}"

@@ -15,15 +15,17 @@ from flows.orchestration.dispatch import dispatch
 from flows.runner import records
 from flows.runner.expected import compare_with_expected
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
-from flows.runner.request import ResolvedRun, plan
+from flows.runner.request import ResolvedRun
 from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs import RUNS, VARIATIONS
 from flows.runs.expected import expected_sums
 from flows.views.tables import score_table, seed_table, stage_table
 from flows.views.terminal import console, say
 from infra.errors import Fault
-from infra.servers.environment import configure_libraries, prefect_database, server_configured
+from infra.servers.environment import configure_libraries, server_configured
+from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
+from infra.tracking.registry_sqlite import check_database
 
 
 def runs() -> None:
@@ -88,7 +90,9 @@ def plan_command(asked: RunOptions, *, as_json: JsonOption = False) -> None:
 
     Example: repro plan demo --set training.updates=200
     """
-    outcome = plan(asked.request())
+    resolved = asked.request().resolve()
+    check_database(resolved.site.tracking)
+    outcome = resolved.plan.outcome
     if as_json:
         print(json.dumps(outcome.as_json(), ensure_ascii=False))
     else:
@@ -141,9 +145,9 @@ def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
     programs, tracking = quote(f"{Path(sys.executable).parent}"), site.tracking
     mlflow = f"{programs}/mlflow ui --backend-store-uri {quote(tracking)}   then http://127.0.0.1:5000"
     home = os.environ.get("PREFECT_HOME", "")
-    settings = {"PREFECT_HOME": home} | prefect_database(Path(home))
-    assigned = " ".join(f"{name}={quote(value)}" for name, value in settings.items())
-    prefect = f"{assigned} {programs}/prefect server start   then http://127.0.0.1:4200"
+    # Not `prefect server start`, which any web page can command. The service shows what is in the root, no other home.
+    in_root = same_folder(Path(home), site.root.absolute() / "prefect")
+    prefect = f"{programs}/repro up   then http://127.0.0.1:4200" if in_root else f"recorded in {home}"
     lines = [
         "",
         f"mlflow:  {tracking if tracking.startswith('http') else mlflow}",

@@ -61,7 +61,7 @@ class _SingleStageEngine:
         if lookup.artifact is None:
             place = site.remote or store.folder(call.stage.name, call.key)
             message = f"{self.request.label} needs {call.label}, which has no artifact here: {lookup.why} ({place})"
-            raise BadConfiguration(f"{message}; set the same REPRO_ROOT for both workers")
+            raise BadConfiguration(f"{message}; {lookup.remedy}")
         return lookup.artifact
 
     def _make(self, call: StageCall) -> NoReturn:

@@ -227,16 +227,14 @@ def load_packed(shards: Shards, rows: Array, shape: BatchShape) -> Batch:
     return Batch(source, target, labels, None, packed.packing, packed.padding, pieces)
 
 
-def out_of_memory_error(update: Update, number: int, most: int, error: Exception) -> JobError:
-    """The JobError for an update that ran out of memory; ``most`` is ``site.micro_batch_tokens``."""
+def out_of_memory_error(update: Update, number: int, advise: Callable[[Batch], str], error: Exception) -> JobError:
+    """The JobError for an update that ran out of memory; ``advise`` says what helps against its largest batch."""
     largest = max(update.micro_batches, key=lambda part: part.num_positions)
-    now = f"now {most:,}" if most else "now all at once"
     cause = (str(error).strip() or type(error).__name__).splitlines()[0]
     return JobError(
         "out_of_memory",
         f"update {number} did not fit into memory: the largest of {len(update.micro_batches)} parts has "
-        f"{describe_batch(largest)}; "
-        f"set REPRO_MICRO_BATCH_TOKENS, {now}, to {max(1, largest.pieces // 2):,} or less: {cause}",
+        f"{describe_batch(largest)}; {advise(largest)}: {cause}",
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Training
-from ..data.batches import Update, out_of_memory_error
+from ..data.batches import Batch, Update, out_of_memory_error
 from ..job import is_out_of_memory
 from .distributed import Ranks
 from .loss import Objective
@@ -55,7 +55,7 @@ class TrainingStep:
             losses = self.compute_gradients(batches)
         except Exception as error:
             if is_out_of_memory(error):
-                raise out_of_memory_error(batches, update, self.micro_batch_tokens, error) from error
+                raise out_of_memory_error(batches, update, self.advise_on_memory, error) from error
             raise
         # All ranks hold the same sums, so they decide alike.
         self.skipped = self.training.skip_nonfinite > 0 and not math.isfinite(float(self.gradient_norm()))
@@ -65,6 +65,11 @@ class TrainingStep:
                 torch.nn.utils.clip_grads_with_norm_(parameters, self.training.clip_norm, self.gradient_norm())
             self.optimizer.step()
         return losses
+
+    def advise_on_memory(self, largest: Batch) -> str:
+        """What to do where the batch does not fit into memory."""
+        now = f"now {self.micro_batch_tokens:,}" if self.micro_batch_tokens else "now all at once"
+        return f"set REPRO_MICRO_BATCH_TOKENS, {now}, to {max(1, largest.pieces // 2):,} or less"
 
     @property
     def learning_rate(self) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..config.keying import require
-from ..data.batches import Cursor, Update
+from ..data.batches import Batch, Cursor, Update
 from ..data.shards import Array
 from .metrics import LossSums
 from .reader import UpdateReader
@@ -46,6 +46,10 @@ class StrictStep(TrainingStep):
     def wrap(self) -> nn.Module:
         """The objective itself: DDP adds gradients in an order that depends on the number of ranks."""
         return self.objective
+
+    def advise_on_memory(self, largest: Batch) -> str:  # noqa: ARG002
+        """Other parts of an update would give other weights, so only a smaller update or a larger machine helps."""
+        return f"lower training.batch_tokens, now {self.training.batch_tokens:,}, or use a machine with more memory"
 
     def compute_gradients(self, batches: Update) -> LossSums:
         """Gradients of the mean loss over all target tokens of an update, added share by share."""

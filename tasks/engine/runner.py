@@ -130,7 +130,7 @@ class Runner:
         lookup = look_up(self.store, self.site, call)
         if lookup.artifact is None:
             message = f"another worker made {call.label}, but the store of this one does not have it ({lookup.why})"
-            raise BadConfiguration(f"{message}; set the same REPRO_ROOT for both workers")
+            raise BadConfiguration(f"{message}; {lookup.remedy}")
         with self.tracker as tracker:
             tracker.cached(call.stage.name, call.item, call.key, dict(lookup.artifact.facts), "completed")
         return lookup.artifact, True

@@ -50,7 +50,7 @@ def test_work_in_a_read_only_root_is_one_sentence(small: Path, run: str) -> None
     assert "cannot be opened or written: Read-only file system; make it writable, or set REPRO_ROOT" in said[0]
 
 
-@pytest.mark.parametrize("words", ["run {} --force score", "models", "translate --model small"])
+@pytest.mark.parametrize("words", ["plan {}", "run {} --force score", "models", "translate --model small"])
 def test_a_damaged_database_is_one_sentence(small: Path, run: str, words: str) -> None:
     (small / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"damaged" * 1000)
     done = shell(f"{REPRO} {words.format(run)}")

@@ -91,7 +91,8 @@ def test_the_first_run_makes_all_stages_and_the_second_none(here: Path) -> None:
         assert set(stage) >= {"stage", "item", "key", "state", "seconds", "path", "facts"}
         assert Path(stage["path"]).is_dir()
     assert "mlflow ui" in first["said"]
-    assert "prefect server start" in first["said"]
+    assert "/repro up   then http://127.0.0.1:4200" in first["said"]
+    assert "server start" not in first["said"], "any web page can command a server without the service's protection"
     assert "reference" in first["said"], "a few translations are shown"
 
 

@@ -20,7 +20,7 @@ from model.job import Job, Metrics, StopSignal, classify_error, main, write_exit
         (JobError("bad_data", "x.arrow is cut"), "bad_data", "x.arrow is cut"),
         (ValueError("model.heads is 0"), "bad_configuration", "model.heads is 0"),
         (OSError(errno.ENOSPC, "No space", "a/b"), "no_space", "a/b"),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried 5 GiB"), "out_of_memory", "MICRO_BATCH_TOKENS"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried 5 GiB"), "out_of_memory", "did not fit into memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out_of_memory", "did not fit"),
         (MemoryError(), "out_of_memory", "did not fit"),
         (KeyError("x"), "failed", "KeyError"),

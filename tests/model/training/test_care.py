@@ -16,6 +16,7 @@ from model.config.special_pieces import EOS
 from model.data.batches import Batch, Update
 from model.errors import JobError
 from model.job import Job, StopSignal
+from model.training import setup
 from model.training.distributed import Ranks
 from model.training.loss import Objective
 from model.training.metrics import LossSums
@@ -140,12 +141,25 @@ def test_a_batch_that_does_not_fit_is_described(
     assert message.endswith(str(error).splitlines()[0])
 
 
-def test_lack_of_memory_ends_with_its_own_reason(tmp_path: Path) -> None:
-    def full(_: Objective, __: Batch) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+def test_under_strict_numerics_the_advice_is_one_that_it_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup, "configure_numerics", lambda *_: None)  # would change torch for the tests that follow
+    monkeypatch.setattr(Objective, "forward", raise_out_of_memory)
+    training = replace(TRAINING, numerics="strict", batch_tokens=60)
+    trainer = build_trainer(Job.read(write_job(tmp_path, training=training)), Ranks())
+    with pytest.raises(JobError, match=r"lower training.batch_tokens, now 60, or use a machine with more") as caught:
+        trainer.run(NEVER)
+    assert "MICRO_BATCH" not in str(caught.value)
 
+
+def raise_out_of_memory(_: Objective, __: Batch) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_lack_of_memory_ends_with_its_own_reason(tmp_path: Path) -> None:
     def before() -> None:
-        Objective.forward = full  # type: ignore[method-assign, assignment]
+        Objective.forward = raise_out_of_memory  # type: ignore[method-assign, assignment]
 
     answer = run(write_job(tmp_path, micro_batch_tokens=15), before)
     assert answer["reason"] == "out_of_memory"

@@ -6,9 +6,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from s3_server import Server
+from signing_keys import key_pair
 from toy_stages import (
     CALLS,
     ORDER,
@@ -29,12 +32,16 @@ from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest
+from infra.store.s3 import S3Store
+from infra.store.s3_client import Bucket
+from infra.store.signatures import Keys
 from tasks.engine import jobs
 from tasks.engine.planner import Planner, Scope, StopPipeline
 from tasks.engine.progress import describe_metrics, duration
 from tasks.engine.remote import RemoteStage
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, engine, run_job, stage
+from tasks.engine.stage_code import StageCode
 
 
 @pytest.fixture(autouse=True)
@@ -264,15 +271,43 @@ def test_two_trainings_take_turns_on_one_gpu(tmp_path: Path, monkeypatch: pytest
     assert own == others == (gpu,)
 
 
-def test_a_worker_that_writes_to_another_store_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
+def dispatch_to_another(here: tuple[Store, Site], there: tuple[Store, Site]) -> None:
+    """Ask a worker with another store or site for an artifact, and look for it here; raises BadConfiguration."""
 
     def make_elsewhere(remote: RemoteStage) -> None:
-        root = tmp_path / "other"
-        worker = Runner(Store(root), Site(root=root), Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
-        worker.resolve(remote.call)
+        Runner(*there, Scope(("learn",)), Quiet(), NoTracker()).resolve(remote.call)  # type: ignore[arg-type]
 
-    scope, dispatch = Scope(("learn",)), {"gpu": make_elsewhere}
-    present = Runner(Store(tmp_path), Site(root=tmp_path), scope, Quiet(), NoTracker(), dispatch=dispatch)  # type: ignore[arg-type]
-    with engine(present), pytest.raises(BadConfiguration, match="REPRO_ROOT"):
+    dispatch = {"gpu": make_elsewhere}
+    with engine(Runner(*here, Scope(("learn",)), Quiet(), NoTracker(), dispatch=dispatch)):  # type: ignore[arg-type]
         learn(Number(2))
+
+
+def test_a_worker_that_writes_to_another_store_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
+    root, other = tmp_path / "root", tmp_path / "other"
+    with pytest.raises(BadConfiguration, match=r"does not have it \(not made yet\); set the same REPRO_ROOT for both"):
+        dispatch_to_another((Store(root), Site(root=root)), (Store(other), Site(root=other)))
+
+
+def test_a_worker_without_a_trusted_key_is_told_so(s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
+    private, public = key_pair(tmp_path / "ours", "ours")
+
+    def machine(name: str, keys: Keys) -> tuple[Store, Site]:
+        remote = f"s3://{s3.bucket}/store"
+        return S3Store(tmp_path / name, Bucket(remote), 10**9, keys), Site(root=tmp_path / name, remote=remote)
+
+    here, there = machine("here", Keys.read(f"{private}", f"{public}")), machine("there", Keys())
+    with pytest.raises(BadConfiguration, match=r"\(unsigned\); give the other worker a REPRO_SIGN_KEY whose public"):
+        dispatch_to_another(here, there)
+
+
+def test_a_strict_worker_names_the_code_that_differs_at_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
+    store, site = Store(tmp_path), Site(root=tmp_path)
+    change = "code changed: toy_stages"
+    monkeypatch.setattr(StageCode, "change_since", lambda *_: change)
+    with pytest.raises(BadConfiguration, match=rf"\({change}\); REPRO_STRICT is set here: .* same version of this"):
+        dispatch_to_another((store, replace(site, strict=True)), (store, site))
