@@ -46,7 +46,7 @@ class S3Store(Store):
         self._manifests = RemoteManifests(bucket, self.root)
         self._cache = ArtifactCache(self.local(), limit_bytes, self._is_remote)
         self._replaces: dict[tuple[str, str], str] = {}
-        """ETag of the manifest that existed when an artifact was begun: the only one that sealing may replace."""
+        """ETag of the manifest for which a stage was found to run: the only one that sealing may replace."""
         self._snapshots: dict[Path, Snapshot] = {}
 
     def local(self) -> Store:
@@ -103,8 +103,7 @@ class S3Store(Store):
 
     def partial(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
         self.keys.check_signer()
-        existing = self.bucket.list(f"{stage}/{key}").get(MANIFEST)
-        self._replaces[stage, key] = existing.etag if existing else ""
+        self._replaces[stage, key] = self._manifests.etag(stage, key)
         partial = super().partial(stage, key, resume, attempt)
         if resume:
             suffix = partial.name.rpartition(".partial-")[2]
@@ -141,11 +140,14 @@ class S3Store(Store):
         return True
 
     def quarantine(self, stage: str, key: str) -> str:
-        """Rename the manifest, so that the files are kept but are no artifact; gives its new address."""
+        """Rename the manifest that was last looked at, so that the files are kept but are no artifact.
+
+        Gives its new address. A manifest that replaced it meanwhile stays.
+        """
         renamed = f"{stage}/{key}/manifest.bad-{uuid.uuid4().hex[:8]}.json"
         with contextlib.suppress(NoSuchKey):
             self.bucket.put(renamed, self.bucket.read(f"{stage}/{key}/{MANIFEST}"))
-        self.bucket.delete([f"{stage}/{key}/{MANIFEST}"])
+        self._manifests.remove(stage, key)
         return self.bucket.url(renamed)
 
     def local_folder(self, artifact: Artifact) -> Path:

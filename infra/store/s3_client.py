@@ -147,6 +147,17 @@ class Bucket:
             with contextlib.suppress(NoSuchKey):
                 self._call(name, "delete_object", Key=self._key(name))
 
+    def delete_if_match(self, name: str, etag: str) -> None:
+        """Delete an object only if it still has that ETag; a name without an object is ignored.
+
+        Raises PreconditionFailed. A store that does not know the condition may ignore it.
+        """
+        try:
+            with contextlib.suppress(NoSuchKey):
+                self._call(name, "delete_object", Key=self._key(name), IfMatch=etag)
+        except _RequestRefused:
+            self.delete([name])
+
     def abort_uploads(self, before: float, *, delete: bool) -> int:
         """The number of unfinished multipart uploads begun before that time; ``delete`` aborts them."""
         page = self._call("", "list_multipart_uploads", Prefix=self._prefix)

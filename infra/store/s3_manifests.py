@@ -13,7 +13,7 @@ from typing import Any
 
 from infra.store.files import write_atomically
 from infra.store.manifest import MANIFEST, Manifest, manifest_envelope, parse_manifest
-from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo
+from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo, PreconditionFailed
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,17 @@ class RemoteManifests:
         if (stage, key) not in self._listed:
             self._listed[stage, key] = self._bucket.list(f"{stage}/{key}")
         return MANIFEST in self._listed[stage, key]
+
+    def etag(self, stage: str, key: str) -> str:
+        """ETag of the manifest by the last listing; "" if there was none."""
+        return self._listed[stage, key][MANIFEST].etag if self.has(stage, key) else ""
+
+    def remove(self, stage: str, key: str) -> None:
+        """Delete the manifest of the last listing; one that replaced it meanwhile stays."""
+        with contextlib.suppress(PreconditionFailed):
+            if etag := self.etag(stage, key):
+                self._bucket.delete_if_match(f"{stage}/{key}/{MANIFEST}", etag)
+        self._listed[stage, key].pop(MANIFEST, None)
 
     def damages(self, remote: RemoteManifest, *, reread: bool) -> Iterator[str]:
         """The damage of each object by the last listing; ``reread`` downloads all of them.

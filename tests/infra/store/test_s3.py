@@ -144,6 +144,27 @@ def test_two_machines_that_make_one_key_share_one_artifact(store: S3Store, other
     assert sorted(store.bucket.list("clean/k1")) == sorted(names_of_manifest(store))
 
 
+def test_what_another_machine_sealed_after_the_look_is_not_replaced(store: S3Store, other: S3Store) -> None:
+    assert store.manifest("clean", "k1") is None
+    theirs = sealed(other, files={"a.txt": b"theirs"})
+    mine = sealed(store, files={"a.txt": b"mine"})
+    assert mine.content == theirs.content
+    assert (theirs.path() / "a.txt").read_bytes() == b"theirs"
+
+
+def test_what_another_machine_sealed_after_the_look_is_not_quarantined(
+    s3: Server, store: S3Store, other: S3Store
+) -> None:
+    sealed(store)
+    change(s3, store, "a.txt", b"alphA")
+    assert "a.txt was altered" in other.damage(manifest_of(other))
+    again = sealed(store)
+    other.quarantine("clean", "k1")
+    assert (again.path() / "a.txt").read_bytes() == b"alpha"
+    assert manifest_of(store).content == again.content
+    assert sealed(other).content == again.content
+
+
 def names_of_manifest(store: S3Store) -> list[str]:
     document = json.loads(store.bucket.read(f"clean/k1/{MANIFEST}"))
     return [MANIFEST, *(f"{document['id']}/{name}" for name in document["manifest"]["files"])]

@@ -61,6 +61,7 @@ class Objects:
             for each in told["Delete"]["Objects"]:
                 self.content.pop(each["Key"], None)
         elif request == "delete_object":
+            self._check_etag(told)
             self.content.pop(told["Key"], None)
         else:
             raise AssertionError(request)
@@ -71,11 +72,14 @@ class Objects:
         key = told["Key"]
         if told.get("IfNoneMatch") and key in self.content:
             raise _error("PreconditionFailed", 412)
-        if (expected := told.get("IfMatch")) and key not in self.content:
-            raise _error("NoSuchKey", 404)
-        if expected and self.etag(key) != expected:
-            raise _error("PreconditionFailed", 412)
+        self._check_etag(told)
         self.store(key, told["Body"])
+
+    def _check_etag(self, told: dict[str, Any]) -> None:
+        if (expected := told.get("IfMatch")) and told["Key"] not in self.content:
+            raise _error("NoSuchKey", 404)
+        if expected and self.etag(told["Key"]) != expected:
+            raise _error("PreconditionFailed", 412)
 
     def store(self, key: str, content: bytes) -> None:
         self.on_write(key, content)
