@@ -1,6 +1,7 @@
 """``repro gc``."""
 
 import json
+import sys
 from collections import defaultdict
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from cyclopts import Parameter
 from flows.commands.options import JsonOption, SiteOption
 from flows.inspection.garbage_collection import GarbageReport, find_garbage, remove_garbage
 from flows.views.tables import size_text
-from flows.views.terminal import console, say
+from flows.views.terminal import say
 from infra.servers.environment import configure_libraries
 from infra.site import Site
 
@@ -44,13 +45,12 @@ def gc(
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     if delete:
-        say(f"deleted {size_text(remove_garbage(where, found))}")
+        say(f"deleted {size_text(remove_garbage(where, found, say))}")
     elif found.removable or found.leftovers:
         say("nothing was deleted; repeat with --delete to delete what is listed as goes")
 
 
 def _show(found: GarbageReport) -> None:
-    out = console()
     kept: dict[str, list[int]] = defaultdict(list)
     for each in found.kept:
         kept[each.why].append(each.bytes)
@@ -61,4 +61,4 @@ def _show(found: GarbageReport) -> None:
     lines.append(
         f"in all {size_text(goes + left)} of {size_text(goes + left + sum(each.bytes for each in found.kept))} goes"
     )
-    out.out("\n".join(lines), highlight=False)
+    print("\n".join(lines), file=sys.stderr)

@@ -7,18 +7,18 @@ vocabulary (to train on) and its scores (to compare).
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flows.runner.records import read_header
 from infra.errors import BadConfiguration, BadData
-from infra.processes.locks import is_locked, try_file_lock
+from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.store.maintenance import Leftover, leftovers
-from infra.store.manifest import bytes_of
+from infra.store.manifest import MANIFEST
 from infra.tracking.registry import versions
 
 LEFTOVER_MIN_AGE_SECONDS = 7 * 24 * 3600.0
@@ -60,20 +60,25 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
     store = open_store(site)
     needed = needed_artifacts(store, site, keep)
     found = GarbageReport(leftovers=list(leftovers(store, time.time() - LEFTOVER_MIN_AGE_SECONDS)))
-    for manifest in store.sealed():
-        name, size = (manifest.stage, manifest.key), bytes_of(manifest)
-        why = needed.get(name) or ("at work" if is_locked(store.lock_file(*name)) else "")
+    for stage, key, size in store.sizes():
+        why = needed.get((stage, key)) or ("at work" if store.is_locked(stage, key) else "")
         uses = found.kept if why else found.removable
-        uses.append(ArtifactUse(*name, size, why or "no kept run needs it"))
+        uses.append(ArtifactUse(stage, key, size, why or "no kept run needs it"))
     return found
 
 
-def remove_garbage(site: Site, found: GarbageReport) -> int:
-    """Remove what ``find_garbage`` found, except artifacts that are locked by now; returns the bytes removed."""
+def remove_garbage(site: Site, found: GarbageReport, say: Callable[[str], None]) -> int:
+    """Remove what ``find_garbage`` found, except artifacts that are locked by now; returns the bytes removed.
+
+    A folder whose ``manifest.json`` is not that of an artifact stays, and ``say`` gets its name.
+    """
     store, removed = open_store(site), 0
     for each in found.removable:
         with try_file_lock(store.lock_file(each.stage, each.key)) as free:
-            if free:
+            if free and store.manifest(each.stage, each.key) is None:
+                place = store.address(each.stage, each.key)
+                say(f"{place} stays: its {MANIFEST} is damaged or no artifact's; remove the folder by hand")
+            elif free:
                 store.remove(each.stage, each.key)
                 removed += each.bytes
     for leftover in found.leftovers:
@@ -131,7 +136,6 @@ def _mark_needed(store: Store, names: Sequence[Name], why: str, needed: dict[Nam
         if name in needed:
             continue
         needed[name] = why
-        manifest = store.manifest(*name) or store.local().manifest(*name)
-        for source in manifest.inputs if manifest else ():
+        for source in store.input_names(*name):
             stage, _, key = source.partition("/")
             waiting.append((stage, key))

@@ -76,17 +76,12 @@ def write(
 
 def read_header(path: Path) -> dict[str, Any]:
     """The fields of a record before its stages, which may be long; empty for a broken file or one of another kind."""
-    lines: list[str] = []
     try:
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                if line.startswith(' "stages"'):
-                    header = json.loads("".join(lines).rstrip().rstrip(",") + "}")
-                    return header if "outcome" in header else {}
-                lines.append(line)
+        before, found, _ = path.read_bytes().partition(b'\n "stages"')
+        header = json.loads(before.rstrip().rstrip(b",") + b"}") if found else {}
+        return header if "outcome" in header else {}
     except (OSError, ValueError):
-        pass
-    return {}
+        return {}
 
 
 def set_outcome(path: Path, outcome: str) -> None:

@@ -22,7 +22,7 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def is_locked(path: Path) -> bool:
+def is_locked(path: Path | str) -> bool:
     """Whether a process holds the lock of the file ``path``."""
     try:
         descriptor = os.open(path, os.O_RDWR)

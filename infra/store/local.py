@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadData
-from infra.processes.locks import try_file_lock
+from infra.processes.locks import is_locked, try_file_lock
 from infra.store.files import (
-    entries_by_stage,
     is_regular,
+    names_by_stage,
     sha256_of,
+    size_entry,
     stamp_of,
     sync,
     sync_tree,
@@ -89,6 +90,10 @@ class Store:
 
     def lock_file(self, stage: str, key: str) -> Path:
         return self.root / "locks" / f"{stage}-{key}.lock"
+
+    def is_locked(self, stage: str, key: str) -> bool:
+        """Whether a process of this machine holds the artifact's lock."""
+        return is_locked(f"{self.root}/locks/{stage}-{key}.lock")  # faster than a Path
 
     @contextlib.contextmanager
     def lease(self, stage: str, key: str, on_wait: Callable[[str], None]) -> Iterator[Callable[[], None]]:  # noqa: ARG002
@@ -181,11 +186,36 @@ class Store:
 
     def names(self) -> list[tuple[str, str]]:
         """Stage and key of everything that has a manifest, readable or not."""
-        return sorted(
-            (stage, key)
-            for stage, key in entries_by_stage(self.root)
-            if "." not in key and Path(f"{self.root}/{stage}/{key}/{MANIFEST}").exists()
-        )
+        return [name for name in self._folders() if Path(f"{self.root}/{name[0]}/{name[1]}/{MANIFEST}").exists()]
+
+    def _folders(self) -> Iterator[tuple[str, str]]:
+        """Stage and key of everything that may be an artifact, by stage and key."""
+        for stage, names in names_by_stage(self.root):
+            for key in sorted([name for name in names if "." not in name]):
+                yield stage, key
+
+    def sizes(self) -> Iterator[tuple[str, str, int]]:
+        """Stage, key and bytes on the disk of everything that has a manifest, which is not read, by stage and key."""
+        index = self.root / "stamps" / "sizes.json"
+        known, found = _read_stamps(index), {}
+        for stage, key in self._folders():
+            name = f"{stage}/{key}"
+            # The time of a folder changes with the names in it, and a sealed file never changes.
+            if entry := size_entry(f"{self.root}/{name}", MANIFEST, known.get(name)):
+                found[name] = entry
+                yield stage, key, entry[1]
+        if found != known:
+            write_stamps(index, found)
+
+    def input_names(self, stage: str, key: str) -> list[str]:
+        """``stage/key`` of each input that a manifest names, also one with a wrong sum; empty if it is unreadable."""
+        path = Path(f"{self.root}/{stage}/{key}/{MANIFEST}")
+        try:
+            if is_regular(path):
+                return [name for name in json.loads(path.read_bytes())["manifest"]["inputs"] if isinstance(name, str)]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            pass
+        return []
 
     def remove(self, stage: str, key: str) -> None:
         """Remove an artifact; other processes see all of it or none."""

@@ -6,6 +6,7 @@ Leftovers are partial folders, quarantined files and unfinished uploads that are
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,14 +14,15 @@ from functools import partial
 from pathlib import Path
 
 from infra.processes.locks import try_file_lock
-from infra.store.files import entries_by_stage
+from infra.store.files import names_by_stage
 from infra.store.lease import LEASE
 from infra.store.local import Store, file_damage
 from infra.store.manifest import MANIFEST, Manifest
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo
 
-LEFTOVER_SUFFIXES = ("partial", "bad", "replaced", "removed", "fetch", "unlisted")
+LEFTOVER = re.compile(r"[^.]*\.(partial|bad|replaced|removed|fetch|unlisted)(-|$)")
+"""Names of leftovers in the folder of a stage."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,11 @@ class Leftover:
 
 def leftovers(store: Store, before: float) -> Iterator[Leftover]:
     """Everything left over and not modified since ``before``, in seconds since 1970."""
-    for stage, name in sorted(entries_by_stage(store.root)):
-        key, dot, suffix = name.partition(".")
-        if not dot or suffix.partition("-")[0] not in LEFTOVER_SUFFIXES:
-            continue
-        folder = store.folder(stage, name)
+    found = (
+        (stage, name) for stage, names in names_by_stage(store.root) for name in sorted(filter(LEFTOVER.match, names))
+    )
+    for stage, name in found:
+        key, folder = name.partition(".")[0], store.folder(stage, name)
         files = list(_statuses(folder)) if folder.is_dir() else []
         if files and max(status.st_mtime for status in files) < before:
             size = sum(status.st_size for status in files)

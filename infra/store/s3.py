@@ -95,6 +95,14 @@ class S3Store(Store):
         parts = (name.split("/") for name in self.bucket.list(""))
         return sorted((stage, key) for stage, key, *rest in parts if rest == [MANIFEST])
 
+    def sizes(self) -> Iterator[tuple[str, str, int]]:
+        """The same for the artifacts in the bucket that a trusted key signed, by their manifests."""
+        return ((manifest.stage, manifest.key, bytes_of(manifest)) for manifest in self.sealed())
+
+    def input_names(self, stage: str, key: str) -> list[str]:
+        manifest = self.manifest(stage, key)
+        return list(manifest.inputs) if manifest else self.local().input_names(stage, key)
+
     def remove(self, stage: str, key: str) -> None:
         self.bucket.delete([f"{stage}/{key}/{MANIFEST}"])
         self.bucket.delete(f"{stage}/{key}/{name}" for name in self.bucket.list(f"{stage}/{key}"))

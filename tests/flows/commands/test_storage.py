@@ -39,6 +39,12 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out.strip().splitlines()[-1])
 
 
+def listed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    gc(as_json=True)
+    found: list[dict[str, Any]] = printed(capsys)["goes"]
+    return found
+
+
 def corrupt(stage: str, key: str, file: str) -> None:
     """Change a byte so that only reading the file shows it."""
     store = open_store(Site.named())
@@ -105,6 +111,36 @@ def test_what_no_kept_run_needs_goes_and_only_when_printed(root: str, capsys: py
     assert {row.state for row in plan(more).rows if row.key in own} <= {"miss", "waits"}
     if isinstance(store, S3Store):
         assert not [name for name in store.bucket.list("") if any(key in name for key in own)]
+
+
+@pytest.mark.parametrize("root", ["folder"], indirect=True)
+def test_gc_lists_a_root_without_reading_what_no_run_needs(
+    root: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(Site.named())
+    for path in (store.root / "runs" / "small").iterdir():
+        path.unlink()
+    foreign = store.root / "website" / "public"
+    foreign.mkdir(parents=True)
+    (foreign / "manifest.json").write_text('{"name": "no artifact"}')
+    (foreign / "page.html").write_text("page")
+    folder = store.folder(*next(name for name in store.names() if name[0] == "clean"))
+    written = {each["key"]: each["bytes"] for each in listed(capsys)}
+    with monkeypatch.context() as patched:
+        patched.setattr("infra.store.local.parse_manifest", lambda *_: pytest.fail("a manifest was read"))
+        patched.setattr("infra.store.files._tree_bytes", lambda *_: pytest.fail("a folder was walked"))
+        assert {each["key"]: each["bytes"] for each in listed(capsys)} == written
+    assert written[folder.name] == sum(path.stat().st_size for path in folder.iterdir() if path.name != "manifest.json")
+    (folder / "extra").mkdir()
+    (folder / "extra" / "file").write_bytes(bytes(1000))
+    (index,) = (store.root / "stamps").glob("sizes.json")
+    assert {each["key"]: each["bytes"] for each in listed(capsys)}[folder.name] == written[folder.name] + 1000
+    for damage in ("", "[]", json.dumps({f"clean/{folder.name}": 3})):
+        index.write_text(damage)
+        assert {each["key"]: each["bytes"] for each in listed(capsys)}[folder.name] == written[folder.name] + 1000
+    gc(delete=True)
+    assert store.names() == [("website", "public")]
+    assert "website/public stays" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("root", ["folder"], indirect=True)
