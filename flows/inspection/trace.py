@@ -54,7 +54,9 @@ class TorchNetwork:
         from model.data.shards import Shards
 
         settings = self.run.training
-        batches = BatchSampler(Shards(shards.path()), settings.batch_tokens, settings.seed, settings.batching).epoch(0)
+        # The first epoch reads the first segmentation, so its rows have the numbers of the pairs.
+        pieces = Shards(shards.path(), drawn=True)
+        batches = BatchSampler(pieces, settings.batch_tokens, settings.seed, settings.batching).epoch(0)
         index = next(index for index, rows in enumerate(batches) if row in rows)
         updates = training.facts.get("updates", settings.updates)
         return Trained(str(training.path()), index + 1, len(batches[index]), len(batches), updates)

@@ -18,8 +18,9 @@ class Profile:
     sharding: Sharding
 
     def limits(self, sharding: Sharding) -> Sharding:
-        """``sharding`` with this profile's limits in pieces and its own file size."""
-        return replace(self.sharding, pairs_per_shard=sharding.pairs_per_shard)
+        """``sharding`` with this profile's limits in pieces."""
+        theirs = self.sharding
+        return replace(sharding, min_pieces=theirs.min_pieces, max_pieces=theirs.max_pieces, max_ratio=theirs.max_ratio)
 
 
 AS_READ = Normalise(nfc=False, control=False, white_space=False)

@@ -90,6 +90,8 @@ class Update:
 class BatchSampler:
     """Yields the batches of every epoch as row numbers. Lengths include bos or eos.
 
+    Where the shards hold several segmentations of the pairs, epoch ``e`` reads the rows of number ``e`` modulo theirs.
+
     ``batching`` is ``Training.batching``. Raises JobError if there is no pair, or if a pair exceeds the budget of an
     update.
     """
@@ -110,12 +112,13 @@ class BatchSampler:
             )
 
     def epoch(self, number: int) -> list[Array]:
-        """The shuffled batches of one epoch; every row occurs once."""
+        """The shuffled batches of one epoch; every pair occurs once."""
         random = np.random.default_rng([self.seed, number])
-        rows = random.permutation(len(self.source))
+        pairs = len(self.source) // self.shards.segmentations
+        rows = random.permutation(pairs) + pairs * (number % self.shards.segmentations)
         if self.packed:
             return self._cut(rows, self._most(self.budget))
-        pool = max(1, POOL_BATCHES * self.budget * len(rows) // int(max(self.source.sum(), self.target.sum())))
+        pool = max(1, POOL_BATCHES * self.budget * len(self.source) // int(max(self.source.sum(), self.target.sum())))
         pools = [self._sort(rows[i : i + pool]) for i in range(0, len(rows), pool)]
         batches = [batch for rows in pools for batch in self._cut(rows, self._most(self.budget))]
         return [batches[i] for i in random.permutation(len(batches))]

@@ -2,7 +2,8 @@
 
 A folder of ``00000.arrow``, ``00001.arrow``, …: Arrow IPC files, uncompressed, with columns ``pair_id: string``,
 ``source`` and ``target``: lists of uint16 or uint32, without bos and eos. Rows are numbered across all files in the
-order of their names. Opening a folder reads the lengths only.
+order of their names. Opening a folder reads the lengths only. With BPE-dropout there are further folders
+``segmentation-000``, …: the same pairs in the same order, in other pieces.
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from numpy.typing import NDArray
 from ..errors import JobError
 
 Array = NDArray[Any]
+
+SEGMENTATION = "segmentation-{:03}"
+"""The folder of one drawn segmentation."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,21 @@ class _RecordBatch:
 
 
 class Shards:
-    """All pairs of a folder. Raises JobError naming a file that is missing, damaged or has another schema."""
+    """All pairs of a folder. Raises JobError naming a file that is missing, damaged or has another schema.
 
-    def __init__(self, folder: Path) -> None:
-        paths = sorted(folder.glob("*.arrow"))
-        if not paths:
-            raise JobError("bad_data", f"{folder} holds no .arrow file")
+    With ``drawn`` the rows are those of all drawn segmentations, one after the other; of the folder itself if it has
+    none.
+    """
+
+    def __init__(self, folder: Path, drawn: bool = False) -> None:
+        folders = (sorted(folder.glob("segmentation-*")) if drawn else []) or [folder]
         self.folder = folder
-        self.blocks = [block for path in paths for block in _blocks(path)]
+        parts = [[block for path in _files(each) for block in _blocks(path)] for each in folders]
+        rows = [sum(block.rows for block in part) for part in parts]
+        if len(set(rows)) > 1:
+            raise JobError("bad_data", f"the segmentations in {folder} hold different numbers of pairs: {rows}")
+        self.segmentations = len(folders)
+        self.blocks = [block for part in parts for block in part]
         self.starts = np.cumsum([0] + [block.rows for block in self.blocks])
         self.lengths: dict[str, Array] = {side: self._lengths(side) for side in ("source", "target")}
 
@@ -90,6 +101,13 @@ class Shards:
     def _lengths(self, side: str) -> Array:
         parts = [np.diff(block.sides[side].offsets) for block in self.blocks]
         return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+
+
+def _files(folder: Path) -> list[Path]:
+    paths = sorted(folder.glob("*.arrow"))
+    if not paths:
+        raise JobError("bad_data", f"{folder} holds no .arrow file")
+    return paths
 
 
 def _blocks(path: Path) -> list[_RecordBatch]:

@@ -40,7 +40,8 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     check_compatible(config, training)
     configure_numerics(training.numerics, site)
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
-    shards, dev = (load_shards(job, name, config, vocabulary) for name in ("shards", "dev"))
+    shards = load_shards(job, "shards", config, vocabulary, drawn=True)
+    dev = load_shards(job, "dev", config, vocabulary)
     sampler = BatchSampler(shards, training.batch_tokens, training.seed, training.batching)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -70,9 +71,9 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     return Trainer(training, ranks, reader, step, validation, checkpoints, metrics, hardware, position, job.out)
 
 
-def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair) -> Shards:
+def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair, drawn: bool = False) -> Shards:
     """Open an input folder of shards. Raises JobError where a pair fits neither vocabulary nor positions."""
-    shards = Shards(job.inputs[name])
+    shards = Shards(job.inputs[name], drawn)
     check_lengths(shards, config)
     shards.check_pieces("source", vocabulary.source_size)
     shards.check_pieces("target", vocabulary.target_size)

@@ -1,25 +1,30 @@
 """Encodes pairs of text as shards of piece ids, which training and decoding map into memory.
 
     00000.arrow  00001.arrow  …    pair_id: string; source, target: list<uint16 or uint32>
+    segmentation-000/00000.arrow  …    with BPE-dropout: the same pairs in pieces drawn for one epoch
 
 Uncompressed Arrow IPC files; pieces without bos and eos; rows in the order of ``pairs.parquet``. Workers encode ranges
 of rows to files, and the stage writes these to shards: the bytes are the same for any number of ranges and workers.
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from infra.errors import BadData
 from infra.store.local import Artifact
-from model.config.keying import require
+from model.config.keying import require, unkeyed_default
 from model.data.bpe import TokenizerPair
+from model.data.shards import SEGMENTATION
+from tasks.bpe.dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import RANGE_PAIRS, row_groups
 from tasks.engine.stage import Facts, progress, site, stage
@@ -38,6 +43,11 @@ class Sharding:
     max_ratio: float = 0.0
     """Largest ratio of the longer to the shorter side in pieces; 0 turns the limit off."""
     pairs_per_shard: int = 500_000
+    bpe_dropout: float = unkeyed_default(0.0)
+    """Probability with which BPE-dropout leaves out a merge in training text; 0: the plain pieces only."""
+    segmentations: int = unkeyed_default(16)
+    """Number of segmentations to draw with BPE-dropout; training reads the next one in each epoch, and then again the
+    first."""
 
     def __post_init__(self) -> None:
         require(self.min_pieces >= 0, "sharding.min_pieces", self.min_pieces, "a whole number of at least 0")
@@ -47,6 +57,9 @@ class Sharding:
         require(self.max_ratio == 0 or self.max_ratio >= 1, "sharding.max_ratio", self.max_ratio, allowed)
         allowed = "a whole number of at least 1"
         require(self.pairs_per_shard >= 1, "sharding.pairs_per_shard", self.pairs_per_shard, allowed)
+        require(0 <= self.bpe_dropout <= 1, "sharding.bpe_dropout", self.bpe_dropout, "0 (off) to 1")
+        allowed = "a whole number from 1 to 1,000"
+        require(1 <= self.segmentations <= 1_000, "sharding.segmentations", self.segmentations, allowed)
 
     def keeps(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.bool_]:
         """A mask of the pairs to keep, from the numbers of pieces on each side."""
@@ -60,27 +73,51 @@ NO_LIMITS = Sharding(min_pieces=0, max_pieces=2**31 - 1)
 
 
 class Encoder:
-    """Encodes batches of text as batches of piece ids."""
+    """Encodes batches of text as batches of piece ids: the plain ones, or one ``segmentation`` by BPE-dropout."""
 
-    def __init__(self, vocabulary: Path, sharding: Sharding) -> None:
+    def __init__(self, vocabulary: Path, sharding: Sharding, segmentation: int | None = None) -> None:
         pieces = TokenizerPair.load(vocabulary)
-        self._sharding = sharding
+        self._sharding, self._segmentation = sharding, segmentation
         self._source = WordCache(pieces.source)
         self._target = self._source if pieces.joint else WordCache(pieces.target)
+        if segmentation is not None:
+            self._drawn_source = DroppingEncoder(pieces.source, sharding.bpe_dropout)
+            joint = self._drawn_source
+            self._drawn_target = joint if pieces.joint else DroppingEncoder(pieces.target, sharding.bpe_dropout)
         ids = pa.uint16() if max(pieces.source_size, pieces.target_size) <= 2**16 else pa.uint32()
         self.schema = pa.schema([("pair_id", pa.string()), ("source", pa.list_(ids)), ("target", pa.list_(ids))])
 
-    def encode(self, pairs: pa.RecordBatch) -> pa.RecordBatch:
-        """The pairs within the limits, as piece ids."""
-        source = self._source.encode(pairs.column("source").cast(pa.string()))
-        target = self._target.encode(pairs.column("target").cast(pa.string()))
+    def encode(self, pairs: pa.RecordBatch, begin: int = 0) -> pa.RecordBatch:
+        """The pairs whose plain pieces are within the limits; ``begin`` is the number of the first of all pairs.
+
+        A pair that its drawn pieces bring beyond the limits keeps its plain ones.
+        """
+        texts = [pairs.column(side).cast(pa.string()) for side in ("source", "target")]
+        source, target = self._source.encode(texts[0]), self._target.encode(texts[1])
         kept = np.flatnonzero(self._sharding.keeps(source.lengths, target.lengths))
+        if self._segmentation is not None:
+            random = np.random.default_rng([self._segmentation, begin])
+            drawn = self._drawn_source.encode(texts[0], random), self._drawn_target.encode(texts[1], random)
+            fits = self._sharding.keeps(drawn[0].lengths, drawn[1].lengths)
+            rows = np.arange(len(fits)) + np.where(fits, len(fits), 0)
+            source, target = source.concat(drawn[0]).take(rows), target.concat(drawn[1]).take(rows)
         columns = [
             pairs.column("pair_id").cast(pa.string()).take(pa.array(kept)),
             _lists(source.take(kept), self.schema.field("source").type),
             _lists(target.take(kept), self.schema.field("target").type),
         ]
         return pa.record_batch(columns, schema=self.schema)
+
+
+class DroppingEncoder:
+    """Encodes lines with BPE-dropout."""
+
+    def __init__(self, tokenizer: Tokenizer, p: float) -> None:
+        self._bytes, self._merges, self._p = ByteCache(tokenizer), Merges.of(tokenizer), p
+
+    def encode(self, lines: pa.Array, random: np.random.Generator) -> Ragged:
+        """Drawn piece ids of each line, without special tokens."""
+        return segment(self._bytes.encode(lines), self._merges, self._p, random)
 
 
 class ShardWriter:
@@ -123,6 +160,8 @@ class RowRange:
     skip: int
     """Rows of these groups before the range."""
     rows: int
+    begin: int
+    """The number of the first row in the file."""
 
 
 def row_ranges(pairs: Path) -> list[RowRange]:
@@ -137,7 +176,7 @@ def row_ranges(pairs: Path) -> list[RowRange]:
         if end > begin:
             first, last = np.searchsorted(ends, begin, side="right"), np.searchsorted(ends, end)
             before = int(ends[first - 1]) if first else 0
-            found.append(RowRange(tuple(range(first, last + 1)), begin - before, end - begin))
+            found.append(RowRange(tuple(range(first, last + 1)), begin - before, end - begin, begin))
             begin = end
     return found
 
@@ -169,13 +208,14 @@ class RangeEncoder:
     batch_pairs: int
     """Pairs per record batch."""
 
-    def encode(self, number: int, rows: RowRange) -> Path:
+    def encode(self, number: int, rows: RowRange, segmentation: int | None = None) -> Path:
         """Write the pairs of a range within the limits; the file appears by a rename, so the call can be repeated."""
-        encoder, path = Encoder(self.vocabulary, self.sharding), self.folder / f"{number}.arrow"
-        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+        encoder, path = Encoder(self.vocabulary, self.sharding, segmentation), self.folder / f"{number}.arrow"
+        partial, begin = path.with_name(f"{path.name}.{uuid.uuid4().hex}"), rows.begin
         with pa.ipc.new_file(str(partial), encoder.schema) as file:
             for batch in read_batches(self.pairs, rows, self.batch_pairs):
-                file.write_batch(encoder.encode(batch))
+                file.write_batch(encoder.encode(batch, begin))
+                begin += batch.num_rows
         return partial.replace(path)
 
 
@@ -184,35 +224,74 @@ def _lists(rows: Ragged, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.ids, kind.value_type), type=kind)
 
 
-@stage(version=1)
-def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) -> Facts:
-    """Write the pairs of ``pairs.parquet`` within the limits of ``sharding`` as shards."""
-    text = (pairs.path() / "pairs.parquet").absolute()
-    folder = (out / "encoded").absolute()
-    folder.mkdir()
-    ranges = row_ranges(text)
-    total, read, kept, source_pieces, target_pieces = sum(each.rows for each in ranges), 0, 0, 0, 0
-    encoder = RangeEncoder(text, vocabulary.path().absolute(), sharding, folder, BATCH_PAIRS)
-    schema = Encoder(vocabulary.path(), sharding).schema
-    with site().executor() as workers, ShardWriter(out, schema, sharding.pairs_per_shard) as writer:
-        for rows, path in zip(ranges, workers.map(encoder.encode, enumerate(ranges)), strict=True):
+@dataclass(frozen=True)
+class _Written:
+    """What a folder of shards holds."""
+
+    pairs: int
+    source_pieces: int
+    target_pieces: int
+    shards: int
+
+
+def _write(folder: Path, schema: pa.Schema, pairs_per_shard: int, encoded: Iterable[Path]) -> _Written:
+    """Write encoded ranges, in order, as shards, and remove them."""
+    pairs, source, target = 0, 0, 0
+    with ShardWriter(folder, schema, pairs_per_shard) as writer:
+        for path in encoded:
             with pa.memory_map(str(path)) as mapped:
                 file = pa.ipc.open_file(mapped)
-                for encoded in map(file.get_batch, range(file.num_record_batches)):
-                    writer.write(encoded)
-                    kept += encoded.num_rows
-                    source_pieces += len(encoded.column("source").flatten())
-                    target_pieces += len(encoded.column("target").flatten())
+                for batch in map(file.get_batch, range(file.num_record_batches)):
+                    writer.write(batch)
+                    pairs += batch.num_rows
+                    source += len(batch.column("source").flatten())
+                    target += len(batch.column("target").flatten())
             path.unlink()
-            read += rows.rows
-            progress(read, total, "pairs")
-    folder.rmdir()
-    if not kept:
+    return _Written(pairs, source, target, writer.shards)
+
+
+@stage(version=1)
+def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) -> Facts:
+    """Write the pairs of ``pairs.parquet`` within the limits of ``sharding`` as shards, and each drawn segmentation."""
+    text = (pairs.path() / "pairs.parquet").absolute()
+    scratch = (out / "encoded").absolute()
+    scratch.mkdir()
+    ranges = row_ranges(text)
+    read = sum(each.rows for each in ranges)
+    drawings = range(sharding.segmentations if sharding.bpe_dropout else 0)
+    encoder = RangeEncoder(text, vocabulary.path().absolute(), sharding, scratch, BATCH_PAIRS)
+    schema = Encoder(vocabulary.path(), sharding).schema
+    calls = [(n, rows, drawn) for n, (drawn, rows) in enumerate(product((None, *drawings), ranges))]
+    with site().executor() as workers:
+        encoded = _reported(calls, workers.map(encoder.encode, calls), read * (1 + len(drawings)))
+        written = []
+        for folder in (out, *(out / SEGMENTATION.format(drawn) for drawn in drawings)):
+            folder.mkdir(exist_ok=True)
+            written.append(_write(folder, schema, sharding.pairs_per_shard, islice(encoded, len(ranges))))
+    scratch.rmdir()
+    plain = written[0]
+    if not plain.pairs:
         raise BadData(f"none of {read} pairs is within the limits in pieces: {sharding}")
-    return {
-        "pairs": kept,
-        "dropped": read - kept,
-        "source_pieces": source_pieces,
-        "target_pieces": target_pieces,
-        "shards": writer.shards,
+    facts: Facts = {
+        "pairs": plain.pairs,
+        "dropped": read - plain.pairs,
+        "source_pieces": plain.source_pieces,
+        "target_pieces": plain.target_pieces,
+        "shards": plain.shards,
     }
+    if drawings:
+        drawn_pieces = sum(each.source_pieces + each.target_pieces for each in written[1:])
+        facts["segmentations"] = len(drawings)
+        facts["pieces_by_dropout"] = round(
+            drawn_pieces / len(drawings) / (plain.source_pieces + plain.target_pieces), 4
+        )
+    return facts
+
+
+def _reported(calls: Sequence[tuple[int, RowRange, int | None]], paths: Iterable[Path], total: int) -> Iterator[Path]:
+    """``paths``, the results of ``calls``, with progress in pairs."""
+    done = 0
+    for (_, rows, _), path in zip(calls, paths, strict=True):
+        yield path
+        done += rows.rows
+        progress(done, total, "pairs")

@@ -90,6 +90,28 @@ def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path: Path) -> None:
     assert run(killed)["facts"]["target_tokens"] == run(whole)["facts"]["target_tokens"]
 
 
+def test_a_training_reads_the_drawn_segmentation_of_its_epoch(tmp_path: Path) -> None:
+    """The 40 pairs fill about 7 updates an epoch; pieces of a segmentation that no epoch reads change nothing."""
+    training = replace(TRAINING, updates=20, checkpoint_every=20)
+
+    def trained(name: str, *drawn: int) -> bytes:
+        root = tmp_path / name
+        whole, stopped = (write_job(root, name=n, training=training) for n in ("whole", "stopped"))
+        for number, seed in enumerate(drawn):
+            write_shards(root / f"shards/segmentation-{number:03}", pairs(40, seed))
+        run(whole)
+        assert run(stopped, before=lambda: end_after(update=13))["reason"] == "preempted"
+        assert run(stopped)["reason"] == "done"
+        assert weights(stopped) == weights(whole)
+        return weights(whole)
+
+    plain = trained("plain")
+    assert trained("first", 0) == plain
+    assert trained("twice", 0, 0) == plain
+    assert trained("second", 0, 5) != plain
+    assert trained("unread", *[0] * 8, 5) == plain
+
+
 def test_initial_weights_are_used_by_a_fresh_training_only(tmp_path: Path) -> None:
     """A first update moves the starting weights a little; a resumed training does not read them again."""
     before = write_job(tmp_path, name="before", training=replace(TRAINING, updates=200, dev_every=200))
