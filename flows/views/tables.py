@@ -63,9 +63,10 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         table.add_column(name)
     for name in ("A", "B", "B - A", "p"):
         table.add_column(name, justify="right")
+    table.add_column("protocol", overflow="fold")
     for comparison in comparisons:
         for row in comparison.differences:
-            numbers = (_number(row.a), _number(row.b), f"{row.b - row.a:+.2f}", f"{row.p:.3f}")
+            numbers = (_number(row.a), _number(row.b), f"{row.b - row.a:+.2f}", f"{row.p:.3f}", row.protocol)
             table.add_row(comparison.name, row.measure, *numbers)
     return table
 

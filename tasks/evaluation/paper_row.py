@@ -1,7 +1,7 @@
 """Compare a run with the row of the paper that it reproduces.
 
 Takes the row, the facts of the training and the card of the set, and returns a ``PaperComparison``. Differences are
-computed only if corpus, set and protocol are the paper's, and only for BLEU: perplexity depends on the vocabulary.
+computed only if corpus, set and protocol are the row's, and only for BLEU: perplexity depends on the vocabulary.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from model.config import Model
 from model.config.parameter_count import parameters
 from tasks.evaluation.paper_figures import ROWS, PaperFigures
 
-PROTOCOL = "bleu_paper"
-"""The metric of the card that follows the paper's protocol."""
+BLEU_METRICS = ("bleu_paper", "bleu_paper_untweaked", "bleu")
+"""BLEU of the card by protocol: paper, paper_untweaked (both English-German only) and 13a."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class PaperComparison:
         """Ours minus the paper's, for figures that may be compared."""
         paper, own = self.row.published, self.ours
         same_set = own.get("set") == paper.set_name and own.get("sentences") == paper.sentences
-        if not (self.row.exact and same_set and PROTOCOL in own):
+        if not (self.row.exact and same_set and paper.metric in own):
             return {}
-        return {"bleu": round(own[PROTOCOL] - paper.figures["bleu"], 2)}
+        return {"bleu": round(own[paper.metric] - paper.figures["bleu"], 2)}
 
 
 def compare_to_paper(
@@ -80,7 +80,7 @@ def compare_to_paper(
         ours["hours"] = training["seconds"] * training.get("ranks", 1) / 3600
     if card:
         ours |= {"sentences": card["sentences"], "perplexity": card["perplexity"]}
-        for name in (PROTOCOL, "bleu"):
+        for name in (name for name in BLEU_METRICS if name in card["scores"]):
             score = card["scores"][name]
             ours |= {name: score["score"], f"{name}_low": score["low"], f"{name}_high": score["high"]}
             ours |= {f"{name}_protocol": score["protocol"]}

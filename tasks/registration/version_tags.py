@@ -52,9 +52,14 @@ def version_description(name: str, tags: Mapping[str, str], page: str = "") -> s
     ``page``, if any, is the URL of the run that made the version; the description links to it and to its report.
     """
     sets = [key.removesuffix(".bleu") for key in tags if key.endswith(".bleu")]
-    lines = ["| set | BLEU (13a, cased) | chrF | perplexity | sentences |", "|---|---:|---:|---:|---:|"]
+    columns = {"bleu": "BLEU (13a, cased)", "bleu_paper": "BLEU (paper)", "chrf": "chrF", "perplexity": "perplexity"}
+    facts = [fact for fact in columns if any(f"{each}.{fact}" in tags for each in sets)]
+    lines = [
+        f"| set | {' | '.join(columns[fact] for fact in facts)} | sentences |",
+        "|---" + "|---:" * (len(facts) + 1) + "|",
+    ]
     for each in sets:
-        scores = (_rounded(tags.get(f"{each}.{fact}", "")) for fact in ("bleu", "chrf", "perplexity"))
+        scores = (_rounded(tags.get(f"{each}.{fact}", "")) for fact in facts)
         label = f"{each} (dev)" if each == tags["dev_set"] else each
         lines.append(f"| {label} | {' | '.join(scores)} | {tags.get(f'{each}.sentences', '')} |")
     lines += ["", f"Protocol: `{tags['dev_signature']}`", "", f"Decision: {tags['decision']}", ""]

@@ -114,7 +114,7 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
     return card, table.with_columns(pl.Series(n, v, pl.Float64) for n, v in columns.items())
 
 
-@stage(version=2)
+@stage(version=3)
 def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str) -> Facts:
     """Score the hypotheses of one set against its references, which are in ``language``."""
     references = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id", "source", "target"])
@@ -139,5 +139,6 @@ def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, langu
         "perplexity_word": card["perplexity_word"],
         "sentences": card["sentences"],
         "signature": scores["bleu"]["signature"],
+        "protocols": "; ".join(f"{name}: {scores[name]['protocol']}" for name in scores),
         "references_sha256": card["references_sha256"],
     }

@@ -163,7 +163,8 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
     printed = json.loads(json.dumps(there.as_json()))
     assert [row["row"] for row in printed["table"]] == ["C2", "D0"]
     assert printed["table"][0]["paper"] == {
-        "table": 3, "set": "newstest2013", "averaged": 1, "perplexity": 6.11, "bleu": 23.7, "parameters": 36e6,
+        "table": 3, "set": "newstest2013", "averaged": 1, "protocol": "paper",
+        "perplexity": 6.11, "bleu": 23.7, "parameters": 36e6,
     }  # fmt: skip
     assert printed["peers"]
     record = small / "runs" / "paper-small-scale64" / "paper.json"

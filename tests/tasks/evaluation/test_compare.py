@@ -7,6 +7,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
+from flows.views.tables import comparison_table
 from infra.errors import BadConfiguration
 from tasks.evaluation.compare import SENTENCES_SHOWN, compare, difference, page
 from tasks.evaluation.metrics import score_metrics
@@ -22,7 +23,7 @@ def text(seed: int, wrong: float) -> list[str]:
 
 
 REFERENCES = text(1, 0.0)
-NAMES = ("bleu", "bleu_lc", "bleu_intl", "bleu_intl_lc", "bleu_paper", "chrf", "ter")
+NAMES = ("bleu", "bleu_lc", "bleu_intl", "bleu_intl_lc", "bleu_paper", "bleu_paper_untweaked", "chrf", "ter")
 
 
 def table(hypotheses: list[str], references: list[str] = REFERENCES) -> pl.DataFrame:
@@ -46,8 +47,10 @@ def test_p_values_are_sacrebleu_s(wrong: float) -> None:
 
 
 def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> None:
-    same = compare("toy", table(text(2, 0.2)), table(text(2, 0.2)), "en")
+    same = compare("toy", table(text(2, 0.2)), table(text(2, 0.2)), "de")
     assert [row.measure for row in same.differences] == list(NAMES)
+    english = compare("toy", table(text(2, 0.2)), table(text(2, 0.2)), "en")
+    assert [row.measure for row in english.differences] == [name for name in NAMES if "paper" not in name]
     assert all(row.a == row.b and row.p == 1 for row in same.differences)
     assert same.better_a == same.better_b == ()
     apart = compare("toy", table(text(2, 0.5)), table(text(3, 0.1)), "en")
@@ -59,6 +62,13 @@ def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> No
     losses = [row["chrf_b"] - row["chrf_a"] for row in apart.better_a]
     assert losses == sorted(losses)
     assert all(loss < 0 for loss in losses)
+
+
+def test_the_table_names_the_protocol_of_each_score() -> None:
+    shown = comparison_table([compare("toy", table(text(2, 0.2)), table(text(3, 0.2)), "de")])
+    (protocols,) = (list(column.cells) for column in shown.columns if column.header == "protocol")
+    assert protocols[0] == "13a, cased, detokenised"
+    assert [f"{cell}".partition(":")[0] for cell in protocols[4:6]] == ["paper", "paper_untweaked"]
 
 
 def test_equal_scores_of_different_texts_are_no_difference() -> None:

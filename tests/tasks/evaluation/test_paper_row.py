@@ -8,7 +8,7 @@ import pytest
 
 from model.config.parameter_count import parameters
 from model.config.presets import BASE, TABLE_3
-from tasks.evaluation.paper_figures import DEV, PEERS, ROWS
+from tasks.evaluation.paper_figures import DEV, PEERS, ROWS, TEST
 from tasks.evaluation.paper_page import COLUMNS, NOTES, markdown, page, row_cells, run_table
 from tasks.evaluation.paper_row import PaperComparison, PaperRow, compare_to_paper
 
@@ -17,7 +17,11 @@ TRAINING = {"updates": 100_000, "target_tokens": 2_500_000_000, "seconds": 7_200
 
 
 def card(sentences: int = 3_000) -> dict[str, Any]:
-    scores = {"bleu_paper": (26.0, 25.2, 26.8), "bleu": (25.1, 24.3, 25.9)}
+    scores = {
+        "bleu_paper": (26.0, 25.2, 26.8),
+        "bleu_paper_untweaked": (25.5, 24.7, 26.3),
+        "bleu": (25.1, 24.3, 25.9),
+    }
     scores_by_name = {
         name: {"score": score, "low": low, "high": high, "protocol": name}
         for name, (score, low, high) in scores.items()
@@ -53,6 +57,39 @@ def test_the_paper_s_own_setting_is_compared() -> None:
     line = compare_to_paper(ROW, TRAINING, card())
     assert line.differences == {"bleu": 0.2}, "in the paper's protocol, and of BLEU alone"
     assert line.row.conditions == ""
+
+
+def test_bleu_is_compared_with_the_paper_s_within_one_protocol_alone() -> None:
+    english_german = card()
+    cells = dict(zip(COLUMNS, row_cells(compare_to_paper(ROW, TRAINING, english_german)), strict=True))
+    assert (cells["BLEU, paper"], cells["by protocol"], cells["differs by"]) == ("25.8", "paper", "+0.20")
+    assert cells["BLEU, ours, that protocol"] == "26.00 (25.20–26.80)"
+    assert cells["BLEU, ours, paper_untweaked"] == "25.50 (24.70–26.30)"
+    del english_german["scores"]["bleu_paper"]
+    untweaked = compare_to_paper(ROW, TRAINING, english_german)
+    assert untweaked.differences == {}, "neither paper_untweaked nor 13a stands in for the protocol paper"
+    assert dict(zip(COLUMNS, row_cells(untweaked), strict=True))["BLEU, ours, that protocol"] == ""
+
+
+def test_english_french_is_compared_by_13a_without_a_hyphen_split() -> None:
+    row = replace(ROW, row="table2-base-enfr", set_name=TEST, averaged=5)
+    french = card(3_003)
+    for name in ("bleu_paper", "bleu_paper_untweaked"):
+        del french["scores"][name]
+    line = compare_to_paper(row, TRAINING, french)
+    assert line.differences == {"bleu": round(25.1 - 38.1, 2)}
+    assert dict(zip(COLUMNS, row_cells(line), strict=True))["by protocol"] == "13a"
+    labels = [cells[0] for cells in run_table(line)["cells"]]
+    assert "BLEU, protocol 13a" in labels
+    assert not [label for label in labels if "paper_untweaked" in label]
+    assert any("English-French: 13a tokens, no hyphen split" in note for note in NOTES)
+
+
+def test_every_published_bleu_names_its_protocol() -> None:
+    assert all(peer.protocol for peer in PEERS)
+    assert {row.protocol for row in ROWS.values() if row.languages == "English-German"} == {"paper"}
+    by_paper = {(peer.system.split(",")[0], peer.bleu) for peer in PEERS if peer.protocol == "paper"}
+    assert {("paper", "27.3"), ("paper", "28.4"), ("Tensor2Tensor base", "29.02")} == by_paper
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from model.config import Decoding
 from tasks.engine.stage import StageCall, StageContext, stage_context
 from tasks.registration.lineage import dev_decoding, lineage, training_text
 from tasks.registration.promotion import becomes_champion, register_version
-from tasks.registration.version_tags import version_tags
+from tasks.registration.version_tags import version_description, version_tags
 from tasks.stages.register import _still_registered, register, translator_model
 
 CODE = """
@@ -379,3 +379,12 @@ def test_the_logged_model_fits_the_translator(run: FinishedRun) -> None:
     assert model.config == {"source_language": "de"}
     assert (model.options["beam"], model.options["alpha"]) == (4, 2.0)
     assert model.folders == {"weights": run.weights.path(), "vocabulary": run.vocabulary.path()}
+
+
+def test_the_description_shows_the_paper_s_protocol_beside_13a_where_it_was_scored() -> None:
+    tags = {"dev_set": "val", "dev_signature": "13a", "decision": "", "val.bleu": "30.0", "val.sentences": "2"}
+    assert "| set | BLEU (13a, cased) | sentences |" in version_description("m", tags)
+    described = version_description("m", tags | {"val.bleu_paper": "31.5", "flickr.bleu": "29.0"})
+    assert "| set | BLEU (13a, cased) | BLEU (paper) | sentences |" in described
+    assert "| val (dev) | 30.00 | 31.50 | 2 |" in described
+    assert "| flickr | 29.00 |  |  |" in described

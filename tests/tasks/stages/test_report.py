@@ -134,6 +134,25 @@ def test_each_number_stands_with_protocol_and_signature(out: Path) -> None:
     assert "1 min 15 s" in page
 
 
+def test_the_page_says_which_measure_may_be_compared_with_the_paper_s(out: Path, tmp_path: Path) -> None:
+    page = (out / "report.html").read_text()
+    assert "paper: Moses tokens" in page
+    assert "paper_untweaked: Moses tokens" in page
+    assert "The paper's English-German figures follow the protocol paper, the measure bleu_paper." in page
+    kinds = [
+        {"val": Artifact(kind, "val", out.parent / kind / "val")} for kind in ("prepare_sets", "translate", "score")
+    ]
+    french = tmp_path / "french"
+    french.mkdir()
+    score.body(french, kinds[1]["val"], kinds[0]["val"], "val", "fr")
+    kinds[2] = {"val": Artifact("score", "val", french)}
+    corpus, shards = data(tmp_path / "data")
+    report.body(tmp_path, "toy", corpus, shards, training(tmp_path / "train"), *kinds)
+    page = (tmp_path / "report.html").read_text()
+    assert "bleu_paper" not in page
+    assert "The paper's English-French figures are over 13a\n  tokens without a hyphen split" in page
+
+
 def test_a_row_of_the_paper_stands_beside_the_paper(out: Path, tmp_path: Path) -> None:
     assert "Against the paper" not in (out / "report.html").read_text()
     row = PaperRow("C2", "toy", 8, False, "val", Model(layers=2, d_model=64), 100, 1)
