@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from cyclopts import Parameter
 
 from flows.inference.line_blocks import STDIO, fraction_read, line_blocks, open_input, open_output
+from flows.inference.load_translator import load_translator
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.processes.malloc import keep_pages
@@ -20,7 +21,6 @@ from infra.site import Site
 if TYPE_CHECKING:
     from infra.tracking.model_version import Version
     from model.decoding.sentence_splitting import SentenceSplitter
-    from model.decoding.translator import Translator
 
 TOKENS_PER_LINE = 4
 """A block has ``batch_pieces / TOKENS_PER_LINE`` lines. Most lines are longer, so a block fills several batches, and
@@ -34,7 +34,20 @@ def translate(
     input: Annotated[Path, Parameter(help="file to read; - for stdin", allow_leading_hyphen=True)] = STDIO,
     output: Annotated[Path, Parameter(help="file to write; - for stdout", allow_leading_hyphen=True)] = STDIO,
     *,
-    model: Annotated[str, Parameter(help="NAME@alias, NAME/version or NAME")] = "demo@champion",
+    model: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="NAME@alias, NAME/version or NAME; several are an ensemble: the search uses the mean of their "
+            "probabilities; default: demo@champion",
+            negative=(),
+            show_default=False,
+        ),
+    ] = ("demo@champion",),
+    prefix: Annotated[str, Parameter(help="text that the translation of each line begins with")] = "",
+    prefix_column: Annotated[
+        bool,
+        Parameter(negative=(), help="each line is a sentence, a tab, and the text that its translation begins with"),
+    ] = False,
     beam: Annotated[int | None, Parameter(help="beam size, 1 is greedy search; default: as in the model's run")] = None,
     alpha: Annotated[
         float | None, Parameter(help="exponent of the length penalty; default: as in the model's run")
@@ -67,7 +80,8 @@ def translate(
     """Translate a file or stdin with a registered model, one output line per input line, as soon as each is done.
 
     Exit code 1 if a sentence is too long for the model: the message names its line, which stays empty in the output.
-    All other lines are translated.
+    All other lines are translated. If a line has several sentences, the prefix is that of the first. An ensemble
+    searches with the settings of the first model's run.
 
     For example:
 
@@ -78,6 +92,12 @@ def translate(
     repro translate in.txt --n-best 4 --beam 8 > hypotheses.jsonl
 
     repro translate in.txt --sample --temperature 0.7 --seed 2
+
+    repro translate in.txt --model demo/1 --model demo/2
+
+    echo "The old woman sees a dog." | repro translate --prefix "Die Frau"
+
+    printf 'A dog.\\tEin kleiner\\nA cat.\\t\\n' | repro translate --prefix-column
     """
     from model.config import Decoding, Sampling
 
@@ -98,6 +118,8 @@ def translate(
             raise BadConfiguration(
                 f"{_option(name)} is {value}, allowed {'without' if sample else 'with'} --sample only"
             )
+    if prefix and prefix_column:
+        raise BadConfiguration(f"--prefix is {prefix!r}, allowed without --prefix-column only")
     if language and (split == "never" or not LANGUAGE.fullmatch(language)):
         allowed = "without --split never only" if split == "never" else "is an ISO 639-1 code such as de"
         raise BadConfiguration(f"--language is {language!r}, allowed {allowed}")
@@ -107,23 +129,28 @@ def translate(
     configure_libraries(site.root)
     keep_pages()
     with open_input(input) as descriptor:
-        version = _resolve(model, site)
+        versions = [_resolve(name, site) for name in model]
+        version = versions[0]
         decoding = replace(decoding_config(version), **given)
         _check_n_best(n_best, decoding.beam)
-        translator = _load(version, site)
+        translator = load_translator(versions, site)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
         from model.decoding.lines import LineTranslator, Splitting, beam_searcher, sampler
         from model.decoding.sentence_splitting import unsplit
 
         search = sampler(translator, sampling, decoding) if sample else beam_searcher(translator, decoding, n_best)
-        trained = min(int(version.tags.get("max_pieces", translator.longest_source)), translator.longest_source)
+        longest = translator.longest_source
+        trained = min(longest, *(int(each.tags.get("max_pieces", longest)) for each in versions))
         splitter = _sentence_splitter(version, language)
         lines = LineTranslator(translator, search, Splitting(split, splitter, trained), n_best)
         splits = splitter if split == "long" else unsplit
         as_json = scores or n_best > 1
-        stream = TranslationStream(lines.translate, lines.too_long, trained, splits, as_json=as_json)
+        stream = TranslationStream(
+            lines.translate, lines.too_long, trained, splits, as_json, prefix=prefix, prefix_column=prefix_column
+        )
         if os.isatty(descriptor):
-            say(f"type lines to translate them with {version.name}/{version.version}; Ctrl-D ends")
+            names = " and ".join(f"{each.name}/{each.version}" for each in versions)
+            say(f"type lines to translate them with {names}; Ctrl-D ends")
         rate = RateDisplay()
         with open_output(output) as file:
             for answer in stream.translate_blocks(line_blocks(descriptor, translator.batch_pieces // TOKENS_PER_LINE)):
@@ -146,14 +173,6 @@ def _resolve(name: str, site: Site) -> "Version":
     from infra.tracking.registry import resolve
 
     return resolve(site.tracking, name)
-
-
-def _load(version: "Version", site: Site) -> "Translator":
-    from infra.tracking.model_files import local_folder
-    from model.decoding.translator import Translator
-
-    folder = local_folder(site.tracking, version)
-    return Translator.load(folder / "weights", folder / "vocabulary", device=site.device, threads=site.threads_each)
 
 
 def _sentence_splitter(version: "Version", language: str) -> "SentenceSplitter":

@@ -49,20 +49,24 @@ class LineWarning:
 class TranslationStream:
     """Translates blocks of lines as they arrive.
 
-    ``explain`` gives the error for a line without a translation, ``seen`` is the longest source in training in pieces,
-    and ``split`` finds lines with several sentences that were translated as one.
+    ``translate`` gets lines and the text that the translation of each begins with: ``prefix``, or with
+    ``prefix_column`` what follows the first tab of its line. ``explain`` gives the error for a line without a
+    translation, ``seen`` is the longest source in training in pieces, and ``split`` finds lines with several sentences
+    that were translated as one.
     """
 
     def __init__(
         self,
-        translate: Callable[[list[str]], Sequence[TranslatedLine]],
+        translate: Callable[[list[str], list[str]], Sequence[TranslatedLine]],
         explain: Callable[[TranslatedLine, int], str],
         seen: int,
         split: SentenceSplitter,
         as_json: bool,
+        prefix: str = "",
+        prefix_column: bool = False,
     ) -> None:
         self.translate, self.explain, self.seen, self.split = translate, explain, seen, split
-        self.as_json = as_json
+        self.as_json, self.prefix, self.prefix_column = as_json, prefix, prefix_column
         self.lines = 0
         self.too_long = LineWarning("too long for this model, left empty")
         self.unreadable = LineWarning("not UTF-8, U+FFFD replaces the bytes that could not be read")
@@ -76,16 +80,26 @@ class TranslationStream:
         """The output of each block, with a newline after each line."""
         for block in blocks:
             first = self.lines + 1
-            sources = [decode_line(line, first=number == 1) for number, line in enumerate(block, first)]
+            texts = [decode_line(line, first=number == 1) for number, line in enumerate(block, first)]
+            columns = [self._columns(text) for text in texts]
+            sources, prefixes = [source for source, _ in columns], [prefix for _, prefix in columns]
+            translated = self.translate(sources, prefixes)
             rows = []
-            for number, (raw, source, line) in enumerate(
-                zip(block, sources, self.translate(sources), strict=True), first
+            for number, (raw, text, source, line) in enumerate(
+                zip(block, texts, sources, translated, strict=True), first
             ):
                 rows.append(self._row(number, source, line))
-                if "\ufffd" in source and "\ufffd".encode() not in raw:
+                if "\ufffd" in text and "\ufffd".encode() not in raw:
                     self.unreadable.note(number)
             self.lines += len(block)
             yield "".join(f"{row}\n" for row in rows).encode()
+
+    def _columns(self, text: str) -> tuple[str, str]:
+        """The source of a line and its prefix."""
+        if not self.prefix_column:
+            return text, self.prefix
+        source, _, prefix = text.partition("\t")
+        return source, prefix
 
     def _row(self, number: int, source: str, line: TranslatedLine) -> str:
         error = ""

@@ -66,16 +66,20 @@ def stored_damage(uri: str, version: Version) -> str:
         return _damage(Path(scratch) / "model", version)
 
 
+def files_digest(folder: Path) -> str:
+    """The content digest that an artifact with the files of this folder has."""
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    return content_digest({name: {"sha256": sha256_of(folder / name)} for name in names if name != MANIFEST})
+
+
 def _advice(version: Version) -> str:
     return f"to store them again: repro run {version.name} --force register"
 
 
 def _damage(folder: Path, version: Version) -> str:
     for part, stage in PARTS.items():
-        expected, place = version.digests.get(stage), folder / "artifacts" / part
-        names = [path.relative_to(place).as_posix() for path in sorted(place.rglob("*")) if path.is_file()]
-        found = content_digest({name: {"sha256": sha256_of(place / name)} for name in names if name != MANIFEST})
-        if expected and found != expected:
+        expected = version.digests.get(stage)
+        if expected and files_digest(folder / "artifacts" / part) != expected:
             return f"the files of its {part} differ from those that were registered"
     return ""
 

@@ -14,10 +14,11 @@ from ..config import Decoding, Sampling
 from ..config.keying import require
 from .beam_search import Hypothesis
 from .sentence_splitting import SentenceSplitter, unsplit
-from .translator import LONGEST_SOURCE, Translation, Translator
+from .translator import LONGEST_SOURCE, Prefixes, Translation, Translator
 
-SearchFunction = Callable[[Sequence[Sequence[int]], int], Sequence[Sequence[Hypothesis]]]
-"""Takes the tokens of sentences and the number of the first; returns the hypotheses of each, best first."""
+SearchFunction = Callable[[Sequence[Sequence[int]], Prefixes, int], Sequence[Sequence[Hypothesis]]]
+"""Takes the tokens of sentences, the tokens that some outputs begin with, and the number of the first sentence; returns
+the hypotheses of each sentence, best first."""
 SplitMode = Literal["long", "always", "never"]
 
 
@@ -36,23 +37,29 @@ class Splitting:
 
 @dataclass(frozen=True)
 class TranslatedLine:
-    """The translations of a line, best first; none if its longest sentence is too long for the model."""
+    """The translations of a line, best first; none if its longest sentence or its prefix is too long for the model."""
 
     translations: tuple[Translation, ...]
     sentences: int
     longest: int
     """Tokens of its longest sentence."""
+    prefix: int = 0
+    """Tokens of its prefix."""
 
 
 def beam_searcher(translator: Translator, decoding: Decoding, n_best: int = 1) -> SearchFunction:
     """Return a beam search (§6.1). Raises ValueError if ``n_best`` exceeds the beam."""
     require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
-    return lambda sources, _: translator.search_n_best(sources, decoding, n_best)
+    return lambda sources, prefixes, _: translator.search_n_best(sources, decoding, n_best, prefixes)
 
 
 def sampler(translator: Translator, sampling: Sampling, decoding: Decoding) -> SearchFunction:
     """Return a function that draws one output per sentence, which depends on the seed and the sentence's number."""
-    return lambda sources, first: [[each] for each in translator.sample(sources, sampling, decoding, first=first)]
+
+    def search(sources: Sequence[Sequence[int]], prefixes: Prefixes, first: int) -> list[list[Hypothesis]]:
+        return [[each] for each in translator.sample(sources, sampling, decoding, prefixes, first)]
+
+    return search
 
 
 class LineTranslator:
@@ -63,18 +70,29 @@ class LineTranslator:
         self.limit = translator.longest_source
         self.next_number = 0
 
-    def translate(self, lines: Sequence[str]) -> list[TranslatedLine]:
-        """Translate lines; the results are in the same order, and an empty line stays empty."""
+    def translate(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[TranslatedLine]:
+        """Translate lines; the results are in the same order, and an empty line stays empty.
+
+        ``prefixes`` has a text for each line, which its translation begins with.
+        """
         encoded = self.split_and_encode(lines)
+        forced = self.translator.vocabulary.encode_target([text.strip() for text in prefixes or [""] * len(lines)])
         longest = [max(map(len, sources), default=0) for sources in encoded]
-        accepted = [sources if length <= self.limit else [] for sources, length in zip(encoded, longest, strict=True)]
-        found = self.search([source for sources in accepted for source in sources], self.next_number)
-        ends = accumulate(map(len, accepted))
+        fits = [
+            length <= self.limit and len(prefix) < self.translator.longest_target
+            for length, prefix in zip(longest, forced, strict=True)
+        ]
+        accepted = [sources if fit else [] for sources, fit in zip(encoded, fits, strict=True)]
+        ends = list(accumulate(map(len, accepted)))
+        firsts = [end - len(sources) for end, sources in zip(ends, accepted, strict=True)]
+        begun = {
+            first: prefix for first, prefix, sources in zip(firsts, forced, accepted, strict=True) if prefix and sources
+        }
+        found = self.search([source for sources in accepted for source in sources], begun, self.next_number)
         results = []
-        for sources, length, end in zip(encoded, longest, ends, strict=True):
-            fits = length <= self.limit
-            translations = self.combine_sentences(found[end - len(sources) : end]) if fits else ()
-            results.append(TranslatedLine(translations, len(sources), length))
+        for number, sources in enumerate(encoded):
+            translations = self.combine_sentences(found[firsts[number] : ends[number]]) if fits[number] else ()
+            results.append(TranslatedLine(translations, len(sources), longest[number], len(forced[number])))
         self.next_number += len(found)
         return results
 
@@ -112,6 +130,11 @@ class LineTranslator:
 
     def too_long(self, line: TranslatedLine, number: int) -> str:
         """Return the error message of a line without a translation."""
+        if line.longest <= self.limit:
+            longest = self.translator.longest_target - 1
+            return (
+                f"line {number} has a prefix of {line.prefix} pieces, the longest that this model takes has {longest}"
+            )
         part = "a sentence of" if line.sentences > 1 or self.splitting.when != "never" else "in all"
         return f"line {number} has {part} {line.longest} pieces, the longest that this model takes has {self.limit}"
 

@@ -1,9 +1,10 @@
-"""``Translator``: a model with its vocabulary, which translates, samples and scores sentences in batches.
+"""``Translator``: a model or an ensemble with its vocabulary; translates, samples and scores sentences in batches.
 
 Sentences are sorted by length for batching; results are in the order of the caller. Shape suffixes are those of
 ``model.network.transformer``.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..job import JobSettings
 from ..network.attention_maps import AttentionMaps, attention_maps
 from ..network.transformer import Transformer
 from ..network.weights import load_model
-from .beam_search import Hypothesis, SearchConstraints, SpecialIds, beam_search
+from .beam_search import Ensemble, Hypothesis, IncrementalDecoder, SearchConstraints, SpecialIds, beam_search
 from .sampling import sample
 
 ProgressCallback = Callable[[int, int], None]
@@ -88,17 +89,23 @@ class CachedDecoder:
 
 
 class Translator:
-    """A model with its vocabulary on a device. Raises ValueError if their sizes differ."""
+    """A model with its vocabulary on a device, or an ensemble: ``model`` and ``others``, by the mean of probabilities.
 
-    def __init__(self, model: Transformer, vocabulary: TokenizerPair, device: torch.device) -> None:
-        for side in ("source", "target"):
-            expected, size = getattr(model, f"{side}_size"), getattr(vocabulary, f"{side}_size")
-            require(size == expected, f"{side} vocabulary size", size, f"the model's {expected}")
-        self.model, self.vocabulary, self.device = model, vocabulary, device
+    The attention of an ensemble is that of ``model``. Raises ValueError if the sizes of a vocabulary differ.
+    """
+
+    def __init__(
+        self, model: Transformer, vocabulary: TokenizerPair, device: torch.device, others: Sequence[Transformer] = ()
+    ) -> None:
+        self.model, self.models, self.vocabulary, self.device = model, (model, *others), vocabulary, device
+        for each in self.models:
+            for side in ("source", "target"):
+                expected, size = getattr(each, f"{side}_size"), getattr(vocabulary, f"{side}_size")
+                require(size == expected, f"{side} vocabulary size", size, f"the model's {expected}")
         self.batch_pieces = BATCH_PIECES[device.type]
-        learned = model.config.positions == "learned"
-        self.longest_source = model.config.max_positions - 1 if learned else LONGEST_SOURCE
-        self.longest_target = model.config.max_positions if learned else 10 * LONGEST_SOURCE
+        learned = [each.config.max_positions for each in self.models if each.config.positions == "learned"]
+        self.longest_source = min(learned) - 1 if learned else LONGEST_SOURCE
+        self.longest_target = min(learned) if learned else 10 * LONGEST_SOURCE
         """Longest target, eos counted."""
 
     @classmethod
@@ -108,16 +115,19 @@ class Translator:
         vocabulary: Path,
         device: Literal["auto", "cpu", "cuda"] = "auto",
         threads: int | None = None,
+        others: Sequence[Path] = (),
     ) -> "Translator":
         """Read a folder of weights (``model.safetensors``, ``model.json``) and a vocabulary folder.
 
-        ``threads`` is set for the whole process; without it torch's own number stays. Raises JobError for weights or
-        a vocabulary that are not whole, or for a missing GPU, ValueError where they do not fit.
+        ``others`` are folders with the weights of the other models of an ensemble. ``threads`` is set for the whole
+        process; without it torch's own number stays. Raises JobError for weights or a vocabulary that are not whole, or
+        for a missing GPU, ValueError where they do not fit.
         """
         if threads is not None:
             torch.set_num_threads(threads)
         where = JobSettings(device=device).torch_device()
-        return cls(load_model(weights, where), TokenizerPair.load(vocabulary), where)
+        models = [load_model(folder, where) for folder in (weights, *others)]
+        return cls(models[0], TokenizerPair.load(vocabulary), where, models[1:])
 
     def translate(self, lines: Sequence[str], decoding: Decoding) -> list[Translation]:
         """Translate lines of one sentence each; for longer lines use ``model.decoding.lines``.
@@ -179,8 +189,7 @@ class Translator:
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
-            batch = [[*sources[n], EOS] for n in numbers]
-            step = CachedDecoder(self.model, batch, self.device, record_attention=decoding.beta > 0)
+            step = self._decoder([sources[n] for n in numbers], record_attention=decoding.beta > 0)
             constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
             return beam_search(step, constraints, decoding, SPECIAL_IDS, self.device, n_best)
 
@@ -202,11 +211,16 @@ class Translator:
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[Hypothesis]:
-            step = CachedDecoder(self.model, [[*sources[n], EOS] for n in numbers], self.device)
+            step = self._decoder([sources[n] for n in numbers])
             constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
             return sample(step, constraints, sampling, SPECIAL_IDS, self.device, [first + n for n in numbers])
 
         return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
+
+    def _decoder(self, sources: Sequence[Sequence[int]], record_attention: bool = False) -> IncrementalDecoder:
+        batch = [[*source, EOS] for source in sources]
+        steps = [CachedDecoder(model, batch, self.device, record_attention) for model in self.models]
+        return steps[0] if len(steps) == 1 else Ensemble(steps)
 
     def constraints_for(
         self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int] = ()
@@ -254,17 +268,22 @@ class Translator:
         for numbers in batch_by_length(lengths, self.batch_pieces):
             source_BS = pad_sequences([[*sources[n], EOS] for n in numbers], self.device)
             target_BT = pad_sequences([[BOS, *targets[n], EOS] for n in numbers], self.device)
-            logits_BTN = self.model.logits(self.model(source_BS, target_BT[:, :-1]))
-            losses_BT = F.cross_entropy(
-                logits_BTN.flatten(0, 1), target_BT[:, 1:].flatten(), reduction="none", ignore_index=PAD
-            )
-            sums_B = -losses_BT.view(len(numbers), -1).double().sum(dim=1)
+            log_p_X = [self._log_probabilities(model, source_BS, target_BT).double() for model in self.models]
+            mean_X = torch.stack(log_p_X).logsumexp(dim=0) - math.log(len(self.models))
+            sums_B = mean_X.view(len(numbers), -1).sum(dim=1)
             for number, log_p in zip(numbers, sums_B.tolist(), strict=True):
                 found[number] = log_p
             done += len(numbers)
             if progress is not None:
                 progress(done, len(sources))
         return found
+
+    def _log_probabilities(self, model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Tensor:
+        """Return the log-probabilities of the tokens after bos as one row (B * (T - 1)), 0 for padding."""
+        logits_BTN = model.logits(model(source_BS, target_BT[:, :-1]))
+        return -F.cross_entropy(
+            logits_BTN.flatten(0, 1), target_BT[:, 1:].flatten(), reduction="none", ignore_index=PAD
+        )
 
     def cross_attention(self, source: Sequence[int], hypothesis: Hypothesis) -> Tensor:
         """Return the cross-attention (L, H, T, S) of each written token, with eos, over the source and its eos."""

@@ -65,6 +65,7 @@ def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, caps
         (["translate", "--sample", "--beam", "2"], "--beam is 2, allowed without --sample only"),
         (["translate", "--language", "9"], "--language is '9', allowed is an ISO 639-1 code such as de"),
         (["translate", "--split", "sometimes"], 'Choose from: "long", "always", "never"'),
+        (["translate", "--prefix", "A", "--prefix-column"], "--prefix is 'A', allowed without --prefix-column only"),
         (["translate", "--bem", "4"], "unknown option --bem"),
         (["fly"], "fly"),
         (["run"], "run"),

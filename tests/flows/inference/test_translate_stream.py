@@ -6,6 +6,7 @@ import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +39,7 @@ def line_of(text: str, longest: int = 1) -> TranslatedLine:
     return TranslatedLine((Translation(text, -1.0, -2.0, (7,), 2, True),), 1, longest)
 
 
-def upper(sources: list[str]) -> list[TranslatedLine]:
+def upper(sources: list[str], _: list[str]) -> list[TranslatedLine]:
     """Replaces a model: one line for each source."""
     return [line_of(" ".join(source.upper().splitlines())) for source in sources]
 
@@ -92,6 +93,29 @@ def test_blocks_hold_every_line_whole_and_at_most_so_many(lengths: list[int], mo
     assert all(1 <= len(block) <= most for block in found)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [("a\tb\tc", ""), ("d", "")]),
+        ({"prefix": "x y"}, [("a\tb\tc", "x y"), ("d", "x y")]),
+        ({"prefix_column": True}, [("a", "b\tc"), ("d", "")]),
+    ],
+)
+def test_a_prefix_is_one_for_all_lines_or_their_second_column(
+    options: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    asked = []
+
+    def translate(sources: list[str], prefixes: list[str]) -> list[TranslatedLine]:
+        asked.extend(zip(sources, prefixes, strict=True))
+        return upper(sources, prefixes)
+
+    said = TranslationStream(translate, lambda *_: "", 10, unsplit, as_json=True, **options)
+    rows = [json.loads(row) for row in b"".join(said.translate_blocks([[b"a\tb\tc"], [b"d"]])).splitlines()]
+    assert asked == expected
+    assert [row["source"] for row in rows] == [source for source, _ in expected]
+
+
 def test_an_answer_comes_while_the_input_pauses() -> None:
     reading, writing = os.pipe()
     answers = iter(stream().translate_blocks(line_blocks(reading, 1000)))
@@ -117,10 +141,10 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     peaks = []
     held = 0
 
-    def translate(sources: list[str]) -> list[TranslatedLine]:
+    def translate(sources: list[str], prefixes: list[str]) -> list[TranslatedLine]:
         nonlocal held
         held = max(held, len(sources))
-        return upper(sources)
+        return upper(sources, prefixes)
 
     for lines in (2_000, 100_000):
         file.write_bytes(b"The old woman sees a dog.\n" * lines)
@@ -138,7 +162,7 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
 
 
 def test_warnings_name_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def translate(sources: list[str]) -> list[TranslatedLine]:
+    def translate(sources: list[str], prefixes: list[str]) -> list[TranslatedLine]:
         return [TranslatedLine((), 1, 99) if "long" in s else line_of(s, 11 if "odd" in s else 1) for s in sources]
 
     said = stream(translate)

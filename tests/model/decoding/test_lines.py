@@ -133,6 +133,35 @@ def test_blocks_of_any_size_give_the_same(translator: Translator, size: int, dra
     assert (found[1] != found[4]) == draws
 
 
+@pytest.mark.parametrize("draws", [False, True])
+def test_a_translation_begins_with_its_lines_prefix(translator: Translator, draws: bool) -> None:
+    search = sampler(translator, Sampling(seed=3), DECODING) if draws else beam_searcher(translator, DECODING)
+    prefixes = ["Grünes 2014", "", " The men ", "lost", "A dog"]
+    text = ["A dog", PARAGRAPH, PARAGRAPH, "", "It's 2014."]
+    found = LineTranslator(translator, search, Splitting("always", by_full_stops)).translate(text, prefixes)
+    texts = [line.translations[0].text for line in found]
+    begun = [found.startswith(prefix.strip()) for found, prefix in zip(texts, prefixes, strict=True)]
+    assert begun == [True, True, True, False, True]
+    assert texts[3] == ""
+    assert [line.sentences for line in found] == [1, 4, 4, 0, 1]
+    if not draws:
+        plain = lines_of(translator, Splitting("always", by_full_stops)).translate(text)
+        assert texts[1] == plain[1].translations[0].text
+        assert not plain[0].translations[0].text.startswith("Grünes 2014")
+
+
+def test_a_prefix_that_is_too_long_is_named_and_others_are_translated(vocabulary: Path) -> None:
+    short = translator_of(vocabulary, Model(**{**vars(SHAPE), "positions": "learned", "max_positions": 20}))
+    lines = lines_of(short, Splitting("never"))
+    fits, too_long = "7" + " 7" * 8, "7" + " 7" * 9
+    pieces = [len(ids) for ids in short.vocabulary.encode_target([fits, too_long])]
+    assert pieces == [18, 20]
+    first, second = lines.translate(["A dog", "A dog"], [fits, too_long])
+    assert first.translations[0].text.startswith(fits)
+    assert second.translations == ()
+    assert lines.too_long(second, 2) == ("line 2 has a prefix of 20 pieces, the longest that this model takes has 19")
+
+
 def test_impossible_settings_are_named(translator: Translator) -> None:
     with pytest.raises(ValueError, match="n_best is 4, allowed is 1 to decoding.beam, which is 3"):
         beam_searcher(translator, DECODING, 4)

@@ -122,6 +122,35 @@ def test_log_probabilities_are_sums_over_the_target_and_its_eos(translator: Tran
     assert done[-1] == (3, 3)
 
 
+def ensemble_of(vocabulary: Path, *shapes: Model) -> Translator:
+    torch.manual_seed(4)
+    models = [FrequentEos(shape, 290, 290).eval() for shape in shapes]
+    return Translator(models[0], TokenizerPair.load(vocabulary), torch.device("cpu"), models[1:])
+
+
+def test_an_ensemble_scores_by_the_mean_of_probabilities_in_search_sampling_and_of_references(vocabulary: Path) -> None:
+    shallow = Model(**{**vars(SHAPE), "layers": 1, "positions": "learned", "max_positions": 40})
+    ensemble = ensemble_of(vocabulary, SHAPE, shallow)
+    assert (ensemble.longest_source, ensemble.longest_target) == (39, 40)
+    sources = [[5, 9, 11], [7], [8, 8, 8, 20, 6]]
+    found = ensemble.search(sources, DECODING)
+    drawn = ensemble.sample(sources, Sampling(seed=2), DECODING)
+    for source, hypothesis in zip(sources * 2, found + drawn, strict=True):
+        read = torch.tensor([[1, *hypothesis.pieces]])
+        p = torch.stack(
+            [m.logits(m(torch.tensor([[*source, EOS]]), read))[0].softmax(-1).detach() for m in ensemble.models]
+        ).mean(dim=0)
+        written = [*hypothesis.pieces, EOS][: hypothesis.length]
+        expected = sum(float(p[t, piece].log()) for t, piece in enumerate(written))
+        assert hypothesis.log_probability == pytest.approx(expected, abs=1e-3)
+        if hypothesis.finished:
+            again = ensemble.log_probabilities([source], [hypothesis.pieces])
+            assert again == pytest.approx([expected], abs=1e-3)
+    assert any(hypothesis.finished for hypothesis in found)
+    single = Translator(ensemble.model, ensemble.vocabulary, ensemble.device)
+    assert [h.pieces for h in single.search(sources, DECODING)] != [h.pieces for h in found]
+
+
 def test_cross_attention_has_a_row_for_each_written_piece(translator: Translator) -> None:
     weights = translator.cross_attention([5, 6, 7], Hypothesis((8, 9), -1.0, -1.0, finished=True))
     assert weights.shape == (2, 2, 3, 4)
@@ -140,6 +169,10 @@ def test_loading(tmp_path: Path, vocabulary: Path, translator: Translator) -> No
     assert loaded.log_probabilities([[5, 6]], [[]]) != translator.log_probabilities([[5, 6]], [[]])
     loaded.model.logits = translator.model.logits
     assert same(loaded.translate(LINES, DECODING), translator.translate(LINES, DECODING))
+    twice = Translator.load(tmp_path, vocabulary, device="cpu", others=[tmp_path])
+    assert twice.log_probabilities([[5, 6]], [[7]]) == pytest.approx(
+        Translator.load(tmp_path, vocabulary, device="cpu").log_probabilities([[5, 6]], [[7]])
+    )
     save_model(tmp_path, Transformer(SHAPE, 300, 300))
     with pytest.raises(ValueError, match="source vocabulary size is 290, allowed is the model's 300"):
         Translator.load(tmp_path, vocabulary, device="cpu")

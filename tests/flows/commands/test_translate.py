@@ -1,0 +1,46 @@
+"""``repro translate`` with ensembles and forced prefixes, on registered versions of the small run."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small_pipeline import run_small
+
+from flows.runner.request import RunRequest
+from tests.flows.test_cli import call
+
+LINE = "The old woman sees a dog."
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, *words: str) -> list[str]:
+    given, out = tmp_path / "in", tmp_path / "out"
+    given.write_text(text)
+    assert call(monkeypatch, "translate", f"{given}", f"{out}", *words) == 0
+    return out.read_text().splitlines()
+
+
+@pytest.mark.slow
+def test_several_models_are_an_ensemble(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_small(RunRequest("small", overrides=("training.seed=2",)))
+    text = f"{LINE}\nA man runs.\n"
+
+    def scores(*models: str) -> list[tuple[str, float]]:
+        words = [word for model in models for word in ("--model", model)]
+        rows = [json.loads(row) for row in answer(monkeypatch, tmp_path, text, "--scores", *words)]
+        return [(row["hypotheses"][0]["text"], row["hypotheses"][0]["log_probability"]) for row in rows]
+
+    one, other, both = scores("small/1"), scores("small/2"), scores("small/1", "small/2")
+    assert scores("small/1", "small/1") == [(text, pytest.approx(log_p)) for text, log_p in one]
+    assert one != both != other
+
+
+@pytest.mark.parametrize("search", [[], ["--sample"]])
+def test_translations_begin_with_the_prefix(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: list[str]
+) -> None:
+    model = ["--model", "small/1", *search]
+    for row in answer(monkeypatch, tmp_path, f"{LINE}\nA man runs.\n", "--prefix", "Das Xylophon", *model):
+        assert row.startswith("Das Xylophon")
+    rows = answer(monkeypatch, tmp_path, f"{LINE}\tEin gro\n{LINE}\n\tlost\n", "--prefix-column", *model)
+    assert rows[0].startswith("Ein gro")
+    assert [len(rows), rows[2]] == [3, ""]
