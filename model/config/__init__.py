@@ -95,7 +95,11 @@ class Training:
     weight_decay: float = unkeyed_default(0.0)
     """AdamW's weight decay of matrices and embeddings; biases and norms have none."""
     attention_entropy: float = unkeyed_default(0.0)
-    """Weight of the cross-attention entropy per target piece in the loss, averaged over layers and heads."""
+    """Replaced by ``attention_coverage_encoder`` and ``attention_coverage_cross``; only 0 is allowed."""
+    attention_coverage_encoder: float = unkeyed_default(0.0)
+    """Weight of the attention-coverage loss (``model.training.coverage``) of the encoder's self-attention."""
+    attention_coverage_cross: float = unkeyed_default(0.0)
+    """Weight of the attention-coverage loss of the cross-attention."""
     skip_nonfinite: int = unkeyed_default(0)
     """Maximum number of skipped updates with a gradient that is not finite; one more ends training as diverged."""
     patience: int = unkeyed_default(0)
@@ -131,8 +135,10 @@ class Training:
         require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or above")
         decays = self.optimizer == "adamw" or not self.weight_decay
         require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
-        entropy = self.attention_entropy
-        require(entropy >= 0, "training.attention_entropy", entropy, "0 (off) or a number above")
+        replaced = "0 (it was replaced: set training.attention_coverage_encoder or training.attention_coverage_cross)"
+        require(self.attention_entropy == 0, "training.attention_entropy", self.attention_entropy, replaced)
+        for name in ("attention_coverage_encoder", "attention_coverage_cross"):
+            require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
         for name in ("skip_nonfinite", "patience", "dev_bleu"):
             require(
                 getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a whole number above"
@@ -221,8 +227,9 @@ def check_compatible(model: Model, training: Training) -> None:
         name, value = "training.batching", training.batching
         require(model.attention == "own", name, value, "buckets where model.attention is torch")
         require(not model.p_drop_attention, name, value, "buckets where model.p_drop_attention is above 0")
-    own = model.attention == "own" or not training.attention_entropy
-    require(own, "training.attention_entropy", training.attention_entropy, "0 where model.attention is torch")
+    for name in ("attention_coverage_encoder", "attention_coverage_cross"):
+        weight = getattr(training, name)
+        require(model.attention == "own" or not weight, f"training.{name}", weight, "0 where model.attention is torch")
 
 
 def supports_varlen_attention(model: Model) -> bool:

@@ -201,6 +201,12 @@ class SelfAttention(Attention):
         mask_TP = torch.ones(steps, seen, dtype=torch.bool, device=k.device).tril(seen - steps) if steps > 1 else None
         return self.attend(q, k, v, PaddedMask(mask_TP))
 
+    def weights(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """The attention weights of ``forward`` without the causal mask: (B, H, T, T), each row summing to 1; (M, H, S)
+        if packed."""
+        q, k, _ = (self.split_heads(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))
+        return attention_mask.weights(q, k)
+
 
 class CrossAttention(Attention):
     """Cross-attention (§3.2.3): queries from the decoder, keys and values from the encoder's output."""
@@ -222,13 +228,6 @@ class CrossAttention(Attention):
     def weights(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
         """The attention weights of ``forward``: (B, H, R // B * T, S), each row summing to 1; (M, H, S) if packed."""
         return attention_mask.weights(self.project_queries(x, memory), memory[0])
-
-    def entropy(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
-        """Entropy (nats) of each query's weights, averaged over heads: (B, T) or (M)."""
-        weights = self.weights(x, memory, attention_mask)
-        # A weight of 0 adds 0 to the entropy, but its logarithm has no gradient.
-        entropy = -(weights * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum(-1)
-        return entropy.mean(1)
 
     def project_queries(self, x: Tensor, memory: KeysValues) -> Tensor:
         q = self.query(x)

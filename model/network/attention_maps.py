@@ -39,12 +39,9 @@ def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> 
         def look(attention: nn.Module, inputs: tuple[Tensor, PaddedMask]) -> None:
             assert isinstance(attention, SelfAttention)
             x_BTD, attention_mask = inputs[:2]
-            q, k, _ = (
-                attention.split_heads(x) for x in attention.query_keys_values(x_BTD).split(attention.widths, dim=-1)
-            )
             steps = x_BTD.shape[1]
             seen = torch.ones(steps, steps, dtype=torch.bool, device=x_BTD.device).tril()
-            kept.append((PaddedMask(seen) if causal else attention_mask).weights(q, k))
+            kept.append(attention.weights(x_BTD, PaddedMask(seen) if causal else attention_mask))
 
         return look
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from ..config.special_pieces import PAD
 from ..data.batches import Batch
-from ..network.attention import AttentionMask, CrossAttention, KeysValues
 from ..network.transformer import Transformer
+from .coverage import CoverageLoss
 
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
 """Logits made at once: about the cache of a CPU, a few GB of a GPU."""
@@ -34,31 +34,26 @@ class Objective(nn.Module):
     """A batch to its summed losses; the module that is trained, so that wrappers see one forward."""
 
     def __init__(
-        self, transformer: Transformer, smoothing: float, attention_entropy: float = 0.0, compiled: bool = False
+        self, transformer: Transformer, smoothing: float, coverage: CoverageLoss | None = None, compiled: bool = False
     ) -> None:
-        """``attention_entropy`` is Training's; ``compiled`` lets the compiler make one pass of the softmax's many."""
+        """``coverage`` is added to the loss in training; ``compiled`` lets the compiler make one pass of the softmax's
+        many."""
         super().__init__()
-        self.transformer, self.smoothing, self.attention_entropy = transformer, smoothing, attention_entropy
+        self.transformer, self.smoothing, self.coverage = transformer, smoothing, coverage
         self.look = torch.compile(softmax_gradient) if compiled else softmax_gradient
-        self.entropies: list[Tensor] = []
-        for layer in transformer.decoder if attention_entropy else ():
-            layer.cross.register_forward_pre_hook(self._record_entropy)
-
-    def _record_entropy(self, cross: nn.Module, inputs: tuple[Tensor, KeysValues, AttentionMask]) -> None:
-        if self.training:
-            assert isinstance(cross, CrossAttention)
-            self.entropies.append(cross.entropy(*inputs))
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Smoothed loss and plain negative log-likelihood, each a sum over the batch's pieces that are no padding."""
-        self.entropies.clear()
+        if self.coverage is None or not (self.training and self.coverage.enabled):
+            return self.losses(batch)
+        with self.coverage.record(batch) as terms:
+            loss, nll = self.losses(batch)
+        return loss + torch.stack(terms).sum(), nll
+
+    def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """``forward`` without the coverage loss."""
         hidden_MD = select_predicted(self.transformer(batch.source, batch.target, batch.packing), batch)
-        loss, nll = smoothed_loss(hidden_MD, self.transformer.output_ND, batch.labels, self.smoothing, self.look)
-        for entropy in self.entropies:
-            loss = (
-                loss + self.attention_entropy / len(self.entropies) * select_predicted(entropy[..., None], batch).sum()
-            )
-        return loss, nll
+        return smoothed_loss(hidden_MD, self.transformer.output_ND, batch.labels, self.smoothing, self.look)
 
 
 def select_predicted(values: Tensor, batch: Batch) -> Tensor:

@@ -27,8 +27,9 @@ def configure_precision(model: Model, training: Training, device: torch.device) 
     require(gpu or precision != "bf16" or has_bf16(), "training.precision", precision, slow)
     if gpu and training.batching == "packed":
         require(precision == "bf16", "training.precision", precision, "bf16 where training.batching is packed on a GPU")
-        entropy = training.attention_entropy
-        require(not entropy, "training.attention_entropy", entropy, "0 where training.batching is packed on a GPU")
+        for name in ("attention_coverage_encoder", "attention_coverage_cross"):
+            weight = getattr(training, name)
+            require(not weight, f"training.{name}", weight, "0 where training.batching is packed on a GPU")
         allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
         require(supports_varlen_attention(model), "training.batching", training.batching, allowed)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

@@ -15,6 +15,7 @@ from ..network.weights import build, load_weights
 from ..numerics import configure_numerics
 from .checkpoint import Checkpoints
 from .checkpoint_policy import CheckpointPolicy
+from .coverage import CoverageLoss
 from .distributed import Ranks
 from .flops import PEAKS, training_flops
 from .hardware import HardwareMonitor, device_name, mfu
@@ -104,9 +105,10 @@ def resume(
 def build_objective(job: Job, model: Transformer, training: Training, packed: bool) -> Objective:
     """The loss over the model, with its layers compiled where ``site.compile`` says so."""
     compiled = job.site.compile == "always" or (job.site.compile == "auto" and job.site.torch_device().type == "cuda")
-    compiled = compiled and not training.attention_entropy  # the compiler does not see its hooks
+    coverage = CoverageLoss(model, training.attention_coverage_encoder, training.attention_coverage_cross)
+    compiled = compiled and not coverage.enabled  # the compiler does not see its hooks
     if compiled:
         for layer in (*model.encoder, *model.decoder):
             # Packed batches have one shape; for another the compiler switches to dynamic shapes by itself.
             layer.compile(dynamic=None if packed else True)
-    return Objective(model, training.label_smoothing, training.attention_entropy, compiled=compiled)
+    return Objective(model, training.label_smoothing, coverage, compiled=compiled)

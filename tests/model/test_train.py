@@ -217,7 +217,7 @@ def test_dev_perplexity_is_that_of_the_plain_formula(tmp_path: Path) -> None:
         ({"batch_tokens": 8}, "bad_data", ["small:", "pieces", "training.batch_tokens 8"]),
         ({"updates": 0}, "bad_configuration", ["training.updates is 0"]),
         ({"optimizer": "adam", "weight_decay": 0.1}, "bad_configuration", ["training.weight_decay is 0.1", "adamw"]),
-        ({"attention_entropy": -0.1}, "bad_configuration", ["training.attention_entropy is -0.1", "0 (off)"]),
+        ({"attention_entropy": 0.1}, "bad_configuration", ["training.attention_entropy is 0.1", "it was replaced"]),
         ({"precision": "tf32"}, "bad_configuration", ["training.precision is 'tf32'", "tf32 needs a GPU"]),
     ],
 )
@@ -276,7 +276,11 @@ def test_bad_data_is_named(tmp_path: Path, spoil: Callable[[Path], str]) -> None
 
 @pytest.mark.parametrize(
     "change",
-    [{"batching": "packed"}, {"optimizer": "adamw", "weight_decay": 0.1}, {"attention_entropy": 0.1}],
+    [
+        {"batching": "packed"},
+        {"optimizer": "adamw", "weight_decay": 0.1},
+        {"attention_coverage_encoder": 0.1, "attention_coverage_cross": 0.1},
+    ],
 )
 def test_every_training_option_learns_and_resumes(tmp_path: Path, change: dict[str, Any]) -> None:
     training = replace(TRAINING, updates=120, dev_every=60, checkpoint_every=40, peak=1e-2, **change)

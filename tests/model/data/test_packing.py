@@ -20,6 +20,7 @@ from model.data.shards import Shards
 from model.network import attention
 from model.network.attention import PackedMask
 from model.network.transformer import Transformer
+from model.training.coverage import CoverageLoss
 from model.training.loss import Objective
 from tests.model.network.test_transformer import SHAPES
 
@@ -67,12 +68,13 @@ def test_a_packed_batch_holds_the_pieces_of_its_rows(shards: Shards, rows: list[
 
 
 @pytest.mark.parametrize("config", SHAPES)
-@pytest.mark.parametrize("attention_entropy", [0.0, 0.5])
-def test_packed_is_padded_in_loss_and_gradients(shards: Shards, config: Model, attention_entropy: float) -> None:
+@pytest.mark.parametrize("coverage", [0.0, 0.5])
+def test_packed_is_padded_in_loss_and_gradients(shards: Shards, config: Model, coverage: float) -> None:
     rows = np.array([3, 17, 5, 30, 11])
 
     def computed(batch: Batch) -> list[Tensor]:
-        objective = Objective(build_model(config).train(), 0.1, attention_entropy)
+        model = build_model(config).train()
+        objective = Objective(model, 0.1, CoverageLoss(model, coverage, 2 * coverage))
         loss, nll = objective(batch)
         loss.backward()
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in objective.parameters()]
@@ -82,17 +84,6 @@ def test_packed_is_padded_in_loss_and_gradients(shards: Shards, config: Model, a
         computed(load_packed(shards, rows, SHAPE)), computed(load_padded(shards, rows)), strict=True
     ):
         torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=1e-4)
-
-
-def test_the_entropy_of_attention_is_the_plain_formula(shards: Shards) -> None:
-    batch = load_padded(shards, np.array([3, 17, 5]))
-    model = build_model(SHAPES[0])
-    weights_LBHTS = model.cross_attention(batch.source, batch.target).double()
-    entropy_LBHT = -(weights_LBHTS * weights_LBHTS.clamp_min(1e-300).log()).sum(-1)
-    expected = entropy_LBHT.mean((0, 2)).flatten()[batch.label_indices].sum()
-    plain, watched = (Objective(model, 0.1, weight).train() for weight in (0.0, 2.0))
-    difference = watched(batch)[0] - plain(batch)[0]
-    assert difference.item() == pytest.approx(2 * expected.item(), rel=1e-4)
 
 
 def size(batch: Batch) -> tuple[object, ...]:

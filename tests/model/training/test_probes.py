@@ -1,38 +1,49 @@
-"""Tests of the collapse metrics against their plain formulas, without padding."""
+"""Tests of the signs of collapse against their plain formulas, without padding."""
 
 import math
+from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
 from small_training import MODEL
 from torch import Tensor
 
+from model.config import Model
+from model.network.attention import PaddedMask
+from model.network.attention_maps import attention_maps
+from model.network.transformer import Transformer
 from model.network.weights import build
-from model.training.validation import attention_entropy, encoder_cosine, probe
+from model.training.probes import cosine, probe, query_entropy
+
+SOURCES, TARGETS = [[5, 6, 7, 8, 2], [9, 2]], [[1, 4], [1, 7, 8]]
 
 
 def real(lengths: list[int], longest: int) -> Tensor:
     return torch.arange(longest) < torch.tensor(lengths)[:, None]
 
 
+def built(config: Model) -> Transformer:
+    torch.manual_seed(0)
+    return build(config, 24, 24).eval()
+
+
+def mean_cosine(x_TD: Tensor) -> float:
+    pairs = [(i, j) for i in range(len(x_TD)) for j in range(len(x_TD)) if i != j]
+    return sum(float(torch.cosine_similarity(x_TD[i], x_TD[j], dim=0)) for i, j in pairs) / len(pairs)
+
+
 def test_cosine_is_the_mean_over_all_pairs_of_positions() -> None:
     memory, lengths = torch.randn(3, 5, 8), [5, 1, 3]
-    cosines = [
-        float(torch.cosine_similarity(memory[b, i], memory[b, j], dim=0))
-        for b, length in enumerate(lengths)
-        for i in range(length)
-        for j in range(length)
-        if i != j
-    ]
-    expected = sum(cosines) / len(cosines)
-    assert encoder_cosine(memory, real(lengths, 5))["encoder_cosine"] == pytest.approx(expected, abs=1e-6)
+    expected = (20 * mean_cosine(memory[0]) + 6 * mean_cosine(memory[2, :3])) / 26
+    assert float(cosine(memory, real(lengths, 5))) == pytest.approx(expected, abs=1e-6)
 
 
 def test_parallel_positions_have_cosine_1_without_padding() -> None:
     memory = torch.randn(2, 1, 8) * torch.tensor([1.0, 0.1, 30.0])[:, None]
     memory[1, 2] = torch.randn(8)
-    assert encoder_cosine(memory, real([3, 2], 3))["encoder_cosine"] == pytest.approx(1)
-    assert encoder_cosine(memory, real([1, 1], 3)) == {}
+    assert float(cosine(memory, real([3, 2], 3))) == pytest.approx(1)
+    assert cosine(memory, real([1, 1], 3)).isnan()
 
 
 def test_entropy_is_0_for_one_position_and_the_log_of_their_number_for_uniform_weights() -> None:
@@ -40,19 +51,64 @@ def test_entropy_is_0_for_one_position_and_the_log_of_their_number_for_uniform_w
     weights[0, ..., 0] = 1
     weights[1, ..., :5] = 1 / 5
     weights[:, :, :, 2] = 1 / 6  # padding
-    found = attention_entropy(weights, real([2], 3))
-    expected = {"attention_entropy": math.log(5) / 2, "attention_entropy_1": 0, "attention_entropy_2": math.log(5)}
-    assert found == pytest.approx(expected)
+    assert [float(query_entropy(each, real([2], 3))) for each in weights] == pytest.approx([0, math.log(5)])
 
 
-def test_a_batch_equals_the_mean_of_its_sentences() -> None:
-    torch.manual_seed(0)
-    model = build(MODEL, 24, 24).eval()
-    sources, targets = [[5, 6, 7, 8, 2], [9, 2]], [[1, 4], [1, 7, 8]]
-    together = probe(model, torch.tensor([sources[0], [9, 2, 0, 0, 0]]), torch.tensor([[1, 4, 0], targets[1]]))
-    alone = [probe(model, torch.tensor([s]), torch.tensor([t])) for s, t in zip(sources, targets, strict=True)]
-    assert together.keys() == alone[0].keys() == {"encoder_cosine", "attention_entropy", "attention_entropy_1"}
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_layers_are_measured_where_they_add_up(norm: Literal["pre", "post"]) -> None:
+    """The cosine is of a layer's output; the norm is of the sum x + f(x), which post-LN then normalises."""
+    model = built(replace(MODEL, layers=2, norm=norm))
+    source, target = torch.tensor([SOURCES[0]]), torch.tensor([TARGETS[1]])
+    found = probe(model, source, target)
+    x = model.embed(source, model.input_ND, model.source_positions, start=0)
+    for number, layer in enumerate(model.encoder, start=1):
+        inner = layer.around_attention
+        f = layer.attention(inner.norm(x) if norm == "pre" else x, PaddedMask())
+        x = x + f if norm == "pre" else inner.norm(x + f)
+        outer = layer.around_feed_forward
+        total = x + layer.feed_forward(outer.norm(x) if norm == "pre" else x)
+        x = total if norm == "pre" else outer.norm(total)
+        assert found[f"encoder_norm_{number}"] == pytest.approx(float(total.norm(dim=-1).mean()), rel=1e-5)
+        assert found[f"encoder_cosine_{number}"] == pytest.approx(mean_cosine(x[0]), abs=1e-5)
+    memory = model.encode(source)[0]
+    assert found["encoder_cosine"] == pytest.approx(mean_cosine(memory[0]), abs=1e-5)
+    assert found["decoder_cosine"] == pytest.approx(mean_cosine(model(source, target)[0]), abs=1e-5)
+
+
+def test_coverage_is_the_normalised_entropy_of_the_mean_weights() -> None:
+    model = built(replace(MODEL, layers=2))
+    source, target = torch.tensor([SOURCES[0]]), torch.tensor([TARGETS[1]])
+    found, maps = probe(model, source, target), attention_maps(model, source, target)
+    for name, weights_LBHTS in (("encoder", maps.encoder), ("cross", maps.cross)):
+        p_LS = weights_LBHTS.mean((1, 2, 3))
+        expected = (-(p_LS * p_LS.log()).sum(-1) / math.log(5)).tolist()
+        layers = [found[f"attention_coverage_{name}_{number}"] for number in (1, 2)]
+        assert layers == pytest.approx(expected, abs=1e-6)
+        assert found[f"attention_coverage_{name}"] == pytest.approx(sum(expected) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_batch_equals_the_mean_of_its_sentences(norm: Literal["pre", "post"]) -> None:
+    model = built(replace(MODEL, norm=norm))
+    together = probe(model, torch.tensor([SOURCES[0], [9, 2, 0, 0, 0]]), torch.tensor([[1, 4, 0], TARGETS[1]]))
+    alone = [probe(model, torch.tensor([s]), torch.tensor([t])) for s, t in zip(SOURCES, TARGETS, strict=True)]
+    assert together.keys() == alone[0].keys()
+    counted = {
+        "encoder_cosine": (5 * 4, 2 * 1),
+        "decoder_cosine": (2 * 1, 3 * 2),
+        "encoder_norm": (5, 2),
+        "decoder_norm": (2, 3),
+        "attention_entropy": (2, 3),
+        "attention_coverage": (1, 1),
+    }
     for name in together:
-        weights = (5 * 4, 2 * 1) if name == "encoder_cosine" else (2, 3)
+        weights = next(weights for kind, weights in counted.items() if name.startswith(kind))
         expected = sum(w * found[name] for w, found in zip(weights, alone, strict=True)) / sum(weights)
-        assert together[name] == pytest.approx(expected, abs=1e-6), name
+        assert together[name] == pytest.approx(expected, abs=1e-5), name
+
+
+def test_torchs_layers_have_the_numbers_of_the_own_ones() -> None:
+    own, reference = built(MODEL), built(replace(MODEL, attention="torch"))
+    reference.load_state_dict(own.state_dict())
+    pair = torch.tensor([SOURCES[0]]), torch.tensor([TARGETS[1]])
+    assert probe(reference, *pair) == pytest.approx(probe(own, *pair), abs=1e-6)

@@ -1,0 +1,110 @@
+"""Signs of collapse: numbers about the network's layers that no loss shows, for a few dev sentences.
+
+A post-LN encoder can make all positions of a sentence alike (cosine near 1); a uniform cross-attention (entropy near
+log S) ignores the source, and one that looks at few source positions leaves the others out (coverage near 0). Each
+number is a mean over positions or queries of all sentences; padding counts nowhere.
+
+Shape suffixes are those of ``model.network.transformer``.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..config.special_pieces import PAD
+from ..network.attention import CrossAttention, SelfAttention
+from ..network.attention_maps import with_own_layers
+from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
+from .coverage import marginal, normalised_entropy
+
+Values = dict[str, float]
+
+
+@torch.no_grad()
+def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
+    """The signs of collapse for sources … eos and decoder inputs bos …, padded at the end (docs/files.md):
+
+    ``encoder_cosine`` and ``decoder_cosine`` of the outputs of the stacks, ``attention_entropy``,
+    ``attention_coverage_encoder`` and ``attention_coverage_cross`` over all layers. With the number of a layer from 1
+    at the end, each is of that layer, as are ``encoder_norm_1`` and ``decoder_norm_1``.
+    """
+    if model.config.attention != "own":
+        model = with_own_layers(model)
+    source_real, target_real = source_BS != PAD, target_BT != PAD
+    found: dict[str, Tensor] = {}
+    with _record(model, source_real, target_real, found):
+        memory_BSD, mask_B11S = model.encode(source_BS)
+        cache = model.start_cache(memory_BSD, mask_B11S)
+        cache.self_kv = []
+        hidden_BTD = model.decode(target_BT, cache)
+    for name, x, real in (("encoder", memory_BSD, source_real), ("decoder", hidden_BTD, target_real)):
+        found[f"{name}_cosine"] = cosine(x, real)
+    for name in ("attention_entropy", "attention_coverage_encoder", "attention_coverage_cross"):
+        layers = [found[f"{name}_{number}"] for number in range(1, len(model.decoder) + 1)]
+        found[name] = torch.stack(layers).mean()
+    return {name: float(value) for name, value in found.items() if value.isfinite()}
+
+
+@contextmanager
+def _record(model: Transformer, source_real: Tensor, target_real: Tensor, found: dict[str, Tensor]) -> Iterator[None]:
+    """Record the numbers of every layer that computes in the block; ``…_real`` mark the positions without padding."""
+    hooks = []
+
+    def add_norm(
+        name: str, real: Tensor, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | None = None
+    ) -> None:
+        x_BTD = inputs[0] if output is None else output
+        found[name] = x_BTD[real].float().norm(dim=-1).mean()
+
+    def add_cosine(name: str, real: Tensor, _: nn.Module, _inputs: Any, output: Tensor) -> None:
+        found[name] = cosine(output, real)
+
+    def add_attention(number: int, attention: nn.Module, inputs: tuple[Any, ...]) -> None:
+        assert isinstance(attention, SelfAttention | CrossAttention)
+        cross = isinstance(attention, CrossAttention)
+        weights, real = attention.weights(*inputs), target_real if cross else source_real
+        coverage_B = normalised_entropy(marginal(weights, real), source_real.sum(1))
+        found[f"attention_coverage_{'cross' if cross else 'encoder'}_{number}"] = coverage_B.mean()
+        if cross:
+            found[f"attention_entropy_{number}"] = query_entropy(weights, real)
+
+    stacks: tuple[tuple[str, Sequence[EncoderLayer | DecoderLayer], Tensor], ...] = (
+        ("encoder", model.encoder, source_real),
+        ("decoder", model.decoder, target_real),
+    )
+    for stack, layers, real in stacks:
+        for number, layer in enumerate(layers, start=1):
+            hooks.append(layer.register_forward_hook(partial(add_cosine, f"{stack}_cosine_{number}", real)))
+            around = layer.around_feed_forward
+            norm = partial(add_norm, f"{stack}_norm_{number}", real)
+            hooks.append(
+                around.register_forward_hook(norm) if around.pre else around.norm.register_forward_pre_hook(norm)
+            )
+            attention = layer.cross if isinstance(layer, DecoderLayer) else layer.attention
+            hooks.append(attention.register_forward_pre_hook(partial(add_attention, number)))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def cosine(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
+    """Mean cosine between two different positions of one sentence, over all such pairs; nan where there is none."""
+    unit_BTD = F.normalize(x_BTD.float(), dim=-1) * real_BT[:, :, None]
+    positions_B = real_BT.sum(1)
+    # The square of a sum holds every ordered pair once, and each vector's cosine of 1 with itself.
+    cosines = unit_BTD.sum(1).square().sum() - positions_B.sum()
+    return cosines / (positions_B * (positions_B - 1)).sum()
+
+
+def query_entropy(weights_BHTS: Tensor, real_BT: Tensor) -> Tensor:
+    """Mean entropy in nats of the attention of one query (head and position)."""
+    entropy_BHT = torch.special.entr(weights_BHTS.float()).sum(-1)
+    mean: Tensor = entropy_BHT.transpose(1, 2)[real_BT].mean()
+    return mean
