@@ -7,10 +7,12 @@ from dataclasses import fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from flows.runs.presets import PRESETS
 from flows.runs.profiles import PROFILES
 from infra.errors import BadConfiguration
 
 Value = TypeVar("Value")
+PRESET = "preset"
 STRICT_NUMERICS = ("training.numerics=strict", "decoding.numerics=strict")
 """What ``--strict-numerics`` stands for (docs/reproducibility.md)."""
 
@@ -19,13 +21,16 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
     """``run`` with each ``path=value`` applied. Raises BadConfiguration naming field, value and what is allowed.
 
     A path names fields, and members of tuples by their class: ``filters.rules.LengthRatio.max=1.5``. ``profile=NAME``
-    sets filters and limits of ``flows.runs.profiles``; other assignments then change them. The last of two values for
-    one path counts. Otherwise the order does not matter: checks run after all values are set.
+    sets filters and limits of ``flows.runs.profiles``, ``preset=NAME`` the values of ``flows.runs.presets``; other
+    assignments then change them. The last of two values for one path counts. Otherwise the order does not matter:
+    checks run after all values are set.
     """
-    for assignment in sorted(assignments, key=_sort_key):
+    for assignment in [*_preset_values(assignments), *sorted(assignments, key=_sort_key)]:
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise BadConfiguration(f"--set {assignment}: not of the form field=value, as in training.updates=200")
+        if path == PRESET:
+            continue
         try:
             run = _with_profile(run, text) if path == "profile" else _with_field(run, path.split("."), text, path)
         except ValueError as error:
@@ -35,6 +40,18 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
     except ValueError as error:
         raise BadConfiguration(f"--set {', '.join(sorted(assignments, key=_sort_key))}: {error}") from error
     return checked
+
+
+def _preset_values(assignments: Sequence[str]) -> list[str]:
+    """The assignments that the presets among ``assignments`` stand for, the profile first."""
+    values: list[str] = []
+    for assignment in assignments:
+        path, _, name = assignment.partition("=")
+        if path == PRESET:
+            if name not in PRESETS:
+                raise BadConfiguration(f"--set {assignment}: preset is {name!r}, allowed is {' or '.join(PRESETS)}")
+            values += sorted(PRESETS[name], key=_sort_key)
+    return values
 
 
 def _sort_key(assignment: str) -> tuple[bool, str]:

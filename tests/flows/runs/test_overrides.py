@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from flows.runs import RUNS
 from flows.runs.overrides import override
+from flows.runs.presets import PRESETS
 from flows.runs.profiles import PROFILES
 from infra.errors import BadConfiguration
 from model.config import Model, Training
@@ -58,6 +60,28 @@ def test_a_profile_sets_rules_and_limits_and_what_follows_changes_it() -> None:
     assert run.sharding.pairs_per_shard == RUNS["demo"].sharding.pairs_per_shard
     paper = RUNS["wmt14-ende-base"]
     assert override(paper, ["profile=paper"]) == paper, "the paper's runs clean as the profile says"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_its_values(name: str) -> None:
+    run = RUNS["multi30k-ende"]
+    assert override(run, [f"preset={name}"]) == override(run, PRESETS[name]) != run
+    assert f"`{name}`" in (Path(__file__).parents[3] / "docs/presets.md").read_text()
+
+
+def test_other_values_change_a_preset_wherever_they_stand() -> None:
+    run = override(RUNS["multi30k-ende"], ["training.warmup=400", "preset=tensor2tensor", "profile=paper"])
+    assert (run.training.factor, run.training.warmup, run.model.norm, run.model.p_drop_relu) == (2.0, 400, "pre", 0.1)
+    assert run.filters == PROFILES["paper"].filters
+    tutorial = override(RUNS["multi30k-ende"], ["sharding.max_pieces=90", "preset=tutorial"])
+    assert (tutorial.sharding.max_pieces, tutorial.sharding.max_ratio) == (90, 2.0)
+    assert override(RUNS["wmt14-ende-base"], ["preset=tensor2tensor"]).training.batching == "buckets"
+
+
+def test_an_unknown_preset_lists_the_known_ones() -> None:
+    known = " or ".join(PRESETS)
+    with pytest.raises(BadConfiguration, match=f"preset is 't2t', allowed is {known}"):
+        override(RUNS["demo"], ["preset=t2t"])
 
 
 def result(words: list[str]) -> object:
