@@ -19,7 +19,8 @@ def sign(
 ) -> None:
     """Sign a version, its weights and every artifact that they were made from, back to the sums of the archives.
 
-    Writes one file of in-toto statements with SLSA provenance. `repro verify VERSION --key PUBLIC_KEY` checks it.
+    Writes one file of in-toto statements with SLSA provenance. `repro verify VERSION --key PUBLIC_KEY` checks it. The
+    password of the key, if it has one, is taken from REPRO_SIGN_KEY_PASSWORD or asked for on the terminal.
 
     For example:
 

@@ -149,8 +149,8 @@ _PARTS_AND_REGISTER = frozenset({*PARTS.values(), "register"})
 def _registration(store: Store, version: Version) -> Manifest:
     """The manifest of the stage that registered the version."""
     for place in (store.local(), store):
-        for stage, key in place.names():
-            manifest = place.manifest(stage, key) if stage == "register" else None
+        for key in place.keys_of("register"):
+            manifest = place.manifest("register", key)
             if manifest and (manifest.facts.get("name"), manifest.facts.get("version")) == (
                 version.name,
                 version.version,

@@ -112,7 +112,11 @@ def environment_of(service: Service, program: Program, outer: Mapping[str, str])
         made |= {**service.addresses.exports, **(found.for_clients if found else {})}
         made |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(program.port)}
         made |= {"CUDA_VISIBLE_DEVICES": program.device} if program.device else {}
-    secrets = {credentials.VARIABLE, databases.VARIABLE} if program.serves else {databases.VARIABLE}
+    secrets = (
+        {credentials.VARIABLE, databases.VARIABLE, "REPRO_SIGN_KEY_PASSWORD"}
+        if program.serves
+        else {databases.VARIABLE}
+    )
     return {name: value for name, value in outer.items() if name not in secrets} | made
 
 

@@ -1,10 +1,12 @@
 """Files on a disk: sums, stamps that tell whether a file changed, atomic and durable writes."""
 
+import contextlib
 import hashlib
+import json
 import os
 import stat
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 
@@ -108,3 +110,16 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_stamps(file: Path) -> dict[str, list[int]]:
+    try:
+        stamps = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return stamps if isinstance(stamps, dict) else {}
+
+
+def write_stamps(file: Path, stamps: Mapping[str, list[int]]) -> None:
+    with contextlib.suppress(OSError):  # without stamps the next run only hashes again
+        write_atomically(file, json.dumps(stamps))

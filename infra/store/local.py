@@ -19,6 +19,7 @@ from infra.processes.locks import is_locked, try_file_lock
 from infra.store.files import (
     is_regular,
     names_by_stage,
+    read_stamps,
     sha256_of,
     size_entry,
     stamp_of,
@@ -27,6 +28,7 @@ from infra.store.files import (
     unlisted_names,
     write_atomically,
     write_durably,
+    write_stamps,
 )
 from infra.store.manifest import (
     MANIFEST,
@@ -188,6 +190,11 @@ class Store:
         """Stage and key of everything that has a manifest, readable or not."""
         return [name for name in self._folders() if Path(f"{self.root}/{name[0]}/{name[1]}/{MANIFEST}").exists()]
 
+    def keys_of(self, stage: str) -> list[str]:
+        """Keys of everything of a stage that may be an artifact."""
+        folder = self.root / stage
+        return sorted(path.name for path in folder.iterdir() if "." not in path.name) if folder.is_dir() else []
+
     def _folders(self) -> Iterator[tuple[str, str]]:
         """Stage and key of everything that may be an artifact, by stage and key."""
         for stage, names in names_by_stage(self.root):
@@ -197,7 +204,7 @@ class Store:
     def sizes(self) -> Iterator[tuple[str, str, int]]:
         """Stage, key and bytes on the disk of everything that has a manifest, which is not read, by stage and key."""
         index = self.root / "stamps" / "sizes.json"
-        known, found = _read_stamps(index), {}
+        known, found = read_stamps(index), {}
         for stage, key in self._folders():
             name = f"{stage}/{key}"
             # The time of a folder changes with the names in it, and a sealed file never changes.
@@ -269,7 +276,7 @@ class Store:
         self, folder: Path, files: Mapping[str, Mapping[str, Any]], stamp_file: Path, *, every_byte: bool = False
     ) -> str:
         """The same for any folder, with the sums of its files and where to keep their stamps."""
-        stamps = {} if every_byte else _read_stamps(stamp_file)
+        stamps = {} if every_byte else read_stamps(stamp_file)
         fresh: dict[str, list[int]] = {}
         for name, expected in files.items():
             with contextlib.suppress(OSError):  # file_damage says what is wrong
@@ -382,16 +389,3 @@ def _read_text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
-
-
-def _read_stamps(file: Path) -> dict[str, list[int]]:
-    try:
-        stamps = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return stamps if isinstance(stamps, dict) else {}
-
-
-def write_stamps(file: Path, stamps: Mapping[str, list[int]]) -> None:
-    with contextlib.suppress(OSError):  # without stamps the next run only hashes again
-        write_atomically(file, json.dumps(stamps))

@@ -20,9 +20,9 @@ from infra.errors import BadData, NetworkFault
 from infra.processes.locks import file_lock
 from infra.store.cache import ArtifactCache
 from infra.store.checkpoint_sync import Snapshot
-from infra.store.files import stamp_of, write_atomically
+from infra.store.files import stamp_of, write_atomically, write_stamps
 from infra.store.lease import Lease
-from infra.store.local import Artifact, Store, write_stamps
+from infra.store.local import Artifact, Store
 from infra.store.manifest import MANIFEST, Manifest, bytes_of, is_of_attempt, manifest_envelope
 from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
 from infra.store.s3_manifests import RemoteManifest, RemoteManifests
@@ -94,6 +94,9 @@ class S3Store(Store):
     def names(self) -> list[tuple[str, str]]:
         parts = (name.split("/") for name in self.bucket.list(""))
         return sorted((stage, key) for stage, key, *rest in parts if rest == [MANIFEST])
+
+    def keys_of(self, stage: str) -> list[str]:
+        return sorted(name.partition("/")[0] for name in self.bucket.list(stage) if name.endswith(f"/{MANIFEST}"))
 
     def sizes(self) -> Iterator[tuple[str, str, int]]:
         """The same for the artifacts in the bucket that a trusted key signed, by their manifests."""

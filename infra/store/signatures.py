@@ -7,8 +7,12 @@ neither provenance nor an artifact that is only in a bucket, and it brings fifte
 import base64
 import hashlib
 import json
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +23,7 @@ from infra.store.statement import manifest_sum, statement_of
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
+PASSWORD_VARIABLE = "REPRO_SIGN_KEY_PASSWORD"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 CURVES = ("secp256r1", "secp384r1", "secp521r1")
 """Allowed curves: NIST's P-256, P-384 and P-521, signed with SHA-256, SHA-384 and SHA-512."""
@@ -154,11 +159,38 @@ def key_id(key: "EllipticCurvePublicKey") -> str:
 
 
 def read_private_key(path: Path) -> "EllipticCurvePrivateKey":
-    """The key in a PEM file without password. Raises BadConfiguration."""
+    """The key in a PEM file. Raises BadConfiguration, also for a password that is missing or wrong."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    key: Any = _read(path, lambda text: load_pem_private_key(text, password=None), "private")
+    def load(text: bytes) -> Any:
+        try:
+            return load_pem_private_key(text, password=None)
+        except TypeError:  # it has a password
+            password = _password(path)
+        try:
+            return load_pem_private_key(text, password.encode())
+        except ValueError as error:
+            raise BadConfiguration(
+                f"the password of the private key {path} is wrong: correct {PASSWORD_VARIABLE}, or unset it to be asked"
+            ) from error
+
+    key: Any = _read(path, load, "private")
     return key  # type: ignore[no-any-return]
+
+
+def _password(path: Path) -> str:
+    """The password of a private key, from the environment or a terminal. Raises BadConfiguration without either."""
+    if password := os.environ.get(PASSWORD_VARIABLE):
+        return password
+    if not (sys.stdin and sys.stdin.isatty()):
+        raise BadConfiguration(f"the private key {path} has a password: set {PASSWORD_VARIABLE}, or run on a terminal")
+    return _ask_password(path)
+
+
+@cache
+def _ask_password(path: Path) -> str:
+    """Ask once per process, since each store that is opened reads the key."""
+    return getpass(f"password of {path}: ")
 
 
 def read_public_keys(path: Path) -> PublicKeys:
@@ -175,7 +207,7 @@ def read_public_keys(path: Path) -> PublicKeys:
 def _read(path: Path, load: Any, kind: str) -> Any:
     from cryptography.exceptions import UnsupportedAlgorithm
 
-    allowed = f"a PEM file with an unencrypted {kind} key on P-256, P-384 or P-521"
+    allowed = f"a PEM file with a {kind} key on P-256, P-384 or P-521"
     try:
         key = load(path.read_bytes())
     except OSError as error:

@@ -49,6 +49,14 @@ def of_stage(statements: list[dict[str, Any]], stage: str) -> dict[str, Any]:
     return next(each for each, words in zip(statements, asked, strict=True) if words.get("stage") == stage)
 
 
+def test_signing_reads_no_registration_but_its_own_stage(
+    keys: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = type(open_store(Site.named()))
+    monkeypatch.setattr(store, "names", lambda _: pytest.fail("every artifact of the root was listed"))
+    sign("small@candidate", key=keys[0])
+
+
 def test_a_signed_version_is_proved_back_to_its_archives(
     bundle: Path, keys: tuple[Path, Path], finished_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -86,3 +87,32 @@ def test_a_wrong_key_is_one_sentence_that_names_the_file(tmp_path: Path) -> None
     ):
         with pytest.raises(BadConfiguration, match=message):
             Keys.read(sign_key, trust)
+
+
+def test_a_key_with_a_password_signs_with_it_alone(
+    tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private, public = key_pair(tmp_path, "ours", password="right")
+    monkeypatch.setattr("infra.store.signatures.getpass", lambda _: pytest.fail("there is no terminal"))
+    with pytest.raises(BadConfiguration, match="ours.key has a password: set REPRO_SIGN_KEY_PASSWORD, or run on a ter"):
+        Keys.read(f"{private}", "")
+    monkeypatch.setenv("REPRO_SIGN_KEY_PASSWORD", "wrong")
+    with pytest.raises(BadConfiguration, match="the password of the private key .*ours.key is wrong") as refused:
+        Keys.read(f"{private}", "")
+    assert "'wrong'" not in f"{refused.value}", "a message shows no password"
+    monkeypatch.setenv("REPRO_SIGN_KEY_PASSWORD", "right")
+    keys = Keys.read(f"{private}", f"{public}")
+    assert keys.refusal(manifest, keys.signature(manifest)) == ""
+    monkeypatch.setenv("REPRO_SIGN_KEY_PASSWORD", "not needed")
+    Keys.read(f"{key_pair(tmp_path, 'plain')[0]}", "")
+
+
+def test_a_terminal_is_asked_once_for_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    private, _ = key_pair(tmp_path, "ours", password="right")
+    asked: list[str] = []
+    monkeypatch.delenv("REPRO_SIGN_KEY_PASSWORD", raising=False)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("infra.store.signatures.getpass", lambda prompt: asked.append(prompt) or "right")
+    for _ in range(2):
+        Keys.read(f"{private}", "")
+    assert asked == [f"password of {private}: "]
