@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,7 @@ REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 UNTIL = "prepare_sets"
 PATIENCE_SECONDS = 3600
 POLL_SECONDS = 5.0
+ATTEMPTS = 60
 EXAMPLES = (
     "for example: python benchmarks/scheduled_runs.py --runs 50 --minutes 60\n"
     "             python benchmarks/scheduled_runs.py --database-url postgresql://user:password@127.0.0.1/bench"
@@ -136,8 +138,15 @@ def exported(said: str, name: str) -> str:
 def request(address: str, body: object = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=120) as answer:
-        return json.loads(answer.read() or b"null")
+    for _ in range(ATTEMPTS):
+        try:
+            with urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=120) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            if error.code != 503:  # SQLite is busy; Prefect's client asks again too
+                raise
+        time.sleep(1.0)
+    raise SystemExit(f"{address} answered 503 {ATTEMPTS} times")
 
 
 def repro(*words: str) -> str:

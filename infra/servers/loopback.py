@@ -2,6 +2,7 @@
 
 import ipaddress
 import socket
+import time
 import urllib.request
 from contextlib import ExitStack
 from http.client import HTTPException
@@ -11,6 +12,9 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 """Addresses that mean every one of this machine's, and loopback's of the same family."""
 HEALTH_SECONDS = 3.0
+SILENT_CHECKS = 12
+CHECK_SECONDS = 10.0
+"""Pause between two checks of a running server, and how long each waits: a silent one is noticed after four minutes."""
 _without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -46,3 +50,24 @@ def healthy(address: str, seconds: float = HEALTH_SECONDS) -> bool:
             return True
     except (OSError, HTTPException):
         return False
+
+
+class SilenceWatch:
+    """Notices that a running server stopped answering ``address``: it is stuck, or somebody sent it SIGSTOP."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self._next = address, 0.0
+        self._answered, self._unanswered = False, 0
+
+    def is_silent(self) -> bool:
+        """Whether it answered once and failed the last ``SILENT_CHECKS`` checks; checks every ``CHECK_SECONDS``.
+
+        Checks are counted, not seconds, because this process may have been stopped together with the server.
+        """
+        if time.monotonic() < self._next:
+            return False
+        well = healthy(self._address, CHECK_SECONDS)
+        self._next = time.monotonic() + CHECK_SECONDS
+        self._answered = self._answered or well
+        self._unanswered = 0 if well else self._unanswered + 1
+        return self._answered and self._unanswered >= SILENT_CHECKS

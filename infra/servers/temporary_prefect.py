@@ -5,6 +5,7 @@ final state is written. Here the server is a child process that lives as long as
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.errors import JobFailed
-from infra.processes.children import SAFE_PATH, die_with_parent, terminate_group
+from infra.processes.children import SAFE_PATH, die_with_parent, signal_group, terminate_group
 from infra.processes.locks import file_lock
 from infra.servers.environment import PERSISTENT_LEASES
-from infra.servers.loopback import LOOPBACK, free_ports, healthy
+from infra.servers.loopback import LOOPBACK, SilenceWatch, free_ports, healthy
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -47,6 +48,11 @@ def serve(factory: str, host: str, port: int, level: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "uvicorn", "--factory", factory, *package, *where, "--lifespan", "on")
 
 
+def start_lock(home: Path) -> Path:
+    """The lock of a server that starts: only one at a time may create the tables of the database under ``home``."""
+    return home / "start.lock"
+
+
 def application() -> "ASGIApp":
     """Prefect's API for programs on this machine; requests from web pages are refused."""
     from prefect.server.api.server import create_app
@@ -60,13 +66,12 @@ def application() -> "ASGIApp":
 def temporary_server(home: Path, say: Callable[[str], None] = lambda _: None) -> Iterator[str]:
     """Serve the database under ``home`` on loopback; yields the address of the API. Raises JobFailed.
 
-    A server that ends meanwhile is started again at the same address, ``RESTARTS`` times at most.
+    A server that ends or no longer answers is started again at the same address, ``RESTARTS`` times at most.
     """
     home.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
     log = home / "server.log"
-    # The lock keeps two runs from creating the tables of a new database at the same time.
-    with file_lock(home / "start.lock", lambda _: None):
+    with file_lock(start_lock(home), lambda _: None):
         server = _start(port, log)
         try:
             _wait_for_health(server, f"http://127.0.0.1:{port}/api/health", log)
@@ -88,8 +93,12 @@ def _keep(
 ) -> None:
     """Start the server again whenever it is gone, and stop it when ``ended`` is set."""
     for restarts_left in reversed(range(RESTARTS + 1)):
+        watch = SilenceWatch(f"http://127.0.0.1:{port}/api/health")
         while server.poll() is None and not ended.wait(KEEP_SECONDS):
-            pass
+            if watch.is_silent():
+                say("the run's Prefect server no longer answers")
+                signal_group(server, signal.SIGKILL)
+                server.wait()
         if ended.is_set() or not restarts_left:
             break
         say(f"the run's Prefect server ended with status {server.returncode}; it is started again")

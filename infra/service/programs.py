@@ -16,13 +16,13 @@ from infra.servers.credentials import Credentials
 from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, prefect_database
 from infra.servers.loopback import own_names
 from infra.servers.sqlite_addresses import sqlite_uri
-from infra.servers.temporary_prefect import ORIGINS, serve
+from infra.servers.temporary_prefect import ORIGINS, serve, start_lock
 from infra.service import databases
 from infra.service.databases import Databases
 from infra.service.prefect_app import allowed_origins
 from infra.service.process_tags import process_tag
 from infra.service.settings import Service
-from infra.tracking.client import with_sqlite_timeout
+from infra.tracking.client import create_lock, with_sqlite_timeout
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The checkout or the installed packages, with ``flows/orchestration/prefect_flows.py``, which deployments name by its
@@ -48,6 +48,8 @@ class Program:
     """The port of a worker's ``health``."""
     device: str = ""
     """The GPU of a worker that uses one alone."""
+    lock: str = ""
+    """The lock file that a server holds while it starts: a run that starts at the same time creates the same tables."""
 
     @property
     def serves(self) -> bool:
@@ -59,10 +61,10 @@ def programs(service: Service) -> tuple[Program, ...]:
     at, python = service.addresses, sys.executable
     prefect = serve("infra.service.prefect_app:application", service.host, service.prefect_port, "warning")
     mlflow = ("mlflow", "server", "--host", service.host, "--port", str(service.mlflow_port))
-    ui, alive = at.prefect.removesuffix("/api"), f"{at.prefect}/health"
+    ui, alive, tables = at.prefect.removesuffix("/api"), f"{at.prefect}/health", service.place / "mlflow.db"
     servers = (
-        Program("prefect", prefect, alive, ui),
-        Program("mlflow", (python, "-m", *mlflow), f"{at.mlflow}/health", at.mlflow),
+        Program("prefect", prefect, alive, ui, lock=f"{start_lock(service.place / 'prefect')}"),
+        Program("mlflow", (python, "-m", *mlflow), f"{at.mlflow}/health", at.mlflow, lock=f"{create_lock(tables)}"),
     )
     workers = []
     for (pool, number), port in zip(service.pools, service.health_ports, strict=True):

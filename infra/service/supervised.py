@@ -1,24 +1,32 @@
 """``python -m infra.service.supervised NAME`` runs one program of the service whose tag is in the environment.
 
 The supervisor starts this wrapper, which sets the program's environment, waits for the server that it needs, and ends
-with the supervisor. When the program ends, the wrapper ends all processes that it started, which frees its port.
+with the supervisor. When the program ends, the wrapper ends all processes that it started, which frees its port. It
+kills a server that no longer answers, for the supervisor to start it again. It leaves a silent worker alone, because
+flow runs would end with it.
 """
 
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 from infra.processes import signals
 from infra.processes.children import die_with_parent, follow_parent
-from infra.servers.loopback import healthy
+from infra.processes.locks import file_lock
+from infra.servers.loopback import SilenceWatch, healthy
 from infra.service.process_tags import end_all, folder_of, signal_all, tagged_pids, wait_until_none
-from infra.service.programs import PROJECT_ROOT, command_of, environment_of, programs
+from infra.service.programs import PROJECT_ROOT, Program, command_of, environment_of, programs
 from infra.service.settings import read
 
 STARTED_SECONDS = 5.0
 """For the processes that the program started to end and report to it; a training writes its last checkpoint."""
+LOCK_SECONDS = 300.0
+"""How long a server that starts may hold its lock; new tables take 40 s on idle cores."""
 OWN_SECONDS = 3.0
 """For the program itself."""
 POLL_SECONDS = 0.5
@@ -35,17 +43,47 @@ def main(name: str) -> int:
     end_all(lambda: tagged_pids(folder, name), OWN_SECONDS)  # left by a killed predecessor
     while program.after and not healthy(program.after):
         signals.wait(POLL_SECONDS)
-    process = subprocess.Popen(
-        command_of(service, program, os.environ),
-        cwd=PROJECT_ROOT,
-        stdin=subprocess.DEVNULL,
-        preexec_fn=die_with_parent(),
-        env=environment_of(service, program, os.environ),
-    )
+    with file_lock(Path(program.lock), _say_wait) if program.lock else nullcontext():
+        process = subprocess.Popen(
+            command_of(service, program, os.environ),
+            cwd=PROJECT_ROOT,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=die_with_parent(),
+            env=environment_of(service, program, os.environ),
+        )
+        try:
+            if program.serves:
+                _wait_for_start(process, program)
+        except BaseException:
+            _end(process, folder, name)
+            raise
     try:
+        if program.serves:
+            threading.Thread(target=_kill_if_silent, args=(process, program), daemon=True).start()
         return process.wait()
     finally:
         _end(process, folder, name)
+
+
+def _say_wait(holder: str) -> None:
+    print(f"waiting for {holder}, which starts a server on the same database", flush=True)
+
+
+def _wait_for_start(process: subprocess.Popen[bytes], program: Program) -> None:
+    """Wait until the server answers, but not longer than others should wait for the lock."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while process.poll() is None and not healthy(program.health) and time.monotonic() < deadline:
+        signals.wait(POLL_SECONDS)
+
+
+def _kill_if_silent(process: subprocess.Popen[bytes], program: Program) -> None:
+    watch = SilenceWatch(program.health)
+    while process.poll() is None:
+        if watch.is_silent():
+            print(f"{program.name} no longer answers {program.health}: it is killed and started again", flush=True)
+            process.kill()
+            return
+        time.sleep(POLL_SECONDS)
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:

@@ -35,7 +35,7 @@ class Leftover:
 
 
 def leftovers(store: Store, before: float) -> Iterator[Leftover]:
-    """Everything left over and not modified since ``before``, in seconds since 1970."""
+    """Everything left over and not modified since ``before``, in seconds since 1970 by this machine's clock."""
     found = (
         (stage, name) for stage, names in names_by_stage(store.root) for name in sorted(filter(LEFTOVER.match, names))
     )
@@ -46,7 +46,8 @@ def leftovers(store: Store, before: float) -> Iterator[Leftover]:
             size = sum(status.st_size for status in files)
             yield Leftover(f"{stage}/{name}", size, partial(_remove, folder, store.lock_file(stage, key)))
     if isinstance(store, S3Store):
-        yield from _leftover_objects(store.bucket, before)
+        # A machine whose clock is ahead would take for old what others upload at this moment.
+        yield from _leftover_objects(store.bucket, before + store.bucket.clock_offset())
 
 
 def _statuses(folder: Path) -> Iterator[os.stat_result]:

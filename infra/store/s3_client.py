@@ -7,8 +7,10 @@ endpoint and the object, and never a secret.
 import contextlib
 import hashlib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,12 @@ class Bucket:
         for each in old if delete else ():
             self._call("", "abort_multipart_upload", Key=each["Key"], UploadId=each["UploadId"])
         return len(old)
+
+    def clock_offset(self) -> float:
+        """Seconds by which the store's clock is ahead of this machine's."""
+        answer = self._call("", "list_objects_v2", Prefix=self._prefix, MaxKeys=1)
+        now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return now.timestamp() - time.time()
 
     def url(self, name: str) -> str:
         """The address of an object, for messages."""

@@ -6,6 +6,7 @@ One process at a time creates a SQLite file. A run's tag ``process`` names the p
 import logging
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from infra.errors import NetworkFault
@@ -49,10 +50,15 @@ def mlflow_client(uri: str) -> Any:
     file = sqlite_file(uri)
     if not file:
         return MlflowClient(uri)
-    with file_lock(file.with_name(f"{file.name}.lock"), lambda _: None):
+    with file_lock(create_lock(file), lambda _: None):
         client = MlflowClient(with_sqlite_timeout(uri))
         client.search_registered_models(max_results=1)  # creates the registry's tables
         return client
+
+
+def create_lock(file: Path) -> Path:
+    """The lock of whoever creates the tables of MLflow's SQLite ``file``."""
+    return file.with_name(f"{file.name}.lock")
 
 
 def refused(uri: str, what: str, error: Exception | None = None) -> NetworkFault:

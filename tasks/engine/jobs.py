@@ -30,7 +30,7 @@ class JobRunner:
     def __init__(self, store: Store, site: Site, display: Display, tracker: LockedTracker) -> None:
         self.store, self.site, self.display, self.tracker = store, site, display, tracker
         self.launcher = LAUNCHERS[site.launcher]()
-        if isinstance(self.launcher, QueueLauncher):
+        if isinstance(self.launcher, QueueLauncher | LocalLauncher):
             self.launcher.say = display.say
 
     def run(self, call: StageCall, job: JobSpec, run_id: str, check: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ from small_pipeline import Untracked, run_small
 
 from flows.commands.gc import gc
 from flows.commands.verify import verify
+from flows.inspection.garbage_collection import find_garbage
 from flows.runner.outcome import cached_outcome
 from flows.runner.request import RunRequest, plan
 from infra.errors import BadConfiguration, BadData, Fault
@@ -169,6 +170,17 @@ def test_an_old_incomplete_upload_is_a_leftover(s3: Server, tmp_path: Path) -> N
     assert (left.place, left.bytes) == ("clean/k1/0123", 4)
     left.remove()
     assert not store.bucket.list("")
+
+
+def test_what_another_machine_uploads_is_no_leftover_whatever_this_clock_says(
+    s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, clock = Site(root=tmp_path, remote=f"s3://{s3.bucket}/prefix"), time.time
+    store = open_store(site)
+    assert isinstance(store, S3Store)
+    store.bucket.put("clean/k1/0123/a.txt", b"its manifest follows")
+    monkeypatch.setattr(time, "time", lambda: clock() + 365 * 24 * 3600)
+    assert not find_garbage(site).leftovers
 
 
 @pytest.mark.parametrize("root", ["folder"], indirect=True)

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from stand_ins import ended, free_service, stand_in
 
 from infra.errors import BadConfiguration, JobFailed
+from infra.processes.locks import file_lock
 from infra.servers import addresses
 from infra.servers.environment import configure_libraries
 from infra.service import lifecycle, supervision
@@ -143,6 +145,39 @@ def test_a_stuck_supervisor_is_reported_and_can_be_ended(root: Path, monkeypatch
                 call()
         assert lifecycle.down(service.folder, print)
         assert not tagged_pids(service.folder)
+
+
+def test_a_server_that_no_longer_answers_is_started_again_and_a_worker_is_not(root: Path) -> None:
+    patience = "import infra.servers.loopback as it; it.CHECK_SECONDS, it.SILENT_CHECKS = 1.0, 3\n"
+    (root.parent / "path" / "sitecustomize.py").write_text(patience)
+    with ended(root):
+        service = lifecycle.up(free_service(root), os.environ, print).service
+        before = by_name(service)
+        for name in ("mlflow", "cpu-1"):
+            for pid in tagged_pids(service.folder, name) - {before[name].pid}:
+                os.kill(pid, signal.SIGSTOP)
+        until(lambda: by_name(service)["mlflow"].healthy)
+        after = by_name(service)
+        changed = {name for name in after if after[name].pid != before[name].pid}
+        assert changed == {"mlflow"}, "flow runs would end with their worker"
+        assert not after["cpu-1"].healthy
+        assert "it is killed and started again" in supervision.log_of(service, "mlflow").read_text()
+
+
+@pytest.mark.parametrize(("program", "lock"), [("prefect", "prefect/start.lock"), ("mlflow", "mlflow.db.lock")])
+def test_a_server_waits_for_a_run_that_creates_its_tables(root: Path, program: str, lock: str) -> None:
+    """A run without a service starts Prefect's server and MLflow's tables itself, perhaps at this moment."""
+    service = free_service(root)
+    with ended(root), ThreadPoolExecutor(1) as pool:
+        with file_lock(root / lock, lambda _: None):
+            starting = pool.submit(lifecycle.up, service, os.environ, lambda _: None)
+            log = supervision.log_of(service, program)
+            until(lambda: log.exists() and "which starts a server on the same database" in log.read_text())
+            assert f"{program} begins" not in log.read_text()
+        assert all(state.healthy for state in starting.result(PATIENCE).states)
+        assert f"{program} begins" in log.read_text()
+        with file_lock(root / lock, lambda _: pytest.fail("a server holds the lock only while it starts")):
+            pass
 
 
 @pytest.mark.slow
