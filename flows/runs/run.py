@@ -43,8 +43,9 @@ class Run:
         check_compatible(self.model, self.training)
         count, keep, patience = self.averaging.count, self.training.keep, self.training.patience
         require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
-        last = self.averaging.which == "last" or patience > 0
-        require(last, "averaging.which", self.averaging.which, "last, where training.patience is 0")
+        which = self.averaging.which
+        require(which != "best" or patience > 0, "averaging.which", which, "last, where training.patience is 0")
+        require(which != "ema" or self.training.ema > 0, "averaging.which", which, "last, where training.ema is 0")
         fewest = self.training.updates
         if patience:
             # The first validation is the best so far; training can stop after ``patience`` more.

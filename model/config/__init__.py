@@ -104,6 +104,9 @@ class Training:
     """Maximum number of skipped updates with a gradient that is not finite; one more ends training as diverged."""
     patience: int = unkeyed_default(0)
     """Stop after this many consecutive dev checks without a lower perplexity; 0 trains to the last update."""
+    ema: float = unkeyed_default(0.0)
+    """Decay per update of an exponential moving average of the weights, such as 0.999; 0 keeps none. It is used where
+    averaging.which is ema; dev checks use the weights themselves."""
     dev_bleu: int = unkeyed_default(0)
     """Number of dev sentences to decode greedily at each dev check for a BLEU; 0 decodes none. One rank decodes for at
     most a minute while the others wait."""
@@ -139,6 +142,7 @@ class Training:
         require(self.attention_entropy == 0, "training.attention_entropy", self.attention_entropy, replaced)
         for name in ("attention_coverage_encoder", "attention_coverage_cross"):
             require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
+        require(0 <= self.ema < 1, "training.ema", self.ema, "0 (off) up to, not including, 1")
         for name in ("skip_nonfinite", "patience", "dev_bleu"):
             require(
                 getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a whole number above"
@@ -153,14 +157,15 @@ class Averaging:
     """Checkpoint averaging (§6.1: the last 5 for base, 20 for big; Table 3 uses 1)."""
 
     count: int = 5
-    which: Literal["last", "best"] = unkeyed_default("last")
-    """last: the last ``count``; best: the one with the lowest dev perplexity (needs training.patience above 0)."""
+    which: Literal["last", "best", "ema"] = unkeyed_default("last")
+    """last: the last ``count``; best: the one with the lowest dev perplexity (needs training.patience above 0);
+    ema: the moving average at the last update (needs training.ema above 0)."""
 
     def __post_init__(self) -> None:
         require(self.count >= 1, "averaging.count", self.count, "a whole number of at least 1")
-        require(self.which in ("last", "best"), "averaging.which", self.which, "last or best")
+        require(self.which in ("last", "best", "ema"), "averaging.which", self.which, "last, best or ema")
         alone = self.which == "last" or self.count == 1
-        require(alone, "averaging.count", self.count, "1 where averaging.which is best")
+        require(alone, "averaging.count", self.count, f"1 where averaging.which is {self.which}")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from .checkpoint import Checkpoints
 from .checkpoint_policy import CheckpointPolicy
 from .coverage import CoverageLoss
 from .distributed import Ranks
+from .ema import WeightAverage
 from .flops import PEAKS, training_flops
 from .hardware import HardwareMonitor, device_name, mfu
 from .loss import Objective
@@ -52,10 +53,13 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     optimizer = optimizer_of(training, model)
     mfu_per_token = utilisation(config, vocabulary.target_size, sampler, device, ranks)
     metrics = MetricsLogger(job, training.updates, ranks.is_main, mfu_per_token)
-    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, site.resume_seconds))
+    ema = WeightAverage(model, training.ema) if training.ema else None
+    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, site.resume_seconds), ema)
     position = resume(checkpoints, model, optimizer, metrics, ranks)
     if not position.update and "start" in job.inputs:
         load_weights(model, job.inputs["start"])
+        if ema:
+            ema.load(model.state_dict())
     hardware = HardwareMonitor(device, position.gpu_kwh)
     objective = build_objective(job, model, training, sampler.packed)
     strict = training.numerics == "strict"

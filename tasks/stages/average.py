@@ -1,4 +1,4 @@
-"""Averages checkpoints into one set of weights (§6.1): the mean of the last few, or the best alone.
+"""Averages checkpoints into one set of weights (§6.1): the mean of the last few, the best, or the moving average.
 
 model.safetensors  model.json
 """
@@ -13,6 +13,6 @@ from tasks.engine.stage import Facts, job_facts, run_job, stage
 
 @stage(version=1, retries=1)
 def average(out: Path, run: Artifact, averaging: Averaging) -> Facts:
-    """Average the last ``averaging.count`` checkpoints of the training ``run``, or copy the best."""
+    """Average the last ``averaging.count`` checkpoints of the training ``run``, or copy the chosen weights."""
     run_job("model.average", {"averaging": asdict(averaging)}, {"run": run.path()}, out)
     return job_facts(out)

@@ -43,6 +43,10 @@ def test_a_wrong_file_names_both_sums_and_is_not_kept(mirror: Path, tmp_path: Pa
             "averaging.which is 'best', allowed is last, where training.patience is 0",
         ),
         (
+            {"averaging.count": "1", "averaging.which": "ema"},
+            "averaging.which is 'ema', allowed is last, where training.ema is 0",
+        ),
+        (
             {"model.attention": "torch", "training.batching": "packed"},
             "training.batching is 'packed', allowed is buckets where model.attention is torch",
         ),

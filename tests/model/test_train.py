@@ -18,6 +18,7 @@ from small_training import (
     MODEL,
     TRAINING,
     assert_same_training,
+    end_after,
     fork,
     in_float64,
     pairs,
@@ -35,7 +36,6 @@ from model.network.weights import load_model
 from model.training.distributed import Ranks
 from model.training.precision import has_bf16
 from model.training.setup import build_trainer
-from model.training.trainer import Trainer
 
 
 def test_files_that_a_training_writes(tmp_path: Path) -> None:
@@ -136,19 +136,6 @@ def test_initial_weights_are_used_by_a_fresh_training_only(tmp_path: Path) -> No
     (start / "model.safetensors").unlink()
     assert run(stopped)["reason"] == "done"
     assert weights(stopped) == weights(whole)
-
-
-def end_after(update: int) -> None:
-    """Send SIGTERM twice in the middle of an update, as torchrun does."""
-    advance = Trainer.advance_position
-
-    def interrupted(self: Trainer, *args: object) -> None:
-        advance(self, *args)  # type: ignore[arg-type]
-        if self.position.update == update:
-            os.kill(os.getpid(), signal.SIGTERM)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    Trainer.advance_position = interrupted  # type: ignore[method-assign, assignment]
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from model.config import Model, Training
 from model.config.special_pieces import SPECIAL_TOKENS
 from model.job import main
 from model.train import work
+from model.training.trainer import Trainer
 
 # The first optimiser of a process takes a second to import its compiler: here once, not in every fork.
 torch.optim.Adam([torch.zeros(1, requires_grad=True)])
@@ -29,6 +30,19 @@ MODEL = Model(layers=1, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8, p_drop=0.1, 
 TRAINING = Training(
     updates=12, batch_tokens=60, schedule="constant", warmup=2, peak=3e-3, checkpoint_every=4, keep=2, dev_every=6
 )
+
+
+def end_after(update: int) -> None:
+    """Send SIGTERM twice in the middle of an update, as torchrun does."""
+    advance = Trainer.advance_position
+
+    def interrupted(self: Trainer, *args: object) -> None:
+        advance(self, *args)  # type: ignore[arg-type]
+        if self.position.update == update:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Trainer.advance_position = interrupted  # type: ignore[method-assign, assignment]
 
 
 def pairs(count: int, seed: int = 0, longest: int = 9) -> list[tuple[list[int], list[int]]]:
