@@ -14,15 +14,18 @@ from simulated import bucket_schedules, schedules  # noqa: E402
 
 def main(first: int, count: int, in_bucket: bool) -> int:
     kind, started = bucket_schedules if in_bucket else schedules, time.process_time()
+    failed = 0
     for seed in range(first, first + count):
         schedule = kind.schedule_of(seed)
         if found := schedules.report(schedule, kind.run):
-            print(found)
-            return 1
-        if count == 1:
+            print(found, flush=True)
+            failed += 1
+        elif count == 1:
             print(schedule, *kind.run(schedule), "every invariant holds", sep="\n")
-    print(f"{count} schedules, {60 * count / (time.process_time() - started):,.0f} a minute of CPU time")
-    return 0
+    print(
+        f"{count} schedules, {failed} failed, {60 * count / (time.process_time() - started):,.0f} a minute of CPU time"
+    )
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,19 +1,22 @@
 """Find and remove artifacts and leftovers that no kept run needs, with the reason for each artifact that stays.
 
-Of each run and its overrides, the newest record and the newest finished one count: the artifacts that they name, and
-all inputs of these, are needed. A running run has its record from the start. A registered version needs its weights and
-vocabulary (to train on) and its scores (to compare).
+Of each run and its overrides, the newest record, the newest finished one and those of runs at work count: the artifacts
+that they name, and all inputs of these, are needed. A running run has its record from the start. A registered version
+needs its weights and vocabulary (to train on) and its scores (to compare).
 """
 
 import json
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flows.runner.interrupted import RUNNING
 from flows.runner.records import read_header
 from infra.errors import BadConfiguration, BadData
+from infra.processes.identity import process_state
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
 from infra.store.local import Store
@@ -45,6 +48,8 @@ class GarbageReport:
     removable: list[ArtifactUse] = field(default_factory=list)
     kept: list[ArtifactUse] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
+    keep: Sequence[str] = ()
+    """The runs whose records count; every run if empty."""
 
     def as_json(self) -> dict[str, Any]:
         leftovers = [{"place": each.place, "bytes": each.bytes} for each in self.leftovers]
@@ -59,7 +64,8 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
     """
     store = open_store(site)
     needed = needed_artifacts(store, site, keep)
-    found = GarbageReport(leftovers=list(leftovers(store, time.time() - LEFTOVER_MIN_AGE_SECONDS)))
+    old = list(leftovers(store, time.time() - LEFTOVER_MIN_AGE_SECONDS))
+    found = GarbageReport(leftovers=old, keep=keep)
     for stage, key, size in store.sizes():
         why = needed.get((stage, key)) or ("at work" if store.is_locked(stage, key) else "")
         uses = found.kept if why else found.removable
@@ -68,23 +74,35 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
 
 
 def remove_garbage(site: Site, found: GarbageReport, say: Callable[[str], None]) -> int:
-    """Remove what ``find_garbage`` found, except artifacts that are locked by now; returns the bytes removed.
+    """Remove what ``find_garbage`` found, except what is locked or needed by now; returns the bytes removed.
 
     A folder whose ``manifest.json`` is not that of an artifact stays, and ``say`` gets its name.
     """
     store, removed = open_store(site), 0
+    needed: Mapping[Name, str] = {}
+    seen: Mapping[str, int] | None = None
     for each in found.removable:
         with try_file_lock(store.lock_file(each.stage, each.key)) as free:
-            if free and store.manifest(each.stage, each.key) is None:
+            if (present := _record_times(store.root)) != seen:  # runs have begun meanwhile
+                needed, seen = needed_artifacts(store, site, found.keep), present
+            if not free or (each.stage, each.key) in needed or not store.has_folder(each.stage, each.key):
+                continue
+            if store.manifest(each.stage, each.key) is None:
                 place = store.address(each.stage, each.key)
                 say(f"{place} stays: its {MANIFEST} is damaged or no artifact's; remove the folder by hand")
-            elif free:
+            else:
                 store.remove(each.stage, each.key)
                 removed += each.bytes
     for leftover in found.leftovers:
         leftover.remove()
         removed += leftover.bytes
     return removed
+
+
+def _record_times(root: Path) -> dict[str, int]:
+    """When a record of each run was last written, in nanoseconds."""
+    runs = root / "runs"
+    return {folder.name: folder.stat().st_mtime_ns for folder in (os.scandir(runs) if runs.is_dir() else ())}
 
 
 def needed_artifacts(store: Store, site: Site, keep: Sequence[str]) -> dict[Name, str]:
@@ -106,14 +124,18 @@ def needed_artifacts(store: Store, site: Site, keep: Sequence[str]) -> dict[Name
 
 
 def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
-    """The newest record of each run and overrides, and the newest finished one: (run, reason, artifacts)."""
+    """The newest record of each run and overrides, the newest finished one, and those of runs that may be at work.
+
+    Gives run, reason and artifacts.
+    """
     seen: set[tuple[object, ...]] = set()
     for path in sorted((root / "runs").glob("*/*.json"), reverse=True):
         if path.name == "paper.json" or path.stem.endswith("-seeds"):
             continue
         header = read_header(path)
         kind = (header.get("run"), tuple(header.get("overrides", ())))
-        if {(*kind, False), (*kind, True)} <= seen:
+        at_work = header.get("outcome") == RUNNING and process_state(f"{header.get('process')}") != "gone"
+        if {(*kind, False), (*kind, True)} <= seen and not at_work:
             continue
         try:
             record = json.loads(path.read_text())
@@ -124,7 +146,7 @@ def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
         newest = (run, overrides, False) not in seen
         finished = outcome == "FINISHED" and (run, overrides, True) not in seen
         seen |= {(run, overrides, False)} | ({(run, overrides, True)} if finished else set())
-        if newest or finished:
+        if newest or finished or at_work:
             yield run, " ".join(["run", run, *overrides]), names
 
 

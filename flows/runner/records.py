@@ -153,6 +153,15 @@ def newest_keys(root: Path, name: str) -> dict[tuple[str, str], str]:
     return found
 
 
+def newest_names(root: Path, name: str, overrides: Sequence[str]) -> set[tuple[str, str]]:
+    """Stage and key of each artifact in the newest readable record of the run with these overrides."""
+    for path in sorted((root / record_folder(name)).glob("*.json"), reverse=True):
+        if tuple(read_header(path).get("overrides", ())) == tuple(overrides):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                return {(row["stage"], row["key"]) for row in json.loads(path.read_text())["stages"]}
+    return set()
+
+
 def run_names(root: Path) -> list[str]:
     """The runs that have a readable record of stages."""
     folders = sorted(path for path in (root / "runs").glob("*") if path.is_dir())

@@ -53,8 +53,13 @@ def run(
 
 
 def conclude(resolved: ResolvedRun, done: Outcome, say: Callable[[str], None]) -> None:
-    """Record that a request is done whose last run was cut off after its last stage, so that nobody resumes it."""
-    if resolved.plan.interrupted:
+    """Record a request that is done without a run, unless its newest record names the same artifacts.
+
+    So nobody resumes a run that was cut off after its last stage, and garbage collection keeps what was asked for last.
+    """
+    used = {(row.stage, row.key) for row in done.rows}
+    known = records.newest_names(resolved.plan.store.root, resolved.run.name, resolved.request.overrides)
+    if resolved.plan.interrupted or not used <= known:
         started = records.start_time(resolved.plan.store.root, resolved.run.name)
         _write_record(resolved, done.rows, "FINISHED", started, say)
 

@@ -6,6 +6,7 @@ its own name is complete. A folder without a manifest does not exist.
 
 import contextlib
 import json
+import os
 import shutil
 import threading
 import uuid
@@ -324,8 +325,9 @@ class Store:
         return self._rename(stage, key, "bad").name
 
     def _rename(self, stage: str, key: str, suffix: str) -> Path:
-        renamed = self.root / stage / f"{key}.{suffix}-{uuid.uuid4().hex[:8]}"
-        self.folder(stage, key).rename(renamed)
+        folder, renamed = self.folder(stage, key), self.root / stage / f"{key}.{suffix}-{uuid.uuid4().hex[:8]}"
+        os.utime(folder)  # as a leftover it is as old as its name
+        folder.rename(renamed)
         return renamed
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:

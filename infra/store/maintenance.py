@@ -44,7 +44,7 @@ def leftovers(store: Store, before: float) -> Iterator[Leftover]:
         files = list(_statuses(folder)) if folder.is_dir() else []
         if files and max(status.st_mtime for status in files) < before:
             size = sum(status.st_size for status in files)
-            yield Leftover(f"{stage}/{name}", size, partial(_remove, folder, store.lock_file(stage, key)))
+            yield Leftover(f"{stage}/{name}", size, partial(_remove, store.local(), folder, stage, key))
     if isinstance(store, S3Store):
         # A machine whose clock is ahead would take for old what others upload at this moment.
         yield from _leftover_objects(store.bucket, before + store.bucket.clock_offset())
@@ -57,9 +57,11 @@ def _statuses(folder: Path) -> Iterator[os.stat_result]:
             yield path.stat()
 
 
-def _remove(folder: Path, lock: Path) -> None:
-    with try_file_lock(lock) as free:
+def _remove(store: Store, folder: Path, stage: str, key: str) -> None:
+    """Remove a folder that no process works on, unless it is an artifact whose replacement was cut short."""
+    with try_file_lock(store.lock_file(stage, key)) as free:
         if free:
+            store.restore(stage, key)
             shutil.rmtree(folder, ignore_errors=True)
 
 

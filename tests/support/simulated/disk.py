@@ -51,7 +51,9 @@ class Disk:
 
     def __init__(self, root: str) -> None:
         self.root, self._skip = root, len(root.split("/"))
-        self._inodes, self.now_ns = FIRST_INODE, 10**18
+        self._inodes = FIRST_INODE
+        self.now_ns = 10**18
+        """The clock of the machine, since 1970. It may be set."""
         self.top = self._new(folder=True)
         self.pending: list[Change] = []
         """Changes of names, in their order, that a power loss may take."""
@@ -116,6 +118,10 @@ class Disk:
         self.now_ns += 1_000
         node.mtime_ns = self.now_ns
         self.dirty[node.inode] = node
+
+    def touch(self, path: str) -> None:
+        self.now_ns += 1_000
+        self.find(path).mtime_ns = self.now_ns
 
     def mkdir(self, path: str) -> None:
         folder, name = self._place(path)

@@ -16,6 +16,8 @@ from simulated.disk import Disk, Node, failure
 
 MAX_CALLS = 60_000
 """System calls of all processes together, after which a run counts as one that does not end."""
+CLOCK_JUMPS = [sign * seconds for sign in (-1, 1) for seconds in (1, 3_600, 8 * 86_400, 400 * 86_400)]
+"""By how many seconds the clock is set."""
 
 
 class Killed(BaseException):
@@ -147,10 +149,17 @@ class Machine:
             process.dead, self._powered = True, False
             self.log.append(f"  kept beside what was synced: {self.disk.lose_power(Random(fault.choice))}")
             raise Killed
+        elif fault.kind == "clock":
+            self.disk.now_ns += Random(fault.choice).choice(CLOCK_JUMPS) * 10**9 + fault.choice
         elif fault.kind == "error":
             process.fails = True
         else:
             process.request_fault = fault.kind
+
+    def time(self) -> float:
+        """What ``time.time`` gives; no two calls give the same."""
+        self.disk.now_ns += 1_000
+        return self.disk.now_ns / 1e9
 
     def may_fail(self, path: str) -> None:
         """Raise the error of a full disk in a system call that writes, if one is due."""

@@ -19,6 +19,7 @@ from infra.store.files import sha256_of
 from infra.store.local import Artifact, Store, _file_names, _read_text, file_damage
 from infra.store.manifest import MANIFEST, Manifest, content_digest, is_of_attempt, parse_manifest
 from infra.store.s3 import S3Store
+from simulated import recorded_runs
 from simulated.machine import Machine, Process, Violation
 from simulated.objects import Objects, bucket_of
 from tasks.engine.planner import Planner, Scope
@@ -31,13 +32,15 @@ ORDER = ("make", "twice", "total")
 
 @dataclass(frozen=True)
 class Start:
-    """One run: its number, the stages that are forced, and the attempt that they belong to."""
+    """One run: its number, the stages that are forced, and the attempt that they belong to; or a garbage collection."""
 
     number: int
     forced: tuple[str, ...] = ()
     attempt: str = ""
     machine: int = 0
     """Which machine of a shared bucket it runs on."""
+    collects: bool = False
+    """Whether it is ``repro gc --delete``."""
 
 
 @dataclass
@@ -59,6 +62,8 @@ class World:
     """The bucket that machines share; None where the store is a folder."""
     results: dict[str, int] = field(default_factory=dict)
     """What the last run read, by stage."""
+    finished: set[tuple[str, str]] = field(default_factory=set)
+    """Stage and key of what the last run used that ended well while no other ran."""
 
     @property
     def start(self) -> Start:
@@ -187,20 +192,33 @@ def build(number: int) -> list[Artifact]:
 
 
 def run(start: Start) -> None:
-    """Plan and run the pipeline, then read what it made."""
+    """Plan and run the pipeline, then read what it made; or collect garbage."""
     assert world.machine.current
     world.starts[world.machine.current] = start
     store, site = world.store(start), Site(root=world.root(start))
+    if start.collects:
+        recorded_runs.collect(site)
+        return
     scope = Scope(ORDER, forced=frozenset(start.forced), attempt=start.attempt)
     planner = Planner(store, site, scope)
-    with engine(planner):
-        build(start.number)
-    runner = Runner(store, site, scope, Quiet(), NoTracker(), lookups=planner.lookups)  # type: ignore[arg-type]
-    with engine(runner):
-        results = build(start.number)
+    results: list[Artifact] = []
+
+    def walk() -> None:
+        results[:] = build(start.number)
+
+    if world.objects is None:
+        recorded_runs.run(planner, walk, start.attempt)
+    else:
+        with engine(planner):
+            walk()
+        runner = Runner(store, site, scope, Quiet(), NoTracker(), lookups=planner.lookups)  # type: ignore[arg-type]
+        with engine(runner):
+            walk()
+    alone = len(world.machine.processes) == 1
+    world.finished = {(result.stage, result.key) for result in results if alone}
     for result in results:
         value = world.results[result.stage] = read(result)
-        if world.values.get(result.content) != value:
+        if world.values.get(result.content) != value and not world.machine.observe(result.is_replaced):
             raise Violation(f"{result.stage} is {value}, and sealed was {world.values.get(result.content)}")
 
 
@@ -220,7 +238,11 @@ def observed(machine: Machine, objects: Objects | None = None) -> Iterator[World
         world.begun[place].clear()
         return artifact
 
+    def forget(stage_name: str, key: str) -> None:
+        world.sealed.pop((stage_name, key), None)
+
     with (
+        recorded_runs.observed(machine, ROOT, lambda: world.finished, forget),
         patch.object(Store, "seal", seal),
         patch.object(S3Store, "lease", Store.lease),
         patch("tasks.engine.executor.provenance", lambda: {"at": "now"}),

@@ -26,6 +26,8 @@ class Phase:
     faults: tuple[Fault, ...] = ()
     damages: tuple[tuple[str, int], ...] = ()
     world_changes: bool = False
+    much_later: bool = False
+    """Whether more than a week passes before it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Schedule:
     def __str__(self) -> str:
         lines = [f"seed {self.seed}"]
         for number, phase in enumerate(self.phases, 1):
-            lines.append(f"phase {number}{', the world changes' if phase.world_changes else ''}")
+            changes = ", the world changes" * phase.world_changes + ", much later" * phase.much_later
+            lines.append(f"phase {number}{changes}")
             lines += [f"  damage: {kind} ({choice})" for kind, choice in phase.damages]
             lines += [f"  process {n}: {start}" for n, start in enumerate(phase.starts)]
             lines += [f"  {fault}" for fault in phase.faults]
@@ -46,9 +49,9 @@ class Schedule:
 def schedule_of(seed: int) -> Schedule:
     """The schedule of a seed."""
     random = Random(seed)
-    numbers = (1,) if random.random() < 0.8 else (1, 2)
+    numbers = (1,) if random.random() < 0.6 else (1, 2)
     count = random.choice((1, 2, 2, 3, 4))
-    forcing, damaging = random.random() < 0.4, random.random() < 0.3
+    forcing, damaging, collecting = random.random() < 0.4, random.random() < 0.3, random.random() < 0.3
     phases: list[Phase] = []
     for index in range(random.choice((1, 1, 2, 2, 3))):
         starts = []
@@ -57,17 +60,19 @@ def schedule_of(seed: int) -> Schedule:
             if forcing and random.random() < 0.5:
                 forced = random.choice((("make",), ("total",), ("make", "twice", "total")))
             attempt = f"attempt-{random.randint(0, 2)}" if forced else ""
-            starts.append(Start(random.choice(numbers), forced, attempt))
+            collects = collecting and random.random() < 0.3
+            starts.append(Start(0, collects=True) if collects else Start(random.choice(numbers), forced, attempt))
         faults = {}
         for _ in range(random.randint(0, 6)):
-            kind = random.choice(("switch", "switch", "switch", "kill", "kill", "power", "error"))
+            kind = random.choice(("switch", "switch", "switch", "kill", "kill", "power", "error", "clock"))
             at = int(MOST_CALLS ** random.uniform(0.3, 1)) if random.random() < 0.3 else random.randint(1, MOST_CALLS)
             fault = Fault(kind, random.randrange(len(starts)), at, random.getrandbits(16))
             faults[fault.process, fault.at] = fault
         damages = []
         if damaging and index and random.random() < 0.7:
             damages = [(random.choice(DAMAGES), random.getrandbits(16)) for _ in range(random.randint(1, 2))]
-        phases.append(Phase(tuple(starts), tuple(faults.values()), tuple(damages), random.random() < 0.3))
+        changes, much_later = random.random() < 0.3, collecting and random.random() < 0.3
+        phases.append(Phase(tuple(starts), tuple(faults.values()), tuple(damages), changes, much_later))
     return Schedule(seed, tuple(phases))
 
 
@@ -77,6 +82,7 @@ def run(schedule: Schedule) -> list[str]:
     with simulated_system(machine, Random(schedule.seed)), pipeline.observed(machine) as world:
         for index, phase in enumerate(schedule.phases):
             world.says += phase.world_changes
+            machine.disk.now_ns += phase.much_later * 8 * 86_400 * 10**9
             for kind, choice in phase.damages:
                 _damage(world, kind, Random(choice))
             machine.log.append(f"phase {index + 1}")
@@ -84,15 +90,16 @@ def run(schedule: Schedule) -> list[str]:
             damaged = any(each.damages for each in schedule.phases[: index + 1])
             _check_errors(processes, phase, damaged)
             _check_sealed(world, damaged)
-        starts = dict.fromkeys(Start(start.number) for phase in schedule.phases for start in phase.starts)
+        runs = (start for phase in schedule.phases for start in phase.starts if not start.collects)
+        starts = dict.fromkeys(Start(start.number) for start in runs)
         for start in starts:
             _run_to_the_end(machine, world, start, 1 + sum(len(phase.damages) for phase in schedule.phases))
     return machine.log
 
 
 def _check_errors(processes: list[Process], phase: Phase, damaged: bool) -> None:
-    """Only what happened to a run may end it: a failed call, damage, or a run beside it that forces stages."""
-    forced = any(start.forced for start in phase.starts)
+    """Only what happened to a run may end it: a failed call, damage, or a run beside it that replaces or removes."""
+    forced = any(start.forced or start.collects for start in phase.starts)
     for process in processes:
         if process.error is None or isinstance(process.error, Killed) or process.disturbed:
             continue
@@ -197,6 +204,8 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         less += [replace(phase, damages=phase.damages[:i] + phase.damages[i + 1 :]) for i in range(len(phase.damages))]
         if phase.world_changes:
             less.append(replace(phase, world_changes=False))
+        if phase.much_later:
+            less.append(replace(phase, much_later=False))
         if len(phases) > 1:
             yield replace(schedule, phases=phases[:n] + phases[n + 1 :])
         yield from (replace(schedule, phases=(*phases[:n], each, *phases[n + 1 :])) for each in less)

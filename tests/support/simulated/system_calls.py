@@ -194,12 +194,13 @@ def simulated_system(machine: Machine, random: Random) -> Iterator[None]:
         on_descriptor(os, "pread", lambda descriptor, size, at: bytes(machine.file(descriptor).node.data[at:][:size])),
         # A shared lock only pins a copy against eviction, and the simulated cache never overflows.
         on_descriptor(fcntl, "flock", lambda descriptor, how: how & fcntl.LOCK_EX and machine.try_lock(descriptor)),
-        on_path("utime", lambda path: None),
+        on_path("utime", lambda path: disk.touch(path)),
         patch.object(os, "open", open_descriptor),
         patch.object(io, "open", open_file),
         patch.object(shutil, "_use_fd_functions", False),
         patch.object(time, "sleep", machine.sleep),
         patch.object(time, "monotonic", lambda: machine.now),
+        patch.object(time, "time", machine.time),
         patch.object(uuid, "uuid4", lambda: ids(hex=f"{random.getrandbits(128):032x}")),
     ]
     for each in patches:

@@ -1,0 +1,129 @@
+"""Runs as ``repro run`` makes them, with a record, and ``repro gc --delete`` beside them; real code, but no tracker.
+
+All runs have one name, so that a new one may leave the artifacts of an older one to ``gc``.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime, tzinfo
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
+
+from toy_stages import NoTracker, Quiet
+
+from flows.inspection import garbage_collection
+from flows.inspection.garbage_collection import find_garbage, remove_garbage
+from flows.runner.outcome import Outcome, StageFailed, cached_outcome
+from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.run import conclude
+from flows.runner.run import run as run_request
+from infra.site import Site
+from infra.store.local import Store
+from simulated.machine import Machine, Violation
+from tasks.engine.planner import Planner
+from tasks.engine.stage import Engine, engine
+
+NAME = "demo"
+Names = set[tuple[str, str]]
+
+
+class _Tracker(NoTracker):
+    def __init__(self, *told: Any) -> None: ...
+    def finish(self, status: str) -> None: ...
+
+
+def run(planner: Planner, build: Callable[[], object], attempt: str) -> None:
+    """Plan a run and make what is missing, as ``flows.orchestration.dispatch`` does. Raises what made it fail."""
+
+    def walk(present: Engine, initial: None) -> None:
+        with engine(present):
+            build()
+
+    walk(planner, None)
+    request = RunRequest(NAME)
+    plan = SimpleNamespace(
+        store=planner.store,
+        scope=planner.scope,
+        lookups=planner.lookups,
+        outcome=Outcome(NAME, planner.rows),
+        attempt=attempt,
+        interrupted=None,
+        initial=None,
+        resumed=False,
+    )
+    resolved = cast(
+        "ResolvedRun",
+        SimpleNamespace(request=request, run=SimpleNamespace(name=NAME), site=planner.site, plan=plan, walk=walk),
+    )
+    if done := cached_outcome(plan.outcome):
+        conclude(resolved, done, lambda _: None)
+        return
+    try:
+        run_request(resolved, Quiet())
+    except StageFailed as failed:
+        raise failed.__cause__ or failed from None
+
+
+def collect(site: Site) -> None:
+    """``repro gc --delete``."""
+    remove_garbage(site, find_garbage(site), lambda _: None)
+
+
+@contextlib.contextmanager
+def observed(
+    machine: Machine, root: Path, finished: Callable[[], Names], forget: Callable[[str, str], None]
+) -> Iterator[None]:
+    """Give records the simulated clock, and check that ``gc`` removes nothing that is needed when it locks it.
+
+    ``finished`` gives what the last run used that ended alone; ``forget`` is called before an artifact is removed.
+    """
+    real_lock, real_remove, needed = garbage_collection.try_file_lock, Store.remove, set()
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> "Clock":
+            return cls.fromtimestamp(machine.time(), tz)
+
+    def alive(number: str) -> str:
+        return "alive" if any(f"{id(each)}" == number and not each.dead for each in machine.processes) else "gone"
+
+    def identity() -> str:
+        return f"{id(machine.current)}"
+
+    @contextlib.contextmanager
+    def lock(path: Path) -> Iterator[bool]:
+        with real_lock(path) as free:
+            needed.clear()
+            needed.update(machine.observe(lambda: _needed(root, alive)), finished())
+            yield free
+
+    def remove(store: Store, stage: str, key: str) -> None:
+        if (stage, key) in needed:
+            raise Violation(f"gc removes {stage}, which a run needs")
+        forget(stage, key)
+        real_remove(store, stage, key)
+
+    with (
+        patch.object(garbage_collection, "try_file_lock", lock),
+        patch.object(garbage_collection, "process_state", alive),
+        patch.object(Store, "remove", remove),
+        patch("flows.runner.run.Tracker", _Tracker),
+        patch("flows.runner.run._start_tracking", lambda tracker, resolved: None),
+        patch("flows.runner.records.datetime", Clock),
+        patch("flows.runner.records.process_identity", identity),
+        patch("flows.runner.records.user", lambda: "somebody"),
+        patch("flows.runner.records.commit", lambda: "c0ffee"),
+    ):
+        yield
+
+
+def _needed(root: Path, alive: Callable[[str], str]) -> Names:
+    """What is named by the newest record, by the newest one of a finished run, and by those of runs at work."""
+    records = [json.loads(path.read_text()) for path in sorted(root.glob("runs/*/*.json"))]
+    at_work = [each for each in records if each["outcome"] == "RUNNING" and alive(each["process"]) == "alive"]
+    finished = [each for each in records if each["outcome"] == "FINISHED"]
+    chosen = [*at_work, *records[-1:], *finished[-1:]]
+    return {(row["stage"], row["key"]) for record in chosen for row in record["stages"]}
