@@ -64,7 +64,7 @@ def sweep(site: Site) -> int:
 
 def _close_earlier(resolved: ResolvedRun) -> None:
     """Sweep before a run without work if an earlier run of that name was killed; otherwise read its records only."""
-    if interrupted.has_dead_record(resolved.site, resolved.run.name):
+    if interrupted.has_dead_record(resolved.site, resolved.run.name) and interrupted.may_sweep_again(resolved.site):
         say("closing what a killed run left open in MLflow and Prefect")
         sweep(resolved.site)
 

@@ -5,7 +5,9 @@ Prefect's server, the runs in MLflow and the records that would otherwise stay "
 """
 
 import shlex
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,11 @@ from infra.processes.identity import process_state
 from infra.servers.environment import server_configured
 from infra.servers.prefect_states import close_abandoned
 from infra.site import Site, open_store
+from infra.store.files import write_atomically
 
 RUNNING, KILLED, FINISHED = "RUNNING", "KILLED", "FINISHED"
+RETRY_SECONDS = 600.0
+"""Cached runs sweep this long after a sweep failed, and not before."""
 FLOWS = ("reproduce", "stage", "paper")
 """The flows of ``flows.orchestration.prefect_flows``."""
 
@@ -108,6 +113,15 @@ def sweep(site: Site) -> int:
     return max(closed, _close_records(site))
 
 
+def may_sweep_again(site: Site) -> bool:
+    """Whether no sweep failed lately, as it does while MLflow is away, which a run without work need not wait for."""
+    try:
+        # Either way, since a clock that was set back leaves a time in the future.
+        return abs(time.time() - _failed_file(site).stat().st_mtime) > RETRY_SECONDS
+    except OSError:
+        return True
+
+
 def has_dead_record(site: Site, run: str) -> bool:
     """Whether a record of ``run`` says RUNNING although its process is dead."""
     return any(_is_dead(found, outcome) for found, outcome in _read_records(site, records.record_folder(run)))
@@ -119,6 +133,9 @@ def _close_records(site: Site) -> int:
         return 0
     from infra.tracking.client import end_abandoned
 
+    failed = _failed_file(site)
+    with suppress(OSError):
+        write_atomically(failed, "")
     try:
         end_abandoned(site.tracking)
         store = open_store(site)
@@ -131,7 +148,13 @@ def _close_records(site: Site) -> int:
         if not type(error).__module__.startswith(("mlflow", "sqlalchemy", "requests")):
             raise
         return 0
+    failed.unlink(missing_ok=True)
     return len(dead)
+
+
+def _failed_file(site: Site) -> Path:
+    """Exists after a sweep that failed or was cut off; its time is when that began."""
+    return site.root / "stamps" / "sweep-failed"
 
 
 def _read_records(site: Site, folder: str = "runs/*") -> Iterator[tuple[InterruptedRun, str]]:

@@ -107,6 +107,16 @@ def create_version(
     return _to_version(created)
 
 
+def set_decision(uri: str, version: Version, decision: str, description: str) -> None:
+    """Replace the tag ``decision`` and the description of a version whose registration was repeated."""
+    client, number = mlflow_client(uri), f"{version.version}"
+    try:
+        client.set_model_version_tag(version.name, number, "decision", decision)
+        client.update_model_version(version.name, number, description)
+    except Exception as error:
+        raise refused(uri, f"does not change {version.name}/{number}", error) from error
+
+
 def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
     """Move ``alias`` to ``version`` and add a line (when, by whom, why) to its tag ``promotion.<alias>``.
 

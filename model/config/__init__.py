@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from .keying import require, unkeyed, unkeyed_default
+from .strict import Numerics
 
 Config = TypeVar("Config")
 
@@ -113,7 +114,7 @@ class Training:
     start: str = unkeyed("")
     """A registered version (``name@alias``, ``name/number``) with the initial weights. The key depends on the weights,
     not on this name. Empty: random initialisation."""
-    numerics: Literal["fast", "strict"] = unkeyed_default("fast")
+    numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
     """fast: the kernels that suit the machine; strict: weights that are equal to the bit on different CPUs and for
     different numbers of ranks (docs/reproducibility.md), several times slower."""
 
@@ -185,7 +186,7 @@ class Decoding:
     """Minimum output length per input piece, including eos."""
     beta: float = unkeyed_default(0.0)
     """Weight of GNMT's coverage penalty on the cross-attention, averaged over layers and heads; 0: no penalty."""
-    numerics: Literal["fast", "strict"] = unkeyed_default("fast")
+    numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
     """strict: translations of evaluation sets that are equal to the bit on different CPUs, several times slower."""
 
     def __post_init__(self) -> None:

@@ -76,8 +76,9 @@ def _look_up(store: Store, site: Site, call: StageCall) -> CacheLookup:
     if manifest is None:
         return CacheLookup(why="not made yet")
     stale = code_of(store, call).change_since(manifest.made)
-    if site.strict and (stale or "modules" not in manifest.made):
-        why = stale or manifest.adopted or "the artifact does not say by which code it was made"
+    # No code made what was adopted, so none can have changed.
+    if site.strict and not manifest.adopted and (stale or "modules" not in manifest.made):
+        why = stale or "the artifact does not say by which code it was made"
         return CacheLookup(why=why, manifest=manifest, must_run=True)
     if changed := changed_input(call, manifest):
         return CacheLookup(why=changed, manifest=manifest)

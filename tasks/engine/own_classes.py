@@ -44,7 +44,7 @@ def _collect(file: Path, name: str, found: dict[tuple[str, str], str]) -> None:
             for neighbour, imported in _neighbours(file, node, name):
                 _collect(neighbour, imported, found)
             continue
-        found[file.name, name] += ast.dump(node)
+        found[file.name, name] += _structure(node)
         for each in ast.walk(node):
             if (
                 isinstance(each, ast.Name)
@@ -52,6 +52,17 @@ def _collect(file: Path, name: str, found: dict[tuple[str, str], str]) -> None:
                 and any(each.id in _bound_names(other) for other in tree.body)
             ):
                 _collect(file, each.id, found)
+
+
+def _structure(node: object) -> str:
+    """The syntax below a node. ``ast.dump`` would differ between Python 3.11, 3.12 and 3.13 in what it writes of empty
+    fields, and each of them adds fields that stay empty in older code."""
+    if isinstance(node, list):
+        return f"[{', '.join(map(_structure, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
+    return f"{type(node).__name__}({', '.join(f'{name}={_structure(value)}' for name, value in fields)})"
 
 
 def _bound_names(node: ast.stmt) -> set[str]:

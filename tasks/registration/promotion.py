@@ -10,7 +10,7 @@ from infra.servers.credentials import hide_password
 from infra.tracking.model_files import MODEL_ID, stored_damage
 from infra.tracking.model_logging import TextModel, log_model, store_again
 from infra.tracking.model_version import Version
-from infra.tracking.registry import create_version, set_alias, versions
+from infra.tracking.registry import create_version, set_alias, set_decision, versions
 from tasks.registration.version_tags import version_description
 
 METRIC_TAGS = (".bleu", ".chrf", ".perplexity", "dev_bleu", "test_bleu")
@@ -55,12 +55,14 @@ def register_version(
         better, reason = becomes_champion(tags, champion)
     decision = "a run with overrides moves no alias" if modified else f"{'' if better else 'not '}champion: {reason}"
     all_tags = {**tags, "modified": f"{modified}".lower(), "decision": decision}
+    page = f"#/experiments/{experiment_id}/runs/{run_id}" if experiment_id else ""
+    description = version_description(name, all_tags, page)
     if version is None:
         metrics = {key: float(value) for key, value in tags.items() if key.endswith(METRIC_TAGS)}
         model_id = log_model(uri, run_id, name, model, metrics)
-        page = f"#/experiments/{experiment_id}/runs/{run_id}" if experiment_id else ""
-        description = version_description(name, all_tags, page)
         version = create_version(uri, name, model_id, run_id, all_tags, description)
+    elif version.run_id == run_id and version.tags.get("decision") != decision:
+        set_decision(uri, version, decision, description)  # another version became champion before this was repeated
     moves = (
         {} if modified else {"candidate": "the newest run without overrides"} | ({"champion": reason} if better else {})
     )

@@ -60,6 +60,10 @@ def _modules(monkeypatch: pytest.MonkeyPatch) -> Any:
         sys.modules.pop(name, None)
 
 
+def test_the_code_is_the_same_on_every_python(tmp_path: Path) -> None:
+    assert code(tmp_path) == "51d07568509b", "as Python 3.11, 3.12 and 3.13 give it"
+
+
 def test_what_the_class_uses_counts_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     first = code(tmp_path)

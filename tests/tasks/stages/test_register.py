@@ -276,6 +276,30 @@ def test_a_killed_registration_is_repeated_without_a_trace(
     assert sorted(model.status for model in models) == expected
 
 
+def test_a_repeated_registration_that_loses_meanwhile_says_so(
+    run: FinishedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.register("overtaken", run.tags(30.0))
+    run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
+    arguments = (run.tracker.uri, run_id, "overtaken", run.model, run.tags(31.0), False)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks.registration.promotion.set_alias", killed)
+        with pytest.raises(Killed):
+            register_version(*arguments)
+    run.register("overtaken", run.tags(40.0))
+    made = register_version(*arguments)
+    assert (made["version"], made["aliases"]) == (2, ["candidate"])
+    assert made["decision"] == "not champion: dev BLEU 31.00 on val, below the 40.00 of version 3"
+    version = next(each for each in versions(run.tracker.uri, "overtaken") if each.version == 2)
+    assert version.tags["decision"] == made["decision"]
+    stored = mlflow_client(run.tracker.uri).get_model_version("overtaken", "2")
+    assert f"Decision: {made['decision']}" in stored.description
+
+
 def test_a_model_that_cannot_be_stored_leaves_no_version(run: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     store = mlflow_client(run.tracker.uri)
 
