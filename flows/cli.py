@@ -27,6 +27,7 @@ from flows.commands.run import plan_command, run_command, runs
 from flows.commands.serve import serve
 from flows.commands.sign import sign
 from flows.commands.status import status
+from flows.commands.sweep import sweep
 from flows.commands.trace import trace
 from flows.commands.translate import translate
 from flows.commands.unfinished import unfinished
@@ -64,6 +65,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "trace": trace,
     "explain-filters": explain_filters,
     "paper": paper,
+    "sweep": sweep,
     "translate": translate,
     "serve": serve,
     "attention": attention,
@@ -82,7 +84,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "down": down,
     "status": status,
 }
-RESUMABLE = ("run", "paper")
+RESUMABLE = ("run", "paper", "sweep")
 """Commands that resume from their finished stages when they are repeated after an interrupt."""
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 for name, command in COMMANDS.items():

@@ -48,7 +48,8 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     corpus = clean(run.corpus, texts, tuple(sets[name] for name in run.filters.exclude), run.filters)
     vocabulary = initial.vocabulary if initial else learn_bpe(corpus, run.vocabulary)
     shards = shard.for_item("train")(corpus, vocabulary, run.sharding)
-    encoded = {name: shard.for_item(name)(pairs, vocabulary, NO_LIMITS) for name, pairs in sets.items()}
+    evaluated = {name: pairs for name, pairs in sets.items() if name in (run.evaluate or sets)}
+    encoded = {name: shard.for_item(name)(pairs, vocabulary, NO_LIMITS) for name, pairs in evaluated.items()}
     initial_weights = (initial.weights,) if initial else ()
     training = train(shards, encoded[run.dev], vocabulary, run.model, run.training, initial_weights)
     weights = average(training, run.averaging)
@@ -56,6 +57,6 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
         name: translate.for_item(name)(weights, vocabulary, pairs, run.decoding) for name, pairs in encoded.items()
     }
     language = run.corpus.target_language
-    scores = {name: score.for_item(name)(hypotheses[name], pairs, name, language) for name, pairs in sets.items()}
-    page = report(run.name, corpus, shards, training, sets, hypotheses, scores, paper_row_of(run))
-    register(run.name, weights, vocabulary, page, scores, sets, run.dev, modified)
+    scores = {name: score.for_item(name)(hypotheses[name], pairs, name, language) for name, pairs in evaluated.items()}
+    page = report(run.name, corpus, shards, training, evaluated, hypotheses, scores, paper_row_of(run))
+    register(run.name, weights, vocabulary, page, scores, evaluated, run.dev, modified)

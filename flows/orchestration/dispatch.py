@@ -10,6 +10,7 @@ from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperResults, ResolvedPaper, cached_paper, write_pages
 from flows.runner.request import ResolvedRun
 from flows.runner.run import conclude
+from flows.tuning.sweep import ResolvedSweep, SweepResults
 from flows.views.terminal import say
 from infra.processes import signals
 from infra.servers.environment import server_configured
@@ -50,6 +51,15 @@ def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
     from flows.orchestration.prefect_flows import paper_with_prefect
 
     return signals.run_shielded(lambda: paper_with_prefect(resolved))
+
+
+def dispatch_sweep(resolved: ResolvedSweep) -> SweepResults:
+    """Run the trials of a sweep as one flow; raises Fault if no trial has a score."""
+    check_database(resolved.base.site.tracking)
+    _ensure_server()
+    from flows.orchestration.prefect_flows import sweep_with_prefect
+
+    return signals.run_shielded(lambda: sweep_with_prefect(resolved))
 
 
 def sweep(site: Site) -> int:

@@ -26,6 +26,7 @@ from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFailed, run_rows, write_pages
 from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.runner.run import run as run_resolved
+from flows.tuning.sweep import ResolvedSweep, SweepRequest, SweepResults, run_sweep
 from flows.views.tables import metric_names
 from flows.views.terminal import TerminalDisplay, say
 from infra.errors import Fault, NetworkFault
@@ -41,6 +42,7 @@ Value = TypeVar("Value")
 
 _resolved_run: ContextVar[ResolvedRun | None] = ContextVar("resolved_run", default=None)
 _resolved_paper: ContextVar[ResolvedPaper | None] = ContextVar("resolved_paper", default=None)
+_resolved_sweep: ContextVar[ResolvedSweep | None] = ContextVar("resolved_sweep", default=None)
 """The request that this process resolved before it called the flow, so that the flow need not resolve it again."""
 
 
@@ -106,7 +108,7 @@ def reproduce(
         resolved = request.resolve(again=flow_run.run_count > 1)
     pool = _dispatch_pool(resolved.site)
     task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records", ("gpu",) if pool else ())
-    label = run if flow_run.parent_flow_run_id else ""  # several may run at once
+    label = resolved.title or run if flow_run.parent_flow_run_id else ""  # several may run at once
     display = TerminalDisplay(task_wrapper.progress, label)
     dispatch = {"gpu": DeploymentDispatch(request, pool, display.say)} if pool else {}
     try:
@@ -245,6 +247,50 @@ def paper_with_prefect(resolved: ResolvedPaper) -> PaperResults:
         found: PaperResults = paper(
             request.rows, request.corpus, request.scale, request.at_once, request.overrides, request.site
         )  # type: ignore[call-overload]
+    return found
+
+
+@flow(
+    name="sweep",
+    flow_run_name=lambda: f"sweep of {flow_run.parameters['run']}",
+    log_prints=False,
+    on_crashed=[_sweep_after_kill],
+    on_cancellation=[_sweep_after_kill],
+)
+def hyperparameter_sweep(
+    run: str,
+    spaces: tuple[str, ...],
+    trials: int = 20,
+    on: str = "dev.bleu",
+    prune: bool = True,
+    overrides: tuple[str, ...] = (),
+    at_once: int = 1,
+    site: SiteName = "local",
+) -> SweepResults:
+    """Search for the settings of a run with the best dev score; each trial is a child flow.
+
+    Args:
+        run: A run's name, as `repro runs` lists them, or FILE.py:NAME for one of your own.
+        spaces: Fields and their values, for example training.peak=1e-3..1e-2:log or model.p_drop=0.1,0.2.
+        trials: Number of trials, those of earlier calls of the same sweep included.
+        on: dev.bleu, dev.chrf or dev.perplexity.
+        prune: End a training whose dev curve is worse than the median of the other trials.
+        overrides: Fields of every trial's run to change, for example training.updates=200.
+        at_once: Trials that run at the same time.
+        site: Where to compute. With gpu, a worker of another pool dispatches trainings to the pool gpu.
+    """
+    _claim_and_sweep(site)
+    request = SweepRequest(run, spaces, trials, on, prune, overrides, at_once, site)
+    resolved = _resolved_sweep.get()
+    if resolved is None or resolved.request != request:  # a worker runs this flow
+        resolved = request.resolve()
+    return run_sweep(resolved, run_with_prefect, say)
+
+
+def sweep_with_prefect(resolved: ResolvedSweep) -> SweepResults:
+    """Run a sweep as a flow in this process, with the configured server or a temporary one."""
+    with plain_server_errors(), _set(_resolved_sweep, resolved):
+        found: SweepResults = hyperparameter_sweep(**vars(resolved.request))
     return found
 
 

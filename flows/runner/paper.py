@@ -6,9 +6,8 @@ not stop the others. ``flows.runs.paper_rows`` defines the rows.
 
 import json
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextvars import copy_context
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from flows.runner.outcome import Outcome, StageFailed, cached_outcome, stage_fol
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.paper_rows import effective_scale, paper_row_of, parse_rows, row_run_name
 from infra.errors import BadConfiguration, Fault, describe
-from infra.processes import signals
+from infra.processes.threads import run_in_threads
 from tasks.evaluation.paper_figures import PEERS
 from tasks.evaluation.paper_page import as_json, markdown, page
 from tasks.evaluation.paper_row import PaperComparison, compare_to_paper
-
-POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -144,7 +141,6 @@ def run_rows(
     """Run each row that has work, at most ``at_once`` at a time; a failure affects only its row."""
 
     def run_row(row: str) -> Outcome:
-        signals.check()
         each = resolved.rows[row]
         try:
             cached = cached_outcome(each.plan.outcome)
@@ -154,35 +150,9 @@ def run_rows(
             outcome = failed.outcome
         except Exception as error:  # an unreachable server, a missing folder: the next row may succeed
             outcome = Outcome(each.request.run, failure=describe(error))
-        except BaseException:
-            signals.stop_all_threads()
-            raise
         say(f"row {row}: {outcome.failure}")
         return outcome
 
-    if resolved.request.at_once == 1:
-        return PaperResults(resolved, {row: run_row(row) for row in resolved.rows})
-    return PaperResults(resolved, _run_at_once(resolved, run_row))
-
-
-def _run_at_once(resolved: ResolvedPaper, run_row: Callable[[str], Outcome]) -> dict[str, Outcome]:
-    """Run the rows in threads; an interrupt ends all of them."""
-    with ThreadPoolExecutor(resolved.request.at_once, thread_name_prefix="row") as pool:
-        futures = {row: pool.submit(copy_context().run, run_row, row) for row in resolved.rows}
-        try:
-            _wait_for_rows(set(futures.values()))
-            return {row: future.result() for row, future in futures.items()}
-        except BaseException:
-            for future in futures.values():
-                future.cancel()
-            signals.stop_all_threads()
-            raise
-
-
-def _wait_for_rows(futures: set[Future[Outcome]]) -> None:
-    """Wait until all are done, or until one of them or this thread is interrupted."""
-    while futures:
-        signals.check()
-        done, futures = wait(futures, POLL_SECONDS, FIRST_EXCEPTION)
-        for future in done:
-            future.result()
+    calls = [partial(run_row, row) for row in resolved.rows]
+    outcomes = run_in_threads(calls, resolved.request.at_once, "row")
+    return PaperResults(resolved, dict(zip(resolved.rows, outcomes, strict=True)))

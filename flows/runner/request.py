@@ -24,6 +24,7 @@ from infra.store.local import Store
 from tasks.engine.keys import differences
 from tasks.engine.lookup import CacheLookup
 from tasks.engine.planner import Planner, Scope, StageResult, StopPipeline
+from tasks.engine.progress import MetricsWatch, ignore_metrics
 from tasks.engine.stage import Engine, engine
 
 
@@ -99,6 +100,12 @@ class ResolvedRun:
     site: Site
     scope: Scope
     again: bool = False
+    title: str = ""
+    """The name of its run in MLflow; empty for the run's own."""
+    parent: str = ""
+    """The run in MLflow that groups it with others, as a sweep does; "" for none."""
+    watch: MetricsWatch = ignore_metrics
+    """Sees the metrics of its jobs, and may end a job by raising a Fault."""
 
     @cached_property
     def plan(self) -> RunPlan:

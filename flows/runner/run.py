@@ -7,7 +7,7 @@ from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.request import ResolvedRun
 from infra.errors import Fault, describe
-from infra.tracking.tracker import Tracker
+from infra.tracking.tracker import PARENT, Tracker
 from tasks.engine.keys import canonical
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import Display
@@ -30,7 +30,9 @@ def run(
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     if planned.resumed:
         display.say("the same request was cut off before: its forced stages go on from there")
-    runner = Runner(planned.store, site, planned.scope, display, tracker, task_wrapper, dispatch, planned.lookups)
+    runner = Runner(
+        planned.store, site, planned.scope, display, tracker, task_wrapper, dispatch, planned.lookups, resolved.watch
+    )
     outcome, status = Outcome(resolved.run.name, runner.rows), "FAILED"
     try:
         # From its start the record names what the run is about to use, so that garbage collection keeps it.
@@ -70,7 +72,8 @@ def _start_tracking(tracker: Tracker, resolved: ResolvedRun) -> None:
     settings = {name: getattr(run, name) for name in TRACKED_SETTINGS}
     adopted = {f"adopted.{name}": origin for name, origin in resolved.plan.adopted.items()}
     tags = {"overrides": overrides, "site": request.site, "start": start, **adopted}
-    tracker.start(run.name, run.name, tags, canonical(settings))
+    grouped = {PARENT: resolved.parent} if resolved.parent else {}
+    tracker.start(run.name, resolved.title or run.name, {**tags, **grouped}, canonical(settings))
 
 
 def _failure(rows: Sequence[StageResult], error: Exception) -> str:

@@ -54,6 +54,18 @@ def _preset_values(assignments: Sequence[str]) -> list[str]:
     return values
 
 
+def value_of(run: Any, path: str, text: str) -> object:
+    """The value that ``path=text`` gives the field, in the field's type; it need not fit the run's other values."""
+    try:
+        found = _with_field(run, path.split("."), text, path)
+    except ValueError as error:
+        raise BadConfiguration(f"{error}") from error
+    for name in path.split("."):
+        members = {type(member).__name__: member for member in found} if isinstance(found, tuple) else vars(found)
+        found = members[name]
+    return found
+
+
 def _sort_key(assignment: str) -> tuple[bool, str]:
     """Sorts the profile first, then by path."""
     path = assignment.partition("=")[0]

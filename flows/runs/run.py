@@ -31,6 +31,8 @@ class Run:
     training: Training
     averaging: Averaging
     decoding: Decoding
+    evaluate: tuple[str, ...] = ()
+    """The sets to translate and score, with the dev set among them; empty for all. A sweep scores the dev set alone."""
 
     def __post_init__(self) -> None:
         require_name(self.name, "name")
@@ -40,6 +42,9 @@ class Run:
         require(self.dev in names, "dev", self.dev, f"one of the run's sets: {', '.join(names)}")
         for name in self.filters.exclude:
             require(name in names, "filters.exclude", name, f"one of the run's sets: {', '.join(names)}")
+        allowed = f"names among {', '.join(names)}, with the dev set {self.dev}"
+        fits = not self.evaluate or (set(self.evaluate) <= set(names) and self.dev in self.evaluate)
+        require(fits, "evaluate", self.evaluate, allowed)
         check_compatible(self.model, self.training)
         count, keep, patience = self.averaging.count, self.training.keep, self.training.patience
         require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")

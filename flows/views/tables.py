@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.runner.seeds import SeedResults
+from flows.tuning.sweep import SweepResults
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
 from tasks.evaluation.compare import Comparison
@@ -53,6 +54,20 @@ def seed_table(seeds: SeedResults) -> Table:
         cells = [spread.values.get(seed, "") for seed in seeds.outcomes]
         cells += [spread.summary.get(name, "") for name in ("mean", "deviation")]
         table.add_row(spread.set_name, spread.measure, *(_number(cell) for cell in cells))
+    return table
+
+
+def sweep_table(found: SweepResults) -> Table:
+    """One row per trial, the best score first, then pruned and failed ones: its settings, score and time."""
+    table = _table()
+    for name in ("trial", "state", *(dimension.path for dimension in found.resolved.dimensions)):
+        table.add_column(name)
+    table.add_column(found.resolved.request.on, justify="right")
+    table.add_column("time", justify="right", no_wrap=True)
+    for row in found.ranked():
+        settings = [setting.partition("=")[2] for setting in row.settings] or [""] * len(found.resolved.dimensions)
+        score = escape(row.failure) if row.value is None else _number(row.value)
+        table.add_row(f"{row.number}", row.state, *settings, score, duration(row.seconds))
     return table
 
 

@@ -13,9 +13,11 @@ from typing import Any
 from infra.servers.relocation import DATABASE
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.tracking.client import refused
-from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, MlflowRuns
+from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, PARENT, MlflowRuns
 from infra.tracking.run_description import NO_FACTS, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
+
+__all__ = ["PARENT", "Tracker"]
 
 PENDING = "later:"
 """Prefix of the id of a stage that began while MLflow was away, until it has one of MLflow's."""

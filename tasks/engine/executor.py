@@ -19,7 +19,7 @@ from infra.tracking.provenance import provenance
 from tasks.engine.jobs import JobRunner
 from tasks.engine.locked_tracker import LockedTracker
 from tasks.engine.lookup import code_of, look_up, store_for
-from tasks.engine.progress import Display
+from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
 from tasks.engine.stage import Facts, StageCall, StageContext, stage_context
 
 _NO_LEASE = nullcontext[Callable[[], None]](lambda: None)
@@ -28,9 +28,16 @@ _NO_LEASE = nullcontext[Callable[[], None]](lambda: None)
 class StageExecutor:
     """Makes the artifact of a call, unless another process made it before this one got the lock of its key."""
 
-    def __init__(self, store: Store, site: Site, display: Display, tracker: LockedTracker) -> None:
+    def __init__(
+        self,
+        store: Store,
+        site: Site,
+        display: Display,
+        tracker: LockedTracker,
+        watch: MetricsWatch = ignore_metrics,
+    ) -> None:
         self.store, self.site, self.display, self.tracker = store, site, display, tracker
-        self.jobs = JobRunner(store, site, display, tracker)
+        self.jobs = JobRunner(store, site, display, tracker, watch)
 
     def make(self, call: StageCall, attempt: str) -> tuple[Artifact, bool]:
         """The artifact, and whether this call made it; with an ``attempt``, only an artifact of that attempt counts."""

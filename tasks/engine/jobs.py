@@ -13,7 +13,7 @@ from infra.site import Site
 from infra.store.local import Store
 from infra.tracking.metrics_tail import MetricsTail
 from tasks.engine.locked_tracker import LockedTracker
-from tasks.engine.progress import Display, describe_metrics
+from tasks.engine.progress import Display, MetricsWatch, describe_metrics, ignore_metrics
 from tasks.engine.stage import StageCall
 
 LAUNCHERS: dict[str, Callable[[], Launcher]] = {
@@ -27,8 +27,10 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
 class JobRunner:
     """Runs jobs of a site. Several threads may run a job each."""
 
-    def __init__(self, store: Store, site: Site, display: Display, tracker: LockedTracker) -> None:
-        self.store, self.site, self.display, self.tracker = store, site, display, tracker
+    def __init__(
+        self, store: Store, site: Site, display: Display, tracker: LockedTracker, watch: MetricsWatch = ignore_metrics
+    ) -> None:
+        self.store, self.site, self.display, self.tracker, self.watch = store, site, display, tracker, watch
         self.launcher = LAUNCHERS[site.launcher]()
         if isinstance(self.launcher, QueueLauncher | LocalLauncher):
             self.launcher.say = display.say
@@ -48,6 +50,7 @@ class JobRunner:
                     tracker.log_rows(run_id, rows)
                 last = rows[-1]
                 self.display.progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
+                self.watch(call, rows)
 
         def waiting() -> None:
             self.display.say(f"{call.label}: waiting for a GPU of this machine")

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 
 from infra.errors import BadConfiguration, describe
 from infra.processes import signals
+from infra.processes.threads import run_in_threads
 from infra.site import Site
 from infra.store.local import Artifact, Store
 from infra.tracking.tracker import Tracker
@@ -15,7 +15,7 @@ from tasks.engine.executor import StageExecutor
 from tasks.engine.locked_tracker import LockedTracker
 from tasks.engine.lookup import NO_LOOKUPS, CacheLookup, changed_input, look_up, store_for
 from tasks.engine.planner import Scope, StageResult
-from tasks.engine.progress import Display
+from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
 from tasks.engine.remote import NO_DISPATCH, Dispatch, RemoteStage
 from tasks.engine.stage import StageCall
 
@@ -44,29 +44,21 @@ class Runner:
         task_wrapper: TaskWrapper = without_task,
         dispatch: Mapping[str, Dispatch] = NO_DISPATCH,
         lookups: Mapping[str, CacheLookup] = NO_LOOKUPS,
+        watch: MetricsWatch = ignore_metrics,
     ) -> None:
         self.store, self.site, self.scope, self.display = store, site, scope, display
         self.tracker, self.task_wrapper, self.dispatch = LockedTracker(tracker), task_wrapper, dispatch
         self.rows: list[StageResult] = []
         self._lookups = dict(lookups)
-        self._executor = StageExecutor(store, site, display, self.tracker)
+        self._executor = StageExecutor(store, site, display, self.tracker, watch)
         store.say = display.say
 
     def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:
         """Run all calls, at most ``at_once`` at a time; raises a failure after the others have ended."""
         first, order = len(self.rows), {call.key: n for n, call in enumerate(calls)}
-        with ThreadPoolExecutor(at_once, thread_name_prefix="stage") as pool:
-            futures = [pool.submit(copy_context().run, self.resolve, call) for call in calls]
-            try:
-                while wait(futures, signals.POLL_SECONDS).not_done:
-                    signals.check()
-            except BaseException:
-                for future in futures:
-                    future.cancel()
-                signals.stop_all_threads()
-                raise
+        artifacts = run_in_threads([partial(self.resolve, call) for call in calls], at_once, "stage")
         self.rows[first:] = sorted(self.rows[first:], key=lambda row: order[row.key])
-        return [future.result() for future in futures]
+        return artifacts
 
     def resolve(self, call: StageCall) -> Artifact:
         """The artifact of ``call``, from the store or newly made; appends its result to ``rows``."""

@@ -133,6 +133,31 @@ def lengths(source: NDArray[np.int64], target: NDArray[np.int64], theme: Theme) 
     return _png(figure)
 
 
+def sweep(
+    score: str, values: Sequence[float], maximize: bool, settings: Mapping[str, Sequence[float | str]], theme: Theme
+) -> bytes:
+    """The scores of a sweep's completed trials in their order, with the best so far, and by each searched setting."""
+    figure = _figure(5.4, 2.6 + 2.0 * len(settings), theme)
+    panels = figure.subplots(1 + len(settings), 1, squeeze=False, height_ratios=[2.6, *[2.0] * len(settings)])[:, 0]
+    numbers = np.array(values, dtype=np.float64)
+    best = (np.maximum if maximize else np.minimum).accumulate(numbers) if len(numbers) else numbers
+    _dress(panels[0], theme, f"{score} of each completed trial", score)
+    panels[0].step(range(1, len(best) + 1), best, where="post", color=theme.target, lw=1.6, label="best so far")
+    panels[0].plot(range(1, len(numbers) + 1), numbers, "o", color=theme.source, ms=4.5, label="trial")
+    panels[0].xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    _legend(panels[0], theme, "lower right" if maximize else "upper right")
+    for axes, (name, tried) in zip(panels[1:], settings.items(), strict=True):
+        _dress(axes, theme, name, score)
+        if all(isinstance(value, int | float) for value in tried):
+            points = np.array(tried, dtype=np.float64)
+            if len(points) and points.min() > 0 and points.max() > 5 * points.min():
+                axes.set_xscale("log")
+            axes.plot(points, numbers, "o", color=theme.source, ms=4.5)
+        else:
+            axes.plot([f"{value}" for value in tried], numbers, "o", color=theme.source, ms=4.5)
+    return _png(figure)
+
+
 def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:
     """Cross-attention (layers, heads, target pieces, source pieces) of one sentence (§3.2.3): the mean over heads of
     the upper half of the layers, and below it each head of the last layer."""
@@ -254,11 +279,11 @@ def _dress(axes: Axes, theme: Theme, title: str, unit: str) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
 
 
-def _legend(axes: Axes, theme: Theme) -> None:
+def _legend(axes: Axes, theme: Theme, place: str = "upper right") -> None:
     axes.legend(
         fontsize=8.5,
         labelcolor=theme.ink,
-        loc="upper right",
+        loc=place,
         handlelength=1.4,
         facecolor=theme.page,
         edgecolor=theme.page,

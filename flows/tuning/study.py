@@ -1,0 +1,128 @@
+"""The study of a sweep: its trials, in a file below the root from which a sweep that was cut off goes on.
+
+A trial is COMPLETE with its dev score, PRUNED by its dev curve, or FAIL. One that is RUNNING while no sweep holds the
+study's lock was cut off: it is queued again with the same settings, so that its finished stages and checkpoints count.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.study import Study
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from flows.tuning.search_space import Dimension
+from infra.errors import BadConfiguration
+
+JOURNAL = "study.log"
+FAILURE, ASSIGNMENTS, MLFLOW_RUN = "failure", "assignments", "mlflow_run"
+"""Attributes of trials; the last one is one of the study."""
+STARTUP_TRIALS = 5
+"""Trials with random settings, none of them pruned, before the search learns from results."""
+
+
+Direction = Literal["minimize", "maximize"]
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial as a table shows it; ``value`` is the dev score of a complete one."""
+
+    number: int
+    state: str
+    value: float | None
+    settings: tuple[str, ...]
+    seconds: float
+    failure: str = ""
+
+
+@dataclass
+class SweepStudy:
+    """The trials of one sweep. Its methods may be called from several threads."""
+
+    folder: Path
+    direction: Direction
+    dimensions: Sequence[Dimension]
+    seed: int = 0
+    study: Study = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open or create the study. The caller holds its lock."""
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = f"{self.folder / JOURNAL}"
+        try:
+            storage = JournalStorage(JournalFileBackend(file, lock_obj=JournalFileOpenLock(file)))
+            self.study = optuna.create_study(
+                storage=storage, study_name="sweep", direction=self.direction, load_if_exists=True
+            )
+        except (ValueError, KeyError) as error:
+            raise BadConfiguration(f"{file} is damaged ({error}); move it away to begin the sweep anew") from error
+        done = len(self.study.get_trials(deepcopy=False))
+        # A sampler that began with the same seed again would repeat its first proposals.
+        self.study.sampler = optuna.samplers.TPESampler(
+            seed=self.seed + done, n_startup_trials=STARTUP_TRIALS, constant_liar=True
+        )
+        self.study.pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS)
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            self.study.tell(trial.number, state=TrialState.FAIL)  # without FAILURE: cut off
+            self.study.enqueue_trial(trial.params)
+
+    def ask(self) -> tuple[Trial, tuple[str, ...]]:
+        """A new trial and its assignments for ``--set``."""
+        trial = self.study.ask()
+        assignments = tuple(dimension.suggest(trial) for dimension in self.dimensions)
+        trial.set_user_attr(ASSIGNMENTS, assignments)
+        return trial, assignments
+
+    def tell(self, trial: Trial, value: float | None, *, pruned: bool = False, failure: str = "") -> None:
+        """End a trial with its score, as pruned or as failed."""
+        state = TrialState.PRUNED if pruned else TrialState.COMPLETE
+        if value is None and not pruned:
+            trial.set_user_attr(FAILURE, failure)
+            state = TrialState.FAIL
+        self.study.tell(trial, None if pruned else value, state=state)
+
+    @property
+    def ended(self) -> int:
+        """The number of trials that ended, those that were cut off not counted."""
+        return sum(row.state != "running" for row in self.rows())
+
+    def rows(self) -> list[TrialRow]:
+        """All trials by number, without those that were cut off and queued again."""
+        trials = self.study.get_trials(deepcopy=False)
+        cut_off = [t.state == TrialState.FAIL and FAILURE not in t.user_attrs for t in trials]
+        return [_row(t) for t, cut in zip(trials, cut_off, strict=True) if not cut and t.state != TrialState.WAITING]
+
+    def best(self) -> TrialRow | None:
+        """The completed trial with the best score, the first of equal ones."""
+        done = [row for row in self.rows() if row.state == "complete" and row.value is not None]
+        better = max if self.direction == "maximize" else min
+        return better(done, key=lambda row: row.value or 0.0, default=None)
+
+    @property
+    def mlflow_run(self) -> str:
+        """The run in MLflow that groups the trials, "" before there is one."""
+        return str(self.study.user_attrs.get(MLFLOW_RUN, ""))
+
+    @mlflow_run.setter
+    def mlflow_run(self, run_id: str) -> None:
+        self.study.set_user_attr(MLFLOW_RUN, run_id)
+
+
+def _row(trial: FrozenTrial) -> TrialRow:
+    duration = trial.duration.total_seconds() if trial.duration else 0.0
+    state = {"FAIL": "failed"}.get(trial.state.name, trial.state.name.lower())
+    assignments = tuple(trial.user_attrs.get(ASSIGNMENTS, ()))
+    return TrialRow(
+        trial.number,
+        state,
+        trial.value if state == "complete" else None,
+        assignments,
+        duration,
+        str(trial.user_attrs.get(FAILURE, "")),
+    )

@@ -1,0 +1,269 @@
+"""A sweep: trials of one run with proposed settings, each a run up to its dev score that shares stages with the others.
+
+``<root>/sweeps/<name>/`` holds the study, ``sweep.json`` and ``sweep.png``. The same request continues its study. No
+trial translates a test set.
+"""
+
+import hashlib
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from flows.runner.outcome import Outcome, StageFailed
+from flows.runner.request import ResolvedRun, RunRequest
+from flows.tuning.search_space import Dimension, parse_space
+from infra.errors import BadConfiguration, Fault, describe
+from infra.processes.locks import try_file_lock
+from infra.processes.threads import run_in_threads
+from infra.store.files import write_atomically
+from infra.tracking.tracker import Tracker
+from tasks.engine.progress import ignore_metrics
+from tasks.engine.stage import StageCall
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+    from flows.tuning.study import TrialRow
+
+Direction = Literal["minimize", "maximize"]
+MEASURES: dict[str, Direction] = {"dev.bleu": "maximize", "dev.chrf": "maximize", "dev.perplexity": "minimize"}
+"""What a sweep can search for, and the direction. All are dev scores: no setting is chosen on a test set."""
+PRUNED_STAGE = "train"
+
+
+class Pruned(Fault):
+    """The trial was ended early, since its dev curve is worse than the median of the others."""
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """Which run, which fields with which values, how many trials, and what to search for."""
+
+    run: str
+    spaces: tuple[str, ...]
+    trials: int = 20
+    on: str = "dev.bleu"
+    prune: bool = True
+    overrides: tuple[str, ...] = ()
+    at_once: int = 1
+    site: str = "local"
+
+    def resolve(self) -> "ResolvedSweep":
+        """The run and the search space; raises BadConfiguration for a value that is not allowed."""
+        for option, number in (("--trials", self.trials), ("--at-once", self.at_once)):
+            if number < 1:
+                raise BadConfiguration(f"{option} is {number}, allowed is a whole number of at least 1")
+        if self.on not in MEASURES:
+            allowed = f"{', '.join(MEASURES)}; a sweep chooses on the dev set alone"
+            raise BadConfiguration(f"--on is {self.on!r}, allowed is {allowed}")
+        base = RunRequest(self.run, overrides=self.overrides, site=self.site).resolve()
+        return ResolvedSweep(self, base, parse_space(self.spaces, base.run, self.overrides))
+
+
+@dataclass(frozen=True)
+class ResolvedSweep:
+    """A request, the run that every trial changes, and the search space."""
+
+    request: SweepRequest
+    base: ResolvedRun
+    dimensions: tuple[Dimension, ...]
+
+    @property
+    def name(self) -> str:
+        """``demo-3f2a91``: the run, and a digest of what the trials have in common."""
+        asked = self.request
+        common = json.dumps([asked.run, sorted(asked.spaces), asked.on, sorted(asked.overrides)])
+        return f"{self.base.run.name}-{hashlib.sha256(common.encode()).hexdigest()[:6]}"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the study and its results."""
+        return self.base.site.root / "sweeps" / self.name
+
+    def trial(self, assignments: Sequence[str]) -> ResolvedRun:
+        """The run of a trial, up to the score of the dev set; raises BadConfiguration for settings that do not fit."""
+        asked = self.request
+        until = "train" if asked.on == "dev.perplexity" else "score"
+        overrides = (*asked.overrides, *assignments, f"evaluate={self.base.run.dev}")
+        return RunRequest(asked.run, until=until, overrides=overrides, site=asked.site).resolve()
+
+    def value_of(self, outcome: Outcome) -> float:
+        """The dev score of a trial's outcome."""
+        if self.request.on == "dev.perplexity":
+            facts = next(row.facts for row in outcome.rows if row.stage == "train")
+            return float(facts.get("best_dev_perplexity", facts["dev_perplexity"]))
+        return float(outcome.scores[self.base.run.dev][self.request.on.removeprefix("dev.")])
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """The trials of a sweep so far."""
+
+    resolved: ResolvedSweep
+    rows: "list[TrialRow]"
+    best: "TrialRow | None"
+
+    @property
+    def command(self) -> str:
+        """The command that runs the best settings whole, with all evaluation sets; "" if no trial has a score."""
+        if self.best is None:
+            return ""
+        assignments = (*self.resolved.request.overrides, *self.best.settings)
+        return " ".join(["repro run", self.resolved.request.run, *(f"--set {each}" for each in assignments)])
+
+    def ranked(self) -> "list[TrialRow]":
+        """The trials with a score, the best first, then the others in their order."""
+        sign = -1 if MEASURES[self.resolved.request.on] == "maximize" else 1
+        return sorted(self.rows, key=lambda row: (row.value is None, sign * (row.value or 0.0), row.number))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.resolved.name,
+            **asdict(self.resolved.request),
+            "best": asdict(self.best) if self.best else None,
+            "command": self.command,
+            "table": [asdict(row) for row in self.rows],
+        }
+
+
+def run_sweep(
+    resolved: ResolvedSweep, run_trial: Callable[[ResolvedRun], Outcome], say: Callable[[str], None]
+) -> SweepResults:
+    """Run trials until as many have ended as were asked for; trials of an earlier call of the same sweep count.
+
+    A trial that fails does not stop the others. Raises BadConfiguration if another process runs this sweep, Fault if
+    no trial has a score.
+    """
+    with try_file_lock(resolved.folder / "lock") as free:
+        if not free:
+            raise BadConfiguration(f"another process runs the sweep {resolved.name}; wait for it, or end it first")
+        sweep = _Sweep(resolved, run_trial, say)
+        status = "KILLED"
+        try:
+            sweep.run()
+            status = "FINISHED"
+        finally:
+            sweep.finish(status)
+    found = sweep.results()
+    if found.best is None:
+        failures = dict.fromkeys(row.failure for row in found.rows if row.failure)
+        raise Fault(f"none of {len(found.rows)} trials has a score: {'; '.join(failures)}")
+    return found
+
+
+class _Sweep:
+    """One sitting of a sweep: asks for settings, runs them, tells the study, logs to MLflow."""
+
+    def __init__(
+        self, resolved: ResolvedSweep, run_trial: Callable[[ResolvedRun], Outcome], say: Callable[[str], None]
+    ) -> None:
+        from flows.tuning.study import SweepStudy  # loads Optuna, for a third of a second
+
+        self.resolved, self.run_trial, self.say = resolved, run_trial, say
+        self._lock = threading.Lock()
+        self.study: SweepStudy = SweepStudy(resolved.folder, MEASURES[resolved.request.on], resolved.dimensions)
+        site, asked = resolved.base.site, resolved.request
+        self.tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
+        if self.study.mlflow_run:
+            self.tracker.join(self.study.mlflow_run)
+        else:
+            name = f"sweep {resolved.name}"
+            tags = {"sweep": resolved.name, "overrides": " ".join(asked.overrides)}
+            params = {"on": asked.on, "space": dict(space.split("=", 1) for space in asked.spaces)}
+            self.study.mlflow_run = self.tracker.start(resolved.base.run.name, name, tags, params)
+
+    def run(self) -> None:
+        """Run what is missing, ``at_once`` trials at a time; an interrupt ends all of them."""
+        asked = self.resolved.request
+        missing = asked.trials - self.study.ended
+        if missing < asked.trials:
+            self.say(f"sweep {self.resolved.name}: {asked.trials - max(missing, 0)} of {asked.trials} trials are done")
+        run_in_threads([self._run_one] * missing, asked.at_once, "trial")
+
+    def _run_one(self) -> None:
+        asked, (trial, assignments) = self.resolved.request, self.study.ask()
+        label = f"trial {trial.number}"
+        self.say(f"{label} of {asked.trials}: {' '.join(assignments)}")
+        watch = DevCurve(trial, MEASURES[asked.on])
+        value, failure = None, ""
+        try:
+            run = replace(
+                self.resolved.trial(assignments),
+                title=f"{label}: {' '.join(assignments)}",
+                parent=self.study.mlflow_run,
+                watch=watch if asked.prune else ignore_metrics,
+            )
+            value = self.resolved.value_of(self.run_trial(run))
+        except StageFailed as failed:
+            failure = failed.outcome.failure
+        except Exception as error:  # settings that do not fit together, an unreachable server
+            failure = describe(error)
+        pruned = bool(failure) and watch.pruned
+        self.study.tell(trial, value, pruned=pruned, failure=failure)
+        shown = f"{asked.on} {value:.2f}" if value is not None else "pruned" if pruned else failure
+        self.say(f"{label}: {shown}")
+        with self._lock:
+            write_results(self.results())
+            if value is not None:
+                row = {"done": self.study.ended, "time": time.time(), asked.on: value}
+                self.tracker.log_rows(self.study.mlflow_run, [row])
+
+    def results(self) -> SweepResults:
+        return SweepResults(self.resolved, self.study.rows(), self.study.best())
+
+    def finish(self, status: str) -> None:
+        """Draw the picture, log it with the table, and end the group in MLflow."""
+        found = self.results()
+        files = write_results(found)
+        facts = {"best": found.best.value, "best settings": " ".join(found.best.settings)} if found.best else {}
+        self.tracker.log_artifacts(self.study.mlflow_run, files)
+        self.tracker.finish_stage(self.study.mlflow_run, status, facts)
+        self.tracker.finish(status)
+
+
+class DevCurve:
+    """Reports the dev curve of a trial's training to the study; raises Pruned where that gives the trial up."""
+
+    def __init__(self, trial: "Trial", direction: Direction) -> None:
+        self.trial, self.sign, self.pruned = trial, 1 if direction == "minimize" else -1, False
+
+    def __call__(self, call: StageCall, rows: Sequence[Mapping[str, Any]]) -> None:
+        for row in rows if call.stage.name == PRUNED_STAGE else ():
+            if "dev_perplexity" not in row or row["done"] >= row["total"]:
+                continue
+            self.trial.report(self.sign * math.log(row["dev_perplexity"]), int(row["done"]))
+            if self.trial.should_prune():
+                self.pruned = True
+                raise Pruned(
+                    f"pruned at update {row['done']:,}: dev perplexity {row['dev_perplexity']:.2f} is worse than the"
+                    " median of the other trials"
+                )
+
+
+def write_results(found: SweepResults) -> list[Path]:
+    """Write ``sweep.json`` and ``sweep.png`` into the sweep's folder; gives their paths."""
+    from tasks.evaluation import plots
+
+    folder, asked = found.resolved.folder, found.resolved.request
+    table, picture = folder / "sweep.json", folder / "sweep.png"
+    write_atomically(table, json.dumps(found.as_json(), indent=1, ensure_ascii=False))
+    done = [row for row in found.rows if row.value is not None]
+    settings = {
+        dimension.path: [_number(row.settings[place].partition("=")[2]) for row in done]
+        for place, dimension in enumerate(found.resolved.dimensions)
+    }
+    values = [row.value for row in done if row.value is not None]
+    picture.write_bytes(plots.sweep(asked.on, values, MEASURES[asked.on] == "maximize", settings, plots.LIGHT))
+    return [table, picture]
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,49 @@
+"""Run independent calls on threads so that an interrupt ends all of them."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from typing import TypeVar
+
+from infra.processes import signals
+
+T = TypeVar("T")
+
+
+def run_in_threads(calls: Sequence[Callable[[], T]], at_once: int, name: str) -> list[T]:
+    """The results of ``calls``, at most ``at_once`` of which run at a time, each in a copy of this thread's context.
+
+    A call that fails does not stop the others; the first failure is raised after they have ended. A signal, or a call
+    that was interrupted, ends all of them.
+    """
+
+    def run(call: Callable[[], T]) -> T:
+        signals.check()
+        try:
+            return call()
+        except Exception:
+            raise
+        except BaseException:
+            signals.stop_all_threads()  # before a thread takes the next call
+            raise
+
+    with ThreadPoolExecutor(max(at_once, 1), thread_name_prefix=name) as pool:
+        futures = [pool.submit(copy_context().run, run, call) for call in calls]
+        try:
+            while wait(futures, signals.POLL_SECONDS).not_done:
+                _raise_interrupt(futures)
+                signals.check()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            signals.stop_all_threads()
+            raise
+    return [future.result() for future in futures]
+
+
+def _raise_interrupt(futures: Sequence[Future[T]]) -> None:
+    """Raise what interrupted one of the calls; an Exception is a failure of that call alone."""
+    for future in futures:
+        error = future.exception() if future.done() else None
+        if error is not None and not isinstance(error, Exception):
+            raise error

@@ -1,0 +1,166 @@
+"""A sweep: trials share stages, poor ones are pruned, a cut-off sweep continues, only the dev set is scored."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_pipeline import run_small
+
+from flows.runner.outcome import Outcome, StageFailed
+from flows.runner.request import ResolvedRun, RunRequest
+from flows.tuning.study import SweepStudy
+from flows.tuning.sweep import DevCurve, Pruned, SweepRequest, run_sweep
+from flows.views.tables import sweep_table
+from flows.views.terminal import console
+from infra.errors import BadConfiguration, Fault
+from infra.processes import signals
+from infra.processes.locks import try_file_lock
+from infra.tracking.client import mlflow_client
+from tasks.engine.planner import StageResult
+
+SHORT = ("training.checkpoint_every=4", "training.updates=8", "training.dev_every=4")
+SPACE = ("training.peak=1e-4..1e-2:log",)
+
+
+def scored(value: Callable[[ResolvedRun], float]) -> Callable[[ResolvedRun], Outcome]:
+    """A stand-in for running a trial: its dev perplexity is ``value`` of its run."""
+    return lambda run: Outcome(
+        "small", [StageResult("train", "", "k", "completed", facts={"dev_perplexity": value(run)})]
+    )
+
+
+def request(**changes: Any) -> SweepRequest:
+    return replace(SweepRequest("small", SPACE, 3, "dev.perplexity"), **changes)
+
+
+def test_trials_share_stages_and_translate_the_dev_set_alone(small: Path) -> None:
+    made: list[list[str]] = []
+
+    def run(trial: ResolvedRun) -> Outcome:
+        outcome = run_small(trial)
+        made.append([f"{row.stage} {row.item}".strip() for row in outcome.rows if row.state == "completed"])
+        return outcome
+
+    asked = SweepRequest("small", SPACE, 2, "dev.chrf", overrides=SHORT)
+    found = run_sweep(asked.resolve(), run, lambda _: None)
+    assert made == [["train", "average", "translate dev", "score dev"]] * 2
+    assert found.best
+    assert found.best.value == max(row.value or 0 for row in found.rows)
+    assert found.command == f"repro run small {' '.join(f'--set {each}' for each in (*SHORT, *found.best.settings))}"
+    folder = asked.resolve().folder
+    assert json.loads((folder / "sweep.json").read_text())["table"][1]["settings"] == list(found.rows[1].settings)
+    assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    client: Any = mlflow_client(asked.resolve().base.site.tracking)
+    (experiment,) = client.search_experiments(filter_string="name = 'small'")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    group = runs[f"sweep {asked.resolve().name}"]
+    trials = [run for name, run in runs.items() if name.startswith("trial ")]
+    assert [run.data.tags["mlflow.parentRunId"] for run in trials] == [group.info.run_id] * 2
+    assert group.info.status == "FINISHED"
+    assert group.data.metrics["best"] == pytest.approx(found.best.value)
+
+
+def test_an_interrupted_trial_is_repeated_with_its_settings(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "_received", [])
+    tried: list[float] = []
+
+    def interrupted(run: ResolvedRun) -> Outcome:
+        tried.append(run.run.training.peak)
+        if len(tried) == 2:
+            raise KeyboardInterrupt
+        return scored(lambda run: 1e3 * run.run.training.peak)(run)
+
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        run_sweep(request().resolve(), interrupted, lambda _: None)
+    signals._received.clear()
+    found = run_sweep(request().resolve(), interrupted, lambda _: None)
+    assert len(tried) == 4, "one trial was done, one is repeated, one is new"
+    assert tried[2] == tried[1]
+    assert len(set(tried)) == 3, "a new sitting does not repeat the first one's proposals"
+    assert [row.state for row in found.rows] == ["complete"] * 3
+    assert run_sweep(request().resolve(), interrupted, lambda _: None).rows == found.rows, "nothing is left to do"
+
+
+def test_a_trial_that_fails_does_not_stop_the_others(small: Path) -> None:
+    def run(trial: ResolvedRun) -> Outcome:
+        if trial.run.model.p_drop == 0.1:
+            raise StageFailed(Outcome("small", failure="train failed: lightning"))
+        return scored(lambda run: 10 + run.run.model.p_drop)(trial)
+
+    asked = request(spaces=("model.p_drop=0.1,0.2", "training.warmup=1..9"), trials=6)
+    found = run_sweep(asked.resolve(), run, lambda _: None)
+    assert {row.state for row in found.rows} == {"complete", "failed"}
+    out = console()
+    with out.capture() as shown:
+        out.print(sweep_table(found))
+    lines = shown.get().splitlines()
+    assert lines[0].split()[:4] == ["trial", "state", "model.p_drop", "training.warmup"]
+    states = [line.split()[1] for line in lines[1:]]
+    assert states == sorted(states), "complete before failed"
+    assert "train failed: lightning" in lines[-1]
+
+
+def test_a_sweep_without_a_score_says_why(small: Path) -> None:
+    def fail(_: ResolvedRun) -> Outcome:
+        raise StageFailed(Outcome("small", failure="train failed: lightning"))
+
+    with pytest.raises(Fault, match="none of 3 trials has a score: train failed: lightning"):
+        run_sweep(request().resolve(), fail, lambda _: None)
+
+
+def test_one_process_runs_a_sweep(small: Path) -> None:
+    resolved = request().resolve()
+    with try_file_lock(resolved.folder / "lock"), pytest.raises(BadConfiguration, match="another process runs"):
+        run_sweep(resolved, scored(lambda _: 1.0), lambda _: None)
+
+
+def test_a_poor_dev_curve_is_pruned(tmp_path: Path) -> None:
+    study = SweepStudy(tmp_path, "maximize", ())
+    call: Any = type("Call", (), {"stage": type("Stage", (), {"name": "train"})})
+
+    def curve(*perplexities: float) -> DevCurve:
+        trial, _ = study.ask()
+        watch = DevCurve(trial, "maximize")
+        try:
+            watch(call, [{"done": 10 * (n + 1), "total": 40, "dev_perplexity": p} for n, p in enumerate(perplexities)])
+        finally:
+            study.tell(trial, 1.0, pruned=watch.pruned)
+        return watch
+
+    for _ in range(5):
+        assert not curve(20, 10, 5).pruned
+    assert not curve(19, 9, 4).pruned, "better than the median"
+    with pytest.raises(Pruned, match="pruned at update 10: dev perplexity 30.00 is worse than the median"):
+        curve(30, 30, 30)
+    assert study.rows()[-1].state == "pruned"
+    assert not curve(20, 10, 5, 99).pruned, "the end of a training is too late to save time"
+
+
+def test_pruning_ends_the_training(small: Path) -> None:
+    def give_up(call: Any, rows: Any) -> None:
+        if any("dev_perplexity" in row for row in rows):
+            raise Pruned("poor")
+
+    slow = ("training.updates=4000", "training.dev_every=4", "training.checkpoint_every=4000", "averaging.count=1")
+    resolved = RunRequest("small", until="train", overrides=slow).resolve()
+    with pytest.raises(StageFailed, match="poor"):
+        run_small(replace(resolved, watch=give_up))
+    (metrics,) = small.glob("train/*/metrics.jsonl")
+    assert json.loads(metrics.read_text().splitlines()[-1])["done"] < 4000
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"on": "test.bleu"}, "--on is 'test.bleu', allowed is dev.bleu, dev.chrf, dev.perplexity"),
+        ({"trials": 0}, "--trials is 0"),
+        ({"at_once": 0}, "--at-once is 0"),
+        ({"overrides": ("training.peak=1e-3",)}, "searched by --space and fixed by --set"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(small: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadConfiguration, match=message):
+        request(**changes).resolve()
