@@ -16,9 +16,11 @@ from flows.tuning.sweep import DevCurve, Pruned, SweepRequest, run_sweep
 from flows.views.tables import sweep_table
 from flows.views.terminal import console
 from infra.errors import BadConfiguration, Fault
+from infra.launch.local import LocalLauncher
 from infra.processes import signals
 from infra.processes.locks import try_file_lock
 from infra.tracking.client import mlflow_client
+from tasks.engine import jobs
 from tasks.engine.planner import StageResult
 
 SHORT = ("training.checkpoint_every=4", "training.updates=8", "training.dev_every=4")
@@ -139,7 +141,9 @@ def test_a_poor_dev_curve_is_pruned(tmp_path: Path) -> None:
     assert not curve(20, 10, 5, 99).pruned, "the end of a training is too late to save time"
 
 
-def test_pruning_ends_the_training(small: Path) -> None:
+def test_pruning_ends_the_training(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(jobs.LAUNCHERS, "local", LocalLauncher)
+
     def give_up(call: Any, rows: Any) -> None:
         if any("dev_perplexity" in row for row in rows):
             raise Pruned("poor")
@@ -148,7 +152,7 @@ def test_pruning_ends_the_training(small: Path) -> None:
     resolved = RunRequest("small", until="train", overrides=slow).resolve()
     with pytest.raises(StageFailed, match="poor"):
         run_small(replace(resolved, watch=give_up))
-    (metrics,) = small.glob("train/*/metrics.jsonl")
+    (metrics,) = small.glob("train/*.partial*/metrics.jsonl")
     assert json.loads(metrics.read_text().splitlines()[-1])["done"] < 4000
 
 
