@@ -50,7 +50,7 @@ def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | N
 def shape_difference(own: Model, name: str, theirs: Model) -> str:
     """The first field by which the weights of ``name`` mean something else in a run of the model ``own``, or ""."""
     for field, value in asdict(theirs).items():
-        counts = field not in FIELDS_THAT_MAY_DIFFER and (field != "max_positions" or own.positions == "learned")
+        counts = field not in FIELDS_THAT_MAY_DIFFER and (field != "max_positions" or own.learns_positions)
         if counts and getattr(own, field) != value:
             return f"model.{field} of {name} is {value!r}, and of this run {getattr(own, field)!r}"
     return ""

@@ -21,7 +21,7 @@ PRESETS = {
     "workbench": (
         "filters.normalise.quotes=true",
         "sharding.max_pieces=200",
-        "model.positions=learned",
+        "model.positions=learned_sinusoid",
         "training.schedule=linear",
         "training.peak=1e-3",
         "training.optimizer=adamw",

@@ -61,7 +61,7 @@ class Run:
         joint = self.vocabulary.joint or not self.model.tied
         require(joint, "model.tied", self.model.tied, "false, as vocabulary.joint is false")
         longest, positions = self.sharding.max_pieces, self.model.max_positions
-        fits = self.model.positions == "sinusoid" or longest < positions
+        fits = not self.model.learns_positions or longest < positions
         require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}")
         budget = self.training.batch_tokens
         require(longest < budget, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}")

@@ -39,12 +39,15 @@ class Model:
     p_drop_attention: float = 0.0
     p_drop_relu: float = 0.0
     norm: Literal["post", "pre"] = "post"
-    positions: Literal["sinusoid", "learned"] = "sinusoid"
+    positions: Literal["sinusoid", "learned", "learned_sinusoid"] = "sinusoid"
+    """learned_sinusoid: a learned table that starts as the sinusoids."""
     max_positions: int = 1024
     tied: bool = True
     init: Literal["glorot", "normal"] = "glorot"
     attention: Literal["own", "torch"] = unkeyed_default("own")
     """own: this project's layers; torch: those of torch.nn.Transformer, as a reference."""
+    qkv_bias: bool = unkeyed_default(False)
+    """Biases of W^Q, W^K and W^V, which the paper does not have."""
 
     def __post_init__(self) -> None:
         for name, largest in LARGEST_SIZES.items():
@@ -54,7 +57,8 @@ class Model:
         for name in ("p_drop", "p_drop_attention", "p_drop_relu"):
             require(0 <= getattr(self, name) < 1, f"model.{name}", getattr(self, name), "0 up to, not including, 1")
         require(self.norm in ("post", "pre"), "model.norm", self.norm, "post or pre")
-        require(self.positions in ("sinusoid", "learned"), "model.positions", self.positions, "sinusoid or learned")
+        positions = ("sinusoid", "learned", "learned_sinusoid")
+        require(self.positions in positions, "model.positions", self.positions, ", ".join(positions))
         require(self.init in ("glorot", "normal"), "model.init", self.init, "glorot or normal")
         require(self.attention in ("own", "torch"), "model.attention", self.attention, "own or torch")
         if self.attention == "torch":
@@ -62,6 +66,11 @@ class Model:
                 width = getattr(self, name)
                 fits = self.heads * width == self.d_model
                 require(fits, f"model.{name}", width, "model.d_model / model.heads where model.attention is torch")
+
+    @property
+    def learns_positions(self) -> bool:
+        """Whether positions are parameters, of which there are ``max_positions``."""
+        return self.positions != "sinusoid"
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,9 @@ class Training:
     keep: int = 5
     """Number of last checkpoints to keep for averaging."""
     dev_every: int = 1_500
+    checkpoints_from: Literal["start", "end"] = unkeyed_default("start")
+    """start: checkpoints at multiples of ``checkpoint_every``, and at the last update; end: at the last update and at
+    steps of ``checkpoint_every`` before it, so that those averaged are equally far apart."""
     batching: Literal["buckets", "packed"] = unkeyed_default("buckets")
     """buckets: pairs of similar length, padded; packed: pairs of any length end to end, in batches of one size."""
     optimizer: Literal["adam", "adamw"] = unkeyed_default("adam")
@@ -143,6 +155,14 @@ class Training:
         require(self.attention_entropy == 0, "training.attention_entropy", self.attention_entropy, replaced)
         for name in ("attention_coverage_encoder", "attention_coverage_cross"):
             require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
+        require(
+            self.checkpoints_from in ("start", "end"),
+            "training.checkpoints_from",
+            self.checkpoints_from,
+            "start or end",
+        )
+        counted = self.checkpoints_from == "start" or not self.patience
+        require(counted, "training.checkpoints_from", self.checkpoints_from, "start where training.patience is above 0")
         require(0 <= self.ema < 1, "training.ema", self.ema, "0 (off) up to, not including, 1")
         for name in ("skip_nonfinite", "patience", "dev_bleu"):
             require(

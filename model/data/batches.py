@@ -185,7 +185,7 @@ class BatchSampler:
 
 def check_lengths(shards: Shards, config: Model) -> None:
     """Raise JobError naming the longest pair if it exceeds the learned positions."""
-    if config.positions != "learned":
+    if not config.learns_positions:
         return
     for side in ("source", "target"):
         row = int(np.argmax(shards.lengths[side])) if len(shards) else 0

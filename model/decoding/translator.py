@@ -103,7 +103,7 @@ class Translator:
                 expected, size = getattr(each, f"{side}_size"), getattr(vocabulary, f"{side}_size")
                 require(size == expected, f"{side} vocabulary size", size, f"the model's {expected}")
         self.batch_pieces = BATCH_PIECES[device.type]
-        learned = [each.config.max_positions for each in self.models if each.config.positions == "learned"]
+        learned = [each.config.max_positions for each in self.models if each.config.learns_positions]
         self.longest_source = min(learned) - 1 if learned else LONGEST_SOURCE
         self.longest_target = min(learned) if learned else 10 * LONGEST_SOURCE
         """Longest target, eos counted."""

@@ -15,10 +15,21 @@ def padded_projections(attention: Attention, heads: int, width: int) -> tuple[Te
 
     The zeros change no product of queries and keys and no output.
     """
-    inputs: list[Tensor] = [weight for name, weight in attention.named_parameters() if not name.startswith("out.")]
-    q, k, v = torch.split(torch.cat(inputs), attention.widths)
+    q, k, v = torch.split(_joined(attention, "weight"), attention.widths)
     out = _pad_heads(attention.out.weight.T, heads, width).T
     return _pad_heads(q, heads, width), _pad_heads(k, heads, width), _pad_heads(v, heads, width), out
+
+
+def padded_biases(attention: Attention, heads: int, width: int, biased: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the biases (H * W) of W^Q, W^K and W^V, padded alike; zeros unless ``biased`` (``Model.qkv_bias``)."""
+    biases = _joined(attention, "bias") if biased else torch.zeros(sum(attention.widths))
+    q, k, v = (_pad_heads(part[:, None], heads, width)[:, 0] for part in torch.split(biases, attention.widths))
+    return q, k, v
+
+
+def _joined(attention: Attention, kind: str) -> Tensor:
+    """The weights, or the biases, of W^Q, W^K and W^V one after the other."""
+    return torch.cat([p for name, p in attention.named_parameters() if name.endswith(kind) and name[:4] != "out."])
 
 
 def _pad_heads(matrix: Tensor, heads: int, width: int) -> Tensor:

@@ -29,7 +29,7 @@ from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, FeedForward, Positions, Transformer, sinusoid
 from ..network.weights import load_model
 from . import ctranslate2_runtime
-from .attention_weights import padded_projections
+from .attention_weights import padded_biases, padded_projections
 
 Quantization = Literal["float32", "int8"]
 POSITIONS = 2_048
@@ -149,6 +149,11 @@ def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Mode
     else:
         theirs.linear[0].weight = array(q_HWxD)
         theirs.linear[1].weight = array(torch.cat([k_HWxD, v_HWxD]))
+    if config.qkv_bias:
+        biases = padded_biases(ours, config.heads, width, biased=True)
+        joined = [biases] if len(theirs.linear) == 2 else [biases[:1], biases[1:]]
+        for linear, parts in zip(theirs.linear, joined, strict=False):
+            linear.bias = array(torch.cat(parts))
     theirs.linear[-1].weight = array(out_DxHW)
     theirs.linear[-1].bias = array(ours.out.bias)
     if width != config.d_k:

@@ -29,14 +29,14 @@ from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
 from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
 from ..network.weights import load_model
-from .attention_weights import padded_projections
+from .attention_weights import padded_biases, padded_projections
 
 FAMILIES = {
     ("post", "sinusoid"): (transformers.MarianConfig, transformers.MarianMTModel),
     ("pre", "sinusoid"): (transformers.PegasusConfig, transformers.PegasusForConditionalGeneration),
     ("pre", "learned"): (transformers.BlenderbotConfig, transformers.BlenderbotForConditionalGeneration),
 }
-"""Configuration and model class by ``Model.norm`` and ``Model.positions``."""
+"""Configuration and model class by ``Model.norm`` and whether positions are learned."""
 LONGEST = 512
 """Default limit of an output in tokens; Transformers has no limit relative to the source."""
 ABOUT = """# {name} for transformers
@@ -81,7 +81,7 @@ def converted(model: Transformer) -> Any:
     """Convert the model to a class of transformers. Raises ValueError that names a field that none of them supports."""
     config = model.config
     check(model)
-    of_family, family = FAMILIES[config.norm, config.positions]
+    of_family, family = FAMILIES[config.norm, "learned" if config.learns_positions else "sinusoid"]
     shape = {
         "vocab_size": model.source_size,
         "d_model": config.d_model,
@@ -169,15 +169,16 @@ def layer_weights(layer: EncoderLayer | DecoderLayer, config: Model, order_D: Te
 
 
 def attention_weights(name: str, ours: Attention, config: Model, order_D: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield W^Q, W^K, W^V and W^O with heads of the family's width; the first three have no bias here, so it is 0."""
+    """Yield W^Q, W^K, W^V and W^O with heads of the family's width, and the biases, which may be 0."""
     width = config.d_model // config.heads
     q_HWxD, k_HWxD, v_HWxD, out_DxHW = padded_projections(ours, config.heads, width)
+    q_HW, k_HW, v_HW = padded_biases(ours, config.heads, width, config.qkv_bias)
     if width != config.d_k:
         # The family divides by the root of its own width.
-        q_HWxD = q_HWxD * math.sqrt(width / config.d_k)
-    for part, weight_HWxD in (("q", q_HWxD), ("k", k_HWxD), ("v", v_HWxD)):
+        q_HWxD, q_HW = (x * math.sqrt(width / config.d_k) for x in (q_HWxD, q_HW))
+    for part, weight_HWxD, bias_HW in (("q", q_HWxD, q_HW), ("k", k_HWxD, k_HW), ("v", v_HWxD, v_HW)):
         yield f"{name}.{part}_proj.weight", weight_HWxD[:, order_D]
-        yield f"{name}.{part}_proj.bias", torch.zeros(config.d_model)
+        yield f"{name}.{part}_proj.bias", bias_HW
     yield f"{name}.out_proj.weight", out_DxHW[order_D]
     yield f"{name}.out_proj.bias", ours.out.bias[order_D]
 

@@ -162,8 +162,8 @@ class KVCache:
 class Attention(nn.Module):
     """Multi-head attention (§3.2): softmax(Q K^T / sqrt(d_k)) V in ``heads`` subspaces, concatenated and projected.
 
-    W^Q, W^K and W^V have no bias, as in the paper: the softmax is invariant to a bias of the keys, so its gradient
-    would be rounding error, which Adam scales up to full steps.
+    W^Q, W^K and W^V have no bias, as in the paper, unless ``qkv_bias``: the softmax is invariant to a bias of the keys,
+    so its gradient is rounding error, which Adam scales up to full steps.
     """
 
     def __init__(self, config: Model) -> None:
@@ -188,7 +188,7 @@ class SelfAttention(Attention):
 
     def __init__(self, config: Model) -> None:
         super().__init__(config)
-        self.query_keys_values = Linear(config.d_model, sum(self.widths), bias=False)
+        self.query_keys_values = Linear(config.d_model, sum(self.widths), bias=config.qkv_bias)
 
     def forward(self, x: Tensor, attention_mask: AttentionMask, kv_cache: KVCache | None = None) -> Tensor:
         """Attend over ``x`` (…, D) and the past positions in ``kv_cache``, which is extended by those of ``x``."""
@@ -213,8 +213,8 @@ class CrossAttention(Attention):
 
     def __init__(self, config: Model) -> None:
         super().__init__(config)
-        self.query = Linear(config.d_model, self.widths[0], bias=False)
-        self.keys_values = Linear(config.d_model, sum(self.widths[1:]), bias=False)
+        self.query = Linear(config.d_model, self.widths[0], bias=config.qkv_bias)
+        self.keys_values = Linear(config.d_model, sum(self.widths[1:]), bias=config.qkv_bias)
 
     def project_memory(self, memory: Tensor) -> KeysValues:
         """Keys and values of the encoder's output, computed once per source."""

@@ -126,7 +126,8 @@ def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDe
         layer.dropout.p = config.p_drop_relu
     for attention in (encoder_layer.self_attn, decoder_layer.self_attn, decoder_layer.multihead_attn):
         attention.dropout = config.p_drop_attention
-        attention.register_parameter("in_proj_bias", None)  # W^Q, W^K and W^V have no bias
+        if not config.qkv_bias:
+            attention.register_parameter("in_proj_bias", None)
     # torch adds a final norm to post-LN stacks too; the paper does not.
     norms = [nn.LayerNorm(config.d_model, device="meta") if config.norm == "pre" else None for _ in range(2)]
     return (
@@ -143,8 +144,11 @@ def stack_weights(layers: Iterable[EncoderLayer | DecoderLayer], norm: nn.Module
         for theirs, ours in modules.items():
             for name, parameter in layer.get_submodule(ours).named_parameters():
                 found[f"layers.{number}.{theirs}.{name}"] = parameter
-        found[f"layers.{number}.self_attn.in_proj_weight"] = layer.attention.query_keys_values.weight
+        for name, parameter in layer.attention.query_keys_values.named_parameters():
+            found[f"layers.{number}.self_attn.in_proj_{name}"] = parameter
         if isinstance(layer, DecoderLayer):
-            matrices = [layer.cross.query.weight, layer.cross.keys_values.weight]
-            found[f"layers.{number}.multihead_attn.in_proj_weight"] = torch.cat(matrices)
+            keys_values = dict(layer.cross.keys_values.named_parameters())
+            for name, parameter in layer.cross.query.named_parameters():
+                joined = torch.cat([parameter, keys_values[name]])
+                found[f"layers.{number}.multihead_attn.in_proj_{name}"] = joined
     return found

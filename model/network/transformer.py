@@ -150,13 +150,16 @@ class DecoderLayer(nn.Module):
 
 
 class Positions(nn.Module):
-    """Adds the position to each embedding: sines and cosines (§3.5) or a learned table (Table 3, row E)."""
+    """Adds the position to each embedding: sines and cosines (§3.5) or a learned table (Table 3, row E).
+
+    ``learned_sinusoid`` is a learned table that starts as the sines and cosines.
+    """
 
     table: Tensor
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.learned = config.positions == "learned"
+        self.learned, self.from_sinusoid = config.learns_positions, config.positions == "learned_sinusoid"
         if self.learned:
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         else:
@@ -332,6 +335,9 @@ class Transformer(nn.Module):
         for name, parameter in self.named_parameters():
             if name.rsplit(".")[-1] in ("target_embedding", "source_embedding", "projection", "table"):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
+        for module in self.modules():
+            if isinstance(module, Positions) and module.from_sinusoid:
+                module.table.copy_(sinusoid(*module.table.shape))
 
     def init_matrix(self, matrix: Tensor) -> None:
         if self.config.init == "glorot":

@@ -38,7 +38,8 @@ class CheckpointPolicy:
 
     def is_averageable(self, update: int) -> bool:
         """Whether averaging reads a checkpoint of this update, if it is one of the last ``keep`` such."""
-        return update % self.training.checkpoint_every == 0 or update == self.last
+        counted = update if self.training.checkpoints_from == "start" else self.last - update
+        return counted % self.training.checkpoint_every == 0 or update == self.last
 
     def averaged(self, updates: Sequence[int]) -> list[int]:
         """The updates, among those saved, whose weights are averaged."""

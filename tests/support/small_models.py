@@ -30,11 +30,12 @@ SMALL = Model(layers=2, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, max_position
 SHAPES = [
     replace(SMALL, norm=norm, positions=positions, tied=tied)
     for norm, positions, tied in product(("post", "pre"), ("sinusoid", "learned"), (True, False))
-]
+] + [replace(SMALL, norm="pre", qkv_bias=True)]
 
 
 def name_of(config: Model) -> str:
-    return f"{config.norm}-{config.positions}-{'one' if config.tied else 'two'}-{config.d_k}-{config.d_v}"
+    biased = "-biased" * config.qkv_bias
+    return f"{config.norm}-{config.positions}-{'one' if config.tied else 'two'}-{config.d_k}-{config.d_v}{biased}"
 
 
 def write_model(folder: Path, config: Model, target_size: int = SIZES[1], gain: float = 4) -> tuple[Path, Path]:

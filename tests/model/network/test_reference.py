@@ -26,8 +26,8 @@ SMALL = Model(layers=2, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8, p_drop=0.3, 
 SHAPES = [
     replace(SMALL, norm=norm, positions=positions, tied=tied)
     for norm, positions, tied in product(("post", "pre"), ("sinusoid", "learned"), (True, False))
-]
-every_shape = pytest.mark.parametrize("config", SHAPES, ids=lambda c: f"{c.norm}-{c.positions}-{c.tied}")
+] + [replace(SMALL, norm="pre", qkv_bias=True)]
+every_shape = pytest.mark.parametrize("config", SHAPES, ids=lambda c: f"{c.norm}-{c.positions}-{c.tied}-{c.qkv_bias}")
 row = st.lists(st.integers(3, SIZE - 1), max_size=6)
 pairs = st.lists(st.tuples(row, row), min_size=1, max_size=3)
 

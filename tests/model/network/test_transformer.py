@@ -53,8 +53,8 @@ def test_with_41_000_entries_the_paper_s_figures_come_out_and_big_s_with_35_500(
     assert abs(parameters(TABLE_3[row][0], size, size) / 1e6 - PAPER_MILLIONS[row]) < 1
 
 
-def test_untied_pre_norm_parameters() -> None:
-    config = replace(SMALL, norm="pre", tied=False, positions="learned")
+def test_parameters_of_an_untied_pre_norm_biased_model() -> None:
+    config = replace(SMALL, norm="pre", tied=False, positions="learned_sinusoid", qkv_bias=True)
     assert parameters(config, 30, 20) == closed_formula(config, 30, 20)
 
 
@@ -163,6 +163,24 @@ def test_embeddings_have_unit_variance_and_fused_matrices_the_bound_of_separate_
     bound = math.sqrt(6 / (512 + 512))
     for part in model.encoder[0].attention.query_keys_values.weight.split(512):
         assert part.abs().max().item() == pytest.approx(bound, rel=0.01)
+
+
+def test_positions_start_from_sinusoids_and_are_trained() -> None:
+    config = replace(SMALL, positions="learned_sinusoid", p_drop=0.0)
+    torch.manual_seed(1)
+    trained = small(config)
+    torch.manual_seed(1)
+    fixed = small(replace(config, positions="sinusoid"))
+    assert torch.equal(trained.source_positions.table, fixed.source_positions.table)
+    source, target = pieces([5, 6, EOS]), pieces([BOS, 7])
+    outputs = [model.logits(model(source, target)) for model in (trained, fixed)]
+    assert torch.equal(*outputs)
+    outputs[0].square().sum().backward()
+    for positions, used in ((trained.source_positions, 3), (trained.target_positions, 2)):
+        assert isinstance(positions.table, torch.nn.Parameter)
+        assert positions.table.grad is not None
+        assert (positions.table.grad.abs().sum(1) > 0).nonzero().flatten().tolist() == list(range(used))
+    assert {"source_positions.table", "target_positions.table"} <= trained.state_dict().keys()
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3])
