@@ -46,7 +46,7 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     }
     texts = {file.path: archives[file.path] for file in files(run.corpus)}
     corpus = clean(run.corpus, texts, tuple(sets[name] for name in run.filters.exclude), run.filters)
-    vocabulary = initial.vocabulary if initial else learn_bpe(corpus, run.vocabulary)
+    vocabulary = initial.vocabulary if initial else learn_bpe(corpus, run.vocabulary, run.filters.normalise.quotes)
     shards = shard.for_item("train")(corpus, vocabulary, run.sharding)
     evaluated = {name: pairs for name, pairs in sets.items() if name in (run.evaluate or sets)}
     encoded = {name: shard.for_item(name)(pairs, vocabulary, NO_LIMITS) for name, pairs in evaluated.items()}

@@ -30,6 +30,8 @@ from .job import Facts, Job, Metrics, StopSignal, main
 from .network.weights import load_model
 from .numerics import configure_numerics
 
+PLAIN_QUOTES = "typographic quotes made plain"
+"""The fact ``source_input`` of translations by a vocabulary that reads quotation marks so."""
 EXAMPLES = 4
 EXAMPLE_LENGTHS = range(6, 25)
 """Lengths of sources and hypotheses whose attention is still readable."""
@@ -175,7 +177,8 @@ def work(job: Job) -> Facts:
     kept = examples([len(source) for source in sources], hypotheses)
     write_attention(job.out, kept, translator, pair_ids, sources, hypotheses)
     unfinished = sum(not hypothesis.finished for hypothesis in hypotheses)
-    return {"sentences": len(rows), "unfinished": unfinished, "seconds": round(time.monotonic() - begun, 3)}
+    facts: Facts = {"sentences": len(rows), "unfinished": unfinished, "seconds": round(time.monotonic() - begun, 3)}
+    return facts | ({"source_input": PLAIN_QUOTES} if translator.vocabulary.plain_quotes else {})
 
 
 if __name__ == "__main__":

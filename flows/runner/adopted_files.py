@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from flows.runs import Run
 from flows.runs.initial_weights import shape_difference
 from infra.errors import BadConfiguration, BadData, fault_for
-from model.data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
+from model.data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair, with_plain_quotes
 from model.errors import JobError
 from tasks.cleaning.partitions import KEPT, REJECTED
 from tasks.corpus.catalogue import files
@@ -94,9 +94,12 @@ def _check_columns(path: Path, columns: tuple[str, ...]) -> None:
 
 def _check_tokenizers(folder: Path, run: Run) -> Facts:
     pair = _loaded(lambda: TokenizerPair.load(folder))
-    expected = json.loads(untrained_tokenizer(run.vocabulary).to_str())
     sides = {SOURCE_FILE: pair.source} if pair.joint else {SOURCE_FILE: pair.source, TARGET_FILE: pair.target}
     for name, tokenizer in sides.items():
+        untrained = untrained_tokenizer(run.vocabulary)
+        if name == SOURCE_FILE and run.filters.normalise.quotes:
+            untrained = with_plain_quotes(untrained)
+        expected = json.loads(untrained.to_str())
         size, form = tokenizer.get_vocab_size(), json.loads(tokenizer.to_str())
         if size != run.vocabulary.size:
             raise BadData(f"{name} has {size} pieces, allowed is vocabulary.size, which is {run.vocabulary.size}")

@@ -3,16 +3,21 @@
 The folder holds ``tokenizer.json`` and, where each side has its own vocabulary, ``tokenizer.target.json``.
 Encoding returns token ids without ``<s>`` and ``</s>``, which batching adds.
 
+Where typographic quotation marks of the training text were made plain, the tokenizer of the source does so too
+(``with_plain_quotes``), for everything that reads a source; targets are encoded as they are.
+
 Encoding adds a space before every line and decoding removes it, so that a word has the same pieces at every position
 and any Unicode text survives the round trip. Markup in the text, such as a literal ``</s>``, is encoded as text.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
+from ..config import quotes
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..errors import JobError
 
@@ -22,7 +27,7 @@ TARGET_FILE = "tokenizer.target.json"
 
 @dataclass(frozen=True)
 class TokenizerPair:
-    """The tokenizers of a run; ``source`` and ``target`` are the same object if the vocabulary is joint."""
+    """The tokenizers of a run, with the same entries if the vocabulary is joint."""
 
     source: Tokenizer
     target: Tokenizer
@@ -33,8 +38,13 @@ class TokenizerPair:
         """Read a vocabulary folder. Raises JobError naming a file that is missing or damaged."""
         source = _load(folder / SOURCE_FILE)
         if not (folder / TARGET_FILE).exists():
-            return cls(source, source, joint=True)
+            return cls(source, _without_plain_quotes(source), joint=True)
         return cls(source, _load(folder / TARGET_FILE), joint=False)
+
+    @property
+    def plain_quotes(self) -> bool:
+        """Whether typographic quotation marks of a source are read as plain ones."""
+        return _without_plain_quotes(self.source) is not self.source
 
     @property
     def source_size(self) -> int:
@@ -65,6 +75,26 @@ class TokenizerPair:
     def target_pieces(self, ids: Iterable[int]) -> list[str]:
         """The readable form of each id; see ``printable_piece``."""
         return [printable_piece(self.target.id_to_token(i) or SPECIAL_TOKENS[UNK]) for i in ids]
+
+
+def with_plain_quotes(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer, which from now on reads typographic quotation marks as plain ones."""
+    steps = [normalizers.Replace(Regex(typographic), plain) for typographic, plain in quotes.REPLACEMENTS.items()]
+    tokenizer.normalizer = normalizers.Sequence([*steps, *([tokenizer.normalizer] if tokenizer.normalizer else [])])
+    return tokenizer
+
+
+def _without_plain_quotes(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that reads quotation marks as they are; the tokenizer itself if it does so already."""
+    form = json.loads(tokenizer.to_str())
+    steps = (form["normalizer"] or {}).get("normalizers", [])
+    kept = [step for step in steps if step.get("pattern", {}).get("Regex") not in quotes.REPLACEMENTS]
+    if kept == steps:
+        return tokenizer
+    form["normalizer"]["normalizers"] = kept
+    copy = Tokenizer.from_str(json.dumps(form))
+    copy.encode_special_tokens = True
+    return copy
 
 
 def printable_piece(piece: str) -> str:

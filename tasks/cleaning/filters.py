@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, Protocol
 
 import polars as pl
 
+from model.config import quotes
 from model.config.keying import require, unkeyed_default
 
 SIDES = ("source", "target")
@@ -271,7 +272,8 @@ class Normalise:
 
     ``nfc``: Unicode's composed form. ``control``: remove control, zero-width and bidirectional marks, but not the
     joiners that scripts need. ``white_space``: one space for any run, none at the ends. ``quotes``: ``"`` and ``'`` for
-    typographic quotation marks.
+    typographic quotation marks; the vocabulary then does the same to every source that the version reads, in evaluation
+    and in use.
     """
 
     nfc: bool = True
@@ -280,8 +282,6 @@ class Normalise:
     quotes: bool = False
 
     _CONTROL: ClassVar[str] = r"[\p{Cc}--\s]|[\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}]"
-    _DOUBLE: ClassVar[str] = "[“”„‟«»]"
-    _SINGLE: ClassVar[str] = "[‘’‚‛‹›]"
     _COMPOSED: ClassVar[str] = r"[^\x00-\x{2FF}]"
     """Characters below U+0300 are composed already."""
     _WHITE: ClassVar[str] = r"\s{2,}|[\s--\x20]"
@@ -290,7 +290,7 @@ class Normalise:
         """The normalised column; normalising it again changes nothing."""
         patterns = [
             (self.control, self._CONTROL),
-            (self.quotes, f"{self._DOUBLE}|{self._SINGLE}"),
+            (self.quotes, "|".join(quotes.REPLACEMENTS)),
             (self.nfc, self._COMPOSED),
             (self.white_space, rf"{self._WHITE}|^\s|\s$"),
         ]
@@ -303,7 +303,8 @@ class Normalise:
         if self.control:
             text = text.str.replace_all(self._CONTROL, "")
         if self.quotes:
-            text = text.str.replace_all(self._DOUBLE, '"').str.replace_all(self._SINGLE, "'")
+            for typographic, plain in quotes.REPLACEMENTS.items():
+                text = text.str.replace_all(typographic, plain)
         if self.nfc:
             text = pl.when(text.str.contains(self._COMPOSED)).then(text.str.normalize("NFC")).otherwise(text)
         if self.white_space:

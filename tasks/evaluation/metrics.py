@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model.config import quotes
+
 Counts = NDArray[np.float64]
 
 RESAMPLES = 1_000
 SEED = 12_345
 CONFIDENCE_LEVEL = 0.95
 COMPOUND = re.compile(r"(\S)-(\S)")
-PLAIN_QUOTES = str.maketrans(dict.fromkeys("“”„‟«»", '"') | dict.fromkeys("‘’‚‛‹›", "'"))
+PLAIN_QUOTES = str.maketrans(dict.fromkeys(quotes.DOUBLE, '"') | dict.fromkeys(quotes.SINGLE, "'"))
 """Typographic quotation marks, and the apostrophe, as ASCII ones."""
 
 

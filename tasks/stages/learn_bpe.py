@@ -21,7 +21,7 @@ from infra.errors import BadConfiguration, BadData
 from infra.store.local import Artifact
 from model.config.keying import require
 from model.config.special_pieces import SPECIAL_TOKENS, UNK
-from model.data.bpe import BYTE_DECODER, SOURCE_FILE, TARGET_FILE, TokenizerPair
+from model.data.bpe import BYTE_DECODER, SOURCE_FILE, TARGET_FILE, TokenizerPair, with_plain_quotes
 from tasks.bpe.merges import learn_merges
 from tasks.bpe.word_counts import count_chunks, count_corpus
 from tasks.cleaning.filters import SIDES
@@ -98,8 +98,11 @@ def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
 
 
 @stage(version=1)
-def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary) -> Facts:
-    """Learn one joint vocabulary, or one per side, from ``pairs.parquet`` of ``corpus``."""
+def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary, plain_quotes: bool = False) -> Facts:
+    """Learn one joint vocabulary, or one per side, from ``pairs.parquet`` of ``corpus``.
+
+    With ``plain_quotes`` the text has no typographic quotation marks, and the source's tokenizer reads them as plain.
+    """
     pairs = corpus.path() / "pairs.parquet"
     sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)
     if sample is None:
@@ -113,7 +116,10 @@ def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary) -> Facts:
             for file, columns in sides.items()
         }
     for file, parts in counts.items():
-        train_from_counts((read_batch([part]) for part in parts), vocabulary).save(str(out / file), pretty=False)
+        tokenizer = train_from_counts((read_batch([part]) for part in parts), vocabulary)
+        if plain_quotes and file == SOURCE_FILE:
+            tokenizer = with_plain_quotes(tokenizer)
+        tokenizer.save(str(out / file), pretty=False)
     shutil.rmtree(scratch)
     pieces = TokenizerPair.load(out)
     return {

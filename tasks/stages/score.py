@@ -125,6 +125,8 @@ def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, langu
     card, table = score_card(
         join_hypotheses(references.rename({"target": "reference"}), translated, set_name), set_name, language
     )
+    changed = {name: hypotheses.facts[name] for name in ("source_input",) if name in hypotheses.facts}
+    card |= changed
     (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")
     table.select("pair_id", "source", "reference", "hypothesis", "bleu", "chrf").write_parquet(
         out / "sentences.parquet", compression="zstd"
@@ -141,4 +143,5 @@ def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, langu
         "signature": scores["bleu"]["signature"],
         "protocols": "; ".join(f"{name}: {scores[name]['protocol']}" for name in scores),
         "references_sha256": card["references_sha256"],
+        **changed,
     }

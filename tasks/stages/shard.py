@@ -79,11 +79,13 @@ class Encoder:
         pieces = TokenizerPair.load(vocabulary)
         self._sharding, self._segmentation = sharding, segmentation
         self._source = WordCache(pieces.source)
-        self._target = self._source if pieces.joint else WordCache(pieces.target)
+        self._target = self._source if pieces.target is pieces.source else WordCache(pieces.target)
         if segmentation is not None:
             self._drawn_source = DroppingEncoder(pieces.source, sharding.bpe_dropout)
             joint = self._drawn_source
-            self._drawn_target = joint if pieces.joint else DroppingEncoder(pieces.target, sharding.bpe_dropout)
+            self._drawn_target = (
+                joint if pieces.target is pieces.source else DroppingEncoder(pieces.target, sharding.bpe_dropout)
+            )
         ids = pa.uint16() if max(pieces.source_size, pieces.target_size) <= 2**16 else pa.uint32()
         self.schema = pa.schema([("pair_id", pa.string()), ("source", pa.list_(ids)), ("target", pa.list_(ids))])
 

@@ -15,7 +15,7 @@ import torch
 from small_training import write_shards
 
 from model.config import Decoding, Model
-from model.data.bpe import TokenizerPair
+from model.data.bpe import TokenizerPair, with_plain_quotes
 from model.decoding.beam_search import Hypothesis
 from model.decoding.translator import Translator
 from model.errors import JobError
@@ -52,6 +52,13 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     folders = {name: tmp_path / name for name in ("weights", "vocabulary")}
     inputs = {**folders, "pairs": write_pairs(tmp_path / "pairs", pairs())}
     return Job({"decoding": {"beam": 2, "alpha": 0.6, "max_extra": 3}}, inputs, tmp_path / "out")
+
+
+def test_translations_say_that_quotes_of_the_sources_were_made_plain(job: Job) -> None:
+    assert "source_input" not in work(job)
+    file = job.inputs["vocabulary"] / "tokenizer.json"
+    with_plain_quotes(TokenizerPair.load(file.parent).source).save(str(file))
+    assert work(job)["source_input"] == "typographic quotes made plain"
 
 
 def test_rows_match_the_set_and_its_numbers_agree(job: Job) -> None:

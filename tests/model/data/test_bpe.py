@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from model.data.bpe import TokenizerPair, printable_piece
+from model.data.bpe import TokenizerPair, printable_piece, with_plain_quotes
 from model.errors import JobError
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
@@ -35,6 +35,22 @@ def joint(tmp_path_factory: pytest.TempPathFactory) -> TokenizerPair:
 @pytest.fixture(scope="module")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> TokenizerPair:
     return TokenizerPair.load(folder_with(tmp_path_factory.mktemp("separate"), joint=False))
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_source_is_read_with_plain_quotes_where_training_text_had_them(tmp_path: Path, joint: bool) -> None:
+    folder = folder_with(tmp_path, joint=joint)
+    before = TokenizerPair.load(folder)
+    with_plain_quotes(before.source).save(str(folder / "tokenizer.json"))
+    after, typed = TokenizerPair.load(folder), "Er sagte: „Das ist ‚gut‘“, wie’s war. «Ja»"
+    plain = typed.translate(str.maketrans("„“«»‚‘’", '"' * 4 + "'" * 3))
+    untouched = TokenizerPair.load(folder_with(tmp_path, joint=joint))
+    assert (after.plain_quotes, untouched.plain_quotes) == (True, False)
+    assert after.encode_source([typed]) == untouched.encode_source([plain]) != untouched.encode_source([typed])
+    assert after.encode_target([typed]) == untouched.encode_target([typed]), "references stay as published"
+    assert after.decode_target(after.encode_target([typed])[0]) == typed
+    assert after.encode_source(["</s>"]) == untouched.encode_source(["</s>"]), "markup is text as before"
+    assert after.encode_target(["</s>"]) == untouched.encode_target(["</s>"])
 
 
 @settings(deadline=None)

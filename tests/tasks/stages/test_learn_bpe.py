@@ -44,6 +44,16 @@ def test_same_bytes_and_the_size_asked(tmp_path: Path) -> None:
     assert facts["pieces_per_word"] == pytest.approx(sum(map(len, ids)) / words, abs=1e-3)
 
 
+def test_only_a_run_that_makes_quotes_plain_has_a_vocabulary_that_does(tmp_path: Path) -> None:
+    text = corpus(tmp_path / "corpus")
+    for name, plain_quotes in (("with", True), ("without", False)):
+        (tmp_path / name).mkdir()
+        learn_bpe.body(tmp_path / name, text, Vocabulary(size=300, joint=False), plain_quotes)
+        assert TokenizerPair.load(tmp_path / name).plain_quotes == plain_quotes
+    both = [(tmp_path / name / "tokenizer.target.json").read_bytes() for name in ("with", "without")]
+    assert both[0] == both[1], "the target's is the same"
+
+
 def test_one_vocabulary_for_each_side(tmp_path: Path) -> None:
     learnt(tmp_path / "out", corpus(tmp_path / "corpus"), Vocabulary(size=300, joint=False))
     pieces = TokenizerPair.load(tmp_path / "out")

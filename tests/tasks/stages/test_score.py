@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -69,6 +70,17 @@ def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
     assert facts["bleu_low"] < facts["bleu"] < facts["bleu_high"]
     assert (card["set"], card["sentences"], facts["sentences"]) == ("toy", 40, 40)
     assert card["references_sha256"] == references_digest(REFERENCES) != references_digest(REFERENCES[::-1])
+
+
+def test_a_score_says_how_the_sources_were_changed(tmp_path: Path) -> None:
+    hypotheses = translated(tmp_path / "translate", IDS, HYPOTHESES)
+    as_read = score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
+    assert "source_input" not in as_read
+    assert "source_input" not in json.loads((tmp_path / "card.json").read_text())
+    hypotheses = replace(hypotheses, facts={"source_input": "typographic quotes made plain"})
+    facts = score.body(tmp_path, hypotheses, Artifact("prepare_sets", "toy", tmp_path / "pairs"), "toy", "en")
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert facts["source_input"] == card["source_input"] == "typographic quotes made plain"
 
 
 def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) -> None:
