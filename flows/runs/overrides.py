@@ -1,15 +1,16 @@
 """Apply ``--set training.updates=200`` to a run: typed values, checked by the dataclasses that hold them."""
 
-import difflib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
+from flows.runs.filter_rules import parse_rules
 from flows.runs.presets import PRESETS
 from flows.runs.profiles import PROFILES
+from flows.runs.values import parse_value, unknown_name
 from infra.errors import BadConfiguration
+from tasks.cleaning.filters import Filter
 
 Value = TypeVar("Value")
 PRESET = "preset"
@@ -20,10 +21,11 @@ STRICT_NUMERICS = ("training.numerics=strict", "decoding.numerics=strict")
 def override(run: Value, assignments: Sequence[str]) -> Value:
     """``run`` with each ``path=value`` applied. Raises BadConfiguration naming field, value and what is allowed.
 
-    A path names fields, and members of tuples by their class: ``filters.rules.LengthRatio.max=1.5``. ``profile=NAME``
-    sets filters and limits of ``flows.runs.profiles``, ``preset=NAME`` the values of ``flows.runs.presets``; other
-    assignments then change them. The last of two values for one path counts. Otherwise the order does not matter:
-    checks run after all values are set.
+    A path names fields, and members of tuples by their class: ``filters.rules.LengthRatio.max=1.5``. ``filters.rules``
+    also takes a file of rules or a list (``flows.runs.filter_rules``). ``profile=NAME`` sets filters and limits of
+    ``flows.runs.profiles``, ``preset=NAME`` the values of ``flows.runs.presets``; other assignments then change them.
+    The last of two values for one path counts. Otherwise the order does not matter: checks run after all values are
+    set.
     """
     for assignment in [*_preset_values(assignments), *sorted(assignments, key=_sort_key)]:
         path, equals, text = assignment.partition("=")
@@ -87,12 +89,12 @@ def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
     if isinstance(holder, tuple):
         members = [type(member).__name__ for member in holder]
         if name not in members or not rest:
-            raise ValueError(_unknown_field(name, members, whole))
+            raise ValueError(unknown_name(name, members, whole))
         at = members.index(name)
         return (*holder[:at], _with_field(holder[at], rest, text, whole), *holder[at + 1 :])
     names = [field.name for field in fields(holder)]
     if name not in names:
-        raise ValueError(_unknown_field(name, names, whole))
+        raise ValueError(unknown_name(name, names, whole))
     present = getattr(holder, name)
     if rest:
         if not (is_dataclass(present) or isinstance(present, tuple)):
@@ -101,7 +103,9 @@ def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
     if is_dataclass(present):
         inner = ", ".join(f"{whole}.{field.name}" for field in fields(present))
         raise ValueError(f"{whole} is not a single value; set one of {inner}")
-    return _unchecked(holder, **{name: _parse_value(get_type_hints(type(holder))[name], text, whole)})
+    kind = get_type_hints(type(holder))[name]
+    value = parse_rules(text, present, whole) if kind == tuple[Filter, ...] else parse_value(kind, text, whole)
+    return _unchecked(holder, **{name: value})
 
 
 def _unchecked(holder: Any, **values: Any) -> Any:
@@ -119,36 +123,3 @@ def _checked(value: Any) -> Any:
     if not is_dataclass(value) or isinstance(value, type):
         return value
     return replace(value, **{field.name: _checked(getattr(value, field.name)) for field in fields(value)})
-
-
-def _parse_value(kind: Any, text: str, whole: str) -> Any:
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise ValueError(f"{whole} is {text!r}, allowed is {' or '.join(map(str, get_args(kind)))}")
-        return text
-    if get_origin(kind) in (Union, UnionType):
-        raise ValueError(f"{whole} cannot be set on the command line")
-    if get_origin(kind) is tuple:
-        inner = get_args(kind)[0]
-        if is_dataclass(inner) or not isinstance(inner, type):
-            raise ValueError(f"{whole} cannot be set as a whole on the command line; write a run of your own for that")
-        return tuple(_parse_value(inner, part.strip(), whole) for part in text.split(",") if part.strip())
-    if kind is bool:
-        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        if text.lower() not in words:
-            raise ValueError(f"{whole} is {text!r}, allowed is true or false")
-        return words[text.lower()]
-    if kind in (int, float):
-        try:
-            return kind(text.replace("_", ""))
-        except ValueError:
-            raise ValueError(f"{whole} is {text!r}, allowed is a {'whole ' if kind is int else ''}number") from None
-    if kind is str:
-        return text
-    raise ValueError(f"{whole} cannot be set on the command line")
-
-
-def _unknown_field(name: str, known: Sequence[str], whole: str) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"unknown field {name!r} in {whole}{hint} (known: {', '.join(known)})"
