@@ -37,6 +37,7 @@ TORCH_FREE = {
     "model.config.keying",
     "model.config.parameter_count",
     "model.config.presets",
+    "model.config.quotes",
     "model.config.special_pieces",
     "model.config.strict",
     "model.data",
