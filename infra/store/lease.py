@@ -58,7 +58,6 @@ class Lease:
         self.bucket, self.folder = bucket, folder
         self._clock, self._wait = clock or _seconds_since_boot, wait
         self._mark, self._number, self._etag = uuid.uuid4().hex, 0, ""
-        self._renewed = 0.0
         self._lost_to = ""
         self._ended = threading.Event()
         self._busy = threading.Lock()
@@ -120,9 +119,11 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Remove the lease, unless another machine may have it by now. Raises NetworkFault."""
-        if not self._lost_to and self._clock() - self._renewed < LEASE_SECONDS / 2:
-            self.bucket.delete([self._name])
+        """Remove the lease, unless another machine has it by now. Raises NetworkFault."""
+        found = self._read()
+        if found and found.mark == self._mark:
+            with contextlib.suppress(PreconditionFailed):  # taken over, or removed by this request's first try
+                self.bucket.delete_if_match(self._name, found.etag)
 
     @property
     def _name(self) -> str:
@@ -147,7 +148,6 @@ class Lease:
             "mark": self._mark,
             "number": self._number,
         }
-        begun = self._clock()
         try:
             self._etag = self.bucket.put_if_match(self._name, json.dumps(form, indent=1).encode(), etag)
         except (PreconditionFailed, NoSuchKey):
@@ -156,7 +156,6 @@ class Lease:
             if found is None or (found.mark, found.number) != (self._mark, self._number):
                 return False
             self._etag = found.etag
-        self._renewed = begun
         return True
 
     def _read(self, known: _Found | None = None) -> _Found | None:

@@ -128,10 +128,12 @@ class S3Store(Store):
             snapshot.upload_in_background()
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
-        artifact = super().seal(partial, description)
-        copy = self.local().envelope(artifact.stage, artifact.key)
-        assert copy, "it was just sealed"
-        published = self._publish(*copy, self._replaces.pop((artifact.stage, artifact.key), ""))
+        stage, key = description["stage"], description["key"]
+        with self._copy_lock(stage, key):  # else a reader of the artifact before would put that in its place
+            super().seal(partial, description)
+            copy = self.local().envelope(stage, key)
+            assert copy, "it was just sealed"
+            published = self._publish(*copy, self._replaces.pop((stage, key), ""))
         if snapshot := self._snapshots.pop(partial, None):
             with contextlib.suppress(NetworkFault):  # ``repro gc`` removes it
                 snapshot.delete()
@@ -139,10 +141,14 @@ class S3Store(Store):
 
     def restore(self, stage: str, key: str, attempt: str = "") -> bool:
         """Send this machine's copy, if undamaged, where the bucket has none: it was lost or its transfer failed."""
+        with self._copy_lock(stage, key):
+            return self._send_copy(stage, key, attempt)
+
+    def _send_copy(self, stage: str, key: str, attempt: str) -> bool:
         copy = self.local().envelope(stage, key)
         if copy is None or not is_of_attempt(copy[0], attempt):
             return False
-        if MANIFEST in self.bucket.list(f"{stage}/{key}") or self.local().damage(copy[0]):
+        if MANIFEST in self.bucket.list(f"{stage}/{key}") or self.local()._damage_by_bytes(copy[0]):
             return False
         if self.keys.refusal(copy[0], copy[1].get("signature")):
             return False
@@ -168,7 +174,7 @@ class S3Store(Store):
         """
         stage, key = artifact.stage, artifact.key
         self._cache.pin(stage, key)
-        with file_lock(self.root / "locks" / f"fetch-{stage}-{key}", lambda holder: self.say(f"waiting for {holder}")):
+        with self._copy_lock(stage, key):
             local, is_checked = self.local(), self._checked.get((stage, key)) == artifact.content
             if not is_checked:
                 local.drop_stamps(stage, key)
@@ -200,6 +206,11 @@ class S3Store(Store):
             if not path.exists():
                 with contextlib.suppress(NoSuchKey):
                     write_atomically(path, self.bucket.read(f"{folder}/{name}").decode())
+
+    def _copy_lock(self, stage: str, key: str) -> contextlib.AbstractContextManager[int]:
+        """Held by the process that downloads, seals or sends this machine's copy of an artifact."""
+        waiting = lambda holder: self.say(f"{stage} {key}: waiting for {holder}")  # noqa: E731
+        return file_lock(self.root / "locks" / f"fetch-{stage}-{key}", waiting)
 
     def _is_remote(self, manifest: Manifest) -> bool:
         remote = self.manifest(manifest.stage, manifest.key)

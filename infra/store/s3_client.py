@@ -7,8 +7,9 @@ endpoint and the object, and never a secret.
 import contextlib
 import hashlib
 import os
+import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -194,17 +195,17 @@ class Bucket:
     @contextlib.contextmanager
     def _translated_errors(self, name: str) -> Iterator[None]:
         """Turn errors about ``name`` into those of this module, each with one sentence."""
+        handled = sys.exception()  # of an earlier request: it tells nothing about this one
         try:
             yield
         except (Fault, PreconditionFailed, NoSuchKey, GeneratorExit):
             raise
         except Exception as error:
-            raise self._to_fault(name, error) from error
+            raise self._to_fault(name, error, list(_exception_chain(error, handled))) from error
 
-    def _to_fault(self, name: str, error: Exception) -> Exception:
+    def _to_fault(self, name: str, error: Exception, chain: Sequence[BaseException]) -> Exception:
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
-        chain = list(_exception_chain(error))
         where = self._where(name)
         if any(isinstance(each, NoCredentialsError | PartialCredentialsError) for each in chain):
             return BadConfiguration(f"no credentials for {where}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
@@ -245,8 +246,9 @@ def _endpoint_url() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
-def _exception_chain(error: BaseException) -> Iterator[BaseException]:
+def _exception_chain(error: BaseException, end: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it was raised from or while handling, up to ``end``."""
     current: BaseException | None = error
-    while current is not None:
+    while current is not None and current is not end:
         yield current
         current = current.__cause__ or current.__context__

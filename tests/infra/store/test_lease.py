@@ -16,7 +16,7 @@ from infra.store import lease as lease_module
 from infra.store.lease import LEASE, LEASE_SECONDS, Lease, LeaseLost
 from infra.store.maintenance import leftovers
 from infra.store.s3 import S3Store
-from infra.store.s3_client import Bucket
+from infra.store.s3_client import Bucket, PreconditionFailed
 from tasks.engine.planner import Scope
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, engine, progress, stage
@@ -103,6 +103,27 @@ def test_a_holder_that_comes_back_after_a_takeover_stops_and_leaves_the_lease(ho
     assert content(other) == taken
     other.lease.renew()
     other.lease.check()
+
+
+def test_a_removal_that_is_sent_again_leaves_the_lease_of_the_next_holder(
+    holder: Machine, other: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, removals = holder.bucket._call, []
+
+    def recorded(name: str, request: str, **arguments: object) -> object:
+        if request.startswith("delete"):
+            removals.append(lambda: call(name, request, **arguments))
+        return call(name, request, **arguments)
+
+    monkeypatch.setattr(holder.bucket, "_call", recorded)
+    holder.lease.release()
+    other.acquire()
+    taken = content(other)
+    for send_again in removals:
+        with pytest.raises(PreconditionFailed):
+            send_again()
+    assert removals
+    assert content(other) == taken
 
 
 def test_a_holder_that_comes_back_before_a_takeover_keeps_the_lease(s3: Server, holder: Machine) -> None:

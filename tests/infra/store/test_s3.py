@@ -1,6 +1,8 @@
 """Artifacts in a bucket are complete or absent, every altered byte is detected, and one of several writers wins."""
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from infra.errors import BadConfiguration, BadData, NetworkFault
 from infra.store.local import Store
 from infra.store.manifest import MANIFEST
 from infra.store.s3 import S3Store
-from infra.store.s3_client import Bucket
+from infra.store.s3_client import Bucket, PreconditionFailed
 
 
 def machine(s3: Server, folder: Path, limit_bytes: int = 10**9) -> S3Store:
@@ -165,6 +167,45 @@ def test_what_another_machine_sealed_after_the_look_is_not_quarantined(
     assert sealed(other).content == again.content
 
 
+def test_a_reader_of_the_artifact_before_leaves_the_one_that_is_being_sent(
+    store: S3Store, other: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed(store)
+    reader = machine_of(store)
+    before = reader.artifact(manifest_of(reader))
+    waits, upload = threading.Event(), store.bucket.upload
+    reader.say = lambda text: waits.set()
+    failures: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            before.path()
+        except BadData as error:
+            failures.append(error)
+        finally:
+            waits.set()
+
+    thread = threading.Thread(target=read)
+
+    def upload_beside_the_reader(path: Path, name: str) -> None:
+        if not thread.ident:
+            thread.start()
+            assert waits.wait(60)
+        upload(path, name)
+
+    monkeypatch.setattr(store.bucket, "upload", upload_beside_the_reader)
+    again = sealed(store, files={"a.txt": b"new"})
+    thread.join(60)
+    assert (other.artifact(manifest_of(other)).path() / "a.txt").read_bytes() == b"new"
+    assert manifest_of(other).content == again.content
+    assert "replaced meanwhile" in f"{failures[0]}"
+
+
+def machine_of(store: S3Store) -> S3Store:
+    """Another process on the same machine."""
+    return S3Store(store.root, Bucket(store.bucket.address), 10**9)
+
+
 def names_of_manifest(store: S3Store) -> list[str]:
     document = json.loads(store.bucket.read(f"clean/k1/{MANIFEST}"))
     return [MANIFEST, *(f"{document['id']}/{name}" for name in document["manifest"]["files"])]
@@ -278,6 +319,34 @@ def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: S3Store
     small.local().seal(only, {**DESCRIPTION, "key": "mine"})
     small.release()
     assert copies() == {"mine"}, "the only copy of an artifact stays"
+
+
+def test_a_failed_request_is_not_taken_for_the_condition_that_failed_before(
+    store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(path: str) -> bytes:
+        raise TimeoutError(path)
+
+    store.bucket.put("a", b"1")
+    monkeypatch.setattr(store.bucket._files, "cat_file", no_answer)
+    try:
+        store.bucket.put_if_match("a", b"2")
+    except PreconditionFailed:
+        with pytest.raises(NetworkFault):
+            store.bucket.read("a")
+    else:
+        raise AssertionError("the condition does not hold")
+
+
+def test_restore_sends_no_altered_copy_even_if_its_time_is_as_before(store: S3Store) -> None:
+    path = sealed(store).path() / "a.txt"
+    status = path.stat()
+    path.write_bytes(b"alphA")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    store.manifest("clean", "k1")
+    store.quarantine("clean", "k1")
+    assert not store.restore("clean", "k1")
+    assert store.manifest("clean", "k1") is None
 
 
 def test_small_files_reach_other_machines(store: S3Store, other: S3Store) -> None:

@@ -5,103 +5,116 @@ import io
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from infra.store.s3_client import Bucket
-from simulated.machine import Machine
+from simulated.cluster import Cluster
 
-REQUEST_FAULTS = ("refuse", "lose the answer", "repeat")
+REQUEST_FAULTS = ("refuse", "lose the answer", "repeat", "repeat later", "late request", "late answer")
+"""A request fails, takes effect without an answer, takes effect twice (the client meets no answer and sends it again),
+or takes long before or after it takes effect."""
+
+T = TypeVar("T")
 
 
 class Objects:
     """Stands in for s3fs. Each request is one step; a fault that is due strikes the next request."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
         self.content: dict[str, bytes] = {}
+        self.etags: dict[str, str] = {}
         self.modified: dict[str, datetime] = {}
         self.on_write: Callable[[str, bytes], None] = lambda key, content: None
-        """Called before an object is written."""
+        self.on_delete: Callable[[str], None] = lambda key: None
+        """Called before an object is written or deleted."""
 
-    def etag(self, key: str) -> str:
-        return f'"{hashlib.md5(self.content[key]).hexdigest()}"'
-
-    def _begin(self, request: str) -> str:
-        """The fault that strikes this request, if any."""
-        process = self.machine.current
-        self.machine.step(request)
+    def _request(self, request: str, act: Callable[[], T]) -> T:
+        """Do what a request asks for, struck by the fault that is due."""
+        process = self.cluster.current
+        self.cluster.step(request)
         if process is None or not process.request_fault:
-            return ""
+            return act()
         fault, process.request_fault = process.request_fault, ""
-        process.disturbed = process.disturbed or fault != "repeat"
-        if fault == "refuse":
-            raise TimeoutError(request)
-        return fault
-
-    @staticmethod
-    def _end(fault: str, request: str) -> None:
-        if fault == "lose the answer":
-            raise TimeoutError(request)
+        seconds = process.request_seconds
+        if fault in ("refuse", "lose the answer"):
+            process.disturbed = True
+            if fault == "lose the answer":
+                act()
+            raise TimeoutError(request) if seconds % 2 else _error("SlowDown", 503)
+        if fault == "repeat":
+            act()
+            return act()
+        self.cluster.trouble(process, seconds)
+        if fault == "late request":
+            self.cluster.sleep(seconds)
+        answer = act()
+        if fault != "late request":
+            self.cluster.sleep(seconds)
+        return act() if fault == "repeat later" else answer
 
     def call_s3(self, request: str, Bucket: str, **told: Any) -> dict[str, Any]:
-        fault = self._begin(f"{request} {told.get('Key', told.get('Prefix', ''))}")
-        answer: dict[str, Any] = {}
-        if request == "list_objects_v2":
-            keys = sorted(key for key in self.content if key.startswith(told["Prefix"]))
-            answer["Contents"] = [
-                {"Key": k, "Size": len(self.content[k]), "ETag": self.etag(k), "LastModified": self.modified[k]}
-                for k in keys
-            ]
-        elif request == "put_object":
-            self._put(told)
-            if fault == "repeat":  # the client met no answer and sent the request again
-                self._put(told)
-            answer["ETag"] = self.etag(told["Key"])
-        elif request == "delete_objects":
-            for each in told["Delete"]["Objects"]:
-                self.content.pop(each["Key"], None)
-        elif request == "delete_object":
-            self._check_etag(told)
-            self.content.pop(told["Key"], None)
-        else:
-            raise AssertionError(request)
-        self._end(fault, request)
-        return answer
+        act: Callable[[dict[str, Any]], dict[str, Any]] = getattr(self, f"_{request}")
+        return self._request(f"{request} {told.get('Key', told.get('Prefix', ''))}", lambda: act(told))
 
-    def _put(self, told: dict[str, Any]) -> None:
-        key = told["Key"]
-        if told.get("IfNoneMatch") and key in self.content:
+    def _list_objects_v2(self, told: dict[str, Any]) -> dict[str, Any]:
+        found = sorted(key for key in self.content if key.startswith(told["Prefix"]))
+        return {
+            "Contents": [
+                {"Key": k, "Size": len(self.content[k]), "ETag": self.etags[k], "LastModified": self.modified[k]}
+                for k in found
+            ]
+        }
+
+    def _put_object(self, told: dict[str, Any]) -> dict[str, Any]:
+        if told.get("IfNoneMatch") and told["Key"] in self.content:
             raise _error("PreconditionFailed", 412)
         self._check_etag(told)
-        self.store(key, told["Body"])
+        self.store(told["Key"], told["Body"])
+        return {"ETag": self.etags[told["Key"]]}
+
+    def _delete_object(self, told: dict[str, Any]) -> dict[str, Any]:
+        self._check_etag(told)
+        self.remove(told["Key"])
+        return {}
+
+    def _delete_objects(self, told: dict[str, Any]) -> dict[str, Any]:
+        for each in told["Delete"]["Objects"]:
+            self.remove(each["Key"])
+        return {}
 
     def _check_etag(self, told: dict[str, Any]) -> None:
         if (expected := told.get("IfMatch")) and told["Key"] not in self.content:
             raise _error("NoSuchKey", 404)
-        if expected and self.etag(told["Key"]) != expected:
+        if expected and self.etags[told["Key"]] != expected:
             raise _error("PreconditionFailed", 412)
 
     def store(self, key: str, content: bytes) -> None:
         self.on_write(key, content)
         self.content[key] = bytes(content)
-        self.modified[key] = datetime.fromtimestamp(self.machine.now, UTC)
+        self.etags[key] = f'"{hashlib.md5(content).hexdigest()}"'
+        self.modified[key] = datetime.fromtimestamp(self.cluster.now, UTC)
+
+    def remove(self, key: str) -> None:
+        if key in self.content:
+            self.on_delete(key)
+            del self.content[key], self.etags[key], self.modified[key]
 
     def cat_file(self, path: str) -> bytes:
-        fault = self._begin(f"get {path}")
-        key = path.partition("/")[2]
-        if key not in self.content:
-            raise FileNotFoundError(path)
-        content = self.content[key]
-        self._end(fault, path)
-        return content
+        def act() -> bytes:
+            key = path.partition("/")[2]
+            if key not in self.content:
+                raise FileNotFoundError(path)
+            return self.content[key]
+
+        return self._request(f"get {path}", act)
 
     def open(self, path: str, **told: Any) -> io.BytesIO:
         return io.BytesIO(self.cat_file(path))
 
     def put_file(self, path: str, target: str) -> None:
-        fault = self._begin(f"put {target}")
-        self.store(target.partition("/")[2], Path(path).read_bytes())
-        self._end(fault, target)
+        key, content = target.partition("/")[2], Path(path).read_bytes()
+        self._request(f"put {target}", lambda: self.store(key, content))
 
 
 def bucket_of(objects: Objects) -> Bucket:

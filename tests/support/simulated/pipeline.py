@@ -5,7 +5,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,10 @@ class World:
     starts: dict[Process, Start] = field(default_factory=dict)
     objects: Objects | None = None
     """The bucket that machines share; None where the store is a folder."""
+    stores: dict[Process, Store] = field(default_factory=dict)
+    """The store of each run."""
+    work: Callable[[Path], None] = lambda out: None
+    """Called between two parts of ``total``, with its folder."""
     results: dict[str, int] = field(default_factory=dict)
     """What the last run read, by stage."""
     finished: set[tuple[str, str]] = field(default_factory=set)
@@ -180,6 +184,7 @@ def total(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
                     file.write(f"{read(number)} {attempt}")
                     os.fsync(file.fileno())
                 written.rename(part)
+            world.work(out)
             progress(1, 2)
         write(out, sum(int(part.read_text().split(" ")[0]) for part in parts))
     return {}
@@ -196,6 +201,7 @@ def run(start: Start) -> None:
     assert world.machine.current
     world.starts[world.machine.current] = start
     store, site = world.store(start), Site(root=world.root(start))
+    world.stores[world.machine.current] = store
     if start.collects:
         recorded_runs.collect(site)
         return
@@ -224,7 +230,7 @@ def run(start: Start) -> None:
 
 @contextlib.contextmanager
 def observed(machine: Machine, objects: Objects | None = None) -> Iterator[World]:
-    """A new world, in which each ``seal`` is checked and noted; no lease, which saves work and decides nothing."""
+    """A new world, in which each ``seal`` is checked and noted."""
     global world
     world = World(machine, objects=objects)
     real = Store.seal
@@ -244,7 +250,6 @@ def observed(machine: Machine, objects: Objects | None = None) -> Iterator[World
     with (
         recorded_runs.observed(machine, ROOT, lambda: world.finished, forget),
         patch.object(Store, "seal", seal),
-        patch.object(S3Store, "lease", Store.lease),
         patch("tasks.engine.executor.provenance", lambda: {"at": "now"}),
     ):
         yield world
