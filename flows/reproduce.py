@@ -1,11 +1,14 @@
 """The whole DAG on one screen. The current engine (``tasks.engine.stage.engine``) plans or runs it."""
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights
 from flows.runs.paper_rows import paper_row_of
+from infra.store.local import Artifact
 from tasks.corpus.catalogue import files
+from tasks.evaluation.seed_spread import ENSEMBLE, OWN_MODEL, item_of, seed_item
 from tasks.stages.average import average
 from tasks.stages.clean import clean
 from tasks.stages.download import MAX_CONCURRENT_DOWNLOADS, download
@@ -37,7 +40,9 @@ STAGES: tuple[StageName, ...] = get_args(StageName)
 def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     """From archives to a registered model version; ``modified`` marks a run with overrides, which moves no alias.
 
-    A training that starts from a registered version (``training.start``) uses that version's vocabulary too.
+    A training that starts from a registered version (``training.start``) uses that version's vocabulary too. The models
+    of further seeds (``decoding.ensemble``) and their ensemble are scored beside the run's own, which alone is
+    registered.
     """
     archives = download.map({file.path: file for file in files(run.corpus, run.sets)}, MAX_CONCURRENT_DOWNLOADS)
     sets = {
@@ -51,12 +56,32 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     evaluated = {name: pairs for name, pairs in sets.items() if name in (run.evaluate or sets)}
     encoded = {name: shard.for_item(name)(pairs, vocabulary, NO_LIMITS) for name, pairs in evaluated.items()}
     initial_weights = (initial.weights,) if initial else ()
-    training = train(shards, encoded[run.dev], vocabulary, run.model, run.training, initial_weights)
-    weights = average(training, run.averaging)
-    hypotheses = {
-        name: translate.for_item(name)(weights, vocabulary, pairs, run.decoding) for name, pairs in encoded.items()
+    own, models = run.training.seed, {run.training.seed: OWN_MODEL}
+    models |= {seed: seed_item(seed) for seed in run.decoding.ensemble if seed != own}
+    trainings = {
+        seed: train.for_item(model)(
+            shards, encoded[run.dev], vocabulary, run.model, replace(run.training, seed=seed), initial_weights
+        )
+        for seed, model in models.items()
+    }
+    averaged = {models[seed]: average.for_item(models[seed])(made, run.averaging) for seed, made in trainings.items()}
+    systems: dict[str, tuple[Artifact, ...]] = {model: (made,) for model, made in averaged.items()}
+    if len(systems) > 1:
+        systems[ENSEMBLE] = tuple(averaged[models[seed]] for seed in sorted(models))
+    translated = {
+        (name, system): translate.for_item(item_of(name, system))(
+            weights[0], vocabulary, pairs, run.decoding, weights[1:]
+        )
+        for system, weights in systems.items()
+        for name, pairs in encoded.items()
     }
     language = run.corpus.target_language
-    scores = {name: score.for_item(name)(hypotheses[name], pairs, name, language) for name, pairs in evaluated.items()}
-    page = report(run.name, corpus, shards, training, evaluated, hypotheses, scores, paper_row_of(run))
-    register(run.name, weights, vocabulary, page, scores, evaluated, run.dev, modified)
+    scored = {
+        (name, system): score.for_item(item_of(name, system))(hypotheses, evaluated[name], name, language)
+        for (name, system), hypotheses in translated.items()
+    }
+    hypotheses, scores = ({name: made[name, OWN_MODEL] for name in evaluated} for made in (translated, scored))
+    by_system = {name: {system or seed_item(own): scored[name, system] for system in systems} for name in evaluated}
+    seeds = by_system if len(systems) > 1 else None
+    page = report(run.name, corpus, shards, trainings[own], evaluated, hypotheses, scores, paper_row_of(run), seeds)
+    register(run.name, averaged[OWN_MODEL], vocabulary, page, scores, evaluated, run.dev, modified)

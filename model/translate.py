@@ -1,6 +1,7 @@
 """Translates one evaluation set by beam search (§6.1): ``python -m model.translate job.json``.
 
-The inputs are ``weights``, ``vocabulary`` and ``pairs`` (shards of the set); ``config`` holds ``decoding``. It writes
+The inputs are ``weights``, ``vocabulary`` and ``pairs`` (shards of the set), and for an ensemble ``weights_2`` and so
+on; ``config`` holds ``decoding``. It writes
 
     hypotheses.parquet   a row for each pair, in the set's order
     attention.npz        cross_<i>: cross-attention of example i, float16 (layers, heads, written pieces, source pieces)
@@ -138,10 +139,11 @@ def write_attention(
 
 
 def load(job: Job) -> Translator:
-    """The job's model. Raises JobError for weights or a vocabulary that are not whole, or do not fit each other."""
-    model = load_model(job.inputs["weights"], job.site.torch_device())
+    """The job's models. Raises JobError for weights or a vocabulary that are not whole, or do not fit each other."""
+    device, numbers = job.site.torch_device(), range(2, sum(name.startswith("weights") for name in job.inputs) + 1)
+    model, *others = (load_model(job.inputs[name], device) for name in ("weights", *(f"weights_{n}" for n in numbers)))
     try:
-        return Translator(model, TokenizerPair.load(job.inputs["vocabulary"]), job.site.torch_device())
+        return Translator(model, TokenizerPair.load(job.inputs["vocabulary"]), device, others)
     except ValueError as error:
         raise JobError("bad_data", f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
 

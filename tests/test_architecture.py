@@ -68,7 +68,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "flows.reproduce": {"flows.runs"},
         "flows.runner": {"flows.reproduce", "flows.runs"},
         "flows.tuning": {"flows.runner", "flows.runs"},
-        "flows.views": {"flows.runner", "flows.tuning"},
+        "flows.views": {"flows.tuning"},
     },
     "tasks": {
         "tasks.bpe": {"tasks.cleaning", "tasks.engine"},

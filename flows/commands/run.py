@@ -26,6 +26,7 @@ from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
 from infra.tracking.registry_sqlite import check_database
+from tasks.evaluation.seed_spread import is_own
 
 
 def runs() -> None:
@@ -65,6 +66,8 @@ def run_command(
 
     repro run demo --seeds 1,2,3
 
+    repro run demo --set decoding.ensemble=1,2,3
+
     repro run demo --strict-numerics
 
     repro run my_runs.py:TINY --json
@@ -82,7 +85,7 @@ def run_command(
         if as_json:
             print(json.dumps(failed.outcome.as_json(), ensure_ascii=False))
         raise
-    _show(outcome, resolved.site, served)
+    _show(outcome, resolved, served)
     if compared := compare_with_expected(outcome, open_store(resolved.site), expected_sums(resolved.run)):
         console().print(f"numerics: {compared}", markup=False, soft_wrap=True)
     if as_json:
@@ -110,7 +113,7 @@ def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_j
     open_store(resolved.site).send(path)
     error = console()
     error.print()
-    error.print(seed_table(found))
+    error.print(seed_table(list(found.outcomes), found.spreads()))
     error.print(f"\nseeds:   {path}", markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
@@ -119,15 +122,18 @@ def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_j
         raise Fault(f"{len(found.failed)} of {len(seeds)} seeds failed: {failures}")
 
 
-def _show(outcome: Outcome, site: Site, served: bool) -> None:
+def _show(outcome: Outcome, resolved: ResolvedRun, served: bool) -> None:
     """Print stages, scores, a few translations, and the commands and addresses to look at next."""
     error = console()
     error.print()
     error.print(stage_table(outcome.rows))
-    if outcome.scores:
+    if outcome.own_scores:
         error.print()
-        error.print(score_table(outcome.scores))
-    for line in [*_samples(outcome, site), *_where_to_look(outcome, site, served)]:
+        error.print(score_table(outcome.own_scores))
+    if spreads := outcome.seed_spreads(resolved.run.training.seed):
+        error.print()
+        error.print(seed_table(sorted(resolved.run.decoding.ensemble), spreads))
+    for line in [*_samples(outcome, resolved.site), *_where_to_look(outcome, resolved.site, served)]:
         error.print(line, markup=False, soft_wrap=True)
 
 
@@ -135,7 +141,7 @@ def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
     """Random sentences of the last scored set: source, reference, hypothesis."""
     import polars as pl
 
-    scored = [row for row in outcome.rows if row.stage == "score" and row.path]
+    scored = [row for row in outcome.rows if row.stage == "score" and is_own(row.item) and row.path]
     if not scored:
         return []
     table = pl.read_parquet(stage_folder(scored[-1], site) / "sentences.parquet")

@@ -7,6 +7,7 @@ from typing import Any
 
 from infra.site import Site, open_store
 from tasks.engine.planner import StageResult
+from tasks.evaluation.seed_spread import SeedSpread, is_own, seed_item, seed_spreads
 
 
 @dataclass
@@ -19,8 +20,24 @@ class Outcome:
 
     @property
     def scores(self) -> dict[str, dict[str, Any]]:
-        """The scores of each evaluation set."""
+        """The scores of each evaluation set; with ``decoding.ensemble`` also ``test/seed-2``, ``test/ensemble``."""
         return {row.item: dict(row.facts) for row in self.rows if row.stage == "score" and row.facts}
+
+    @property
+    def own_scores(self) -> dict[str, dict[str, Any]]:
+        """The scores of each evaluation set by the run's own model."""
+        return {item: card for item, card in self.scores.items() if is_own(item)}
+
+    def seed_spreads(self, own_seed: int) -> list[SeedSpread]:
+        """The scores by seed, where the run has models of several; ``own_seed`` is that of the run's own model."""
+        by_set: dict[str, dict[str, dict[str, Any]]] = {
+            name: {seed_item(own_seed): c} for name, c in self.own_scores.items()
+        }
+        for item, card in self.scores.items():
+            if not is_own(item):
+                name, _, system = item.rpartition("/")
+                by_set.setdefault(name, {})[system] = card
+        return seed_spreads({name: systems for name, systems in by_set.items() if len(systems) > 1})
 
     @property
     def model_version(self) -> str:

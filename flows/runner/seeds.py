@@ -4,35 +4,18 @@ All seeds share the stages before training. The seed that the run declares needs
 and moves aliases; other seeds are runs with an override, which move none.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
 from typing import Any
 
 from flows.reproduce import STAGES
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest
 from infra.errors import BadConfiguration
+from tasks.evaluation.seed_spread import MEASURES, SeedSpread
 
-METRICS = ("bleu", "chrf")
-"""The scores of each set that are compared."""
 FIRST_SEEDED_STAGE = STAGES.index("train")
 """The first stage that depends on the seed."""
-
-
-@dataclass(frozen=True)
-class SeedSpread:
-    """One measure of one set by seed. Seeds that failed before it are missing."""
-
-    set_name: str
-    measure: str
-    values: Mapping[int, float]
-
-    @property
-    def summary(self) -> dict[str, float]:
-        """``mean``, and for two or more seeds ``deviation``: the standard deviation with n - 1."""
-        values = list(self.values.values())
-        return {"mean": fmean(values)} | ({"deviation": stdev(values)} if len(values) > 1 else {})
 
 
 @dataclass
@@ -53,12 +36,12 @@ class SeedResults:
             seed: row.facts["dev_perplexity"]
             for seed, outcome in self.outcomes.items()
             for row in outcome.rows
-            if row.stage == "train" and row.facts
+            if row.stage == "train" and not row.item and row.facts
         }
         found = [SeedSpread(self.dev, "dev_perplexity", perplexities)]
-        cards = {seed: outcome.scores for seed, outcome in self.outcomes.items()}
+        cards = {seed: outcome.own_scores for seed, outcome in self.outcomes.items()}
         for name in dict.fromkeys(name for card in cards.values() for name in card):
-            for measure in METRICS:
+            for measure in MEASURES:
                 found.append(
                     SeedSpread(name, measure, {s: card[name][measure] for s, card in cards.items() if name in card})
                 )

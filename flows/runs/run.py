@@ -51,6 +51,8 @@ class Run:
         which = self.averaging.which
         require(which != "best" or patience > 0, "averaging.which", which, "last, where training.patience is 0")
         require(which != "ema" or self.training.ema > 0, "averaging.which", which, "last, where training.ema is 0")
+        seed, seeds = self.training.seed, self.decoding.ensemble
+        require(not seeds or seed in seeds, "decoding.ensemble", seeds, f"seeds with training.seed, {seed}, among them")
         fewest = self.training.updates
         if patience:
             # The first validation is the best so far; training can stop after ``patience`` more.

@@ -6,11 +6,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from flows.runner.seeds import SeedResults
 from flows.tuning.sweep import SweepResults
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
 from tasks.evaluation.compare import Comparison
+from tasks.evaluation.seed_spread import SeedSpread
 
 MAX_FACT_LENGTH = 40
 """Facts longer than this, such as checksums and signatures, are shown in the manifest only."""
@@ -43,16 +43,18 @@ def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def seed_table(seeds: SeedResults) -> Table:
-    """One row per metric and set: its value for each seed, their mean and standard deviation."""
+def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
+    """One row per metric and set: its value for each seed, their mean and standard deviation, and their ensemble's."""
     table = _table()
     for name in ("set", "score"):
         table.add_column(name)
-    for name in (*(f"seed {seed}" for seed in seeds.outcomes), "mean", "deviation"):
+    ensemble = ["ensemble"] if any(spread.ensemble is not None for spread in spreads) else []
+    for name in (*(f"seed {seed}" for seed in seeds), "mean", "deviation", *ensemble):
         table.add_column(name, justify="right")
-    for spread in seeds.spreads():
-        cells = [spread.values.get(seed, "") for seed in seeds.outcomes]
+    for spread in spreads:
+        cells = [spread.values.get(seed, "") for seed in seeds]
         cells += [spread.summary.get(name, "") for name in ("mean", "deviation")]
+        cells += ["" if spread.ensemble is None else spread.ensemble] if ensemble else []
         table.add_row(spread.set_name, spread.measure, *(_number(cell) for cell in cells))
     return table
 

@@ -206,6 +206,9 @@ class Decoding:
     """Minimum output length per input piece, including eos."""
     beta: float = unkeyed_default(0.0)
     """Weight of GNMT's coverage penalty on the cross-attention, averaged over layers and heads; 0: no penalty."""
+    ensemble: tuple[int, ...] = unkeyed(())
+    """Seeds, with ``training.seed`` among them: the run also trains a model with each, scores each, and scores their
+    ensemble. Keys depend on the weights, not on this list. Empty: the run's own model alone."""
     numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
     """strict: translations of evaluation sets that are equal to the bit on different CPUs, several times slower."""
 
@@ -216,8 +219,16 @@ class Decoding:
         for name in ("max_ratio", "min_length", "min_ratio", "beta"):
             require(getattr(self, name) >= 0, f"decoding.{name}", getattr(self, name), "0 (off) or above")
         require(self.numerics in ("fast", "strict"), "decoding.numerics", self.numerics, "fast or strict")
+        seeds = self.ensemble
+        several = not seeds or len(set(seeds)) == len(seeds) > 1
+        allowed = "nothing, or two or more different whole numbers, as in 1,2,3"
+        require(several and all(0 <= seed < 2**31 for seed in seeds), "decoding.ensemble", seeds, allowed)
         longer = not self.max_ratio or self.min_ratio <= self.max_ratio
         require(longer, "decoding.min_ratio", self.min_ratio, f"at most decoding.max_ratio, which is {self.max_ratio}")
+
+    def search(self) -> dict[str, Any]:
+        """All fields but ``ensemble``: the settings of a search, whichever models it asks."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "ensemble"}
 
     def lengths(self, source: int) -> tuple[int, int]:
         """Minimum and maximum output length for a source of this length; all lengths include eos."""

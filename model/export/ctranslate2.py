@@ -10,7 +10,6 @@ import json
 import math
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -69,12 +68,12 @@ def write_folder(
     """
     model, pieces = load_model(weights), TokenizerPair.load(vocabulary)
     positions = len(table(model.source_positions))
-    ctranslate2_runtime.translate_arguments(asdict(decoding), 1, positions)
+    ctranslate2_runtime.translate_arguments(decoding.search(), 1, positions)
     write_ctranslate2(model, names(pieces.source), names(pieces.target), folder, quantization)
     for file in (SOURCE_FILE, TARGET_FILE)[: 1 if pieces.joint else 2]:
         shutil.copyfile(vocabulary / file, folder / file)
     shutil.copyfile(ctranslate2_runtime.__file__, folder / "translate.py")
-    search = {"decoding": asdict(decoding), "positions": positions}
+    search = {"decoding": decoding.search(), "positions": positions}
     (folder / "search.json").write_text(json.dumps(search, indent=1) + "\n")
     (folder / "README.md").write_text(ABOUT.format(name=name, quantization=quantization, positions=positions))
 

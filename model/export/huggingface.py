@@ -13,7 +13,6 @@ than d_model / heads; narrower heads are padded with zeros, and the queries scal
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding,
     target = "folder" if pieces.joint else 'folder + "/target"'
     positions, alpha = theirs.config.max_position_embeddings, decoding.alpha
     (folder / "README.md").write_text(ABOUT.format(name=name, target=target, positions=positions, alpha=alpha))
-    (folder / "search.json").write_text(json.dumps({"decoding": asdict(decoding)}, indent=1) + "\n")
+    (folder / "search.json").write_text(json.dumps({"decoding": decoding.search()}, indent=1) + "\n")
 
 
 @torch.no_grad()

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from infra.errors import BadConfiguration
 from infra.store.local import Artifact
@@ -40,7 +39,7 @@ def version_tags(
             tags[f"key.{name}"] = manifest.key
         if manifest.stage in STAGES_WITH_DIGEST:
             tags[f"digest.{name}"] = manifest.content
-    tags |= {f"decoding.{name}": json.dumps(value) for name, value in asdict(dev_decoding(manifests, dev)).items()}
+    tags |= {f"decoding.{name}": json.dumps(value) for name, value in dev_decoding(manifests, dev).search().items()}
     if "train" in manifests:
         tags["git_commit.train"] = f"{manifests['train'].made.get('commit', '')}"
     return tags

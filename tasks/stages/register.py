@@ -8,7 +8,6 @@ of itself and which alias it gets is decided in ``tasks.registration``.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def translator_model(
         code=Path(found.origin),
         package=Path(found.origin).parents[1],
         folders={"weights": weights.path(), "vocabulary": vocabulary.path()},
-        options={**{name: value for name, value in asdict(decoding).items() if is_number(value)}, "split": "always"},
+        options={**{name: value for name, value in decoding.search().items() if is_number(value)}, "split": "always"},
         libraries=LIBRARIES,
         example=("A dog runs.",),
         config=text,

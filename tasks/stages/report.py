@@ -16,6 +16,7 @@ from infra.store.local import Artifact
 from tasks.engine.stage import Facts, progress, stage
 from tasks.evaluation.paper_page import run_table
 from tasks.evaluation.paper_row import PaperRow, compare_to_paper
+from tasks.evaluation.seed_spread import seed_spreads
 from tasks.reporting.examples import rejected_examples, translation_examples
 from tasks.reporting.page import readable, render
 from tasks.reporting.pictures import draw, picture_specs, training_speed
@@ -32,10 +33,12 @@ def report(
     hypotheses: Mapping[str, Artifact],
     scores: Mapping[str, Artifact],
     paper: tuple[PaperRow, ...] = (),
+    seeds: Mapping[str, Mapping[str, Artifact]] | None = None,
 ) -> Facts:
     """Draw the pictures and write the page. ``run`` is the training; the mappings are by set name.
 
-    ``paper`` is empty, or holds the row of the paper that the run is compared with.
+    ``paper`` is empty, or holds the row of the paper that the run is compared with. ``seeds`` has the scores of each
+    set by system (``seed-1`` and so on, ``ensemble``), where the run has models of several seeds.
     """
     pictures = {}
     specs = list(picture_specs(corpus, shards, run, hypotheses))
@@ -54,6 +57,7 @@ def report(
         "shards": shards.facts,
         "cards": cards,
         "paper": [run_table(compare_to_paper(row, run.facts, cards[row.set_name])) for row in paper],
+        "seeds": seed_spreads({n: {s: a.facts for s, a in systems.items()} for n, systems in (seeds or {}).items()}),
         "examples": {
             name: translation_examples(pl.read_parquet(a.path() / "sentences.parquet")) for name, a in scores.items()
         },

@@ -81,6 +81,19 @@ def test_rows_match_the_set_and_its_numbers_agree(job: Job) -> None:
     assert (lines[-1]["done"], lines[-1]["total"]) == (26, 26)
 
 
+def test_further_weights_make_an_ensemble(job: Job, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    save_model(other, Transformer(Model(**{**vars(SHAPE), "layers": 1}), 290, 290))
+    work(Job(job.config, {**job.inputs, "weights_2": other}, job.out))
+    rows = pq.read_table(job.out / "hypotheses.parquet").to_pylist()
+    ensemble = Translator.load(job.inputs["weights"], job.inputs["vocabulary"], device="cpu", others=[other])
+    expected = ensemble.search([source for source, _ in pairs()], Decoding(2, 0.6, 3))
+    assert [row["hypothesis"] for row in rows] == [ensemble.text(hypothesis) for hypothesis in expected]
+    log_p = ensemble.log_probabilities(*zip(*pairs(), strict=True))
+    assert [row["reference_log_probability"] for row in rows] == pytest.approx(log_p)
+
+
 def test_attention_has_the_shape_of_its_pieces(job: Job) -> None:
     work(job)
     described = json.loads((job.out / "attention.json").read_text())

@@ -10,11 +10,12 @@ from small_pipeline import run_small
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest, plan
-from flows.runner.seeds import SeedResults, SeedSpread, parse_seeds, requests_by_seed, run_seeds
+from flows.runner.seeds import SeedResults, parse_seeds, requests_by_seed, run_seeds
 from flows.views.tables import seed_table
 from flows.views.terminal import console
 from infra.errors import BadConfiguration
 from tasks.engine.planner import StageResult
+from tasks.evaluation.seed_spread import SeedSpread
 
 FEW = ("training.checkpoint_every=4", "training.updates=8", "training.dev_every=8")
 
@@ -68,7 +69,7 @@ def test_the_table_has_a_column_for_each_seed() -> None:
     seeds = SeedResults("small", "dev", {1: Outcome("small", [row]), 7: Outcome("small", failure="train failed")})
     out = console()
     with out.capture() as shown:
-        out.print(seed_table(seeds))
+        out.print(seed_table(list(seeds.outcomes), seeds.spreads()))
     head, line = shown.get().splitlines()
     assert head.split() == ["set", "score", "seed", "1", "seed", "7", "mean", "deviation"]
     assert line.split() == ["dev", "dev_perplexity", "30.00", "30.00"]
