@@ -19,7 +19,10 @@ def paper(
     *,
     rows: Annotated[
         str,
-        Parameter(help="rows of Table 3 (base, A1, …) and of Table 2 (table2-base, …), separated by commas, or all"),
+        Parameter(
+            help="rows of Table 3 (base, A1, …) and of Table 2 (table2-base, …), separated by commas; all of these; "
+            "norms (pre-LN beside post-LN), searches (own layers and torch.nn.Transformer, greedy and beam search)"
+        ),
     ] = "all",
     corpus: Annotated[
         str, Parameter(help="wmt14-ende, the paper's corpus, or another run whose text to use, for example demo")
@@ -42,6 +45,8 @@ def paper(
     repro paper --site gpu
 
     repro paper --rows base,A1,C2,D0 --corpus demo
+
+    repro paper --rows norms --corpus demo
 
     repro paper --rows base --corpus wmt14-sample-ende --scale 8 --set training.updates=500
     """

@@ -18,8 +18,9 @@ from flows.runs.paper_rows import effective_scale, paper_row_of, parse_rows, row
 from infra.errors import BadConfiguration, Fault, describe
 from infra.processes.threads import run_in_threads
 from tasks.evaluation.paper_figures import PEERS
-from tasks.evaluation.paper_page import as_json, markdown, page
+from tasks.evaluation.paper_page import as_json
 from tasks.evaluation.paper_row import PaperComparison, compare_to_paper
+from tasks.evaluation.paper_tables import markdown, page
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from flows.runs import PAPER_BASE, PAPER_BASE_ENFR, PAPER_BIG, PAPER_BIG_ENFR, RUNS, VARIATIONS, Run
 from infra.errors import BadConfiguration
-from model.config import Averaging, Model, Training, supports_varlen_attention
+from model.config import Averaging, Decoding, Model, Training, supports_varlen_attention
 from tasks.corpus.catalogue import WMT14_ENDE_NEWSTEST2013
 from tasks.evaluation.paper_figures import ROWS
 from tasks.evaluation.paper_row import PaperRow
@@ -33,7 +33,41 @@ LAST_CHECKPOINT_RUNS = {
     for row, run in (("base", PAPER_BASE), ("big", PAPER_BIG))
 }
 """Base and big of Table 3: the trainings of Table 2 without averaging."""
-PAPER_RUNS = {row: LAST_CHECKPOINT_RUNS.get(row) or TABLE_2.get(row) or VARIATIONS[f"{PAPER}-{row}"] for row in ROWS}
+
+
+def _variant(name: str, about: str, model: Model = PAPER_BASE.model, decoding: Decoding = PAPER_BASE.decoding) -> Run:
+    """Base of Table 3 with another model or search, in padded batches, which every model supports."""
+    training = replace(PAPER_BASE.training, batching="buckets")
+    base = replace(LAST_CHECKPOINT_RUNS["base"], model=model, training=training, decoding=decoding)
+    return replace(base, name=f"{PAPER}-paper-{name}-scale1", about=about)
+
+
+GROUPS = {
+    "norms": ("post-ln", "pre-ln"),
+    "searches": ("own-greedy", "own-beam", "torch-greedy", "torch-beam"),
+}
+"""Names for rows that are compared with one another: the place of the norms; layers and search."""
+VARIANTS = {
+    **{
+        f"{norm}-ln": _variant(f"{norm}-ln", f"base with {norm}-LN", replace(PAPER_BASE.model, norm=norm))
+        for norm in ("post", "pre")
+    },
+    **{
+        f"{layers}-{search}": _variant(
+            f"{layers}-{search}",
+            f"base with {'torch.nn.Transformer' if layers == 'torch' else 'own layers'}, {search} search",
+            replace(PAPER_BASE.model, attention=layers),
+            PAPER_BASE.decoding if search == "beam" else Decoding(beam=1),
+        )
+        for layers in ("own", "torch")
+        for search in ("greedy", "beam")
+    },
+}
+"""Variants of base that the paper does not have, for ``GROUPS``."""
+PAPER_RUNS = {
+    row: VARIANTS.get(row) or LAST_CHECKPOINT_RUNS.get(row) or TABLE_2.get(row) or VARIATIONS[f"{PAPER}-{row}"]
+    for row in ROWS
+}
 """Each row at the paper's size, on the paper's corpus."""
 PAPER_RUN_NAMES = {run.name for run in PAPER_RUNS.values()}
 DEFAULT_SCALE = 8
@@ -56,12 +90,18 @@ def rows_on(corpus: str) -> tuple[str, ...]:
 
 
 def parse_rows(words: str, corpus: str) -> tuple[str, ...]:
-    """The rows in ``base,A1`` or ``all``. Raises BadConfiguration for an unknown or repeated row."""
+    """The rows in ``base,A1``; ``all`` are the paper's, ``norms`` and ``searches`` those of ``GROUPS``.
+
+    Raises BadConfiguration for an unknown or repeated row.
+    """
     allowed = rows_on(corpus)
-    rows = allowed if words == "all" else tuple(word.strip() for word in words.split(","))
+    groups = GROUPS | {"all": tuple(row for row in allowed if row not in VARIANTS)}
+    names = (word.strip() for word in words.split(","))
+    rows = tuple(row for name in names for row in groups.get(name, (name,)))
     for row in rows:
         if row not in allowed:
-            raise BadConfiguration(f"unknown row {row!r}, known on {corpus} are: {', '.join(allowed)}; or all of them")
+            known = f"known on {corpus} are: {', '.join(allowed)}; or {', '.join(groups)}"
+            raise BadConfiguration(f"unknown row {row!r}, {known}")
     if len(set(rows)) < len(rows):
         raise BadConfiguration(f"--rows is {words!r}, allowed is each row once")
     return rows
@@ -87,7 +127,8 @@ def row_run(row: str, corpus: str, scale: int) -> Run:
     if corpus == PAPER and scale == 1:
         return own
     model, name = scale_model(own.model, scale), row_run_name(row, corpus, scale)
-    about = f"Table {ROWS[row].table}, row {row}, on {corpus}, widths divided by {scale}"
+    where = own.about if row in VARIANTS else f"Table {ROWS[row].table}, row {row}"
+    about = f"{where}, on {corpus}, widths divided by {scale}"
     if corpus == PAPER:
         packed = own.training.batching == "packed" and supports_varlen_attention(model)
         training = replace(own.training, batching="packed" if packed else "buckets")
@@ -97,8 +138,9 @@ def row_run(row: str, corpus: str, scale: int) -> Run:
         base,
         name=name,
         about=about,
-        model=replace(model, norm=base.model.norm),
+        model=model if row in GROUPS["norms"] else replace(model, norm=base.model.norm),
         training=_training(base, own.training.label_smoothing),
+        decoding=replace(base.decoding, beam=1) if own.decoding.beam == 1 else base.decoding,
         averaging=base.averaging if ROWS[row].table == 2 else Averaging(1),
     )
 

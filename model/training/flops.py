@@ -4,6 +4,8 @@ Only matrix products count, as is usual for utilisation (MFU): 2 operations per 
 backward. Padding, norms, softmax, dropout and the optimizer count nothing, so padding shows as lost utilisation.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -15,6 +17,23 @@ TRAINED = 6
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}
 """Dense bf16 products a second by the data sheets (SXM), by what the device's name holds. A large product measured on
 an H200 comes to about 790e12."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations per target token, averaged over the corpus, and the device's peak rate (FLOP/s), 0 if unknown."""
+
+    flops_per_token: float
+    device_peak: float
+
+    def mfu(self, ranks: int) -> dict[str, float]:
+        """``mfu``, the share of the devices' peak that is used, at one target token a second; empty if unknown."""
+        return {"mfu": self.flops_per_token / ranks / self.device_peak} if self.device_peak else {}
+
+
+def peak_flops(device: str) -> float:
+    """The peak FLOP/s of a device by its name; 0 for an unknown one."""
+    return next((peak for name, peak in PEAKS.items() if name in device), 0.0)
 
 
 def training_flops(model: Model, vocabulary: int, source_B: ArrayLike, target_B: ArrayLike) -> float:

@@ -8,7 +8,7 @@ machine does not report is omitted.
 import ctypes
 import os
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +132,3 @@ def memory_bytes(device: torch.device) -> float:
 def device_name(device: torch.device) -> str:
     """The GPU's name, or the device type."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def mfu(flops_per_second: float, device: str, peaks: Mapping[str, float]) -> dict[str, float]:
-    """Model FLOPs utilisation: the FLOP/s of one rank divided by the peak of its device.
-
-    ``peaks`` maps a part of the device's name to its peak FLOP/s; the result is empty for an unknown device.
-    """
-    known = [peak for name, peak in peaks.items() if name in device]
-    return {"mfu": flops_per_second / known[0]} if known else {}

@@ -18,8 +18,8 @@ from .checkpoint_policy import CheckpointPolicy
 from .coverage import CoverageLoss
 from .distributed import Ranks
 from .ema import WeightAverage
-from .flops import PEAKS, training_flops
-from .hardware import HardwareMonitor, device_name, mfu
+from .flops import Work, peak_flops, training_flops
+from .hardware import HardwareMonitor, device_name
 from .loss import Objective
 from .metrics import MetricsLogger
 from .optimizer import optimizer_of
@@ -51,8 +51,9 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     torch.manual_seed(training.seed)
     model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
     optimizer = optimizer_of(training, model)
-    mfu_per_token = utilisation(config, vocabulary.target_size, sampler, device, ranks)
-    metrics = MetricsLogger(job, training.updates, ranks.is_main, mfu_per_token)
+    flops = training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
+    work = Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
+    metrics = MetricsLogger(job, training.updates, ranks.is_main, work.mfu(ranks.world_size))
     ema = WeightAverage(model, training.ema) if training.ema else None
     checkpoints = Checkpoints(job.out, CheckpointPolicy(training, site.resume_seconds), ema)
     position = resume(checkpoints, model, optimizer, metrics, ranks)
@@ -73,7 +74,7 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
         step.compute_gradients(reader.read(np.zeros(1, np.int64), Cursor()))
     if ranks.is_main:
         checkpoints.remove_after(position.update)
-    return Trainer(training, ranks, reader, step, validation, checkpoints, metrics, hardware, position, job.out)
+    return Trainer(training, ranks, reader, step, validation, checkpoints, metrics, hardware, work, position, job.out)
 
 
 def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair, drawn: bool = False) -> Shards:
@@ -83,14 +84,6 @@ def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair, d
     shards.check_pieces("source", vocabulary.source_size)
     shards.check_pieces("target", vocabulary.target_size)
     return shards
-
-
-def utilisation(
-    config: Model, vocabulary: int, sampler: BatchSampler, device: torch.device, ranks: Ranks
-) -> dict[str, float]:
-    """``mfu`` at a rate of one target token a second; empty for a device whose peak is unknown."""
-    flops = training_flops(config, vocabulary, sampler.source, sampler.target) / sampler.target.sum()
-    return mfu(float(flops) / ranks.world_size, device_name(device), PEAKS)
 
 
 def resume(

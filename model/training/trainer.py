@@ -17,6 +17,7 @@ from ..job import Facts, StopSignal
 from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
+from .flops import Work
 from .hardware import HardwareMonitor
 from .metrics import LossSums, MetricsLogger
 from .position import Position, after_validation, is_finished
@@ -37,6 +38,7 @@ class Trainer:
     checkpoints: Checkpoints
     metrics: MetricsLogger
     hardware: HardwareMonitor
+    work: Work
     position: Position
     out: Path
 
@@ -161,7 +163,8 @@ class Trainer:
         return facts
 
     def facts(self) -> Facts:
-        """Updates, dev_perplexity, target_tokens, seconds, parameters, device and ranks.
+        """Updates, dev_perplexity, target_tokens, flops (operations of the matrix products over these tokens), seconds,
+        parameters, device and ranks; peak_flops (FLOP/s of one device) where it is known.
 
         With patience also best_update, best_dev_perplexity and stopped_early; skipped and gpu_kwh if counted.
         """
@@ -170,11 +173,14 @@ class Trainer:
             "updates": position.update,
             "dev_perplexity": position.dev_perplexity,
             "target_tokens": position.target_tokens,
+            "flops": self.work.flops_per_token * position.target_tokens,
             "seconds": position.seconds,
             "parameters": sum(p.numel() for p in self.step.model.parameters()),
             "device": self.step.device.type,
             "ranks": self.ranks.world_size,
         }
+        if self.work.device_peak:
+            facts["peak_flops"] = self.work.device_peak
         if self.training.patience:
             facts["best_update"] = position.best_update
             facts["best_dev_perplexity"] = position.best_dev_perplexity

@@ -11,6 +11,10 @@ SENTENCES = {DEV: 3_000, TEST: 3_003}
 """The paper does not say which newstest2014 it uses; we assume the full one, as most others do."""
 GPU_HOURS = {"base": 96.0, "big": 672.0}
 """8 P100 for 12 hours and for 3.5 days (§5.2)."""
+FLOPS = {"base": 3.3e18, "big": 2.3e19}
+"""Table 2: the hours times the rate of a P100, estimated as 9.5e12 FLOP/s, so an upper bound of what is counted."""
+NOT_IN_PAPER = 0
+"""The table of rows that the paper does not have."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,8 @@ class PaperFigures:
     """A row of the paper: table, languages, set, and the figures that the table prints.
 
     ``figures`` holds ``bleu`` (by the protocol ``protocol``) and, where printed, ``perplexity`` (per word piece),
-    ``parameters``, ``updates`` and ``gpu_hours``. ``averaged`` counts the checkpoints (§6.1; §6.2: one for Table 3).
+    ``parameters``, ``updates``, ``gpu_hours`` and ``flops`` (of the whole training). ``averaged`` counts
+    the checkpoints (§6.1; §6.2: one for Table 3).
     """
 
     name: str
@@ -43,6 +48,10 @@ class PaperFigures:
         return SENTENCES[self.set_name]
 
 
+def _variant(name: str) -> PaperFigures:
+    return PaperFigures(name, NOT_IN_PAPER, "English-German", DEV, 1, {})
+
+
 def _table_3(name: str, perplexity: float, bleu: float, millions: int = 0, updates: int = 0) -> PaperFigures:
     figures = {"perplexity": perplexity, "bleu": bleu}
     figures |= {"parameters": millions * 1e6} if millions else {}
@@ -52,7 +61,7 @@ def _table_3(name: str, perplexity: float, bleu: float, millions: int = 0, updat
 
 def _table_2(name: str, kind: str, languages: str, bleu: float) -> PaperFigures:
     updates, averaged = {"base": (100_000, 5), "big": (300_000, 20)}[kind]
-    figures = {"bleu": bleu, "updates": updates, "gpu_hours": GPU_HOURS[kind]}
+    figures = {"bleu": bleu, "updates": updates, "gpu_hours": GPU_HOURS[kind], "flops": FLOPS[kind]}
     return PaperFigures(name, 2, languages, TEST, averaged, figures)
 
 
@@ -83,9 +92,30 @@ ROWS = {
         _table_2("table2-big", "big", "English-German", 28.4),
         _table_2("table2-base-enfr", "base", "English-French", 38.1),
         _table_2("table2-big-enfr", "big", "English-French", 41.8),
+        *map(_variant, ("post-ln", "pre-ln", "own-greedy", "own-beam", "torch-greedy", "torch-beam")),
     )
 }
-"""By name: rows of Table 3 as the paper names them, rows of Table 2 with the prefix ``table2-``."""
+"""By name: rows of Table 3 as the paper names them, rows of Table 2 with the prefix ``table2-``, and variants of base
+that the paper does not have."""
+
+TABLE_2_SYSTEMS = (
+    ("ByteNet", "23.75", "", "", ""),
+    ("Deep-Att + PosUnk", "", "39.2", "", "1.0e20"),
+    ("GNMT + RL", "24.6", "39.92", "2.3e19", "1.4e20"),
+    ("ConvS2S", "25.16", "40.46", "9.6e18", "1.5e20"),
+    ("MoE", "26.03", "40.56", "2.0e19", "1.2e20"),
+    ("Deep-Att + PosUnk, ensemble", "", "40.4", "", "8.0e20"),
+    ("GNMT + RL, ensemble", "26.30", "41.16", "1.8e20", "1.1e21"),
+    ("ConvS2S, ensemble", "26.36", "41.29", "7.7e19", "1.2e21"),
+    ("Transformer, base", "27.3", "38.1", "3.3e18", "3.3e18"),
+    ("Transformer, big", "28.4", "41.8", "2.3e19", "2.3e19"),
+)
+"""Table 2 as printed: system, BLEU for English-German and English-French, training FLOPs for each."""
+PARSING = (
+    ("Transformer, 4 layers", "WSJ only, discriminative", "91.3"),
+    ("Transformer, 4 layers", "semi-supervised", "92.7"),
+)
+"""The paper's own rows of Table 4 (§6.3): parser, training, F1 on WSJ section 23."""
 
 
 @dataclass(frozen=True)

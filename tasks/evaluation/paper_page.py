@@ -1,10 +1,9 @@
-"""Show comparisons with the paper: cells for the terminal, Markdown, and an HTML page."""
+"""Comparisons with the paper as cells of a table, as the table of one run, and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
-from tasks.evaluation.html import render
 from tasks.evaluation.paper_figures import PEERS
 from tasks.evaluation.paper_row import PaperComparison
 
@@ -21,6 +20,9 @@ COLUMNS = (  # short names, as in the paper: a terminal is narrow
     "BLEU, ours, 13a",
     "params, paper",
     "params, ours",
+    "FLOPs, paper",
+    "FLOPs, ours, counted",
+    "FLOPs, ours, hours at peak",
     "weights",
     "updates",
     "pieces seen",
@@ -40,6 +42,9 @@ NOTES = (
     "the paper's, for which no difference is computed.",
     "Weights: the last checkpoint (Table 3, §6.2) or the mean of the last ones (Table 2, §6.1). Hours are summed over "
     "all GPUs or, where marked, CPU processes; kWh is the reading of the GPUs' meters, if they have one.",
+    "Training FLOPs: the paper multiplies its hours by the rate of a P100, estimated as 9.5e12 FLOP/s. Ours are "
+    "counted: 2 for each weight and token of a matrix product forward, 4 backward, without padding. Hours at "
+    "peak multiplies our hours by the data sheet's rate of the GPU, if it is known.",
 )
 
 
@@ -61,6 +66,9 @@ def row_cells(line: PaperComparison) -> tuple[str, ...]:
         _score(ours, "bleu"),
         _number(paper, "parameters", "{:.0f}M", 1e-6),
         _number(ours, "parameters", "{:.2f}M", 1e-6),
+        _number(paper, "flops", "{:.1e}"),
+        _number(ours, "flops", "{:.2e}"),
+        _number(ours, "device_flops", "{:.2e}"),
         _weights(line.row.averaged),
         _number(ours, "updates", "{:,.0f}"),
         _number(ours, "target_tokens", "{:.2f}M", 1e-6),
@@ -74,6 +82,7 @@ def run_table(line: PaperComparison) -> dict[str, Any]:
     paper, row, ours = line.row.published, line.row, line.ours
     figures, gap = paper.figures, _number(line.differences, "bleu", "{:+.2f}") or "not comparable"
     pieces = f"perplexity a piece; ours of {row.vocabulary:,} byte-level pieces, another vocabulary than the paper's"
+    at_rate = ((figures, "flops"), (ours, "device_flops"))
     cells = [
         ("set", f"{paper.set_name}, {paper.sentences:,}", _set(ours), ""),
         (f"BLEU, protocol {paper.protocol}", _number(figures, "bleu", "{:.1f}"), _score(ours, paper.metric), gap),
@@ -83,6 +92,8 @@ def run_table(line: PaperComparison) -> dict[str, Any]:
         ("parameters", _number(figures, "parameters", "{:.0f}M", 1e-6), _number(ours, "parameters", "{:,}"), ""),
         ("weights", _weights(paper.averaged), _weights(row.averaged), ""),
         ("updates", _number(figures, "updates", "{:,.0f}"), _number(ours, "updates", "{:,.0f}"), ""),
+        ("training FLOPs, counted", "", _number(ours, "flops", "{:.2e}"), ""),
+        ("training FLOPs, hours at the device's rate", *(_number(f, n, "{:.2e}") for f, n in at_rate), ""),
         ("target pieces seen", "", _number(ours, "target_tokens", "{:,}"), ""),
         ("hours", _number(figures, "gpu_hours", "{:.0f} GPU (P100)"), _hours(ours), ""),
         ("energy, kWh", "", _number(ours, "gpu_kwh", "{:.3f}"), ""),
@@ -100,40 +111,6 @@ def run_table(line: PaperComparison) -> dict[str, Any]:
 def peers() -> list[tuple[str, ...]]:
     """Published scores of other systems, one row each."""
     return [astuple(peer) for peer in PEERS]
-
-
-def markdown(title: str, lines: Sequence[PaperComparison]) -> str:
-    """The comparison and the peers as Markdown."""
-    failures = [f"- {line.row.row}: {line.failure}" for line in lines if line.failure]
-    return "\n".join(
-        [
-            f"# Against the paper: {title}",
-            "",
-            *_table(COLUMNS, [row_cells(line) for line in lines]),
-            "",
-            *(["Failed:", "", *failures, ""] if failures else []),
-            *(f"- {note}" for note in [*conditions(lines), *NOTES]),
-            "",
-            "## Published, WMT14 English-German",
-            "",
-            *_table(PEER_COLUMNS, peers()),
-            "",
-        ]
-    )
-
-
-def page(title: str, lines: Sequence[PaperComparison]) -> str:
-    """The comparison as a self-contained HTML page."""
-    return render(
-        "paper_page.html",
-        title=title,
-        columns=COLUMNS,
-        rows=[row_cells(line) for line in lines],
-        failures=[(line.row.row, line.failure) for line in lines if line.failure],
-        notes=[*conditions(lines), *NOTES],
-        peer_columns=PEER_COLUMNS,
-        peers=peers(),
-    )
 
 
 def conditions(lines: Sequence[PaperComparison]) -> list[str]:
@@ -157,11 +134,6 @@ def as_json(line: PaperComparison) -> dict[str, Any]:
         "differences": line.differences,
         "failure": line.failure,
     }
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [columns, ["---"] * len(columns), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def _number(values: Mapping[str, Any], name: str, form: str, times: float = 1) -> str:

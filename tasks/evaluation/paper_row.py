@@ -42,7 +42,7 @@ class PaperRow:
     def conditions(self) -> str:
         """A sentence that says how the run differs from the paper's row; empty for an exact one."""
         if self.exact:
-            return ""
+            return "" if self.published.figures else "A variant of base that the paper does not have."
         widths = f"widths divided by {self.scale}" if self.scale > 1 else "the paper's widths"
         return f"Not the paper's setting: corpus {self.corpus}, {widths}, {self.model.norm}-norm."
 
@@ -60,7 +60,7 @@ class PaperComparison:
         """Ours minus the paper's, for figures that may be compared."""
         paper, own = self.row.published, self.ours
         same_set = own.get("set") == paper.set_name and own.get("sentences") == paper.sentences
-        if not (self.row.exact and same_set and paper.metric in own):
+        if not (self.row.exact and same_set and paper.metric in own and paper.figures):
             return {}
         return {"bleu": round(own[paper.metric] - paper.figures["bleu"], 2)}
 
@@ -71,13 +71,16 @@ def compare_to_paper(
     """Compare a run by the facts of its training and the card of its set; either is empty if not reached.
 
     ``hours`` sums over all ranks, and counts GPU hours if ``device`` is cuda; ``gpu_kwh`` exists only if measured.
+    ``flops`` are counted; ``device_flops``, the hours times the peak rate of the device, is the paper's estimate.
     """
     size = row.vocabulary
     ours: dict[str, Any] = {"set": row.set_name, "parameters": parameters(row.model, size, size), "pieces": size}
-    names = ("parameters", "updates", "target_tokens", "seconds", "device", "ranks", "gpu_kwh")
+    names = ("parameters", "updates", "target_tokens", "flops", "seconds", "device", "ranks", "gpu_kwh")
     ours |= {name: training[name] for name in names if name in training}
     if training:
         ours["hours"] = training["seconds"] * training.get("ranks", 1) / 3600
+        if "peak_flops" in training:
+            ours["device_flops"] = ours["hours"] * 3600 * training["peak_flops"]
     if card:
         ours |= {"sentences": card["sentences"], "perplexity": card["perplexity"]}
         for name in (name for name in BLEU_METRICS if name in card["scores"]):

@@ -55,13 +55,13 @@ class Curves:
 
 def curves(history: Curves, theme: Theme) -> bytes:
     """Loss, perplexity (training and validation) and learning rate by update."""
-    figure = _figure(5.4, 6.6, theme)
+    figure = new_figure(5.4, 6.6, theme)
     loss, perplexity, rate = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
-    _dress(loss, theme, "Training loss", "nats per target piece")
+    dress(loss, theme, "Training loss", "nats per target piece")
     loss.plot(history.updates, history.loss, color=theme.source, lw=1.6, label="with label smoothing")
     loss.plot(history.updates, history.nll, color=theme.muted, lw=1.0, label="without")
-    _legend(loss, theme)
-    _dress(perplexity, theme, "Perplexity", "per target piece, log scale")
+    legend(loss, theme)
+    dress(perplexity, theme, "Perplexity", "per target piece, log scale")
     perplexity.set_yscale("log")
     perplexity.plot(history.updates, np.exp(np.minimum(history.nll, 30)), color=theme.source, lw=1.6, label="training")
     if len(history.dev_updates):
@@ -78,30 +78,30 @@ def curves(history: Curves, theme: Theme) -> bytes:
     perplexity.yaxis.set_major_locator(FixedLocator(_decades(*perplexity.get_ylim())))
     perplexity.yaxis.set_minor_locator(NullLocator())
     perplexity.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    _legend(perplexity, theme)
-    _dress(rate, theme, "Learning rate", "× 10⁻³")
+    legend(perplexity, theme)
+    dress(rate, theme, "Learning rate", "× 10⁻³")
     rate.plot(history.updates, history.learning_rate * 1e3, color=theme.source, lw=1.6)
     rate.set_ylim(bottom=0)
     rate.set_xlabel("update", color=theme.muted)
     rate.set_xlim(0, max(history.updates.max(initial=1), history.dev_updates.max(initial=1)))
-    rate.xaxis.set_major_formatter(_thousands())
+    rate.xaxis.set_major_formatter(thousands())
     figure.align_ylabels()
-    return _png(figure)
+    return png(figure)
 
 
 def filters(removed: Mapping[str, int], read: int, theme: Theme) -> bytes:
     """Pairs removed by each filter, most first, with the share of the pairs read."""
     rows = sorted(((count, name) for name, count in removed.items() if count), key=lambda row: (-row[0], row[1]))
-    figure = _figure(5.4, 0.9 + 0.3 * max(len(rows), 1), theme)
+    figure = new_figure(5.4, 0.9 + 0.3 * max(len(rows), 1), theme)
     axes = figure.subplots()
-    _dress(axes, theme, "Pairs removed by each filter", "")
+    dress(axes, theme, "Pairs removed by each filter", "")
     axes.grid(visible=False)
     axes.spines["bottom"].set_visible(False)
     axes.set_xticks([])
     if not rows:
         axes.set_yticks([])
         axes.text(0.0, 0.5, "none", color=theme.muted, transform=axes.transAxes)
-        return _png(figure)
+        return png(figure)
     places = list(range(len(rows)))
     axes.barh(places, [count for count, _ in rows], height=0.62, color=theme.source)
     axes.set_yticks(places, [name.replace("_", " ") for _, name in rows], parse_math=False, color=theme.ink)
@@ -110,14 +110,14 @@ def filters(removed: Mapping[str, int], read: int, theme: Theme) -> bytes:
     for place, (count, _) in zip(places, rows, strict=True):
         text = f"  {count:,}  ({_percent(count, read)})"
         axes.text(count, place, text, va="center", fontsize=8.5, color=theme.muted)
-    return _png(figure)
+    return png(figure)
 
 
 def lengths(source: NDArray[np.int64], target: NDArray[np.int64], theme: Theme) -> bytes:
     """Histogram of sentence lengths; ``source[n]`` counts the pairs with ``n`` source pieces."""
-    figure = _figure(5.4, 2.9, theme)
+    figure = new_figure(5.4, 2.9, theme)
     axes = figure.subplots()
-    _dress(axes, theme, "Length of the training sentences", "pairs")
+    dress(axes, theme, "Length of the training sentences", "pairs")
     longest = max(len(source), len(target))
     width = max(1, longest // 60)
     for counts, color, name in ((source, theme.source, "source"), (target, theme.target, "target")):
@@ -128,26 +128,26 @@ def lengths(source: NDArray[np.int64], target: NDArray[np.int64], theme: Theme) 
         axes.stairs(binned, edges, color=color, lw=1.5, label=f"{name}, mean {mean:.1f}")
     axes.set_xlim(-0.5, longest)
     axes.set_xlabel("pieces in a sentence" + (f", in steps of {width}" if width > 1 else ""), color=theme.muted)
-    axes.yaxis.set_major_formatter(_thousands())
-    _legend(axes, theme)
-    return _png(figure)
+    axes.yaxis.set_major_formatter(thousands())
+    legend(axes, theme)
+    return png(figure)
 
 
 def sweep(
     score: str, values: Sequence[float], maximize: bool, settings: Mapping[str, Sequence[float | str]], theme: Theme
 ) -> bytes:
     """The scores of a sweep's completed trials in their order, with the best so far, and by each searched setting."""
-    figure = _figure(5.4, 2.6 + 2.0 * len(settings), theme)
+    figure = new_figure(5.4, 2.6 + 2.0 * len(settings), theme)
     panels = figure.subplots(1 + len(settings), 1, squeeze=False, height_ratios=[2.6, *[2.0] * len(settings)])[:, 0]
     numbers = np.array(values, dtype=np.float64)
     best = (np.maximum if maximize else np.minimum).accumulate(numbers) if len(numbers) else numbers
-    _dress(panels[0], theme, f"{score} of each completed trial", score)
+    dress(panels[0], theme, f"{score} of each completed trial", score)
     panels[0].step(range(1, len(best) + 1), best, where="post", color=theme.target, lw=1.6, label="best so far")
     panels[0].plot(range(1, len(numbers) + 1), numbers, "o", color=theme.source, ms=4.5, label="trial")
     panels[0].xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    _legend(panels[0], theme, "lower right" if maximize else "upper right")
+    legend(panels[0], theme, "lower right" if maximize else "upper right")
     for axes, (name, tried) in zip(panels[1:], settings.items(), strict=True):
-        _dress(axes, theme, name, score)
+        dress(axes, theme, name, score)
         if all(isinstance(value, int | float) for value in tried):
             points = np.array(tried, dtype=np.float64)
             if len(points) and points.min() > 0 and points.max() > 5 * points.min():
@@ -155,7 +155,7 @@ def sweep(
             axes.plot(points, numbers, "o", color=theme.source, ms=4.5)
         else:
             axes.plot([f"{value}" for value in tried], numbers, "o", color=theme.source, ms=4.5)
-    return _png(figure)
+    return png(figure)
 
 
 def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:
@@ -168,7 +168,7 @@ def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str]
     width = max(4.6, 1.3 + cell * read)
     small = (width - 0.5) / columns * written / max(read, written)
     top, bottom = 1.3 + cell * written, rows * (small + 0.3)
-    figure = _figure(width, top + bottom, theme)
+    figure = new_figure(width, top + bottom, theme)
     parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[top, bottom])
     upper, under = parts[0, 0], parts[1, 0]
     upper.set_facecolor(theme.page)
@@ -189,7 +189,7 @@ def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str]
         if head < heads:
             _map(place, weights[-1, head], theme)
             place.set_title(f"layer {layers}, head {head + 1}", fontsize=7.5, color=theme.muted, pad=3)
-    return _png(figure)
+    return png(figure)
 
 
 def attention_heads(
@@ -204,7 +204,7 @@ def attention_heads(
         widths = 1.6 + CELL * across, 0.5 + heads * (0.1 + small * across / down)
         sizes.append((*widths, max(1.9 + CELL * down, 0.7 + layers * (small + 0.12))))
     left, right = max(size[0] for size in sizes), max(size[1] for size in sizes)
-    figure = _figure(left + right, 0.4 + sum(size[2] for size in sizes), theme)
+    figure = new_figure(left + right, 0.4 + sum(size[2] for size in sizes), theme)
     if heading:
         figure.suptitle(heading, fontsize=10.5, fontweight="bold", color=theme.ink, parse_math=False)
     blocks = figure.subfigures(
@@ -227,7 +227,7 @@ def attention_heads(
                     place.set_title(f"head {head + 1}", fontsize=7.5, color=theme.muted, pad=3)
                 if head == 0:
                     place.set_ylabel(f"layer {layer + 1}", fontsize=7.5, color=theme.muted, labelpad=3)
-    return _png(figure)
+    return png(figure)
 
 
 def _name_pieces(axes: Axes, rows: Sequence[str], columns: Sequence[str], theme: Theme) -> None:
@@ -260,13 +260,13 @@ def _mark_best(axes: Axes, history: Curves, theme: Theme) -> None:
     )
 
 
-def _figure(width: float, height: float, theme: Theme) -> Figure:
+def new_figure(width: float, height: float, theme: Theme) -> Figure:
     figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor=theme.page)
     FigureCanvasAgg(figure)
     return figure
 
 
-def _dress(axes: Axes, theme: Theme, title: str, unit: str) -> None:
+def dress(axes: Axes, theme: Theme, title: str, unit: str) -> None:
     axes.set_facecolor(theme.page)
     axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=8)
     axes.set_ylabel(unit, color=theme.muted, fontsize=9)
@@ -279,7 +279,7 @@ def _dress(axes: Axes, theme: Theme, title: str, unit: str) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
 
 
-def _legend(axes: Axes, theme: Theme, place: str = "upper right") -> None:
+def legend(axes: Axes, theme: Theme, place: str = "upper right") -> None:
     axes.legend(
         fontsize=8.5,
         labelcolor=theme.ink,
@@ -301,7 +301,7 @@ def _decades(low: float, high: float) -> list[float]:
     return ticks
 
 
-def _thousands() -> FuncFormatter:
+def thousands() -> FuncFormatter:
     return FuncFormatter(lambda value, _: f"{value:,.0f}")
 
 
@@ -310,7 +310,7 @@ def _percent(count: int, read: int) -> str:
     return f"{share:.1f} %" if share >= 0.1 else "under 0.1 %"
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
     """Encode without program name and date, so that equal pictures have equal bytes."""
     file = io.BytesIO()
     with warnings.catch_warnings():

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from flows.runs.paper_rows import (
     parse_rows,
     row_run,
     row_run_name,
+    rows_on,
     scale_model,
 )
 from infra.errors import BadConfiguration, BadData
@@ -34,6 +36,7 @@ from model.config.parameter_count import parameters
 from model.config.presets import TABLE_3
 from tasks.engine import jobs
 from tasks.engine.planner import StageResult
+from tasks.evaluation.paper_figures import ROWS
 from tests.flows.test_cli import repro
 
 SHARED = ("download", "prepare_sets", "clean", "learn_bpe", "shard")
@@ -51,7 +54,7 @@ class FailingLauncher(ForkLauncher):
 
 
 def every_run() -> list[tuple[str, str, int, Run]]:
-    cells = [(row, corpus, scale) for corpus in corpora() for scale in (1, 8, 64) for row in parse_rows("all", corpus)]
+    cells = [(row, corpus, scale) for corpus in corpora() for scale in (1, 8, 64) for row in rows_on(corpus)]
     return [(*cell, row_run(*cell)) for cell in cells]
 
 
@@ -122,6 +125,33 @@ def test_the_mean_of_table_2_is_of_the_same_training_as_the_last_checkpoint_of_t
         last, mean = PaperRequest("base,table2-base", corpus).resolve().rows.values()
         assert keys(last, ("train",)) == keys(mean, ("train",))
         assert keys(last, ("average",)) != keys(mean, ("average",))
+
+
+@pytest.mark.parametrize("corpus", ["demo", PAPER])
+def test_pre_and_post_ln_differ_in_the_place_of_the_norms_alone(corpus: str) -> None:
+    rows = {row: resolved.run for row, resolved in PaperRequest("norms", corpus).resolve().rows.items()}
+    assert {row: run.model.norm for row, run in rows.items()} == {"post-ln": "post", "pre-ln": "pre"}
+    post, pre = rows["post-ln"], rows["pre-ln"]
+    assert replace(pre, name=post.name, about=post.about, model=replace(pre.model, norm="post")) == post
+    assert post.model.layers == 6
+
+
+@pytest.mark.parametrize("corpus", ["demo", PAPER])
+def test_own_and_torch_s_layers_are_trained_once_for_both_searches(corpus: str) -> None:
+    rows = PaperRequest("searches", corpus).resolve().rows
+    found = {row: (resolved.run.model.attention, resolved.run.decoding.beam) for row, resolved in rows.items()}
+    beam = rows["own-beam"].run.decoding.beam
+    assert beam > 1
+    assert found == {
+        "own-greedy": ("own", 1),
+        "own-beam": ("own", beam),
+        "torch-greedy": ("torch", 1),
+        "torch-beam": ("torch", beam),
+    }
+    for layers in ("own", "torch"):
+        assert keys(rows[f"{layers}-greedy"], ("train",)) == keys(rows[f"{layers}-beam"], ("train",))
+    assert keys(rows["own-beam"], ("train",)) != keys(rows["torch-beam"], ("train",))
+    assert parse_rows("norms,base", corpus) == ("post-ln", "pre-ln", "base")
 
 
 def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
@@ -299,7 +329,7 @@ def test_two_rows_on_the_demo_corpus_and_again_from_the_cache(monkeypatch: pytes
     assert all(row["ours"]["bleu_paper"] > 0 for row in one)
 
 
-def test_without_rows_all_rows_of_the_corpus_are_run() -> None:
-    assert set(PaperRequest().resolve().rows) == set(PAPER_RUNS)
+def test_without_rows_all_rows_of_the_paper_on_the_corpus_are_run() -> None:
+    assert set(PaperRequest().resolve().rows) == {row for row in PAPER_RUNS if ROWS[row].table}
     assert not any("enfr" in row for row in PaperRequest(corpus="demo").resolve().rows)
     assert PaperResults(PaperRequest().resolve(), {}).comparisons() == []

@@ -11,7 +11,8 @@ import pytest
 from small_training import TRAINING, rows, run, write_job
 
 from model.training import hardware
-from model.training.hardware import GpuEnergyMeter, mfu
+from model.training.flops import Work, peak_flops
+from model.training.hardware import GpuEnergyMeter
 from tests.model.test_train import end_after
 
 NOT_SUPPORTED = 3
@@ -121,5 +122,6 @@ def test_memory_grows_with_allocated_tensors() -> None:
 
 
 def test_utilisation_is_a_share_of_a_known_peak() -> None:
-    assert mfu(2e14, "NVIDIA H100 80GB HBM3", {"H100": 8e14, "A100": 3e14}) == {"mfu": 0.25}
-    assert mfu(2e14, "cpu", {"H100": 8e14}) == {}
+    peak = peak_flops("NVIDIA H100 80GB HBM3")
+    assert Work(peak / 2, peak).mfu(ranks=2) == {"mfu": 0.25}
+    assert Work(2e14, peak_flops("cpu")).mfu(ranks=1) == {}

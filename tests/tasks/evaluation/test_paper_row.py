@@ -9,8 +9,9 @@ import pytest
 from model.config.parameter_count import parameters
 from model.config.presets import BASE, TABLE_3
 from tasks.evaluation.paper_figures import DEV, PEERS, ROWS, TEST
-from tasks.evaluation.paper_page import COLUMNS, NOTES, markdown, page, row_cells, run_table
+from tasks.evaluation.paper_page import COLUMNS, NOTES, row_cells, run_table
 from tasks.evaluation.paper_row import PaperComparison, PaperRow, compare_to_paper
+from tasks.evaluation.paper_tables import markdown, page, paper_tables
 
 ROW = PaperRow("base", "wmt14-ende", 1, True, DEV, BASE, 37_000, 1)
 TRAINING = {"updates": 100_000, "target_tokens": 2_500_000_000, "seconds": 7_200.0, "parameters": 63_082_496}
@@ -147,4 +148,54 @@ def test_pages_hold_every_cell_and_escape_text() -> None:
         assert peer.bleu in html
         assert peer.system in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {row.count(" | ") for row in rows[:4]} == {len(COLUMNS) - 1}
+    assert len({row.count(" | ") for row in rows[:4]}) == 1
+
+
+def test_the_page_has_tables_2_and_3_and_parsing_complete() -> None:
+    """Rows that were not run keep the paper's figures, and say so."""
+    tables = {
+        table.title: table for table in paper_tables([compare_to_paper(ROW, TRAINING | {"flops": 1.5e18}, card())])
+    }
+    two, three = tables["Table 2: BLEU and training cost"], tables["Table 3: variations of the Transformer"]
+    assert [row[0] for row in two.rows] == [name for name, row in ROWS.items() if row.table == 2]
+    assert [row[0] for row in three.rows] == list(TABLE_3)
+    big = dict(zip(two.columns, two.rows[1], strict=True))
+    assert (big["row"], big["set"], big["BLEU, paper"], big["FLOPs, paper"]) == (
+        "table2-big",
+        "not run",
+        "28.4",
+        "2.3e+19",
+    )
+    rows = {row[0]: dict(zip(three.columns, row, strict=True)) for row in three.rows}
+    assert (rows["base"]["N"], rows["base"]["d_model"], rows["base"]["ε_ls"], rows["base"]["h"]) == (
+        "6",
+        "512",
+        "0.1",
+        "8",
+    )
+    assert rows["base"]["FLOPs, ours, counted"] == "1.50e+18"
+    assert (rows["C2"]["N"], rows["C2"]["d_model"], rows["C2"]["PPL, paper"], rows["C2"]["set"]) == (
+        "2",
+        "",
+        "6.11",
+        "not run",
+    )
+    assert rows["E"]["train steps"] == "learned positions"
+    assert rows["big"]["train steps"] == "300K"
+    printed = tables["Table 2, as printed"].rows
+    assert len(printed) == 10
+    assert ("ConvS2S", "25.16", "40.46", "9.6e18", "1.5e20") in printed
+    parsing = tables["§6.3: English constituency parsing (Table 4)"]
+    assert "not run, the treebank is licensed" in parsing.note
+    assert [row[-1] for row in parsing.rows] == ["not run", "not run"]
+    assert "Not in the paper" not in tables
+    for text in (page("demo", []), markdown("demo", [])):
+        assert all(words in text for words in ("Table 2", "Table 3", "treebank is licensed", "learned positions"))
+
+
+def test_hours_at_the_device_s_rate_stand_beside_what_is_counted() -> None:
+    line = compare_to_paper(ROW, TRAINING | {"flops": 1.5e18, "peak_flops": 1e12, "ranks": 8}, card())
+    cells = dict(zip(COLUMNS, row_cells(line), strict=True))
+    assert cells["FLOPs, ours, counted"] == "1.50e+18"
+    assert cells["FLOPs, ours, hours at peak"] == f"{8 * TRAINING['seconds'] * 1e12:.2e}"
+    assert cells["FLOPs, paper"] == "", "Table 3 prints none"
