@@ -59,7 +59,8 @@ class Run:
             fewest = min(fewest, (patience + 1) * self.training.dev_every)
         saved = -(-fewest // self.training.checkpoint_every)
         allowed = f"at most {saved}, the checkpoints that {fewest} updates save every training.checkpoint_every"
-        require(count <= saved, "averaging.count", count, allowed)
+        # The updates of an epoch are known once its batches are; averaging checks the count again.
+        require(count <= saved or self.training.epochs > 0, "averaging.count", count, allowed)
         joint = self.vocabulary.joint or not self.model.tied
         require(joint, "model.tied", self.model.tied, "false, as vocabulary.joint is false")
         longest, positions = self.sharding.max_pieces, self.model.max_positions

@@ -99,6 +99,8 @@ class Training:
     keep: int = 5
     """Number of last checkpoints to keep for averaging."""
     dev_every: int = 1_500
+    epochs: int = unkeyed_default(0)
+    """Length in epochs in place of updates: above 0, ``updates`` must be 0."""
     checkpoints_from: Literal["start", "end"] = unkeyed_default("start")
     """start: checkpoints at multiples of ``checkpoint_every``, and at the last update; end: at the last update and at
     steps of ``checkpoint_every`` before it, so that those averaged are equally far apart."""
@@ -131,7 +133,12 @@ class Training:
     different numbers of ranks (docs/reproducibility.md), several times slower."""
 
     def __post_init__(self) -> None:
-        for name in ("updates", "batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
+        require(self.epochs >= 0, "training.epochs", self.epochs, "0 (off) or a whole number above")
+        if self.epochs:
+            require(self.updates == 0, "training.updates", self.updates, "0 where training.epochs is above 0")
+        else:
+            require(self.updates >= 1, "training.updates", self.updates, "a whole number of at least 1")
+        for name in ("batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
             require(getattr(self, name) >= 1, f"training.{name}", getattr(self, name), "a whole number of at least 1")
         require(
             0 <= self.label_smoothing < 1, "training.label_smoothing", self.label_smoothing, "0 up to, not including, 1"

@@ -73,6 +73,13 @@ class Cursor:
 
     epoch: int = 0
     batch: int = 0
+    batches: int = 0
+    """Batches of the epoch; 0 where they have not been counted."""
+
+    @property
+    def epochs_done(self) -> float:
+        """Epochs read so far, with the part of the present one."""
+        return self.epoch + self.batch / max(self.batches, 1)
 
 
 @dataclass(frozen=True)
@@ -123,13 +130,17 @@ class BatchSampler:
         batches = [batch for rows in pools for batch in self._cut(rows, self._most(self.budget))]
         return [batches[i] for i in random.permutation(len(batches))]
 
+    def updates_of(self, epochs: int) -> int:
+        """Number of batches of the first ``epochs`` epochs."""
+        return sum(len(self.epoch(number)) for number in range(epochs))
+
     def batches_from(self, cursor: Cursor) -> Iterator[tuple[Array, Cursor]]:
         """Yield batches indefinitely, starting at ``cursor``, each with the cursor that follows it."""
         epoch, begin = cursor.epoch, cursor.batch
         while True:
             batches = self.epoch(epoch)
             for i in range(begin, len(batches)):
-                yield batches[i], Cursor(epoch, i + 1)
+                yield batches[i], Cursor(epoch, i + 1, len(batches))
             epoch, begin = epoch + 1, 0
 
     def read(self, batch: Array, following: Cursor, rank: int, ranks: int, most: int) -> Update:

@@ -1,5 +1,6 @@
 """Assembles a Trainer from a job: data, model, optimizer, loss, hardware, and the checkpoint to resume from."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -45,6 +46,8 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     shards = load_shards(job, "shards", config, vocabulary, drawn=True)
     dev = load_shards(job, "dev", config, vocabulary)
     sampler = BatchSampler(shards, training.batch_tokens, training.seed, training.batching)
+    if training.epochs:
+        training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
     if device.type == "cuda":
         torch.cuda.set_device(device)
     configure_precision(config, training, device)

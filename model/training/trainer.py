@@ -45,6 +45,7 @@ class Trainer:
     def __post_init__(self) -> None:
         self.policy = self.checkpoints.policy
         self.started = time.monotonic() - self.position.seconds
+        self.epochs_done = 0.0
 
     def run(self, stop: StopSignal) -> None:
         """Train to the last update, or until patience ends.
@@ -97,6 +98,7 @@ class Trainer:
         return losses
 
     def advance_position(self, batches: Update) -> None:
+        self.epochs_done = batches.next.epochs_done
         self.position = replace(
             self.position,
             update=self.position.update + 1,
@@ -117,7 +119,8 @@ class Trainer:
 
     def row_metrics(self) -> dict[str, float]:
         """What a row of metrics holds beside the losses; waits for the device."""
-        return {"gradient_norm": float(self.step.gradient_norm())} | self.hardware_metrics()
+        own = {"gradient_norm": float(self.step.gradient_norm()), "epoch": self.epochs_done}
+        return own | self.hardware_metrics()
 
     def hardware_metrics(self) -> dict[str, float]:
         skipped = {"skipped": self.position.skipped} if self.training.skip_nonfinite else {}

@@ -42,6 +42,8 @@ def test_a_wrong_file_names_both_sums_and_is_not_kept(mirror: Path, tmp_path: Pa
             {"averaging.count": "1", "averaging.which": "best"},
             "averaging.which is 'best', allowed is last, where training.patience is 0",
         ),
+        ({"training.epochs": "2"}, "training.updates is 120, allowed is 0 where training.epochs is above 0"),
+        ({"training.updates": "0"}, "training.updates is 0, allowed is a whole number of at least 1"),
         (
             {"averaging.count": "1", "averaging.which": "ema"},
             "averaging.which is 'ema', allowed is last, where training.ema is 0",

@@ -31,6 +31,8 @@ from small_training import (
     write_vocabulary,
 )
 
+from model.data.batches import BatchSampler
+from model.data.shards import Shards
 from model.job import Job
 from model.network.weights import load_model
 from model.training.distributed import Ranks
@@ -110,6 +112,31 @@ def test_a_training_reads_the_drawn_segmentation_of_its_epoch(tmp_path: Path) ->
     assert trained("twice", 0, 0) == plain
     assert trained("second", 0, 5) != plain
     assert trained("unread", *[0] * 8, 5) == plain
+
+
+def test_a_training_of_three_epochs_is_that_of_their_updates(tmp_path: Path) -> None:
+    """Drawn segmentations make epochs differ in their number of batches."""
+    linear = replace(TRAINING, schedule="linear")
+    job = write_job(tmp_path, name="epochs", training=replace(linear, updates=0, epochs=3))
+    for number in range(2):
+        write_shards(tmp_path / f"shards/segmentation-{number:03}", pairs(40, number, longest=9 - 4 * number))
+    assert run(job, before=lambda: end_after(update=10))["reason"] == "preempted"
+    answer = run(job)
+    batches = [len(read_epoch(tmp_path / "shards", number)) for number in range(3)]
+    assert batches[1] < min(batches[0], batches[2])
+    updates = sum(batches)
+    assert answer["facts"]["updates"] == updates
+    epochs = {row["done"]: row["epoch"] for row in rows(job) if "epoch" in row}
+    assert epochs[updates] == 3
+    assert epochs[batches[0]] == 1
+    assert epochs[batches[0] + 1] == pytest.approx(1 + 1 / batches[1])
+    same = write_job(tmp_path, name="updates", training=replace(linear, updates=updates))
+    run(same)
+    assert weights(same) == weights(job)
+
+
+def read_epoch(folder: Path, number: int) -> list[Any]:
+    return BatchSampler(Shards(folder, drawn=True), TRAINING.batch_tokens, TRAINING.seed).epoch(number)
 
 
 def test_initial_weights_are_used_by_a_fresh_training_only(tmp_path: Path) -> None:
