@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -18,11 +19,14 @@ from typing import Any
 
 import pytest
 from postgresql import Cluster
-from services import TIMEOUT_SECONDS, wait_for
+from services import REPRO, TIMEOUT_SECONDS, has_checkpoint, wait_for, wait_for_outcome
 from small_pipeline import all_gone, write_run_file
 
 from infra.servers.loopback import free_ports
 from infra.service import lifecycle
+from infra.service.process_tags import tagged_pids
+from infra.service.settings import read
+from infra.service.status import states
 from tests.flows.test_cli import repro
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -164,6 +168,27 @@ def test_runs_before_during_and_after_the_service_share_one_mlflow(root: Path) -
     done = repro(*run, "--force", "score")
     assert done.returncode == 0, done.stderr
     assert "sqlite:///" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_both_servers_are_killed_while_a_run_trains(root: Path) -> None:
+    """The supervisor starts them again; the run ends with its scores and its version, and nothing stays "Running"."""
+    with up(root) as at:
+        run = [*REPRO, "run", f"{root.parent / 'mine.py'}:LONG", "--json"]
+        process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: has_checkpoint(root))
+        for name in ("prefect", "mlflow"):
+            wrapper = next(each.pid for each in states(read(root / "service")) if each.name == name)
+            for pid in tagged_pids(root / "service", name) - {wrapper}:
+                os.kill(pid, signal.SIGKILL)
+        outcome = wait_for_outcome(process)
+        assert set(outcome["scores"]) == {"dev", "test"}
+        assert outcome["model_version"] == "small/1"
+        assert parents(at["MLFLOW_TRACKING_URI"]) == ["FINISHED"]
+        flows = ask(f"{at['PREFECT_API_URL']}/flow_runs/filter", {})[1]
+        assert [each["state_name"] for each in flows] == ["Completed"]
+        assert json.loads(repro("status", "--json").stdout)["healthy"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
-"""A root on a read-only file system can be planned, run where all is cached, and translated with; a damaged mlflow.db
-is one sentence before anything starts."""
+"""A root on a read-only file system can be planned, run where all is cached, and translated with; one on a file system
+without programs can be worked in; a damaged mlflow.db is one sentence before anything starts."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from small_pipeline import write_run_file
 
 REPRO = f"{sys.executable} -c 'from flows.cli import main; main()'"
-READ_ONLY = 'mount --bind "$REPRO_ROOT" "$REPRO_ROOT" && mount -o remount,bind,ro "$REPRO_ROOT" && '
+MOUNT = 'mount --bind "$REPRO_ROOT" "$REPRO_ROOT" && mount -o remount,bind,{option} "$REPRO_ROOT" && '
 
 
 @pytest.fixture
@@ -24,30 +25,41 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", command], input="A cat.\n", capture_output=True, text=True)
 
 
-def read_only(words: str) -> subprocess.CompletedProcess[str]:
-    """Run ``repro`` in a mount namespace of its own in which the root cannot be written, not even by root."""
+def mounted(option: str, words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``repro`` in a mount namespace of its own in which the root is mounted with ``option``.
+
+    With ro nobody can write to it, not even root; with noexec nothing in it can be started as a program.
+    """
+    mount = MOUNT.format(option=option)
     unshared = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "bash", "-c"]
-    if not shutil.which("unshare") or subprocess.run([*unshared, f"{READ_ONLY} true"], capture_output=True).returncode:
-        pytest.skip("NOT RUN: this machine lets nobody mount a folder read-only")
-    command = [*unshared, f"{READ_ONLY} {REPRO} {words}"]
+    if not shutil.which("unshare") or subprocess.run([*unshared, f"{mount} true"], capture_output=True).returncode:
+        pytest.skip("NOT RUN: this machine lets nobody mount a folder")
+    command = [*unshared, f"{mount} {REPRO} {words}"]
     return subprocess.run(command, input="A cat.\n", capture_output=True, text=True)
 
 
 def test_a_read_only_root_can_be_read(small: Path, run: str) -> None:
-    planned, done = read_only(f"plan {run} --json"), read_only(f"run {run} --json")
+    planned, done = mounted("ro", f"plan {run} --json"), mounted("ro", f"run {run} --json")
     assert (planned.returncode, planned.stdout.count('"state": "hit"')) == (0, done.stdout.count('"state": "cached"'))
     assert done.returncode == 0, done.stderr
     assert '"state": "miss"' not in planned.stdout
-    translated = read_only("translate --model small")
+    translated = mounted("ro", "translate --model small")
     assert (translated.returncode, translated.stdout.count("\n")) == (0, 1), translated.stderr
 
 
 def test_work_in_a_read_only_root_is_one_sentence(small: Path, run: str) -> None:
-    done = read_only(f"run {run} --force score")
+    done = mounted("ro", f"run {run} --force score")
     said = [line for line in done.stderr.splitlines() if line.startswith("repro:")]
     assert (done.returncode, len(said)) == (1, 1), done.stderr
     assert said[0].startswith(f"repro: {small}/")
     assert "cannot be opened or written: Read-only file system; make it writable, or set REPRO_ROOT" in said[0]
+
+
+@pytest.mark.slow
+def test_a_root_without_programs_can_be_worked_in(small: Path, run: str) -> None:
+    done = mounted("noexec", f"run {run} --json --from shard --until score")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["scores"]
 
 
 @pytest.mark.parametrize("words", ["plan {}", "run {} --force score", "models", "translate --model small"])

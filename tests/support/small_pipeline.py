@@ -7,10 +7,12 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import psutil
 
@@ -25,6 +27,8 @@ from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text
 from tasks.demo import corpus as demo_corpus
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
+
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 class ForkLauncher:
@@ -100,6 +104,7 @@ PROGRAM = f"""
 import json, pathlib, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 mirror, fields = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
+fields["overrides"] = tuple(fields.get("overrides", ()))
 if fields.get("until") != "shard":
     import torch
 from flows.runner.request import RunRequest
@@ -124,13 +129,16 @@ def write_run_file(path: Path, mirror: Path) -> Path:
 
 
 @contextmanager
-def start_small(mirror: Path, root: Path, *, hold: bool = False, **fields: str) -> Iterator[subprocess.Popen[str]]:
+def start_small(
+    mirror: Path, root: Path | str, *, hold: bool = False, variables: Mapping[str, str] = NO_VARIABLES, **fields: Any
+) -> Iterator[subprocess.Popen[str]]:
     """Start a request for ``small`` in its own process, which prints its stages' states; kill it at the end.
 
-    With ``hold`` the process imports everything, then waits for a line on its stdin.
+    With ``hold`` the process imports everything, then waits for a line on its stdin. ``variables`` go into its
+    environment, ``fields`` into the request.
     """
     command = [sys.executable, "-c", PROGRAM, f"{mirror}", json.dumps(fields)]
-    environment = os.environ | {"REPRO_ROOT": f"{root}"}
+    environment = os.environ | {"REPRO_ROOT": f"{root}"} | variables
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     process = subprocess.Popen(command, env=environment, text=True, **pipes)
     try:
