@@ -24,6 +24,7 @@ def attention(
     Example: repro attention "The old woman sees a dog." --model demo@candidate --out dog.png
     """
     from infra.web.limits import Limits
+    from infra.web.protocol import Source
 
     site = Site.named()
     configure_libraries(site.root)
@@ -44,7 +45,7 @@ def attention(
         raise BadConfiguration("the sentence is empty, allowed is a sentence")
     text = target
     if not target:
-        [own] = served.translate([source], served.search, 1)
+        [own] = served.translate([Source(source)], served.search, 1)
         text = own.hypotheses[0].text
         maps = served.maps(source, own.hypotheses[0].ids[:limit])
     else:

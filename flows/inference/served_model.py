@@ -18,8 +18,8 @@ from infra.site import Site
 from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import PREFERRED, Version
 from infra.tracking.registry import resolve, versions
-from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence
-from model.config import Decoding
+from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence, Source
+from model.config import Decoding, Sampling
 from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
 from model.errors import JobError
 
@@ -63,20 +63,32 @@ class ServedVersion:
     def lengths(self, sentences: Sequence[str]) -> Sequence[int]:
         return [len(ids) for ids in self.translator.vocabulary.encode_source([each.strip() for each in sentences])]
 
-    def translate(self, sentences: Sequence[str], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
+    def prefix_length(self, prefix: str) -> int:
+        return len(self.translator.vocabulary.encode_target([prefix.strip()])[0])
+
+    def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
         decoding = replace(self.decoding, beam=search.beam, alpha=search.alpha)
-        vocabulary = self.translator.vocabulary
-        sources = vocabulary.encode_source([sentence.strip() for sentence in sentences])
-        if self.exported:
-            found = self._by_ctranslate2(self.exported, sources, vars(decoding), n_best)
+        vocabulary, sampling = self.translator.vocabulary, search.sampling
+        sentences = [source.text for source in sources]
+        encoded = vocabulary.encode_source([sentence.strip() for sentence in sentences])
+        forced = vocabulary.encode_target([source.prefix.strip() for source in sources])
+        prefixes = {number: prefix for number, prefix in enumerate(forced) if prefix}
+        if self.exported and not sampling and not prefixes:
+            found = self._by_ctranslate2(self.exported, encoded, vars(decoding), n_best)
         else:
-            searched = self.translator.search_n_best(sources, decoding, n_best)
+            if sampling:
+                settings = Sampling(sampling.temperature, sampling.top_k, seed=sampling.seed)
+                numbers = [source.number for source in sources]
+                drawn = self.translator.sample(encoded, settings, decoding, prefixes, numbers)
+                searched = [[each] for each in drawn]
+            else:
+                searched = self.translator.search_n_best(encoded, decoding, n_best, prefixes)
             found = [
                 [self._hypothesis(h.pieces, h.log_probability, h.score, h.finished) for h in each] for each in searched
             ]
         return [
             Sentence(sentence, tuple(vocabulary.source_pieces(source)), tuple(hypotheses))
-            for sentence, source, hypotheses in zip(sentences, sources, found, strict=True)
+            for sentence, source, hypotheses in zip(sentences, encoded, found, strict=True)
         ]
 
     def maps(self, source: str, target: str | Sequence[int]) -> Mapping[AttentionKind, AttentionMap]:

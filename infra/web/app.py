@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from infra.web.batching import Batcher, QueuedRequest
 from infra.web.limits import Limits, LimitsMiddleware, RefusedRequest
-from infra.web.protocol import AttentionMap, ServedModel
+from infra.web.protocol import AttentionMap, ServedModel, Source
 from infra.web.schemas import (
     AttentionRequest,
     AttentionResponse,
@@ -83,7 +83,7 @@ def application(served: Sequence[ServedModel], limits: Limits) -> Application:
     async def translate(body: TranslateRequest, http_request: HTTPRequest) -> TranslateResponse:
         """Translate a text and answer when all of it is done."""
         plan = await asyncio.to_thread(index.plan, body)
-        queued = batcher.submit(plan.served, plan.search, plan.n_best, plan.sentences, share=limits.batch)
+        queued = batcher.submit(plan.served, plan.search, plan.n_best, plan.sources, share=limits.batch)
         try:
             return plan.response(await _or_disconnected(http_request, _all_answers(queued), limits))
         finally:
@@ -97,7 +97,7 @@ def application(served: Sequence[ServedModel], limits: Limits) -> Application:
         `paragraph` and `sentence` (counted from 0) and `translated`. The last line holds `done` or `error`.
         """
         plan = await asyncio.to_thread(index.plan, body)
-        queued = batcher.submit(plan.served, plan.search, plan.n_best, plan.sentences)
+        queued = batcher.submit(plan.served, plan.search, plan.n_best, plan.sources)
         return StreamingResponse(_stream_lines(plan, queued, limits), media_type="application/x-ndjson")
 
     @app.post("/api/attention", responses=ERROR_RESPONSES)
@@ -110,7 +110,7 @@ def application(served: Sequence[ServedModel], limits: Limits) -> Application:
         def compute() -> AttentionMap:
             target: str | Sequence[int] | None = body.target if body.ids is None else body.ids
             if target is None:
-                [sentence] = version.translate([source], version.search, 1)
+                [sentence] = version.translate([Source(source)], version.search, 1)
                 target = sentence.hypotheses[0].ids[: limits.attention_pieces]
             return version.maps(source, target)[body.kind]
 

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from infra.web.limits import Limits, RefusedRequest
-from infra.web.protocol import SearchSettings, Sentence, ServedModel
+from infra.web.protocol import SearchSettings, Sentence, ServedModel, Source
 
 LOG = logging.getLogger(__name__)
 MAX_RETRY_SECONDS = 60
@@ -74,7 +74,7 @@ class QueuedRequest:
         served: ServedModel,
         search: SearchSettings,
         n_best: int,
-        sentences: Sequence[str],
+        sentences: Sequence[Source],
         share: int,
         deadline: float,
     ) -> None:
@@ -138,7 +138,7 @@ class Batcher:
         )
 
     def submit(
-        self, served: ServedModel, search: SearchSettings, n_best: int, sentences: Sequence[str], share: int = 1
+        self, served: ServedModel, search: SearchSettings, n_best: int, sentences: Sequence[Source], share: int = 1
     ) -> QueuedRequest:
         """Queue the sentences of a request. Raises RefusedRequest (429) when the queue is full."""
         self._admit(len(sentences))
@@ -199,7 +199,7 @@ class Batcher:
             if not queued.cancelled:
                 queued.answer.set_result(result)
 
-    def _next_batch(self, first: QueuedRequest) -> list[tuple[QueuedRequest, list[tuple[int, str]]]]:
+    def _next_batch(self, first: QueuedRequest) -> list[tuple[QueuedRequest, list[tuple[int, Source]]]]:
         """Take a share of each request with the search settings of ``first`` until the batch is full.
 
         Requests with sentences left move to the end of the queue.
@@ -209,7 +209,7 @@ class Batcher:
             for each in self.queue
             if isinstance(each, QueuedRequest) and each.served is first.served and each.search == first.search
         ]
-        taken: list[tuple[QueuedRequest, list[tuple[int, str]]]] = []
+        taken: list[tuple[QueuedRequest, list[tuple[int, Source]]]] = []
         free = self.limits.batch
         for request in compatible:
             count = min(free, request.share, len(request.waiting))
@@ -223,7 +223,7 @@ class Batcher:
                 self.queue.append(request)
         return taken
 
-    async def _translate(self, batch: Sequence[tuple[QueuedRequest, list[tuple[int, str]]]]) -> None:
+    async def _translate(self, batch: Sequence[tuple[QueuedRequest, list[tuple[int, Source]]]]) -> None:
         first = batch[0][0]
         sentences = [sentence for _, part in batch for _, sentence in part]
         n_best = max(request.n_best for request, _ in batch)

@@ -15,11 +15,32 @@ AttentionKind = Literal["cross", "encoder", "decoder"]
 
 
 @dataclass(frozen=True)
+class SamplingSettings:
+    """Settings of sampling: each token is drawn from the model's distribution instead of searched for."""
+
+    temperature: float = 1.0
+    """Below 1 favours likely tokens."""
+    top_k: int = 0
+    """Only this many most likely tokens are drawn; 0: all."""
+    seed: int = 1
+
+
+@dataclass(frozen=True)
 class SearchSettings:
-    """Settings of beam search. Only sentences with equal settings share a batch."""
+    """Settings of beam search, or of sampling. Only sentences with equal settings share a batch."""
 
     beam: int
     alpha: float
+    sampling: SamplingSettings | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A sentence to translate: ``prefix`` is how its translation begins, ``number`` chooses its random numbers."""
+
+    text: str
+    prefix: str = ""
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,8 +119,13 @@ class ServedModel(Protocol):
         """Count the tokens of each sentence."""
         ...
 
-    def translate(self, sentences: Sequence[str], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
-        """Translate sentences of at most ``longest`` tokens; the results are in the same order."""
+    def prefix_length(self, prefix: str) -> int:
+        """Count the tokens of a prefix."""
+        ...
+
+    def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
+        """Translate sentences of at most ``longest`` tokens with prefixes of at most so many; the results are in the
+        same order."""
         ...
 
     def maps(self, source: str, target: str | Sequence[int]) -> Mapping[AttentionKind, AttentionMap]:

@@ -12,10 +12,14 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from infra.web.limits import Limits, RefusedRequest
-from infra.web.protocol import AttentionKind, SearchSettings, Sentence, ServedModel
+from infra.web.protocol import AttentionKind, SamplingSettings, SearchSettings, Sentence, ServedModel, Source
 
 MAX_ALPHA = 5.0
 """Above this alpha, length alone would decide."""
+TEMPERATURES = (0.05, 5.0)
+"""Below, the likeliest token is always drawn; above, all tokens are about equally likely."""
+MAX_TOP_K = 1_000_000
+MAX_SEED = 2**31 - 1
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -39,6 +43,11 @@ class TranslateRequest(BaseModel):
         None, allow_inf_nan=False, description="exponent of the length penalty; default: the version's"
     )
     nbest: int = Field(1, description="hypotheses per sentence, at most the beam")
+    prefix: Text = Field("", description="how the translation of each paragraph begins")
+    sample: bool = Field(False, description="draw each token from the model's distribution instead of beam search")
+    temperature: float = Field(1.0, allow_inf_nan=False, description="with sample: below 1 favours likely tokens")
+    top_k: int = Field(0, description="with sample: draw from this many most likely tokens only; 0: from all")
+    seed: int = Field(1, description="with sample: seed of the random numbers; the same seed draws the same")
 
 
 class AttentionRequest(BaseModel):
@@ -102,10 +111,18 @@ class TranslationPlan:
     search: SearchSettings
     n_best: int
     paragraphs: tuple[tuple[str, ...], ...]
+    prefix: str = ""
+    """How the translation of the first sentence of each paragraph begins."""
 
     @property
     def sentences(self) -> list[str]:
         return [sentence for paragraph in self.paragraphs for sentence in paragraph]
+
+    @property
+    def sources(self) -> list[Source]:
+        """The sentences with their prefixes and numbers."""
+        placed = zip(self.sentences, self.positions, strict=True)
+        return [Source(text, "" if s else self.prefix, number) for number, (text, (_, s)) in enumerate(placed)]
 
     @property
     def positions(self) -> list[tuple[int, int]]:
@@ -167,14 +184,20 @@ class ModelIndex:
         search = SearchSettings(
             served.search.beam if request.beam is None else request.beam,
             served.search.alpha if request.alpha is None else request.alpha,
+            self.sampling(request),
         )
         check_range("beam", search.beam, 1, max(limits.beam, served.search.beam))
         check_range("alpha", search.alpha, 0, MAX_ALPHA)
-        check_range("nbest", request.nbest, 1, search.beam, " (the beam)")
+        most = (1, " with sample") if request.sample else (search.beam, " (the beam)")
+        check_range("nbest", request.nbest, 1, *most)
         check_characters("the text", request.text, limits)
+        prefix = " ".join(request.prefix.split())
+        check_characters("prefix", prefix, limits)
+        if (length := served.prefix_length(prefix)) > self.longest(served):
+            raise RefusedRequest(422, f"prefix has {length} pieces, allowed are {self.longest(served)}")
         lines = request.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         paragraphs = tuple(tuple(served.sentences(line)) for line in lines)
-        plan = TranslationPlan(served, search, request.nbest, paragraphs)
+        plan = TranslationPlan(served, search, request.nbest, paragraphs, prefix)
         if len(plan.sentences) > limits.sentences:
             raise RefusedRequest(422, f"the text has {len(plan.sentences)} sentences, allowed are {limits.sentences}")
         longest = self.longest(served)
@@ -183,6 +206,20 @@ class ModelIndex:
                 sentence = f"line {paragraph + 1} has a sentence of {length} pieces"
                 raise RefusedRequest(422, f"{sentence}, allowed are {longest}; split the sentence")
         return plan
+
+    @staticmethod
+    def sampling(request: TranslateRequest) -> SamplingSettings | None:
+        """Check the settings of sampling; None for beam search. Raises RefusedRequest (422)."""
+        asked = SamplingSettings(request.temperature, request.top_k, request.seed)
+        if not request.sample:
+            for name, value in vars(asked).items():
+                if value != getattr(SamplingSettings, name):
+                    raise RefusedRequest(422, f"{name} is {value}, allowed with sample only")
+            return None
+        check_range("temperature", asked.temperature, *TEMPERATURES)
+        check_range("top_k", asked.top_k, 0, MAX_TOP_K)
+        check_range("seed", asked.seed, 0, MAX_SEED)
+        return asked
 
     def check_attention(self, served: ServedModel, request: AttentionRequest) -> None:
         """Raise RefusedRequest (422) if the source is empty or a side is too long."""

@@ -57,7 +57,8 @@ def sampler(translator: Translator, sampling: Sampling, decoding: Decoding) -> S
     """Return a function that draws one output per sentence, which depends on the seed and the sentence's number."""
 
     def search(sources: Sequence[Sequence[int]], prefixes: Prefixes, first: int) -> list[list[Hypothesis]]:
-        return [[each] for each in translator.sample(sources, sampling, decoding, prefixes, first)]
+        numbers = range(first, first + len(sources))
+        return [[each] for each in translator.sample(sources, sampling, decoding, prefixes, numbers)]
 
     return search
 

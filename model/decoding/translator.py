@@ -201,19 +201,21 @@ class Translator:
         sampling: Sampling,
         decoding: Decoding,
         prefixes: Prefixes | None = None,
-        first: int = 0,
+        numbers: Sequence[int] | None = None,
     ) -> list[Hypothesis]:
         """Draw one output per source; of ``decoding`` only the lengths count.
 
-        ``first`` is the number of the first source among all that are drawn with this seed: each has its own random
-        numbers. Raises ValueError for a prefix that is too long for the model or holds special tokens.
+        ``numbers`` are those of the sources among all that are drawn with this seed, by default from 0: each has its
+        own random numbers. Raises ValueError for a prefix that is too long for the model or holds special tokens.
         """
 
+        among_all = range(len(sources)) if numbers is None else numbers
+
         @torch.inference_mode()
-        def find(numbers: Sequence[int]) -> list[Hypothesis]:
-            step = self._decoder([sources[n] for n in numbers])
-            constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
-            return sample(step, constraints, sampling, SPECIAL_IDS, self.device, [first + n for n in numbers])
+        def find(batch: Sequence[int]) -> list[Hypothesis]:
+            step = self._decoder([sources[n] for n in batch])
+            constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in batch]
+            return sample(step, constraints, sampling, SPECIAL_IDS, self.device, [among_all[n] for n in batch])
 
         return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
 

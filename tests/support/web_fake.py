@@ -13,7 +13,7 @@ from flows.commands.serve import protected
 from infra.servers.credentials import Credentials
 from infra.web.app import Application, application
 from infra.web.limits import Limits
-from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence
+from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence, Source
 from infra.web.server import Server, address, bind_socket, server
 
 
@@ -41,18 +41,28 @@ class Fake:
     def lengths(self, sentences: Sequence[str]) -> Sequence[int]:
         return [len(sentence.split()) for sentence in sentences]
 
-    def translate(self, sentences: Sequence[str], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
+    def prefix_length(self, prefix: str) -> int:
+        return len(prefix.split())
+
+    def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
+        """Writes a prefix in front, and the settings of sampling and the sentence's number at the end."""
+        sentences = [source.text for source in sources]
         self.batches.append((list(sentences), search, n_best))
         self.gate.wait()
         if any("poison" in sentence for sentence in sentences):
             raise FloatingPointError("no numbers")
         return [
-            Sentence(each, tuple(each.split()), tuple(self._hypothesis(each, rank) for rank in range(n_best)))
-            for each in sentences
+            Sentence(
+                each.text, tuple(each.text.split()), tuple(self._hypothesis(each, search, n) for n in range(n_best))
+            )
+            for each in sources
         ]
 
-    def _hypothesis(self, sentence: str, rank: int) -> Hypothesis:
-        text = self.answer(sentence)
+    def _hypothesis(self, source: Source, search: SearchSettings, rank: int) -> Hypothesis:
+        drawn = search.sampling
+        sampled = f" {drawn.temperature:g} {drawn.top_k} {drawn.seed} {source.number}" if drawn else ""
+        greedy = " greedily" if search.beam == 1 and not drawn else ""
+        text = " ".join(filter(None, (source.prefix, self.answer(source.text)))) + sampled + greedy
         words = tuple(text.split())
         return Hypothesis(text, -1.0 - rank, -2.0 - rank, tuple(range(4, 4 + len(words))), words, True)
 

@@ -5,6 +5,10 @@ import { compare, TranslationPane } from "./panes.js";
 import { models, translate } from "./api.js";
 
 const at = (id) => document.getElementById(id);
+const SAMPLE = "sample";
+const SAMPLING = { temperature: "1", top_k: "0", seed: "1" };
+// Searches of the same version that can stand beside the chosen one. No version has such a name.
+const BESIDE = { "@beam": "this version, as scored", "@greedy": "this version, greedy" };
 const BEAMS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
 
 let known = [];
@@ -43,12 +47,16 @@ function updateOptions() {
   const pair = [card.source_language, card.target_language].map(language).filter(Boolean);
   at("languages").textContent = pair.join(" to ");
   at("text").lang = card.source_language;
+  at("prefix").lang = card.target_language;
   const beams = [...new Set([...BEAMS.filter((beam) => beam <= card.limits.beam), card.beam])].sort((a, b) => a - b);
   const standard = `as scored: ${card.beam === 1 ? "greedy" : `beam ${card.beam}`}`;
-  setOptions(at("beam"), [["", standard], ...beams.map((beam) => [beam, beam === 1 ? "greedy" : `beam ${beam}`])], at("beam").value);
+  setOptions(at("beam"), [["", standard], ...beams.map((beam) => [beam, beam === 1 ? "greedy" : `beam ${beam}`]), [SAMPLE, "sample"]], at("beam").value);
+  const samples = at("beam").value === SAMPLE;
+  for (const each of document.querySelectorAll(".sampling")) each.hidden = !samples;
+  for (const id of ["alpha", "nbest"]) at(id).disabled = samples;
   at("alpha").placeholder = `${card.alpha}`;
   const others = known.filter((other) => other !== card);
-  setOptions(at("beside"), [["", "nothing"], ...others.map((other) => [other.name, titled(other)])], at("beside").value);
+  setOptions(at("beside"), [["", "nothing"], ...Object.entries(BESIDE), ...others.map((other) => [other.name, titled(other)])], at("beside").value);
   count();
 }
 
@@ -62,11 +70,25 @@ function count() {
   at("count").textContent = `${length.toLocaleString("en")} of ${limit.toLocaleString("en")} characters`;
 }
 
-function requestFor(model) {
-  const request = { text: at("text").value, model, nbest: Number(at("nbest").value) || 1 };
-  if (at("beam").value) request.beam = Number(at("beam").value);
+function requestFor(name) {
+  const request = { text: at("text").value, model: BESIDE[name] ? at("model").value : name, prefix: at("prefix").value };
+  if (at("beam").value === SAMPLE && !BESIDE[name]) {
+    request.sample = true;
+    for (const [id, standard] of Object.entries(SAMPLING)) request[id] = Number(at(id).value || standard);
+    return request;
+  }
+  const beam = name === "@greedy" ? 1 : Number(name === "@beam" ? 0 : at("beam").value) || 0;
+  if (beam) request.beam = beam;
   if (at("alpha").value) request.alpha = Number(at("alpha").value);
+  request.nbest = name === "@greedy" ? 1 : Number(at("nbest").value) || 1;
   return request;
+}
+
+// The version, and its search where the same version stands beside or where it is random.
+function titleOf({ model, search }, beside) {
+  if (search.sampling) return `${model}, sampled with seed ${search.sampling.seed}`;
+  if (!BESIDE[beside]) return model;
+  return `${model}, ${search.beam === 1 ? "greedy" : `beam ${search.beam}`}`;
 }
 
 async function run(restored = false) {
@@ -93,7 +115,7 @@ async function run(restored = false) {
     for await (const message of translate(requestFor(name), signal)) {
       if (signal.aborted) return;
       if (message.paragraphs) {
-        sides[number].begin(message, cardOf(message.model).target_language);
+        sides[number].begin(message, cardOf(message.model).target_language, titleOf(message, at("beside").value));
         total += message.paragraphs.flat().length;
       } else if (message.translated) {
         done += 1;
@@ -132,12 +154,18 @@ function choose(side, key) {
   saveView();
 }
 
+// The settings of sampling, if it is chosen.
+function sampling() {
+  if (at("beam").value !== SAMPLE) return {};
+  return Object.fromEntries(Object.keys(SAMPLING).map((id) => [id, at(id).value]));
+}
+
 // Save the view in the address's fragment, which is never sent to a server.
 function saveView() {
   const { kind, layer, head, hypothesis } = attentionView.view;
   const values = {
     text: at("text").value, model: at("model").value, beside: at("beside").value, beam: at("beam").value,
-    alpha: at("alpha").value, nbest: at("nbest").value, sentence: chosen.key, side: chosen.side, kind, layer, head, hypothesis,
+    alpha: at("alpha").value, nbest: at("nbest").value, prefix: at("prefix").value, ...sampling(), sentence: chosen.key, side: chosen.side, kind, layer, head, hypothesis,
   };
   const set = Object.entries(values).filter(([, value]) => `${value}` && `${value}` !== "0");
   const fragment = `#${new URLSearchParams(set)}`;
@@ -152,8 +180,10 @@ function restoreView() {
   if (parameters.get("model") && !cardOf(parameters.get("model"))) showError("The version that this link names is not served here.");
   at("model").value = card.name;
   updateOptions();
-  at("beside").value = cardOf(parameters.get("beside") || "")?.name || "";
-  for (const name of ["beam", "alpha"]) at(name).value = parameters.get(name) || "";
+  const beside = parameters.get("beside") || "";
+  at("beside").value = BESIDE[beside] ? beside : cardOf(beside)?.name || "";
+  for (const name of ["beam", "alpha", "prefix"]) at(name).value = parameters.get(name) || "";
+  for (const [name, standard] of Object.entries(SAMPLING)) at(name).value = parameters.get(name) || standard;
   if (at("beam").selectedIndex < 0) at("beam").value = "";
   if (at("beside").selectedIndex < 0) at("beside").value = "";
   at("nbest").value = `${number("nbest") || 1}`;
@@ -181,12 +211,16 @@ async function start() {
   at("text").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
   });
-  for (const id of ["model", "beside", "beam", "alpha", "nbest"]) {
+  for (const id of ["model", "beside", "beam", "alpha", "nbest", "prefix", ...Object.keys(SAMPLING)]) {
     at(id).addEventListener("change", () => {
       updateOptions();
       run();
     });
   }
+  at("again").addEventListener("click", () => {
+    at("seed").value = `${(Number(at("seed").value) || 0) + 1}`;
+    run();
+  });
   at("link").addEventListener("click", async () => {
     saveView();
     try {

@@ -8,9 +8,9 @@ export class TranslationPane {
   }
 
   // Make an empty element for each sentence of each paragraph.
-  begin(plan, language) {
+  begin(plan, language, title) {
     this.model = plan.model;
-    this.name.textContent = plan.model;
+    this.name.textContent = title;
     this.out.lang = language;
     this.cells = new Map();
     this.out.replaceChildren(

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -16,10 +17,12 @@ from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_folder
-from infra.web.protocol import SearchSettings
+from infra.web.protocol import SamplingSettings, SearchSettings, Source
+from model.config import Sampling
 from tests.flows.test_cli import REPRO, repro
 
 LINES = ["The dog sees a cat.", "A man runs to the old house.", "The children read a book."]
+SOURCES = [Source(line) for line in LINES]
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -37,7 +40,7 @@ def test_a_version_says_what_it_is(version: ServedVersion) -> None:
 
 
 def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedVersion) -> None:
-    found = version.translate(LINES, SearchSettings(3, 0.6), 3)
+    found = version.translate(SOURCES, SearchSettings(3, 0.6), 3)
     assert [each.source for each in found] == LINES
     for sentence in found:
         assert len(sentence.pieces) == version.lengths([sentence.source])[0]
@@ -47,8 +50,27 @@ def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedVer
         for each in sentence.hypotheses:
             assert len(each.ids) == len(each.pieces)
             assert each.text == version.translator.vocabulary.decode_target(each.ids)
-    [alone] = version.translate(LINES[1:2], SearchSettings(3, 0.6), 1)
+    [alone] = version.translate(SOURCES[1:2], SearchSettings(3, 0.6), 1)
     assert alone.hypotheses[0].ids == found[1].hypotheses[0].ids
+
+
+def test_prefixes_and_samples_are_as_repro_translate_writes_them(version: ServedVersion) -> None:
+    begun = version.translate([Source(LINES[0], "Das Xylophon"), SOURCES[1]], version.search, 1)
+    plain = version.translate(SOURCES[:2], version.search, 1)
+    assert begun[0].hypotheses[0].text.startswith("Das Xylophon")
+    assert begun[1].hypotheses[0].ids == plain[1].hypotheses[0].ids
+    assert version.prefix_length("Das Xylophon") == len(
+        version.translator.vocabulary.encode_target(["Das Xylophon"])[0]
+    )
+    drawn = replace(version.search, sampling=SamplingSettings(0.9, 20, 3))
+    numbered = [replace(source, number=number) for number, source in enumerate(SOURCES)]
+    alone = [version.translate([source], drawn, 1)[0].hypotheses[0].ids for source in numbered]
+    together = version.translate(numbered, drawn, 1)
+    assert [each.hypotheses[0].ids for each in together] == alone
+    sources = version.translator.vocabulary.encode_source(LINES)
+    expected = version.translator.sample(sources, Sampling(0.9, 20, seed=3), version.decoding)
+    assert alone == [each.pieces for each in expected]
+    assert alone != [each.hypotheses[0].ids for each in version.translate(SOURCES, version.search, 1)]
 
 
 def test_a_line_is_split_and_what_is_no_text_is_no_sentence(version: ServedVersion) -> None:
@@ -57,7 +79,7 @@ def test_a_line_is_split_and_what_is_no_text_is_no_sentence(version: ServedVersi
 
 
 def test_maps_are_of_the_pieces_that_were_read_and_written(version: ServedVersion) -> None:
-    [sentence] = version.translate(LINES[:1], version.search, 1)
+    [sentence] = version.translate(SOURCES[:1], version.search, 1)
     ids = sentence.hypotheses[0].ids
     maps = version.maps(LINES[0], ids)
     assert maps["encoder"].rows == maps["cross"].columns == (*sentence.pieces, "</s>")
@@ -80,8 +102,8 @@ def test_an_exported_version_is_searched_by_ctranslate2(small: Path, version: Se
     exported = load_version(registered, site, "auto", small / "exports")
     assert exported.engine == "CTranslate2"
     for ours, theirs in zip(
-        version.translate(LINES, SearchSettings(4, 0.6), 2),
-        exported.translate(LINES, SearchSettings(4, 0.6), 2),
+        version.translate(SOURCES, SearchSettings(4, 0.6), 2),
+        exported.translate(SOURCES, SearchSettings(4, 0.6), 2),
         strict=True,
     ):
         assert theirs.hypotheses[0].ids == ours.hypotheses[0].ids

@@ -53,6 +53,31 @@ def test_paragraphs_are_preserved(site: Site) -> None:
     assert ask(site, text="").json()["text"] == ""
 
 
+def test_a_prefix_begins_each_paragraph_and_samples_are_by_seed_and_number(site: Site) -> None:
+    answer = ask(site, text=TEXT, prefix=" Der  Hund ").json()
+    assert answer["text"] == "Der Hund ONE DOG. TWO DOGS.\n\nDer Hund A CAT."
+    drawn = ask(site, text=TEXT, sample=True, temperature=0.5, top_k=9, seed=7, prefix="Ein").json()
+    assert drawn["text"] == "Ein ONE DOG. 0.5 9 7 0 TWO DOGS. 0.5 9 7 1\n\nEin A CAT. 0.5 9 7 2"
+    assert drawn["search"] == {"beam": 4, "alpha": 0.6, "sampling": {"temperature": 0.5, "top_k": 9, "seed": 7}}
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"prefix": "a " * 31}, "prefix has 31 pieces, allowed are 30"),
+        ({"temperature": 0.5}, "temperature is 0.5, allowed with sample only"),
+        ({"seed": 2}, "seed is 2, allowed with sample only"),
+        ({"sample": True, "nbest": 2}, "nbest is 2, allowed is 1 to 1 with sample"),
+        ({"sample": True, "temperature": 0}, "temperature is 0.0, allowed is 0.05 to 5.0"),
+        ({"sample": True, "top_k": -1}, "top_k is -1, allowed is 0 to 1000000"),
+        ({"sample": True, "seed": -1}, "seed is -1, allowed is 0 to 2147483647"),
+    ],
+)
+def test_impossible_prefixes_and_samples_are_named(site: Site, values: dict[str, Any], sentence: str) -> None:
+    answer = ask(site, text="a", **values)
+    assert (answer.status_code, error_of(answer)) == (422, sentence)
+
+
 def test_a_stream_has_the_same_sentences_as_the_whole_answer(site: Site) -> None:
     whole = ask(site, text=TEXT).json()
     lines = [json.loads(line) for line in ask(site, "/api/translate/stream", text=TEXT).text.splitlines()]

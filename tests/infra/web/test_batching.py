@@ -10,7 +10,7 @@ from web_fake import Fake
 
 from infra.web.batching import Batcher
 from infra.web.limits import Limits
-from infra.web.protocol import SearchSettings, Sentence
+from infra.web.protocol import SearchSettings, Sentence, Source
 
 REQUESTS = st.lists(
     st.tuples(st.integers(0, 12), st.sampled_from([1, 2]), st.integers(1, 3), st.sampled_from([1, 4]), st.booleans()),
@@ -21,7 +21,7 @@ REQUESTS = st.lists(
 async def answered(batcher: Batcher, fake: Fake, requests: Sequence[tuple[int, int, int, int, bool]]) -> None:
     async def one(number: int, count: int, beam: int, n_best: int, share: int, cancels: bool) -> None:
         sentences = [f"r{number} s{position}" for position in range(count)]
-        request = batcher.submit(fake, SearchSettings(beam, 0.6), n_best, sentences, share)
+        request = batcher.submit(fake, SearchSettings(beam, 0.6), n_best, [Source(each) for each in sentences], share)
         found: dict[int, Sentence] = {}
         async for position, sentence in request.answers():
             assert position not in found
@@ -56,8 +56,8 @@ def test_a_short_text_does_not_wait_for_a_long_one() -> None:
 
     async def work() -> None:
         async with Batcher(Limits(batch=4)) as batcher:
-            long = batcher.submit(fake, fake.search, 1, [f"long {n}" for n in range(40)])
-            short = batcher.submit(fake, fake.search, 1, ["short"])
+            long = batcher.submit(fake, fake.search, 1, [Source(f"long {n}") for n in range(40)])
+            short = batcher.submit(fake, fake.search, 1, [Source("short")])
             for request in (short, long):
                 async for _ in request.answers():
                     pass

@@ -138,6 +138,51 @@ def test_two_versions_are_compared_with_their_differences_marked(page: Page) -> 
     expect(page.locator("#out-0")).to_contain_text("TWO HOUNDS.")
 
 
+def test_a_version_stands_beside_itself_with_another_search(page: Page) -> None:
+    page.locator("#nbest").fill("2")
+    translate(page)
+    expect(page.locator("#name-0")).to_have_text("fake/1")
+    page.locator("#beside").select_option("@greedy")
+    expect(page.locator("#name-1")).to_have_text("fake/1, greedy")
+    expect(page.locator("#name-0")).to_have_text("fake/1, beam 4")
+    expect(page.locator("#out-1 mark").first).to_have_text("greedily")
+    page.locator("#nbest").fill("1")
+    page.locator("#beam").select_option("1")
+    page.locator("#beside").select_option("@beam")
+    expect(page.locator("#name-0")).to_have_text("fake/1, greedy")
+    expect(page.locator("#name-1")).to_have_text("fake/1, beam 4")
+    expect(page.locator("#status")).to_contain_text(" in ")
+
+
+def test_a_translation_begins_with_a_text_and_is_drawn_again(page: Page, browser: Browser) -> None:
+    page.locator("#prefix").fill("Ein Hund")
+    translate(page)
+    assert paragraphs(page) == ["Ein Hund ONE DOG. TWO DOGS.", "", "Ein Hund A CAT."]
+    expect(page.locator("#seed")).to_be_hidden()
+    page.locator("#beam").select_option("sample")
+    expect(page.locator("#name-0")).to_have_text("fake/1, sampled with seed 1")
+    page.locator("#temperature").fill("0.5")
+    page.locator("#top_k").fill("9")
+    page.get_by_role("button", name="Draw again").click()
+    expect(page.locator("#seed")).to_have_value("2")
+    expect(page.locator("#name-0")).to_have_text("fake/1, sampled with seed 2")
+    expect(page.locator("#out-0 p").last).to_contain_text("Ein Hund A CAT. 0.5 9 2 2")
+    expect(page.locator("#nbest")).to_be_disabled()
+    again = browser.new_page()
+    again.goto(page.url)
+    expect(again.locator("#out-0 p").last).to_contain_text("Ein Hund A CAT. 0.5 9 2 2")
+    assert [again.locator(f"#{name}").input_value() for name in ("prefix", "beam", "seed")] == [
+        "Ein Hund",
+        "sample",
+        "2",
+    ]
+    again.close()
+    page.locator("#beside").select_option("@beam")
+    expect(page.locator("#name-1")).to_have_text("fake/1, beam 4")
+    expect(page.locator("#out-1 p").last).to_contain_text("Ein Hund A CAT.")
+    expect(page.locator("#out-0 mark").first).to_be_visible()
+
+
 def test_a_link_restores_the_same_view(page: Page, browser: Browser, site: Site) -> None:
     page.locator("#beam").select_option("2")
     page.locator("#alpha").fill("0.25")
@@ -234,6 +279,8 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobil
 def test_the_page_is_accessible_and_fits_the_screen(watched: Watched, page: Page) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
+    page.locator("#beam").select_option("sample")
+    page.locator("#prefix").fill("Ein")
     page.locator("#beside").select_option("other/2")
     translate(page)
     expect(page.locator("#out-1 .sentence[aria-pressed]")).to_have_count(3)

@@ -215,7 +215,7 @@ def test_what_is_drawn_does_not_depend_on_the_batch(translator: Translator, budg
     found = translator.sample(SOURCES, sampling, DECODING, {0: [40, 41]})
     assert [h.pieces for h in found] == [h.pieces for h in expected]
     assert found[0].pieces[:2] == (40, 41)
-    parts = [translator.sample(SOURCES[n : n + 2], sampling, DECODING, first=n) for n in (0, 2)]
+    parts = [translator.sample(SOURCES[n : n + 2], sampling, DECODING, numbers=range(n, n + 2)) for n in (0, 2)]
     assert [h.pieces for part in parts for h in part][1:] == [h.pieces for h in expected][1:]
     assert translator.sample(SOURCES, Sampling(seed=5), DECODING) != translator.sample(SOURCES, Sampling(), DECODING)
 
