@@ -36,6 +36,7 @@ TORCH_FREE = {
     "model.config",
     "model.config.keying",
     "model.config.parameter_count",
+    "model.config.mixture",
     "model.config.presets",
     "model.config.quotes",
     "model.config.special_pieces",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import Run
+from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import Artifact
 from tasks.tracing.steps import Beam, Decoded, PairTrace, Trained
@@ -56,8 +57,15 @@ class TorchNetwork:
         settings = self.run.training
         # The first epoch reads the first segmentation, so its rows have the numbers of the pairs.
         pieces = Shards(shards.path(), drawn=True)
-        batches = BatchSampler(pieces, settings.batch_tokens, settings.seed, settings.batching).epoch(0)
-        index = next(index for index, rows in enumerate(batches) if row in rows)
+        batches = BatchSampler(pieces, settings.batch_tokens, settings.seed, settings.batching, settings.mixture).epoch(
+            0
+        )
+        index = next((index for index, rows in enumerate(batches) if row in rows), None)
+        if index is None:
+            raise BadConfiguration(
+                f"training.mixture is {settings.mixture!r}, which leaves {pieces.pair_id(row)} out of the first epoch; "
+                "trace another pair"
+            )
         updates = training.facts.get("updates", settings.updates)
         return Trained(str(training.path()), index + 1, len(batches[index]), len(batches), updates)
 

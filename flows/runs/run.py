@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from model.config import Averaging, Decoding, Model, Training, check_compatible
 from model.config.keying import require, require_finite, require_name
+from model.config.mixture import parse_mixture
 from tasks.cleaning.filters import Filters
 from tasks.corpus.catalogue import Corpus, EvaluationSet
 from tasks.stages.learn_bpe import Vocabulary
@@ -46,6 +47,10 @@ class Run:
         fits = not self.evaluate or (set(self.evaluate) <= set(names) and self.dev in self.evaluate)
         require(fits, "evaluate", self.evaluate, allowed)
         check_compatible(self.model, self.training)
+        parts = [part.name for part in self.corpus.parts]
+        mixed = [name for stage in parse_mixture(self.training.mixture) for name, _ in stage.shares]
+        mixture, allowed = self.training.mixture, f"parts of {self.corpus.name}: {', '.join(parts)}"
+        require(set(mixed) <= set(parts), "training.mixture", mixture, allowed)
         count, keep, patience = self.averaging.count, self.training.keep, self.training.patience
         require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
         which = self.averaging.which

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from .keying import require, unkeyed, unkeyed_default
+from .mixture import parse_mixture
 from .strict import Numerics
 
 Config = TypeVar("Config")
@@ -122,6 +123,9 @@ class Training:
     ema: float = unkeyed_default(0.0)
     """Decay per update of an exponential moving average of the weights, such as 0.999; 0 keeps none. It is used where
     averaging.which is ema; dev checks use the weights themselves."""
+    mixture: str = unkeyed_default("")
+    """Shares of the corpus's parts in each epoch, also in stages (``model.config.mixture``): ``news=1,europarl=3``,
+    ``temperature=5``, ``europarl=1; 8000: news=1``. Empty: every pair once in each epoch."""
     dev_bleu: int = unkeyed_default(0)
     """Number of dev sentences to decode greedily at each dev check for a BLEU; 0 decodes none. One rank decodes for at
     most a minute while the others wait."""
@@ -170,6 +174,10 @@ class Training:
         )
         counted = self.checkpoints_from == "start" or not self.patience
         require(counted, "training.checkpoints_from", self.checkpoints_from, "start where training.patience is above 0")
+        for stage in parse_mixture(self.mixture):
+            allowed = f"stages that begin before training.updates, which is {self.updates}"
+            in_time = self.epochs > 0 or stage.begin < self.updates
+            require(in_time, "training.mixture", self.mixture, allowed)
         require(0 <= self.ema < 1, "training.ema", self.ema, "0 (off) up to, not including, 1")
         for name in ("skip_nonfinite", "patience", "dev_bleu"):
             require(

@@ -1,7 +1,7 @@
 """Groups pairs into updates and reads their pieces as tensors.
 
-The pairs of an update are a pure function of (lengths, budget, seed, update) and do not depend on the number of
-ranks. An epoch is split into pools of shuffled pairs; within a pool, pairs of similar length are batched together
+The pairs of an update are a pure function of (lengths, budget, seed, mixture, update) and do not depend on the number
+of ranks. An epoch is split into pools of shuffled pairs; within a pool, pairs of similar length are batched together
 (§5.1) to reduce padding; then the batches of the epoch are shuffled.
 """
 
@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from ..config import Model
+from ..config.mixture import parse_mixture
 from ..config.special_pieces import BOS, EOS, PAD
 from ..errors import JobError
 from ..network.transformer import Packing
+from .mixing import Mixer
 from .packing import BatchShape, batch_shape_for, pack
 from .shards import Array, Shards
 
@@ -69,12 +71,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Cursor:
-    """A position in the sequence of batches: the next is number ``batch`` of ``epoch``, both counted from 0."""
+    """A position in the sequence of batches: the next is number ``batch`` of ``epoch``, both counted from 0.
+
+    ``update`` counts all batches before it, by which the stages of a mixture begin.
+    """
 
     epoch: int = 0
     batch: int = 0
     batches: int = 0
     """Batches of the epoch; 0 where they have not been counted."""
+    update: int = 0
 
     @property
     def epochs_done(self) -> float:
@@ -99,15 +105,17 @@ class BatchSampler:
 
     Where the shards hold several segmentations of the pairs, epoch ``e`` reads the rows of number ``e`` modulo theirs.
 
-    ``batching`` is ``Training.batching``. Raises JobError if there is no pair, or if a pair exceeds the budget of an
-    update.
+    ``batching`` and ``mixture`` are those of ``Training``. Raises JobError if there is no pair, if a pair exceeds the
+    budget of an update, or if the mixture names a part that has no pair.
     """
 
-    def __init__(self, shards: Shards, budget: int, seed: int, batching: str = "buckets") -> None:
+    def __init__(self, shards: Shards, budget: int, seed: int, batching: str = "buckets", mixture: str = "") -> None:
         if len(shards) == 0:
             raise JobError("bad_data", f"{shards.folder} holds no pair to train on")
         self.source, self.target = shards.lengths["source"] + 1, shards.lengths["target"] + 1
         self.shards, self.budget, self.seed, self.packed = shards, budget, seed, batching == "packed"
+        stages = parse_mixture(mixture)
+        self.mixer = Mixer(shards, stages) if stages else None
         self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # reads all lengths
         longest = int(np.argmax(np.maximum(self.source, self.target)))
         self.longest = int(max(self.source[longest], self.target[longest]))
@@ -118,11 +126,16 @@ class BatchSampler:
                 f"{self.target[longest]} target pieces, more than training.batch_tokens {budget}",
             )
 
-    def epoch(self, number: int) -> list[Array]:
-        """The shuffled batches of one epoch; every pair occurs once."""
+    def epoch(self, number: int, update: int = 0) -> list[Array]:
+        """The shuffled batches of one epoch, which begins after ``update`` updates.
+
+        Every pair occurs once, or as often as the mixture says.
+        """
         random = np.random.default_rng([self.seed, number])
         pairs = len(self.source) // self.shards.segmentations
-        rows = random.permutation(pairs) + pairs * (number % self.shards.segmentations)
+        mixer = self.mixer
+        drawn = mixer.draw(mixer.stage_at(update), random) if mixer else random.permutation(pairs)
+        rows = drawn + pairs * (number % self.shards.segmentations)
         if self.packed:
             return self._cut(rows, self._most(self.budget))
         pool = max(1, POOL_BATCHES * self.budget * len(self.source) // int(max(self.source.sum(), self.target.sum())))
@@ -132,15 +145,22 @@ class BatchSampler:
 
     def updates_of(self, epochs: int) -> int:
         """Number of batches of the first ``epochs`` epochs."""
-        return sum(len(self.epoch(number)) for number in range(epochs))
+        return next(then.update - 1 for _, then in self.batches_from(Cursor()) if then.epoch == epochs)
 
     def batches_from(self, cursor: Cursor) -> Iterator[tuple[Array, Cursor]]:
-        """Yield batches indefinitely, starting at ``cursor``, each with the cursor that follows it."""
-        epoch, begin = cursor.epoch, cursor.batch
+        """Yield batches indefinitely, starting at ``cursor``, each with the cursor that follows it.
+
+        An epoch ends early where a stage of the mixture does.
+        """
+        epoch, begin, update = cursor.epoch, cursor.batch, cursor.update
         while True:
-            batches = self.epoch(epoch)
+            started = update - begin
+            batches = self.epoch(epoch, started)
             for i in range(begin, len(batches)):
-                yield batches[i], Cursor(epoch, i + 1, len(batches))
+                if self.mixer and self.mixer.stage_at(update) != self.mixer.stage_at(started):
+                    break
+                update += 1
+                yield batches[i], Cursor(epoch, i + 1, len(batches), update)
             epoch, begin = epoch + 1, 0
 
     def read(self, batch: Array, following: Cursor, rank: int, ranks: int, most: int) -> Update:

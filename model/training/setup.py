@@ -45,7 +45,7 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
     shards = load_shards(job, "shards", config, vocabulary, drawn=True)
     dev = load_shards(job, "dev", config, vocabulary)
-    sampler = BatchSampler(shards, training.batch_tokens, training.seed, training.batching)
+    sampler = BatchSampler(shards, training.batch_tokens, training.seed, training.batching, training.mixture)
     if training.epochs:
         training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
     if device.type == "cuda":

@@ -80,7 +80,9 @@ class Trainer:
     def updates(self) -> Iterator[Update]:
         """Read the batches of the remaining updates."""
         remaining = 0 if is_finished(self.training, self.position) else self.training.updates - self.position.update
-        return self.reader.read_from(Cursor(self.position.epoch, self.position.batch), remaining)
+        return self.reader.read_from(
+            Cursor(self.position.epoch, self.position.batch, update=self.position.update), remaining
+        )
 
     def train_step(self, batches: Update) -> LossSums:
         """Compute the next update and advance ``position``.

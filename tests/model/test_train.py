@@ -293,6 +293,7 @@ def test_bad_data_is_named(tmp_path: Path, spoil: Callable[[Path], str]) -> None
     [
         {"batching": "packed"},
         {"optimizer": "adamw", "weight_decay": 0.1},
+        {"mixture": "small=1; 20: temperature=2"},
         {"attention_coverage_encoder": 0.1, "attention_coverage_cross": 0.1},
     ],
 )

@@ -175,3 +175,10 @@ def test_wrong_words_are_answered(words: str, sentence: str) -> None:
 def test_values_that_no_run_can_have_are_refused_before_anything_runs(assignment: str, message: str) -> None:
     with pytest.raises(BadConfiguration, match=re.escape(message)):
         override(RUNS["multi30k-ende"], [assignment])
+
+
+def test_a_mixture_names_parts_of_the_corpus() -> None:
+    mixed = override(RUNS["wmt14-ende-base"], ["training.mixture=europarl=1; 1000: commoncrawl=2"])
+    assert mixed.training.mixture == "europarl=1; 1000: commoncrawl=2"
+    with pytest.raises(BadConfiguration, match="training.mixture is 'news=1', allowed is parts of wmt14-ende: "):
+        override(RUNS["wmt14-ende-base"], ["training.mixture=news=1"])

@@ -1,0 +1,61 @@
+"""Draws the pairs of an epoch from the parts of a corpus by the shares of ``Training.mixture``.
+
+A part is the beginning of a ``pair_id`` (``europarl:48211``). An epoch has as many pairs as the shards. A part whose
+share asks for more pairs than it has repeats all of its pairs before any a further time; one with a smaller share gives
+a new random choice in each epoch.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..config.mixture import MixtureStage
+from ..errors import JobError
+from .shards import Array, Shards
+
+
+class Mixer:
+    """Rows of each part of the shards (of the first segmentation), and the stages of the mixture."""
+
+    def __init__(self, shards: Shards, stages: tuple[MixtureStage, ...]) -> None:
+        self.stages = stages
+        self.pairs = len(shards) // shards.segmentations
+        self.rows = _rows_by_part(shards, self.pairs)
+        for stage in stages:
+            for name, _ in stage.shares:
+                if name not in self.rows:
+                    there = ", ".join(self.rows)
+                    raise JobError(
+                        "bad_data", f"training.mixture names {name!r}, but {shards.folder} has pairs of {there}"
+                    )
+
+    def stage_at(self, update: int) -> MixtureStage:
+        """The stage after ``update`` updates."""
+        return [stage for stage in self.stages if stage.begin <= update][-1]
+
+    def draw(self, stage: MixtureStage, random: np.random.Generator) -> Array:
+        """The shuffled rows of an epoch; each part has its share of them, to the nearest pair."""
+        shares = dict(stage.shares) or {name: len(rows) ** (1 / stage.temperature) for name, rows in self.rows.items()}
+        total = sum(shares.values())
+        ends = np.round(np.cumsum(list(shares.values())) / total * self.pairs).astype(int)
+        drawn = [
+            _repeat(self.rows[name], count, random)
+            for name, count in zip(shares, np.diff(ends, prepend=0).tolist(), strict=True)
+        ]
+        return random.permutation(np.concatenate(drawn))
+
+
+def _repeat(rows: Array, count: int, random: np.random.Generator) -> Array:
+    """``count`` of the rows in random order; each occurs as often as any other, or once more."""
+    times = -(-count // len(rows))
+    return np.concatenate([random.permutation(rows) for _ in range(times)] or [rows[:0]])[:count]
+
+
+def _rows_by_part(shards: Shards, pairs: int) -> dict[str, Array]:
+    names: list[pa.Array] = []
+    for block in shards.blocks:
+        ends = pc.split_pattern(block.pair_ids.cast(pa.string()), ":", max_splits=1, reverse=True)
+        names.append(pc.list_element(ends, 0))
+    encoded = pa.chunked_array(names).slice(0, pairs).combine_chunks().dictionary_encode()
+    numbers = encoded.indices.to_numpy()
+    return {name: np.flatnonzero(numbers == i) for i, name in enumerate(encoded.dictionary.to_pylist())}

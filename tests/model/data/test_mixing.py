@@ -1,0 +1,143 @@
+"""Mixtures: each part has its share of every epoch, stages begin at their update, any cursor resumes."""
+
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.config import Training
+from model.config.mixture import MixtureStage, parse_mixture
+from model.data.batches import BatchSampler, Cursor
+from model.errors import JobError
+
+Sizes = dict[str, int]
+
+
+class Parts:
+    """Shards of parts of these sizes, in an order that mixes them; each pair has one piece on each side."""
+
+    folder = Path("made-up")
+
+    def __init__(self, sizes: Sizes, segmentations: int = 1) -> None:
+        names = [name for name, size in sizes.items() for _ in range(size)]
+        ids = [f"{names[i]}:{i}" for i in np.random.default_rng(0).permutation(len(names))]
+        self.ids, self.segmentations = ids * segmentations, segmentations
+        half = len(self.ids) // 2
+        self.blocks = [SimpleNamespace(pair_ids=pa.array(part)) for part in (self.ids[:half], self.ids[half:]) if part]
+        self.lengths = {side: np.ones(len(self.ids), np.int64) for side in ("source", "target")}
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def pair_id(self, row: int) -> str:
+        return self.ids[row]
+
+    def part(self, row: int) -> str:
+        return self.ids[row].partition(":")[0]
+
+
+def sampler(parts: Parts, mixture: str, seed: int = 1, batching: str = "buckets") -> BatchSampler:
+    return BatchSampler(parts, 20, seed, batching, mixture)  # type: ignore[arg-type]
+
+
+def counts(parts: Parts, batches: list[np.ndarray]) -> Sizes:
+    read = [parts.part(row) for batch in batches for row in batch]
+    return {name: read.count(name) for name in dict.fromkeys(read)}
+
+
+sizes = st.fixed_dictionaries({name: st.integers(1, 40) for name in ("a", "b", "c")})
+shares = st.dictionaries(st.sampled_from("abc"), st.floats(0.01, 100), min_size=1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=sizes, shares=shares, epoch=st.integers(0, 3), batching=st.sampled_from(["buckets", "packed"]))
+def test_an_epoch_has_each_part_s_share_and_repeats_its_pairs_evenly(
+    sizes: Sizes, shares: dict[str, float], epoch: int, batching: str
+) -> None:
+    parts = Parts(sizes)
+    text = ",".join(f"{name}={share}" for name, share in shares.items())
+    batches = sampler(parts, text, batching=batching).epoch(epoch)
+    found = counts(parts, batches)
+    assert sum(found.values()) == len(parts)
+    for name in sizes:
+        expected = len(parts) * shares.get(name, 0) / sum(shares.values())
+        assert abs(found.get(name, 0) - expected) <= 1
+    times = np.bincount(np.concatenate(batches), minlength=len(parts))
+    for name in shares:
+        own = [times[row] for row in range(len(parts)) if parts.part(row) == name]
+        assert max(own) - min(own) <= 1
+
+
+@pytest.mark.parametrize(("temperature", "small"), [(1, 10), (2, 1010 / (1 + 10)), (1e9, 505)])
+def test_a_temperature_raises_the_share_of_small_parts(temperature: float, small: float) -> None:
+    parts = Parts({"large": 1_000, "small": 10})
+    assert counts(parts, sampler(parts, f"temperature={temperature}").epoch(0))["small"] == pytest.approx(small, abs=1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=sizes, change=st.integers(1, 30), seed=st.integers(0, 9))
+def test_stages_begin_at_their_update_and_any_cursor_resumes(sizes: Sizes, change: int, seed: int) -> None:
+    parts, text = Parts(sizes), f"a=3,b=1; {change}: c=1"
+    made = sampler(parts, text, seed)
+    whole = list(islice(made.batches_from(Cursor()), 40))
+    for update, (rows, following) in enumerate(whole):
+        allowed = {"a", "b"} if update < change else {"c"}
+        assert {parts.part(row) for row in rows} <= allowed
+        assert following.update == update + 1
+    again = sampler(Parts(sizes), text, seed)
+    for done in range(40):
+        cursor = whole[done - 1][1] if done else Cursor()
+        rest = list(islice(again.batches_from(cursor), 40 - done))
+        assert [(rows.tolist(), then) for rows, then in rest] == [(rows.tolist(), then) for rows, then in whole[done:]]
+
+
+def test_epochs_and_seeds_differ_and_without_a_mixture_nothing_does() -> None:
+    parts = Parts({"a": 50, "b": 5})
+    orders = [
+        np.concatenate(sampler(parts, "a=1,b=1", seed).epoch(number)).tolist() for seed in (1, 2) for number in (0, 1)
+    ]
+    assert len({tuple(order) for order in orders}) == 4
+    assert sorted(np.concatenate(sampler(parts, "").epoch(0)).tolist()) == list(range(55))
+
+
+def test_the_updates_of_an_epoch_that_ends_early_are_counted_as_they_are() -> None:
+    parts = Parts({"a": 50, "b": 50})
+    whole = len(sampler(parts, "a=1").epoch(0))
+    assert sampler(parts, "a=1").updates_of(2) == 2 * whole
+    assert sampler(parts, "a=1; 3: b=1").updates_of(2) == 3 + whole
+
+
+def test_a_drawn_segmentation_is_read_with_the_same_shares() -> None:
+    parts = Parts({"a": 30, "b": 10}, segmentations=2)
+    rows = np.concatenate(sampler(parts, "b=1").epoch(1))
+    assert len(rows) == 40
+    assert {parts.part(row) for row in rows} == {"b"}
+    assert rows.min() >= 40, "epoch 1 reads the second segmentation"
+
+
+def test_a_part_without_pairs_is_named() -> None:
+    with pytest.raises(JobError, match="training.mixture names 'news', but made-up has pairs of"):
+        sampler(Parts({"a": 5}), "news=1,a=1")
+
+
+def test_a_mixture_is_read_as_written() -> None:
+    assert parse_mixture("") == ()
+    assert parse_mixture("europarl-v7=3, news 2012=.5; 8_000: temperature=5") == (
+        MixtureStage(0, (("europarl-v7", 3.0), ("news 2012", 0.5))),
+        MixtureStage(8_000, temperature=5.0),
+    )
+
+
+WRONG = ("a", "a=", "a=0", "a=-1", "a=inf", "a=nan", "=1", "a=1,a=2", ";", "temperature=0.5", "5: a=1")
+WRONG_STAGES = ("a=1; 5: b=1; 5: a=1", "a=1; x: b=1", "a=1; -5: b=1", "a=1; 100: b=1")
+
+
+@pytest.mark.parametrize("text", [*WRONG, *WRONG_STAGES])
+def test_a_wrong_mixture_is_one_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"training\.mixture is .*, allowed is "):
+        Training(updates=100, mixture=text)
