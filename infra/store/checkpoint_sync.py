@@ -20,7 +20,7 @@ from pathlib import Path
 
 from infra.errors import Fault
 from infra.processes import signals
-from infra.store.files import sha256_of, stamp_of, write_atomically
+from infra.store.files import sha256_of, stamp_of, sync, sync_tree, write_atomically
 from infra.store.manifest import is_log
 from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
 from infra.store.signatures import NO_KEYS, Keys, Untrusted, sign, verified_statement
@@ -91,8 +91,10 @@ class Snapshot:
             partial = self.folder.with_name(f"{self.folder.name}.fetch-{uuid.uuid4().hex[:8]}")
             try:
                 self._download(self._index, partial)
+                sync_tree(partial)
                 shutil.rmtree(self.folder)
                 partial.rename(self.folder)
+                sync(self.folder.parent)  # before the note, which says that the folder has it all
                 self._write_note(self._index.mark)
                 return
             except NoSuchKey:  # a newer snapshot replaced it meanwhile

@@ -34,3 +34,9 @@ def test_an_artifact_that_is_replaced_during_a_download_is_not_quarantined() -> 
     for call in range(1, 260, 4):
         switched = Phase((read, forced), (Fault("switch", 0, call),), world_changes=True)
         assert not broken(Schedule(0, (Phase((made,)), switched)), run)
+
+
+def test_a_snapshot_that_was_fetched_survives_a_power_loss() -> None:
+    began = Phase((Start(1),), (Fault("power", 0, 474, 57744),))
+    for call in range(148, 164, 2):
+        assert not broken(Schedule(0, (began, Phase((Start(1),), (Fault("power", 0, call, 18724),)))), run)

@@ -9,10 +9,9 @@ from unittest.mock import patch
 from infra.store import lease
 from infra.store.checkpoint_sync import Snapshot
 from infra.store.lease import Lease
-from infra.store.manifest import MANIFEST
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
-from infra.store.s3_manifests import RemoteManifest, RemoteManifests
+from infra.store.s3_manifests import RemoteManifest
 from simulated import planted_bugs
 from simulated.planted_bugs import Bug
 
@@ -23,10 +22,6 @@ def lease_taken_before_it_expires() -> AbstractContextManager[Any]:
 
 def lease_removed_whoever_has_it() -> AbstractContextManager[Any]:
     return patch.object(Lease, "release", lambda lease: lease.bucket.delete([lease._name]))
-
-
-def lost_lease_ignored() -> AbstractContextManager[Any]:
-    return patch.object(Lease, "check", lambda lease: None)
 
 
 def lease_of_the_dead_waited_for() -> AbstractContextManager[Any]:
@@ -60,21 +55,11 @@ def sum_of_a_download_not_compared() -> AbstractContextManager[Any]:
     return patch.object(S3Store, "_download_file", download)
 
 
-def quarantined_whatever_is_there() -> AbstractContextManager[Any]:
-    def remove(manifests: RemoteManifests, stage: str, key: str) -> None:
-        manifests._bucket.delete([f"{stage}/{key}/{MANIFEST}"])
-        manifests._listed[stage, key].pop(MANIFEST, None)
-
-    return patch.object(RemoteManifests, "remove", remove)
-
-
 IN_A_BUCKET: tuple[Bug, ...] = (
     *planted_bugs.IN_A_BUCKET,
     lease_taken_before_it_expires,
     lease_removed_whoever_has_it,
-    lost_lease_ignored,
     lease_of_the_dead_waited_for,
     index_sent_before_its_files,
     sum_of_a_download_not_compared,
-    quarantined_whatever_is_there,
 )

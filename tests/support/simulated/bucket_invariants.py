@@ -17,10 +17,11 @@ from simulated.cluster import Cluster, Member
 from simulated.machine import Violation
 from simulated.objects import Objects
 from simulated.pipeline import World
+from tasks.engine.stage import progress
 
 PREFIX = "prefix/"
-WORK_SECONDS = 20.0
-"""How long a part of ``total`` takes."""
+WORK_SECONDS, LOOKS = 20.0, 3
+"""How often ``total`` looks whether it may go on, and how many times for each part."""
 
 
 class Written:
@@ -39,6 +40,7 @@ class Watch:
         self.damaged: set[str] = set()
         """Artifacts, as ``stage/key``, in which something was damaged behind the store's back."""
         self.waits_since: dict[Member, float] = {}
+        self._parsed: dict[tuple[str, bytes], tuple[Manifest, dict[str, Any]] | None] = {}
         objects.on_write, objects.on_delete = self.before_write, self.before_delete
 
     def before_write(self, key: str, content: bytes) -> None:
@@ -64,14 +66,18 @@ class Watch:
             written = self.leases.get(key)
             if written and written.process is not self.cluster.current:
                 raise Violation(f"{self.cluster.current} removes the lease of {written.process}")
-        elif any(key == f"{PREFIX}{each}" for each in self._files_of("/".join(place.split("/")[:2]))):
+        elif "resume-" not in place and key in self._files_of(self.artifact_of(place)):
             raise Violation(f"{key} is removed, and its artifact is there")
 
     def manifest(self, place: str) -> tuple[Manifest, dict[str, Any]] | None:
         """The manifest of ``stage/key`` that is readable in the bucket, with its envelope."""
         stage, _, key = place.partition("/")
         content = self.objects.content.get(f"{PREFIX}{place}/{MANIFEST}")
-        return parse_manifest(content, stage, key) if content is not None else None
+        if content is None:
+            return None
+        if (place, content) not in self._parsed:
+            self._parsed[place, content] = parse_manifest(content, stage, key)
+        return self._parsed[place, content]
 
     def whole(self, place: str) -> Manifest | None:
         """The manifest of an artifact of which every file is in the bucket with its sum."""
@@ -88,7 +94,7 @@ class Watch:
 
     def _files_of(self, place: str) -> list[str]:
         parsed = self.manifest(place)
-        return [f"{place}/{parsed[1]['id']}/{name}" for name in parsed[0].files] if parsed else []
+        return [f"{PREFIX}{place}/{parsed[1]['id']}/{name}" for name in parsed[0].files] if parsed else []
 
     def _missing(self, place: str, manifest: Manifest, envelope: dict[str, Any]) -> str:
         """The first file of an artifact that is not in the bucket with its sum."""
@@ -145,19 +151,23 @@ class Watch:
         return "/".join(place.split("/")[:2])
 
     def work(self, out: Path) -> None:
-        """Between two parts of ``total``: its lease is there, its folder is sent, and time passes."""
+        """Between two parts of ``total``: time passes, the folder is sent, and the lease is this process's."""
         process = self.cluster.current
         assert process
+        for _ in range(LOOKS):
+            self._check_holder(process, out)
+            self.cluster.sleep(WORK_SECONDS)
+            self.world.stores[process].sync_checkpoint(out)
+            progress(1, 2)
+
+    def _check_holder(self, process: Member, out: Path) -> None:
         stage, key = out.parent.name, out.name.partition(".")[0]
         written = self.leases.get(f"{PREFIX}{stage}/{key}/{LEASE}")
         if written is None:
             raise Violation(f"{process} makes {stage} without a lease")
         late = self.cluster.now - max(written.at, process.troubled_until)
-        holder = written.process
-        if holder is not process and late > RENEW_SECONDS + WORK_SECONDS + 1:
-            raise Violation(f"{process} goes on with {stage}, which {holder} took over {late:g} s ago")
-        self.cluster.sleep(WORK_SECONDS)
-        self.world.stores[process].sync_checkpoint(out)
+        if written.process is not process and late > RENEW_SECONDS + WORK_SECONDS + 1:
+            raise Violation(f"{process} goes on with {stage}, which {written.process} took over {late:g} s ago")
 
     def waits(self, folder: str) -> None:
         """A process looks at the lease that another one has."""
