@@ -38,6 +38,7 @@ TORCH_FREE = {
     "model.config.parameter_count",
     "model.config.mixture",
     "model.config.presets",
+    "model.config.pyfunc_params",
     "model.config.quotes",
     "model.config.special_pieces",
     "model.config.strict",

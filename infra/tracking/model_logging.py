@@ -31,7 +31,7 @@ class TextModel:
     code: Path
     package: Path
     folders: Mapping[str, Path]
-    options: Mapping[str, int | float | str]
+    options: Mapping[str, bool | int | float | str]
     libraries: Sequence[str]
     example: Sequence[str]
     config: Mapping[str, int | str] = field(default_factory=dict)
@@ -95,7 +95,7 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
         folders[name] = str(scratch / "in" / name)
     package = scratch / "in" / model.package.name
     shutil.copytree(model.package, package, ignore=shutil.ignore_patterns("__pycache__"))
-    kinds = {int: DataType.long, float: DataType.double, str: DataType.string}
+    kinds = {bool: DataType.boolean, int: DataType.long, float: DataType.double, str: DataType.string}
     options = [ParamSpec(name, kinds[type(value)], value) for name, value in model.options.items()]
     text = Schema([ColSpec(DataType.string)])
     # MLflow warns about the missing type hint on predict (one would drop the params) and resets the warning filters.

@@ -1,19 +1,21 @@
 """The registered model as an MLflow pyfunc model: a models-from-code file, the only module that imports MLflow here.
 
 Artifacts are the folders ``weights`` and ``vocabulary``; ``code_paths`` must name the folder of this package. The model
-configuration may hold ``source_language`` and ``max_pieces`` (the longest source in training). Params (the fields of
-``Decoding``; ``split``: long, always or never) reach ``predict`` only if the model's signature lists them.
+configuration may hold ``source_language`` and ``max_pieces`` (the longest source in training). Params reach ``predict``
+only if the model's signature lists them: ``model.config.pyfunc_params`` has all with their defaults.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import mlflow
 
-from model.config import Decoding
-from model.decoding.lines import LineTranslator, Splitting, beam_searcher
+from model.config import Decoding, Sampling
+from model.config.pyfunc_params import translator_params
+from model.decoding.lines import LineTranslator, Splitting, TranslatedLine, beam_searcher, sampler
 from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter, unsplit
 from model.decoding.translator import Translator
 
@@ -35,22 +37,59 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
         """Translate a string, a list of strings, a Series or a DataFrame with one column; return a list of strings.
 
-        Raises ValueError that names an unknown param, or a line that is not a string or has too long a sentence.
+        With the param ``scores``, or ``n_best`` above 1, return a list of dicts instead: see ``hypotheses_of``. Raises
+        ValueError that names an unknown or impossible param, or a line that is not a string or has too long a sentence.
         """
-        options = dict(params or {})
-        known = [*(field.name for field in dataclasses.fields(Decoding)), "split"]
+        known = translator_params(Decoding())
+        options = known | {"split": self.splitting.when} | (params or {})
         for name in options:
             if name not in known:
                 raise ValueError(f"param {name!r} is unknown, allowed are {', '.join(known)}")
-        splitting = dataclasses.replace(self.splitting, when=options.pop("split", self.splitting.when))
+        splitting = dataclasses.replace(self.splitting, when=options["split"])
         if splitting.when == "always" and splitting.sentences is unsplit:
             raise ValueError("split is 'always', allowed is never or long if the library sentencex is not installed")
-        lines = LineTranslator(self.translator, beam_searcher(self.translator, Decoding(**options)), splitting)
-        translated = lines.translate(lines_of(model_input))
+        decoding = Decoding(**{name: options[name] for name in Decoding().search() if name in options})
+        sampling = Sampling(**{name: options[name] for name in vars(Sampling())})
+        n_best = options["n_best"]
+        if options["sample"]:
+            if n_best != 1:
+                raise ValueError(f"n_best is {n_best}, allowed is 1 with sample")
+            search = sampler(self.translator, sampling, decoding)
+        else:
+            for name, value in vars(Sampling()).items():
+                if options[name] != value:
+                    raise ValueError(f"{name} is {options[name]}, allowed is {value} without sample")
+            search = beam_searcher(self.translator, decoding, n_best)
+        lines = LineTranslator(self.translator, search, splitting, n_best)
+        sources = lines_of(model_input)
+        translated = lines.translate(sources, [options["prefix"]] * len(sources))
         for number, line in enumerate(translated, start=1):
             if not line.translations:
                 raise ValueError(lines.too_long(line, number))
+        if options["scores"] or n_best > 1:
+            return hypotheses_of(translated)
         return [line.translations[0].text for line in translated]
+
+
+def hypotheses_of(lines: Sequence[TranslatedLine]) -> list[dict[str, Any]]:
+    """Return a dict for each hypothesis, the best of a line first.
+
+    ``line`` and ``rank`` are counted from 1, ``log_probability`` is natural, ``pieces`` are tokens with end of
+    sentence, and a hypothesis that is not ``finished`` was cut at the greatest length.
+    """
+    return [
+        {
+            "line": number,
+            "rank": rank,
+            "text": each.text,
+            "score": each.score,
+            "log_probability": each.log_probability,
+            "pieces": each.length,
+            "finished": each.finished,
+        }
+        for number, line in enumerate(lines, start=1)
+        for rank, each in enumerate(line.translations, start=1)
+    ]
 
 
 def lines_of(model_input: Any) -> list[str]:

@@ -18,8 +18,8 @@ from infra.store.manifest import Manifest
 from infra.tracking.model_files import PARTS, local_address
 from infra.tracking.model_logging import TextModel
 from infra.tracking.registry import version_exists
-from infra.tracking.run_description import is_number
 from model.config import Decoding
+from model.config.pyfunc_params import translator_params
 from tasks.engine.stage import Facts, progress, stage, stage_run_id, tracker
 from tasks.engine.stage_code import stage_code
 from tasks.registration.lineage import dev_decoding, lineage, training_text
@@ -41,7 +41,7 @@ def translator_model(
         code=Path(found.origin),
         package=Path(found.origin).parents[1],
         folders={"weights": weights.path(), "vocabulary": vocabulary.path()},
-        options={**{name: value for name, value in decoding.search().items() if is_number(value)}, "split": "always"},
+        options=translator_params(decoding),
         libraries=LIBRARIES,
         example=("A dog runs.",),
         config=text,

@@ -26,6 +26,7 @@ from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve, source_run, versions
 from infra.tracking.tracker import Tracker
 from model.config import Decoding
+from model.config.pyfunc_params import translator_params
 from tasks.engine.stage import StageCall, StageContext, stage_context
 from tasks.registration.lineage import dev_decoding, lineage, training_text
 from tasks.registration.promotion import becomes_champion, register_version
@@ -399,7 +400,7 @@ def test_without_mlflow_the_stage_fails_and_can_be_retried(run: FinishedRun, tmp
 def test_the_logged_model_fits_the_translator(run: FinishedRun) -> None:
     model = translator_model(run.weights, run.vocabulary, Decoding(alpha=2.0), {"source_language": "de"})
     assert (model.package / "export" / "mlflow_model.py") == model.code
-    assert set(model.options) <= {*vars(Decoding()), "split"}
+    assert model.options == translator_params(Decoding(alpha=2.0))
     assert model.config == {"source_language": "de"}
     assert (model.options["beam"], model.options["alpha"]) == (4, 2.0)
     assert model.folders == {"weights": run.weights.path(), "vocabulary": run.vocabulary.path()}

@@ -1,0 +1,14 @@
+"""The params of a registered model's ``predict``, with their defaults: the model's signature in MLflow lists them."""
+
+from . import Decoding, Sampling
+
+
+def translator_params(decoding: Decoding) -> dict[str, bool | int | float | str]:
+    """The settings of a search (``decoding`` gives their defaults) and of sampling, and what ``predict`` returns.
+
+    ``split`` is long, always or never; ``prefix`` is how each translation begins; ``sample`` draws tokens instead of
+    searching for them; with ``scores``, or ``n_best`` above 1, the output has a dict for each hypothesis.
+    """
+    search = {name: value for name, value in decoding.search().items() if name != "numerics"}
+    output = {"n_best": 1, "scores": False, "sample": False, "prefix": "", "split": "always"}
+    return {**search, **output, **vars(Sampling())}

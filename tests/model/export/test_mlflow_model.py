@@ -1,0 +1,90 @@
+"""A registered model through ``mlflow.pyfunc.load_model``: its params, and the outputs that they give."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mlflow
+import pytest
+from small_models import LINES, SMALL, write_model
+
+import model.export
+from infra.tracking.model_logging import TextModel, _save
+from model.config import Decoding, Sampling
+from model.config.pyfunc_params import translator_params
+from model.decoding.translator import Translator
+
+DECODING = Decoding(beam=3, alpha=1.0, max_extra=4)
+TEXT = [LINES[0], "", LINES[2]]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_model(tmp_path_factory.mktemp("model"), replace(SMALL, layers=1))
+
+
+@pytest.fixture(scope="module")
+def translator(folders: tuple[Path, Path]) -> Translator:
+    return Translator.load(*folders, "cpu")
+
+
+@pytest.fixture(scope="module")
+def loaded(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The model as it is registered, loaded as MLflow's users do."""
+    code = Path(f"{model.export.__file__}").with_name("mlflow_model.py")
+    parts = dict(zip(("weights", "vocabulary"), folders, strict=True))
+    options = translator_params(DECODING) | {"split": "never"}
+    text_model = TextModel(code, code.parents[1], parts, options, ("torch", "tokenizers"), ("A dog",))
+    scratch = tmp_path_factory.mktemp("saved")
+    _save(scratch, "0" * 32, SimpleNamespace(artifact_location=f"{scratch}", model_id="m-1"), text_model)
+    return mlflow.pyfunc.load_model(f"{scratch}/model")
+
+
+def test_the_signature_lists_every_param_with_its_default(loaded: Any) -> None:
+    params = {each.name: each.default for each in loaded.metadata.signature.params}
+    assert params == translator_params(DECODING) | {"split": "never"}
+    asked = ("beam", "alpha", "n_best", "scores", "sample", "temperature", "top_k", "top_p", "seed", "prefix", "split")
+    assert set(asked) <= set(params)
+
+
+def test_without_params_the_output_is_a_text_for_each_line(loaded: Any, translator: Translator) -> None:
+    assert loaded.predict(TEXT) == [each.text for each in translator.translate(TEXT, DECODING)]
+    greedy = loaded.predict(TEXT, params={"beam": 1, "alpha": 0.0})
+    assert greedy == [each.text for each in translator.translate(TEXT, replace(DECODING, beam=1, alpha=0.0))]
+
+
+def test_n_best_and_scores_give_a_dict_for_each_hypothesis(loaded: Any, translator: Translator) -> None:
+    rows = loaded.predict(TEXT, params={"n_best": 3})
+    assert [(row["line"], row["rank"]) for row in rows] == [(1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (3, 2), (3, 3)]
+    sources = translator.vocabulary.encode_source([TEXT[0]])
+    for row, hypothesis in zip(rows, translator.search_n_best(sources, DECODING, 3)[0], strict=False):
+        expected = translator.translation(hypothesis)
+        assert row["text"] == expected.text
+        assert row["score"] == pytest.approx(expected.score, abs=1e-4)
+        assert row["log_probability"] == pytest.approx(expected.log_probability, abs=1e-4)
+        assert (row["pieces"], row["finished"]) == (expected.length, expected.finished)
+    assert [row["rank"] for row in loaded.predict(TEXT, params={"scores": True})] == [1, 1, 1]
+
+
+def test_prefix_and_samples(loaded: Any, translator: Translator) -> None:
+    for text in loaded.predict([TEXT[0], TEXT[2]], params={"prefix": "The men"}):
+        assert text.startswith("The men")
+    drawn = loaded.predict([TEXT[0], TEXT[2]], params={"sample": True, "temperature": 0.7, "top_k": 30, "seed": 5})
+    sources = translator.vocabulary.encode_source([TEXT[0], TEXT[2]])
+    expected = translator.sample(sources, Sampling(0.7, 30, seed=5), DECODING)
+    assert drawn == [translator.text(each) for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"n_best": 4}, "n_best is 4, allowed is 1 to decoding.beam, which is 3"),
+        ({"sample": True, "n_best": 2}, "n_best is 2, allowed is 1 with sample"),
+        ({"temperature": 0.5}, "temperature is 0.5, allowed is 1.0 without sample"),
+        ({"sample": True, "top_p": 0.0}, "sampling.top_p is 0.0, allowed is above 0"),
+    ],
+)
+def test_impossible_params_are_named(loaded: Any, params: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        loaded.predict(TEXT, params=params)
