@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from flows.inspection import garbage_collection
 from infra.processes.locks import try_file_lock, try_lock
 from infra.store import local
 from infra.store.files import sync_tree
@@ -106,7 +107,15 @@ def folder_of_another_attempt_resumed() -> AbstractContextManager[Any]:
 
 
 def replaced_artifact_not_restored() -> AbstractContextManager[Any]:
-    return patch.object(Store, "restore", lambda store, stage, key: False)
+    return patch.object(Store, "restore", lambda *arguments: False)
+
+
+def input_replaced_while_it_is_read() -> AbstractContextManager[Any]:
+    return patch.object(Artifact, "is_replaced", lambda artifact: False)
+
+
+def garbage_not_looked_up_again() -> AbstractContextManager[Any]:
+    return patch.object(garbage_collection, "_record_times", lambda root: None)
 
 
 def quarantined_without_the_lock() -> AbstractContextManager[Any]:
@@ -130,10 +139,12 @@ QUICKLY_FOUND: tuple[Bug, ...] = (
     damage_ignored,
     content_of_inputs_ignored,
     folder_of_another_attempt_resumed,
+    input_replaced_while_it_is_read,
 )
 FOUND_LATER: tuple[Bug, ...] = (
     replaced_artifact_not_restored,
     quarantined_without_the_lock,
+    garbage_not_looked_up_again,
 )
 
 
