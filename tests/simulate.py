@@ -1,6 +1,6 @@
 """Run simulated schedules: ``simulate.py SEED`` runs one and prints it, ``simulate.py FIRST COUNT`` runs many.
 
-With ``bucket`` as the last word machines share a bucket.
+With ``bucket`` as the last word machines share a bucket, with ``registry`` runs register models.
 """
 
 import sys
@@ -9,11 +9,13 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
 
-from simulated import bucket_schedules, schedules  # noqa: E402
+from simulated import bucket_schedules, registry_schedules, schedules  # noqa: E402
+
+KINDS = {"bucket": bucket_schedules, "registry": registry_schedules, "local": schedules}
 
 
-def main(first: int, count: int, in_bucket: bool) -> int:
-    kind, started = bucket_schedules if in_bucket else schedules, time.process_time()
+def main(first: int, count: int, name: str) -> int:
+    kind, started = KINDS[name], time.process_time()
     failed = 0
     for seed in range(first, first + count):
         schedule = kind.schedule_of(seed)
@@ -29,5 +31,6 @@ def main(first: int, count: int, in_bucket: bool) -> int:
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "bucket"]
-    sys.exit(main(int(words[0]), int(words[1]) if len(words) > 1 else 1, "bucket" in sys.argv))
+    words = [word for word in sys.argv[1:] if word not in KINDS]
+    name = next((word for word in sys.argv[1:] if word in KINDS), "local")
+    sys.exit(main(int(words[0]), int(words[1]) if len(words) > 1 else 1, name))

@@ -46,8 +46,7 @@ def register_version(
     call, after one that was killed, finds its version and moves the aliases that it does not have yet.
     """
     before = versions(uri, name)
-    version = next((known for known in before if known.run_id == run_id), None)  # an interrupted attempt created it
-    version = version or _repaired(uri, before, tags, model)
+    version = _of_interrupted_attempt(uri, before, run_id, tags, model) or _repaired(uri, before, tags, model)
     champion = next((known for known in before if "champion" in known.aliases), None)
     if champion and version and champion.version == version.version:
         better, reason = True, _promotion_reason(champion)
@@ -85,12 +84,33 @@ def _promotion_reason(champion: Version) -> str:
     return reasons[-1] if reasons else "it has the alias already"
 
 
+def _of_interrupted_attempt(
+    uri: str, before: Iterable[Version], run_id: str, tags: Mapping[str, str], model: TextModel
+) -> Version | None:
+    """The version that an interrupted attempt of this run created, with its files stored again if they are damaged.
+
+    One that was made from other inputs, or measured otherwise, does not count: they may have changed since.
+    """
+    identity = _identity(tags, (*METRIC_TAGS, "dev_digest"))
+    version = next((each for each in before if each.run_id == run_id and identity.items() <= each.tags.items()), None)
+    model_id = MODEL_ID.search(version.source) if version else None
+    if version and model_id and stored_damage(uri, version):
+        store_again(uri, model_id[0], model)
+    return version
+
+
+def _identity(tags: Mapping[str, str], ends: tuple[str, ...] = ()) -> dict[str, str]:
+    """The keys and digests of what a version was made from, and the tags whose names have one of these ends."""
+    chosen = [name for name in tags if name.startswith(("key.", "digest.")) or name.endswith(ends)]
+    return {name: tags[name] for name in chosen}
+
+
 def _repaired(uri: str, before: Iterable[Version], tags: Mapping[str, str], model: TextModel) -> Version | None:
     """The version of the same model whose stored files are missing or damaged, with its files stored again.
 
     So an alias that points to a damaged version is good again. None if there is no such version.
     """
-    identity = {name: value for name, value in tags.items() if name.startswith(("key.", "digest."))}
+    identity = _identity(tags)
     for version in before:
         model_id = MODEL_ID.search(version.source)
         if not (model_id and identity and identity.items() <= version.tags.items() and stored_damage(uri, version)):

@@ -4,6 +4,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,7 +18,10 @@ from infra.store.manifest import MANIFEST, Manifest
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
 from infra.store.s3_manifests import RemoteManifest
+from infra.tracking import registry
+from infra.tracking.model_version import Version
 from tasks.engine import executor, lookup
+from tasks.registration import promotion
 
 Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -145,6 +149,43 @@ FOUND_LATER: tuple[Bug, ...] = (
     replaced_artifact_not_restored,
     quarantined_without_the_lock,
     garbage_not_looked_up_again,
+)
+
+
+def version_of_the_run_trusted() -> AbstractContextManager[Any]:
+    """A repeated registration takes the version of its run for its own, whatever that was made from."""
+
+    def of_run(uri: str, before: list[Version], run_id: str, *told: Any) -> Version | None:
+        return next((each for each in before if each.run_id == run_id), None)
+
+    return patch.object(promotion, "_of_interrupted_attempt", of_run)
+
+
+def aliases_not_moved_again() -> AbstractContextManager[Any]:
+    """A repeated registration finds its version and leaves it at that."""
+    real = promotion._of_interrupted_attempt
+
+    def of_attempt(*told: Any) -> Version | None:
+        version = real(*told)
+        return replace(version, aliases=("candidate", "champion")) if version else None
+
+    return patch.object(promotion, "_of_interrupted_attempt", of_attempt)
+
+
+def alias_moved_before_its_reason() -> AbstractContextManager[Any]:
+    real = promotion.set_alias
+
+    def move(uri: str, version: Version, alias: str, reason: str) -> str:
+        registry.mlflow_client(uri).set_registered_model_alias(version.name, alias, f"{version.version}")
+        return real(uri, version, alias, reason)
+
+    return patch.object(promotion, "set_alias", move)
+
+
+IN_THE_REGISTRY: tuple[Bug, ...] = (
+    version_of_the_run_trusted,
+    aliases_not_moved_again,
+    alias_moved_before_its_reason,
 )
 
 

@@ -215,5 +215,6 @@ def report(schedule: Schedule, run: Callable[[Schedule], object] = run) -> str:
     """What a schedule breaks, its shortest form, and how to run it again; "" if it breaks nothing."""
     if not broken(schedule, run):
         return ""
-    short, option = shrunk(schedule, run), "" if run.__module__ == __name__ else " bucket"
+    module = run.__module__.rpartition(".")[2]
+    short, option = shrunk(schedule, run), f" {module.partition('_')[0]}" if "_" in module else ""
     return f"{broken(short, run)}\n{short}\nrun it again: .venv/bin/python tests/simulate.py {schedule.seed}{option}"
