@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from infra.processes.identity import process_identity
-from infra.store.files import write_atomically
+from infra.store.files import sync, write_atomically
 from infra.tracking.provenance import commit, user
 from tasks.engine.planner import StageResult
 
@@ -186,6 +186,8 @@ def record_folder(name: str) -> str:
 def _write_json(root: Path, name: str, started: datetime, suffix: str, record: Mapping[str, Any]) -> Path:
     path = _make_folder(root, name) / f"{started:{NAME_FORMAT}}{suffix}.json"
     write_atomically(path, _as_text(record))
+    for folder in (path.parent, path.parents[1], root):  # garbage collection would miss a record that lost its name
+        sync(folder)
     return path
 
 

@@ -30,6 +30,11 @@ def test_what_a_running_run_needs_stays_though_a_newer_run_of_its_name_ended() -
     assert not violations(Phase((OTHER,)), Phase((ONE, OTHER, COLLECTION)), kind="switch", calls=range(300, 700, 20))
 
 
+def test_what_a_run_used_stays_after_a_loss_of_power() -> None:
+    for choice in range(10):
+        assert not violations(Phase((ONE,)), Phase((ONE,), (Fault("power", 0, 5, choice),)), Phase((COLLECTION,)))
+
+
 def test_an_artifact_whose_replacement_was_cut_short_stays_however_old_it_is() -> None:
     for call in range(90, 130):
         cut_off = Phase((FORCED,), (Fault("kill", 0, call),), much_later=True)

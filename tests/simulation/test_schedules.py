@@ -53,7 +53,7 @@ def test_a_failing_schedule_shrinks_to_what_it_needs() -> None:
         assert found
         (phase,) = shrunk(found).phases
         assert len(phase.starts) == 2
-        assert len(phase.faults) == 1
+        assert not phase.faults, "each reads for long, so they take turns anyway"
     assert not broken(Schedule(found.seed, (Phase(phase.starts, phase.faults),)))
 
 
