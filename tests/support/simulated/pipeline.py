@@ -220,7 +220,7 @@ def run(start: Start) -> None:
         results[:] = build(start.number)
 
     if world.objects is None:
-        recorded_runs.run(planner, walk, start.attempt)
+        recorded_runs.run(planner, walk)
     else:
         with engine(planner):
             walk()

@@ -17,9 +17,10 @@ from toy_stages import NoTracker, Quiet
 from flows.inspection import garbage_collection
 from flows.inspection.garbage_collection import find_garbage, remove_garbage
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
-from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.request import ResolvedRun, RunPlan, RunRequest
 from flows.runner.run import conclude
 from flows.runner.run import run as run_request
+from flows.runs import Run
 from infra.site import Site
 from infra.store.local import Store
 from simulated.machine import Machine, Violation
@@ -35,7 +36,7 @@ class _Tracker(NoTracker):
     def finish(self, status: str) -> None: ...
 
 
-def run(planner: Planner, build: Callable[[], object], attempt: str) -> None:
+def run(planner: Planner, build: Callable[[], object]) -> None:
     """Plan a run and make what is missing, as ``flows.orchestration.dispatch`` does. Raises what made it fail."""
 
     def walk(present: Engine, initial: None) -> None:
@@ -43,21 +44,10 @@ def run(planner: Planner, build: Callable[[], object], attempt: str) -> None:
             build()
 
     walk(planner, None)
-    request = RunRequest(NAME)
-    plan = SimpleNamespace(
-        store=planner.store,
-        scope=planner.scope,
-        lookups=planner.lookups,
-        outcome=Outcome(NAME, planner.rows),
-        attempt=attempt,
-        interrupted=None,
-        initial=None,
-        resumed=False,
-    )
-    resolved = cast(
-        "ResolvedRun",
-        SimpleNamespace(request=request, run=SimpleNamespace(name=NAME), site=planner.site, plan=plan, walk=walk),
-    )
+    plan = RunPlan(planner.store, planner.scope, None, None, Outcome(NAME, planner.rows), planner.lookups)
+    named = cast("Run", SimpleNamespace(name=NAME))
+    resolved = ResolvedRun(RunRequest(NAME), named, planner.site, planner.scope)
+    resolved.__dict__.update(plan=plan, walk=walk)
     if done := cached_outcome(plan.outcome):
         conclude(resolved, done, lambda _: None)
         return
