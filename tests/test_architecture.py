@@ -50,7 +50,7 @@ TORCH_FREE = {
 }
 """What ``tasks`` may import of ``model``; none of it loads torch, directly or not."""
 PREFECT = {"tasks.engine.prefect_runner", "flows.orchestration"}
-MATPLOTLIB = {"tasks.evaluation.plots"}
+MATPLOTLIB = {"tasks.evaluation.plots", "tasks.evaluation.layer_plots", "tasks.evaluation.count_plots"}
 
 ALLOWED: dict[str, dict[str, set[str]]] = {
     "flows": {

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
-from flows.views.tables import comparison_table
+from flows.views.tables import collapse_table, comparison_table
 from flows.views.terminal import console
 from infra.servers.environment import configure_libraries
 from infra.site import Site
@@ -27,8 +27,10 @@ def compare(
 
     Example: repro compare demo/1 demo@candidate --html compared.html
     """
-    from flows.inspection.compare import compare_systems, find_system
+    from flows.inspection.compare import collapse_curves, compare_systems, find_system
+    from tasks.evaluation.collapse import last_values
     from tasks.evaluation.compare import page
+    from tasks.evaluation.pictures import layers_picture
 
     site = Site.named()
     configure_libraries(site.root)
@@ -37,9 +39,14 @@ def compare(
     error = console()
     error.print(f"A: {first.name}\nB: {second.name}", markup=False)
     error.print(comparison_table(comparisons))
+    curves = {f"A: {first.name}": collapse_curves(first, site), f"B: {second.name}": collapse_curves(second, site)}
+    last = [last_values(each) for each in curves.values()]
+    if any(last):
+        error.print(collapse_table(*last))
     if html:
-        html.write_text(page(first.name, second.name, comparisons))
+        html.write_text(page(first.name, second.name, comparisons, layers_picture(curves)))
         error.print(f"\npage:    {html}", markup=False, soft_wrap=True)
     if as_json:
-        result = {"a": first.name, "b": second.name, "sets": [asdict(each) for each in comparisons]}
+        sets, layers = [asdict(each) for each in comparisons], {"a": last[0], "b": last[1]}
+        result = {"a": first.name, "b": second.name, "sets": sets, "layers": layers}
         print(json.dumps(result, ensure_ascii=False))

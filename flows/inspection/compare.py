@@ -13,7 +13,9 @@ from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.tracking.registry import resolve
+from tasks.evaluation.collapse import LayerCurves, layer_curves
 from tasks.evaluation.compare import Comparison, compare
+from tasks.registration.lineage import lineage
 
 SCORE_KEY_TAG = "key.score."
 
@@ -35,6 +37,14 @@ def find_system(name: str, site: Site) -> ScoredSystem:
         scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
         return ScoredSystem(f"{version.name}/{version.version}", scores)
     return ScoredSystem(name, stage_manifests(store, name, "score"))
+
+
+def collapse_curves(system: ScoredSystem, site: Site) -> LayerCurves:
+    """The signs of collapse of the system's training, by layer; empty if it was deleted or recorded none."""
+    store = open_store(site)
+    training = lineage(store.artifact(score) for score in system.scores.values()).get("train")
+    metrics = store.artifact(training).path() / "metrics.jsonl" if training else None
+    return layer_curves(metrics) if metrics and metrics.exists() else {}
 
 
 def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> list[Comparison]:

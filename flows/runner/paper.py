@@ -14,13 +14,15 @@ from typing import Any
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome, stage_folder
 from flows.runner.request import ResolvedRun, RunRequest
-from flows.runs.paper_rows import effective_scale, paper_row_of, parse_rows, row_run_name
+from flows.runs.paper_rows import GROUPS, effective_scale, paper_row_of, parse_rows, row_run_name
 from infra.errors import BadConfiguration, Fault, describe
 from infra.processes.threads import run_in_threads
+from tasks.evaluation.collapse import LayerCurves, layer_curves
 from tasks.evaluation.paper_figures import PEERS
 from tasks.evaluation.paper_page import as_json
 from tasks.evaluation.paper_row import PaperComparison, compare_to_paper
 from tasks.evaluation.paper_tables import markdown, page
+from tasks.evaluation.pictures import layers_picture
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,19 @@ class RowsFailed(Fault):
 def write_pages(paper: PaperResults, root: Path) -> Path:
     """Write ``paper.md``, ``paper.html`` and ``paper.json`` below ``root``; returns their folder."""
     title, lines = paper.request.title, paper.comparisons()
-    texts = {"paper.md": markdown(title, lines), "paper.html": page(title, lines)}
+    curves = {
+        row: row_curves(paper.resolved.rows[row], paper.outcomes[row])
+        for row in GROUPS["norms"]
+        if row in paper.outcomes
+    }
+    texts = {"paper.md": markdown(title, lines), "paper.html": page(title, lines, layers_picture(curves))}
     return records.write_paper(root, paper.request.record_name, texts, paper.as_json())
+
+
+def row_curves(resolved: ResolvedRun, outcome: Outcome) -> LayerCurves:
+    """The signs of collapse of a row's training, by layer; empty if it did not get so far."""
+    trained = [r for r in outcome.rows if r.stage == "train" and r.path]
+    return layer_curves(stage_folder(trained[0], resolved.site) / "metrics.jsonl") if trained else {}
 
 
 def compare_row(resolved: ResolvedRun, outcome: Outcome) -> PaperComparison:

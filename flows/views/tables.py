@@ -9,6 +9,7 @@ from rich.table import Table
 from flows.tuning.sweep import SweepResults
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
+from tasks.evaluation.collapse import SIGNS
 from tasks.evaluation.compare import Comparison
 from tasks.evaluation.seed_spread import SeedSpread
 
@@ -85,6 +86,17 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         for row in comparison.differences:
             numbers = (_number(row.a), _number(row.b), f"{row.b - row.a:+.2f}", f"{row.p:.3f}", row.protocol)
             table.add_row(comparison.name, row.measure, *numbers)
+    return table
+
+
+def collapse_table(a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]]) -> Table:
+    """One row per sign of collapse: its last value in each layer, for both systems."""
+    table = _table()
+    for name in ("at the last dev check, by layer", "A", "B"):
+        table.add_column(name, overflow="fold")
+    for sign, words in SIGNS.items():
+        if sign in a or sign in b:
+            table.add_row(words, *("  ".join(f"{value:.3g}" for value in each.get(sign, ())) for each in (a, b)))
     return table
 
 

@@ -14,6 +14,7 @@ import polars as pl
 from infra.errors import BadConfiguration
 from tasks.evaluation.html import render
 from tasks.evaluation.metrics import ScoreMetric, resample, score_metrics, total
+from tasks.evaluation.pictures import Picture
 
 SENTENCES_SHOWN = 10
 """Number of sentences listed for each system, of those that it translates better."""
@@ -81,6 +82,6 @@ def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], referen
     return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, p)
 
 
-def page(a: str, b: str, comparisons: Sequence[Comparison]) -> str:
-    """The comparison as a self-contained HTML page."""
-    return render("compare.html", a=a, b=b, comparisons=comparisons, sure=SIGNIFICANCE_LEVEL)
+def page(a: str, b: str, comparisons: Sequence[Comparison], picture: Picture | None = None) -> str:
+    """The comparison as a self-contained HTML page, with a picture of both trainings."""
+    return render("compare.html", a=a, b=b, comparisons=comparisons, sure=SIGNIFICANCE_LEVEL, picture=picture)

@@ -12,6 +12,7 @@ from tasks.evaluation.html import render
 from tasks.evaluation.paper_figures import NOT_IN_PAPER, PARSING, ROWS, TABLE_2_SYSTEMS
 from tasks.evaluation.paper_page import COLUMNS, NOTES, PEER_COLUMNS, conditions, peers, row_cells
 from tasks.evaluation.paper_row import PaperComparison
+from tasks.evaluation.pictures import Picture
 
 NOT_RUN = "not run"
 SHAPE_COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "ε_ls", "train steps")
@@ -114,14 +115,15 @@ def markdown(title: str, lines: Sequence[PaperComparison]) -> str:
     return "\n".join([*parts, "## Notes", "", *(f"- {note}" for note in [*conditions(lines), *NOTES]), ""])
 
 
-def page(title: str, lines: Sequence[PaperComparison]) -> str:
-    """The tables as a self-contained HTML page."""
+def page(title: str, lines: Sequence[PaperComparison], picture: Picture | None = None) -> str:
+    """The tables as a self-contained HTML page, with a picture of the trainings."""
     return render(
         "paper_page.html",
         title=title,
         tables=paper_tables(lines),
         failures=[(line.row.row, line.failure) for line in lines if line.failure],
         notes=[*conditions(lines), *NOTES],
+        picture=picture,
     )
 
 

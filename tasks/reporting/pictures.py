@@ -1,33 +1,23 @@
 """The data of a run's pictures (curves, filters, lengths, attention), which ``tasks.evaluation.plots`` draws."""
 
-import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from infra.store.local import Artifact
 from model.data.shards import Shards
+from tasks.evaluation.collapse import layer_curves
 
 ATTENTIONS = 4
 """Example sentences whose attention is drawn."""
 
 JsonObject = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One drawing for light and dark pages as data URIs; ``alt`` describes it."""
-
-    name: str
-    alt: str
-    light: str
-    dark: str
 
 
 def training_curves(metrics: Path) -> dict[str, NDArray[np.float64]]:
@@ -81,34 +71,39 @@ def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], l
 
 
 def picture_specs(
-    corpus: Artifact, shards: Artifact, run: Artifact, hypotheses: Mapping[str, Artifact]
+    corpus: Artifact,
+    shards: Artifact,
+    run: Artifact,
+    hypotheses: Mapping[str, Artifact],
+    scores: Mapping[str, Artifact],
 ) -> Iterator[tuple[str, str, Callable[[Any], bytes]]]:
     """Name, description and drawing function (of a theme) of each picture."""
-    from tasks.evaluation import plots  # matplotlib loads for half a second; a run of cache hits must not wait for it
+    # matplotlib loads for half a second; a run of cache hits must not wait for it
+    from tasks.evaluation import count_plots, layer_plots, plots
 
     curves = plots.Curves(**training_curves(run.path() / "metrics.jsonl"))
     yield "curves", "Loss, perplexity and learning rate against the update", partial(plots.curves, curves)
+    layers = layer_curves(run.path() / "metrics.jsonl")
+    if layers:
+        yield "layers", "Signs of collapse by layer", partial(layer_plots.layers, {"": layers})
     removed, read = corpus.facts["rejected_by"], corpus.facts["read"]
     yield "filters", "Pairs removed by each filter", partial(plots.filters, removed, read)
     pieces = Shards(shards.path())
     source, target = (np.bincount(pieces.lengths[side]) for side in ("source", "target"))
     yield "lengths", "Pieces in a training sentence", partial(plots.lengths, source, target)
+    sizes = json.loads((run.path() / "model.json").read_text())
+    counts = {side: pieces.counts(side, sizes[f"{side}_size"]) for side in ("source", "target")}
+    yield "tokens", "How often each token of the vocabulary occurs", partial(count_plots.token_counts, counts)
+    for number, (name, artifact) in enumerate(scores.items()):
+        bleu = pl.read_parquet(artifact.path() / "sentences.parquet")["bleu"].to_numpy()
+        yield (
+            f"sentence_bleu_{number}",
+            f"BLEU of single sentences, {name}",
+            partial(count_plots.sentence_bleu, bleu, name),
+        )
     for number, (sentence, weights) in enumerate(attention_examples(list(hypotheses.values())[-1].path())):
         alt = f"Cross-attention of {sentence['pair_id']}"
         sides = sentence["source_pieces"], sentence["hypothesis_pieces"]
         yield f"attention_{number}", alt, partial(plots.attention, weights, *sides)
     if heads := all_heads(list(hypotheses.values())[-1].path()):
         yield "heads", "All heads of encoder, decoder and cross-attention", partial(plots.attention_heads, heads, "")
-
-
-def draw(out: Path, name: str, alt: str, drawing: Callable[[Any], bytes]) -> Picture:
-    """Write the light picture into ``out`` and return both pictures for the page."""
-    from tasks.evaluation import plots
-
-    light = drawing(plots.LIGHT)
-    (out / f"{name}.png").write_bytes(light)
-    return Picture(name, alt, data_uri(light), data_uri(drawing(plots.DARK)))
-
-
-def data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode()

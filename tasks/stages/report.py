@@ -16,10 +16,11 @@ from infra.store.local import Artifact
 from tasks.engine.stage import Facts, progress, stage
 from tasks.evaluation.paper_page import run_table
 from tasks.evaluation.paper_row import PaperRow, compare_to_paper
+from tasks.evaluation.pictures import draw
 from tasks.evaluation.seed_spread import seed_spreads
 from tasks.reporting.examples import rejected_examples, translation_examples
 from tasks.reporting.page import readable, render
-from tasks.reporting.pictures import draw, picture_specs, training_speed
+from tasks.reporting.pictures import picture_specs, training_speed
 
 
 @stage(version=1)
@@ -41,10 +42,11 @@ def report(
     set by system (``seed-1`` and so on, ``ensemble``), where the run has models of several seeds.
     """
     pictures = {}
-    specs = list(picture_specs(corpus, shards, run, hypotheses))
+    specs = list(picture_specs(corpus, shards, run, hypotheses, scores))
     for done, (name, alt, drawing) in enumerate(specs):
         progress(done, len(specs), name)
-        pictures[name] = draw(out, name, alt, drawing)
+        pictures[name], light = draw(name, alt, drawing)
+        (out / f"{name}.png").write_bytes(light)
     stages = {"clean": corpus, "shard": shards, "train": run}
     stages |= {f"prepare_sets {name}": artifact for name, artifact in sets.items()}
     stages |= {f"translate {name}": artifact for name, artifact in hypotheses.items()}
@@ -63,6 +65,7 @@ def report(
         },
         "removed": rejected_examples(corpus.path() / "rejected.parquet"),
         "pictures": pictures,
+        "sentence_bleu": [picture for name, picture in pictures.items() if name.startswith("sentence_bleu_")],
         "attentions": [picture for name, picture in pictures.items() if name.startswith("attention_")],
         "attention_set": list(hypotheses)[-1],
         "facts": [(name, [(fact, readable(value)) for fact, value in a.facts.items()]) for name, a in stages.items()],

@@ -62,9 +62,12 @@ def metrics_row(update: int, **values: float) -> str:
 def training(folder: Path) -> Artifact:
     folder.mkdir()
     rows = [metrics_row(n, loss=9 / n, nll=8 / n, learning_rate=n * 1e-4, padding=0.05) for n in range(1, 41)]
-    (folder / "metrics.jsonl").write_text("\n".join([*rows, metrics_row(20, dev_perplexity=7.5)]) + "\n")
-    shape = {"layers": 2, "d_model": 8, "d_ff": 16, "heads": 2, "d_k": 4, "d_v": 4, "p_drop": 0.1}
-    (folder / "model.json").write_text(json.dumps({"model": {**shape, "norm": "pre", "positions": "sinusoid"}}))
+    (folder / "metrics.jsonl").write_text(
+        "\n".join([*rows, metrics_row(20, dev_perplexity=7.5, encoder_cosine_1=0.3)]) + "\n"
+    )
+    shape: dict[str, object] = {"layers": 2, "d_model": 8, "d_ff": 16, "heads": 2, "d_k": 4, "d_v": 4, "p_drop": 0.1}
+    shape |= {"norm": "pre", "positions": "sinusoid"}
+    (folder / "model.json").write_text(json.dumps({"model": shape, "source_size": 9, "target_size": 9}))
     facts = {"updates": 40, "dev_perplexity": 7.5, "target_tokens": 12_345, "seconds": 75.0, "parameters": 1_234_567}
     return Artifact("train", "run", folder, facts=facts)
 
@@ -95,7 +98,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus, shards = data(folder / "data")
     (folder / "out").mkdir()
     facts = report.body(folder / "out", "toy & run", corpus, shards, training(folder / "train"), *kinds)
-    assert facts == {"bytes": (folder / "out/report.html").stat().st_size, "pictures": 4}
+    assert facts == {"bytes": (folder / "out/report.html").stat().st_size, "pictures": 8}
     return folder / "out"
 
 
@@ -173,3 +176,12 @@ def test_a_row_of_the_paper_stands_beside_the_paper(out: Path, tmp_path: Path) -
     tags = Tags()
     tags.feed(page)
     assert not tags.open
+
+
+def test_tokens_sentence_scores_and_signs_of_collapse_are_drawn(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    pictures = {file.stem for file in out.glob("*.png")}
+    assert {"layers", "tokens", "sentence_bleu_0", "sentence_bleu_1"} <= pictures
+    for words in ("Signs of collapse by layer", "How often each token", "BLEU of single sentences, val"):
+        assert f'alt="{words}' in page
+    assert "BLEU of single sentences, test&lt;1&gt;" in page

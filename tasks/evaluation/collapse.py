@@ -1,0 +1,45 @@
+"""Signs of collapse of a training, by layer, from the rows of its dev checks (docs/files.md).
+
+Takes ``metrics.jsonl``; returns curves for ``layer_plots`` and the last values for tables. Older trainings have fewer
+of the metrics, or none.
+"""
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+SIGNS = {
+    "encoder_cosine": "cosine between positions, encoder",
+    "decoder_cosine": "cosine between positions, decoder",
+    "encoder_norm": "norm of x + f(x), encoder",
+    "decoder_norm": "norm of x + f(x), decoder",
+    "attention_entropy": "entropy of a query's cross-attention, nats",
+    "attention_coverage_cross": "coverage of the source by cross-attention",
+}
+"""What is drawn for each layer, by the metric's name without its number."""
+
+Curve = list[tuple[int, float]]
+LayerCurves = dict[str, dict[int, Curve]]
+"""By the name of the sign and the layer from 1: its values by update."""
+
+
+def layer_curves(metrics: Path) -> LayerCurves:
+    """The curves of ``SIGNS`` that a training has; the last row of an update counts."""
+    found: defaultdict[str, defaultdict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for line in metrics.read_text().splitlines():
+        row = json.loads(line)
+        for name, value in row.items():
+            numbered = re.fullmatch(r"(.+)_(\d+)", name)
+            if numbered and numbered[1] in SIGNS:
+                found[numbered[1]][int(numbered[2])][int(row["done"])] = float(value)
+    return {
+        sign: {layer: sorted(found[sign][layer].items()) for layer in sorted(found[sign])}
+        for sign in SIGNS
+        if sign in found
+    }
+
+
+def last_values(curves: LayerCurves) -> dict[str, list[float]]:
+    """The last value of each sign, layer by layer."""
+    return {sign: [curve[-1][1] for curve in layers.values()] for sign, layers in curves.items()}
