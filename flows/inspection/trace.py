@@ -51,15 +51,13 @@ class TorchNetwork:
     site: Site
 
     def batched(self, training: Artifact, shards: Artifact, row: int) -> Trained:
-        from model.data.batches import BatchSampler
         from model.data.shards import Shards
+        from model.training.setup import sampler_of
 
         settings = self.run.training
         # The first epoch reads the first segmentation, so its rows have the numbers of the pairs.
         pieces = Shards(shards.path(), drawn=True)
-        batches = BatchSampler(pieces, settings.batch_tokens, settings.seed, settings.batching, settings.mixture).epoch(
-            0
-        )
+        batches = sampler_of(settings, pieces).epoch(0)
         index = next((index for index, rows in enumerate(batches) if row in rows), None)
         if index is None:
             raise BadConfiguration(

@@ -21,6 +21,7 @@ PRESETS = {
     "workbench": (
         "filters.normalise.quotes=true",
         "sharding.max_pieces=200",
+        "sharding.too_long=cut",
         "model.positions=learned_sinusoid",
         "training.schedule=linear",
         "training.peak=1e-3",
@@ -34,6 +35,7 @@ PRESETS = {
         "model.layers=6",
         "model.d_model=512",
         "model.positions=learned",
+        "training.batch_sentences=16",
         "training.schedule=constant",
         "training.warmup=1",
         "training.peak=1e-4",

@@ -72,4 +72,5 @@ class Run:
         fits = not self.model.learns_positions or longest < positions
         require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}")
         budget = self.training.batch_tokens
-        require(longest < budget, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}")
+        within = longest < budget or self.training.batch_sentences > 0
+        require(within, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}")

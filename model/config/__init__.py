@@ -100,6 +100,8 @@ class Training:
     keep: int = 5
     """Number of last checkpoints to keep for averaging."""
     dev_every: int = 1_500
+    batch_sentences: int = unkeyed_default(0)
+    """Maximum pairs of an update, in place of ``batch_tokens``, which then limits nothing; 0: counted in tokens."""
     epochs: int = unkeyed_default(0)
     """Length in epochs in place of updates: above 0, ``updates`` must be 0."""
     checkpoints_from: Literal["start", "end"] = unkeyed_default("start")
@@ -137,6 +139,10 @@ class Training:
     different numbers of ranks (docs/reproducibility.md), several times slower."""
 
     def __post_init__(self) -> None:
+        sentences = self.batch_sentences
+        require(sentences >= 0, "training.batch_sentences", sentences, "0 (off) or a whole number above")
+        padded = self.batching == "buckets" or not sentences
+        require(padded, "training.batch_sentences", sentences, "0 where training.batching is packed")
         require(self.epochs >= 0, "training.epochs", self.epochs, "0 (off) or a whole number above")
         if self.epochs:
             require(self.updates == 0, "training.updates", self.updates, "0 where training.epochs is above 0")

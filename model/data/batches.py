@@ -105,21 +105,30 @@ class BatchSampler:
 
     Where the shards hold several segmentations of the pairs, epoch ``e`` reads the rows of number ``e`` modulo theirs.
 
-    ``batching`` and ``mixture`` are those of ``Training``. Raises JobError if there is no pair, if a pair exceeds the
-    budget of an update, or if the mixture names a part that has no pair.
+    ``batching`` and ``mixture`` are those of ``Training``; above 0, ``sentences`` replaces the budget. Raises JobError
+    if there is no pair, if a pair exceeds the budget of an update, or if the mixture names a part that has no pair.
     """
 
-    def __init__(self, shards: Shards, budget: int, seed: int, batching: str = "buckets", mixture: str = "") -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        budget: int,
+        seed: int,
+        batching: str = "buckets",
+        mixture: str = "",
+        sentences: int = 0,
+    ) -> None:
         if len(shards) == 0:
             raise JobError("bad_data", f"{shards.folder} holds no pair to train on")
         self.source, self.target = shards.lengths["source"] + 1, shards.lengths["target"] + 1
         self.shards, self.budget, self.seed, self.packed = shards, budget, seed, batching == "packed"
+        self.sentences = sentences
         stages = parse_mixture(mixture)
         self.mixer = Mixer(shards, stages) if stages else None
         self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # reads all lengths
         longest = int(np.argmax(np.maximum(self.source, self.target)))
         self.longest = int(max(self.source[longest], self.target[longest]))
-        if self.longest > budget:
+        if self.longest > budget and not sentences:
             raise JobError(
                 "bad_data",
                 f"pair {shards.pair_id(longest)} in {shards.folder} has {self.source[longest]} source and "
@@ -139,8 +148,9 @@ class BatchSampler:
         if self.packed:
             return self._cut(rows, self._most(self.budget))
         pool = max(1, POOL_BATCHES * self.budget * len(self.source) // int(max(self.source.sum(), self.target.sum())))
+        pool = POOL_BATCHES * self.sentences or pool
         pools = [self._sort(rows[i : i + pool]) for i in range(0, len(rows), pool)]
-        batches = [batch for rows in pools for batch in self._cut(rows, self._most(self.budget))]
+        batches = [batch for rows in pools for batch in self._divide(rows)]
         return [batches[i] for i in random.permutation(len(batches))]
 
     def updates_of(self, epochs: int) -> int:
@@ -187,6 +197,12 @@ class BatchSampler:
         # The ranks' shares of a batch differ by about one pair.
         each = self.budget if ranks == 1 else -(-self.budget // ranks) + self.longest
         return load_packed(self.shards, rows, self._batch_shape(min(most, each) if most else each))
+
+    def _divide(self, rows: Array) -> list[Array]:
+        """Split sorted rows into batches."""
+        if not self.sentences:
+            return self._cut(rows, self._most(self.budget))
+        return [rows[i : i + self.sentences] for i in range(0, len(rows), self.sentences)]
 
     def _most(self, budget: int) -> tuple[int, int]:
         """Maximum of source and target pieces of a batch."""

@@ -45,7 +45,7 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
     shards = load_shards(job, "shards", config, vocabulary, drawn=True)
     dev = load_shards(job, "dev", config, vocabulary)
-    sampler = BatchSampler(shards, training.batch_tokens, training.seed, training.batching, training.mixture)
+    sampler = sampler_of(training, shards)
     if training.epochs:
         training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
     if device.type == "cuda":
@@ -78,6 +78,12 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     if ranks.is_main:
         checkpoints.remove_after(position.update)
     return Trainer(training, ranks, reader, step, validation, checkpoints, metrics, hardware, work, position, job.out)
+
+
+def sampler_of(training: Training, shards: Shards) -> BatchSampler:
+    """The batches of a training."""
+    budget, sentences = training.batch_tokens, training.batch_sentences
+    return BatchSampler(shards, budget, training.seed, training.batching, training.mixture, sentences)
 
 
 def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair, drawn: bool = False) -> Shards:

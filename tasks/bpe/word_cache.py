@@ -44,6 +44,13 @@ class Ragged:
         shifts = starts[rows] - (np.cumsum(lengths) - lengths)
         return Ragged(self.ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())], lengths)
 
+    def cut(self, most: int) -> "Ragged":
+        """The first ``most`` ids of each row."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        lengths = np.minimum(self.lengths, most)
+        shifts = starts - (np.cumsum(lengths) - lengths)
+        return Ragged(self.ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())], lengths)
+
     def join(self, counts: Integers) -> "Ragged":
         """Join the first ``counts[0]`` rows into one, the next ``counts[1]`` into another, and so on."""
         ends = np.concatenate(([0], np.cumsum(self.lengths)))[np.cumsum(counts)]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,8 @@ class Sharding:
     pairs_per_shard: int = 500_000
     bpe_dropout: float = unkeyed_default(0.0)
     """Probability with which BPE-dropout leaves out a merge in training text; 0: the plain pieces only."""
+    too_long: Literal["drop", "cut"] = unkeyed_default("drop")
+    """drop: leave out a pair with more than ``max_pieces`` on a side; cut: keep the first ``max_pieces`` there."""
     segmentations: int = unkeyed_default(16)
     """Number of segmentations to draw with BPE-dropout; training reads the next one in each epoch, and then again the
     first."""
@@ -58,6 +61,7 @@ class Sharding:
         allowed = "a whole number of at least 1"
         require(self.pairs_per_shard >= 1, "sharding.pairs_per_shard", self.pairs_per_shard, allowed)
         require(0 <= self.bpe_dropout <= 1, "sharding.bpe_dropout", self.bpe_dropout, "0 (off) to 1")
+        require(self.too_long in ("drop", "cut"), "sharding.too_long", self.too_long, "drop or cut")
         allowed = "a whole number from 1 to 1,000"
         require(1 <= self.segmentations <= 1_000, "sharding.segmentations", self.segmentations, allowed)
 
@@ -96,6 +100,8 @@ class Encoder:
         """
         texts = [pairs.column(side).cast(pa.string()) for side in ("source", "target")]
         source, target = self._source.encode(texts[0]), self._target.encode(texts[1])
+        if self._sharding.too_long == "cut":
+            source, target = (side.cut(self._sharding.max_pieces) for side in (source, target))
         kept = np.flatnonzero(self._sharding.keeps(source.lengths, target.lengths))
         if self._segmentation is not None:
             random = np.random.default_rng([self._segmentation, begin])

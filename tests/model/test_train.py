@@ -31,13 +31,12 @@ from small_training import (
     write_vocabulary,
 )
 
-from model.data.batches import BatchSampler
 from model.data.shards import Shards
 from model.job import Job
 from model.network.weights import load_model
 from model.training.distributed import Ranks
 from model.training.precision import has_bf16
-from model.training.setup import build_trainer
+from model.training.setup import build_trainer, sampler_of
 
 
 def test_files_that_a_training_writes(tmp_path: Path) -> None:
@@ -136,7 +135,13 @@ def test_a_training_of_three_epochs_is_that_of_their_updates(tmp_path: Path) -> 
 
 
 def read_epoch(folder: Path, number: int) -> list[Any]:
-    return BatchSampler(Shards(folder, drawn=True), TRAINING.batch_tokens, TRAINING.seed).epoch(number)
+    return sampler_of(TRAINING, Shards(folder, drawn=True)).epoch(number)
+
+
+def test_batches_of_eight_sentences_make_five_updates_an_epoch(tmp_path: Path) -> None:
+    job = write_job(tmp_path, training=replace(TRAINING, batch_sentences=8, batch_tokens=1))
+    assert run(job)["reason"] == "done"
+    assert [row["epoch"] for row in rows(job) if "epoch" in row] == pytest.approx([n / 5 for n in range(1, 13)])
 
 
 def test_initial_weights_are_used_by_a_fresh_training_only(tmp_path: Path) -> None:

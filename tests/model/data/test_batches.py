@@ -104,6 +104,17 @@ def test_padding_is_small_and_batches_are_not_sorted_by_length() -> None:
     assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.5
 
 
+def test_batches_can_count_sentences() -> None:
+    random = np.random.default_rng(0)
+    source, target = random.integers(1, 40, (2, 1_003)).tolist()
+    made = BatchSampler(Lengths(source, target), 10, 1, sentences=16)  # type: ignore[arg-type]
+    batches = made.epoch(0)
+    assert sorted(map(len, batches)) == [1_003 % 16] + [16] * (1_003 // 16)
+    assert sorted(row for batch in batches for row in batch) == list(range(1_003))
+    spread = [np.ptp(made.target[batch]) for batch in batches]
+    assert np.mean(spread) < 3, "pairs of a batch have different lengths"
+
+
 def test_a_pair_beyond_the_budget_is_named() -> None:
     with pytest.raises(JobError, match=r"made-up:1 in made-up has 5 source and 31 target pieces, more than .* 30"):
         plan([3, 4, 5], [3, 30, 5], 30)

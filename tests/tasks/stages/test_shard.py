@@ -97,6 +97,18 @@ def test_pairs_beyond_the_limits_are_dropped_and_counted(
     assert (facts["pairs"], facts["dropped"]) == (len(within), len(IDS) - len(within))
 
 
+def test_long_pairs_can_be_cut(tmp_path: Path, text: Artifact, vocabulary: Artifact) -> None:
+    limits = Sharding(min_pieces=1, max_pieces=9, too_long="cut")
+    facts = shard.body(tmp_path, text, vocabulary, limits)
+    pieces = TokenizerPair.load(vocabulary.path())
+    source, target = pieces.encode_source(SOURCE), pieces.encode_target(TARGET)
+    expected = [{"pair_id": i, "source": s[:9], "target": t[:9]} for i, s, t in zip(IDS, source, target, strict=True)]
+    assert rows_of(tmp_path) == [row for row in expected if row["source"] and row["target"]]
+    assert sum(len(s) > 9 for s in source) > 5
+    assert facts["pairs"] + facts["dropped"] == len(IDS)
+    assert facts["dropped"] == sum(not s or not t for s, t in zip(source, target, strict=True))
+
+
 def test_bpe_dropout_adds_segmentations_of_the_kept_pairs(
     tmp_path: Path, text: Artifact, vocabulary: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
