@@ -77,7 +77,9 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     }
     language = run.corpus.target_language
     scored = {
-        (name, system): score.for_item(item_of(name, system))(hypotheses, evaluated[name], name, language)
+        (name, system): score.for_item(item_of(name, system))(
+            hypotheses, evaluated[name], name, language, (run.comet,) if run.comet.path else ()
+        )
         for (name, system), hypotheses in translated.items()
     }
     hypotheses, scores = ({name: made[name, OWN_MODEL] for name in evaluated} for made in (translated, scored))

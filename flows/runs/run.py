@@ -7,6 +7,7 @@ from model.config.keying import require, require_finite, require_name
 from model.config.mixture import parse_mixture
 from tasks.cleaning.filters import Filters
 from tasks.corpus.catalogue import Corpus, EvaluationSet
+from tasks.evaluation.comet import Comet
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
 
@@ -34,6 +35,8 @@ class Run:
     decoding: Decoding
     evaluate: tuple[str, ...] = ()
     """The sets to translate and score, with the dev set among them; empty for all. A sweep scores the dev set alone."""
+    comet: Comet = Comet()  # noqa: RUF009 - frozen
+    """The checkpoint of COMET to score with; none by default. Changing it repeats scoring alone."""
 
     def __post_init__(self) -> None:
         require_name(self.name, "name")

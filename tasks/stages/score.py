@@ -18,6 +18,7 @@ import polars as pl
 from infra.errors import BadData
 from infra.store.local import Artifact
 from tasks.engine.stage import Facts, progress, stage
+from tasks.evaluation.comet import Comet, comet_score
 from tasks.evaluation.metrics import CONFIDENCE_LEVEL, RESAMPLES, SEED, Counts, interval, score_metrics, total
 
 SOURCE_WORDS = (0, 10, 20, 30, 40)
@@ -115,8 +116,13 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
 
 
 @stage(version=3)
-def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str) -> Facts:
-    """Score the hypotheses of one set against its references, which are in ``language``."""
+def score(
+    out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str, comet: tuple[Comet, ...] = ()
+) -> Facts:
+    """Score the hypotheses of one set against its references, which are in ``language``.
+
+    ``comet`` is empty, or holds the checkpoint of COMET to score with as well.
+    """
     references = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id", "source", "target"])
     translated = pl.read_parquet(
         hypotheses.path() / "hypotheses.parquet",
@@ -125,6 +131,9 @@ def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, langu
     card, table = score_card(
         join_hypotheses(references.rename({"target": "reference"}), translated, set_name), set_name, language
     )
+    for checkpoint in comet:
+        texts = (table[side].to_list() for side in ("source", "hypothesis", "reference"))
+        card["scores"]["comet"] = comet_score(checkpoint, *texts)
     changed = {name: hypotheses.facts[name] for name in ("source_input",) if name in hypotheses.facts}
     card |= changed
     (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")

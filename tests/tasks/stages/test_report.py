@@ -141,6 +141,7 @@ def test_the_page_says_which_measure_may_be_compared_with_the_paper_s(out: Path,
     page = (out / "report.html").read_text()
     assert "paper: Moses tokens" in page
     assert "paper_untweaked: Moses tokens" in page
+    assert "<b>comet</b> · not run" in page
     assert "The paper's English-German figures follow the protocol paper, the measure bleu_paper." in page
     kinds = [
         {"val": Artifact(kind, "val", out.parent / kind / "val")} for kind in ("prepare_sets", "translate", "score")

@@ -14,6 +14,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from infra.errors import BadData
 from infra.store.local import Artifact
+from tasks.evaluation.comet import Comet
 from tasks.evaluation.metrics import (
     ScoreMetric,
     interval,
@@ -236,3 +237,22 @@ def test_hypotheses_of_another_set_are_refused(tmp_path: Path, ids: list[str], m
 def test_silence_scores_zero(tmp_path: Path) -> None:
     facts = score.body(tmp_path, translated(tmp_path / "t", IDS, [""] * 40), pairs(tmp_path / "pairs"), "toy", "en")
     assert (facts["bleu"], facts["chrf"], facts["sentences"]) == (0, 0, 40)
+
+
+def test_comet_is_scored_only_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def scored(comet: Comet, *texts: list[str]) -> dict[str, object]:
+        asked.append((comet, *texts))
+        return {"score": 65.0, "low": 60.0, "high": 70.0, "protocol": "COMET", "signature": "unbabel-comet"}
+
+    monkeypatch.setattr("tasks.stages.score.comet_score", scored)
+    hypotheses, checkpoint = translated(tmp_path / "t", IDS, HYPOTHESES), Comet("model.ckpt", "0" * 64)
+    without = score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
+    assert "comet" not in without
+    given = Artifact("prepare_sets", "toy", tmp_path / "pairs")
+    facts = score.body(tmp_path, hypotheses, given, "toy", "en", (checkpoint,))
+    assert asked == [(checkpoint, SOURCES, HYPOTHESES, REFERENCES)]
+    assert facts["comet"] == 65.0
+    assert "comet: COMET" in facts["protocols"]
+    assert json.loads((tmp_path / "card.json").read_text())["scores"]["comet"]["high"] == 70.0

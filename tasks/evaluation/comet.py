@@ -1,0 +1,94 @@
+"""COMET scores (Rei et al. 2020) by a checkpoint that the user has: ``--set comet.path=… --set comet.sha256=…``.
+
+unbabel-comet requires older libraries than this project (numpy below 2), so it runs as a program of its own: ``python``
+is the interpreter of an environment with unbabel-comet. It loads the checkpoint and whatever the checkpoint names.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infra.errors import BadConfiguration, BadData
+from model.config.keying import require, unkeyed
+from tasks.evaluation.metrics import CONFIDENCE_LEVEL, RESAMPLES, SEED
+
+PROGRAM = """
+import json, sys
+from importlib.metadata import version
+from comet import load_from_checkpoint
+asked = json.load(sys.stdin)
+model = load_from_checkpoint(asked["checkpoint"])
+found = model.predict(asked["samples"], batch_size=16, gpus=0, progress_bar=False)
+answer = {"scores": [float(score) for score in found.scores], "version": version("unbabel-comet")}
+print("\\n" + json.dumps(answer))
+"""
+"""Reads the samples from stdin and writes the scores on the last line of stdout."""
+
+
+@dataclass(frozen=True)
+class Comet:
+    """A checkpoint of COMET; with an empty ``path`` it is not run. Only its checksum enters keys."""
+
+    path: str = unkeyed("")
+    sha256: str = ""
+    python: str = unkeyed("")
+    """The interpreter that has unbabel-comet; empty: that of this process."""
+
+    def __post_init__(self) -> None:
+        digits = len(self.sha256) == 64 and set(self.sha256) <= set("0123456789abcdef")
+        wanted = "the 64 hex digits of the checkpoint's sha256, where comet.path is set"
+        require(digits if self.path else not self.sha256, "comet.sha256", self.sha256, wanted)
+
+
+def comet_score(
+    comet: Comet, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+) -> dict[str, Any]:
+    """The entry of the score card: the mean over sentences times 100, with its bootstrap interval.
+
+    Raises BadConfiguration for a checkpoint that is not the one named or a program that fails, BadData for scores that
+    are not one finite number per sentence.
+    """
+    checkpoint = Path(comet.path)
+    try:
+        with checkpoint.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise BadConfiguration(f"comet.path is {comet.path!r}, which cannot be read: {error.strerror}") from error
+    if found != comet.sha256:
+        raise BadConfiguration(f"comet.sha256 is {comet.sha256}, but {comet.path} has {found}")
+    sides = zip(sources, hypotheses, references, strict=True)
+    samples = [{"src": source, "mt": hypothesis, "ref": reference} for source, hypothesis, reference in sides]
+    answer = _run(comet.python or sys.executable, {"checkpoint": str(checkpoint.absolute()), "samples": samples})
+    scores = 100 * np.array(answer["scores"], dtype=np.float64)
+    if scores.shape != (len(samples),) or not np.isfinite(scores).all():
+        raise BadData(f"COMET gave {len(scores)} scores, allowed is one finite number for each of {len(samples)} pairs")
+    rng = np.random.default_rng(SEED)
+    means = [scores[rng.integers(0, len(scores), len(scores))].mean() for _ in range(RESAMPLES)]
+    low, high = np.quantile(means, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
+    return {
+        "score": round(float(scores.mean()), 4),
+        "low": round(float(low), 4),
+        "high": round(float(high), 4),
+        "protocol": "COMET of source, hypothesis and reference, times 100",
+        "signature": f"unbabel-comet:{answer['version']}|checkpoint:{comet.sha256[:16]}",
+    }
+
+
+def _run(python: str, asked: dict[str, Any]) -> dict[str, Any]:
+    try:
+        done = subprocess.run([python, "-c", PROGRAM], input=json.dumps(asked), capture_output=True, text=True)
+    except OSError as error:
+        raise BadConfiguration(f"comet.python is {python!r}, which does not start: {error.strerror}") from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        hint = "; comet.python names an interpreter with unbabel-comet" if "No module named 'comet'" in last else ""
+        raise BadConfiguration(f"COMET failed under {python}: {last}{hint}")
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer

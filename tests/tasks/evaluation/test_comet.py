@@ -1,0 +1,69 @@
+"""COMET's scores enter the card; here a module with unbabel-comet's documented interface stands in for it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from infra.errors import BadConfiguration, BadData
+from tasks.evaluation.comet import Comet, comet_score
+
+MODULE = """
+import json
+from pathlib import Path
+from types import SimpleNamespace
+def load_from_checkpoint(checkpoint_path, reload_hparams=False, strict=False, local_files_only=False):
+    weights = json.loads(Path(checkpoint_path).read_text())
+    def predict(samples, batch_size=16, gpus=1, progress_bar=True):
+        assert gpus == 0 and not progress_bar
+        print("loading", end="")
+        scores = [weights[str(s["mt"] == s["ref"])] for s in samples if s["src"]]
+        return SimpleNamespace(scores=scores, system_score=sum(scores) / len(scores))
+    return SimpleNamespace(predict=predict)
+"""
+
+
+@pytest.fixture
+def comet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comet:
+    package = tmp_path / "unbabel_comet-2.2.7.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: unbabel-comet\nVersion: 2.2.7\n")
+    (tmp_path / "comet.py").write_text(MODULE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    checkpoint = tmp_path / "model.ckpt"
+    checkpoint.write_text(json.dumps({"True": 0.9, "False": 0.4}))
+    return Comet(str(checkpoint), hashlib.sha256(checkpoint.read_bytes()).hexdigest())
+
+
+SOURCES = ["Hund", "Mann", "Haus", "Ball"]
+HYPOTHESES, REFERENCES = ["dog", "man", "hut", "dog"], ["dog", "man", "house", "ball"]
+
+
+def test_the_score_is_the_mean_over_sentences_with_its_interval(comet: Comet) -> None:
+    found = comet_score(comet, SOURCES, HYPOTHESES, REFERENCES)
+    assert found["score"] == pytest.approx(65)
+    assert 40 <= found["low"] < 65 < found["high"] <= 90
+    assert found["signature"] == f"unbabel-comet:2.2.7|checkpoint:{comet.sha256[:16]}"
+    assert comet_score(comet, SOURCES, HYPOTHESES, REFERENCES) == found
+
+
+def test_what_cannot_be_scored_is_one_sentence(comet: Comet, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadData, match="COMET gave 3 scores, allowed is one finite number for each of 4 pairs"):
+        comet_score(comet, ["", *SOURCES[1:]], HYPOTHESES, REFERENCES)
+    with pytest.raises(BadConfiguration, match=f"comet.sha256 is {'0' * 64}, but .* has {comet.sha256}"):
+        comet_score(Comet(comet.path, "0" * 64), SOURCES, HYPOTHESES, REFERENCES)
+    with pytest.raises(BadConfiguration, match="cannot be read: No such file"):
+        comet_score(Comet("nowhere.ckpt", comet.sha256), SOURCES, HYPOTHESES, REFERENCES)
+    with pytest.raises(BadConfiguration, match="comet.python is 'no-python', which does not start"):
+        comet_score(Comet(comet.path, comet.sha256, "no-python"), SOURCES, HYPOTHESES, REFERENCES)
+    monkeypatch.delenv("PYTHONPATH")
+    with pytest.raises(BadConfiguration, match="No module named 'comet'; comet.python names an interpreter with"):
+        comet_score(comet, SOURCES, HYPOTHESES, REFERENCES)
+
+
+def test_a_checkpoint_is_named_by_its_checksum() -> None:
+    assert Comet() == Comet("", "")
+    for path, sha256 in (("a.ckpt", ""), ("a.ckpt", "xyz"), ("", "0" * 64)):
+        with pytest.raises(ValueError, match=r"comet\.sha256 is '.*', allowed is the 64 hex digits"):
+            Comet(path, sha256)
