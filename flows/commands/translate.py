@@ -48,6 +48,14 @@ def translate(
         bool,
         Parameter(negative=(), help="each line is a sentence, a tab, and the text that its translation begins with"),
     ] = False,
+    contains: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="text that each translation contains, where a word begins; repeatable; needs --split never",
+            negative=(),
+            show_default=False,
+        ),
+    ] = (),
     beam: Annotated[int | None, Parameter(help="beam size, 1 is greedy search; default: as in the model's run")] = None,
     alpha: Annotated[
         float | None, Parameter(help="exponent of the length penalty; default: as in the model's run")
@@ -97,6 +105,8 @@ def translate(
 
     echo "The old woman sees a dog." | repro translate --prefix "Die Frau"
 
+    echo "The old woman sees a dog." | repro translate --contains Dame --contains Hund --split never
+
     printf 'A dog.\\tEin kleiner\\nA cat.\\t\\n' | repro translate --prefix-column
     """
     from model.config import Decoding, Sampling
@@ -120,6 +130,9 @@ def translate(
             )
     if prefix and prefix_column:
         raise BadConfiguration(f"--prefix is {prefix!r}, allowed without --prefix-column only")
+    if contains and (sample or split != "never" or not all(text.strip() for text in contains)):
+        given_texts = ", ".join(contains)
+        raise BadConfiguration(f"--contains is {given_texts!r}, allowed is text with --split never, without --sample")
     if language and (split == "never" or not LANGUAGE.fullmatch(language)):
         allowed = "without --split never only" if split == "never" else "is an ISO 639-1 code such as de"
         raise BadConfiguration(f"--language is {language!r}, allowed {allowed}")
@@ -133,12 +146,16 @@ def translate(
         version = versions[0]
         decoding = replace(decoding_config(version), **given)
         _check_n_best(n_best, decoding.beam)
+        if contains and decoding.beta:
+            raise BadConfiguration(f"--beta is {decoding.beta}, allowed is 0 with --contains")
         translator = load_translator(versions, site)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
         from model.decoding.lines import LineTranslator, Splitting, beam_searcher, sampler
         from model.decoding.sentence_splitting import unsplit
 
-        search = sampler(translator, sampling, decoding) if sample else beam_searcher(translator, decoding, n_best)
+        search = (
+            sampler(translator, sampling, decoding) if sample else beam_searcher(translator, decoding, n_best, contains)
+        )
         longest = translator.longest_source
         trained = min(longest, *(int(each.tags.get("max_pieces", longest)) for each in versions))
         splitter = _sentence_splitter(version, language)

@@ -47,9 +47,16 @@ class TranslatedLine:
     """Tokens of its prefix."""
 
 
-def beam_searcher(translator: Translator, decoding: Decoding, n_best: int = 1) -> SearchFunction:
-    """Return a beam search (§6.1). Raises ValueError if ``n_best`` exceeds the beam."""
+def beam_searcher(
+    translator: Translator, decoding: Decoding, n_best: int = 1, contains: Sequence[str] = ()
+) -> SearchFunction:
+    """Return a beam search (§6.1) for translations that contain each text of ``contains``.
+
+    Raises ValueError if ``n_best`` exceeds the beam.
+    """
     require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
+    if phrases := tuple(map(tuple, translator.vocabulary.encode_target([text.strip() for text in contains]))):
+        return lambda sources, prefixes, _: translator.search_with_phrases(sources, decoding, n_best, phrases, prefixes)
     return lambda sources, prefixes, _: translator.search_n_best(sources, decoding, n_best, prefixes)
 
 

@@ -133,6 +133,21 @@ def test_blocks_of_any_size_give_the_same(translator: Translator, size: int, dra
     assert (found[1] != found[4]) == draws
 
 
+def test_translations_contain_the_texts_and_begin_with_the_prefix(translator: Translator) -> None:
+    search = beam_searcher(translator, DECODING, 2, ["Grünes", " 2014 again "])
+    found = LineTranslator(translator, search, Splitting("never"), 2).translate(
+        ["A dog", "", "Two dogs run."], ["", "", "Men"]
+    )
+    for line in (found[0], found[2]):
+        assert len(line.translations) == 2
+        assert all(
+            text in each.text for each in line.translations if each.finished for text in ("Grünes", "2014 again")
+        )
+        assert all(text in line.translations[0].text for text in ("Grünes", "2014 again"))
+    assert found[2].translations[0].text.startswith("Men")
+    assert found[1].translations[0].text == ""
+
+
 @pytest.mark.parametrize("draws", [False, True])
 def test_a_translation_begins_with_its_lines_prefix(translator: Translator, draws: bool) -> None:
     search = sampler(translator, Sampling(seed=3), DECODING) if draws else beam_searcher(translator, DECODING)
