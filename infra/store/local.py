@@ -63,8 +63,8 @@ class Artifact:
         return self.home.local_folder(self) if self.home else self.folder
 
     def is_replaced(self) -> bool:
-        """Whether its folder on this machine has other content by now, which another process sealed."""
-        manifest = self.store.local().manifest(self.stage, self.key)
+        """Whether this process read it, and its folder on this machine has other content by now."""
+        manifest = self.store.local().manifest(self.stage, self.key) if self.store.has_read(self) else None
         return manifest is not None and manifest.content != self.content
 
     @property
@@ -130,6 +130,10 @@ class Store:
     def artifact(self, manifest: Manifest) -> Artifact:
         folder = self.folder(manifest.stage, manifest.key)
         return Artifact(manifest.stage, manifest.key, folder, manifest.content, manifest.facts, self)
+
+    def has_read(self, artifact: Artifact) -> bool:
+        """Whether this process got the artifact's folder, or made it."""
+        return self._checked.get((artifact.stage, artifact.key)) == artifact.content
 
     def local_folder(self, artifact: Artifact) -> Path:
         """Where the artifact's files are on this machine: those of its manifest with their sums, and no others."""

@@ -349,6 +349,18 @@ def test_restore_sends_no_altered_copy_even_if_its_time_is_as_before(store: S3St
     assert store.manifest("clean", "k1") is None
 
 
+def test_an_artifact_that_was_not_read_is_not_replaced_by_an_old_copy(store: S3Store, other: S3Store) -> None:
+    sealed(store)
+    again = sealed(other, files={"a.txt": b"new"})
+    present = machine_of(store)
+    new = present.artifact(manifest_of(present))
+    assert new.content == again.content
+    assert not new.is_replaced(), "its copy on this machine is that of before, which nobody read"
+    new.path()
+    sealed(machine_of(store), files={"a.txt": b"newer"})
+    assert new.is_replaced()
+
+
 def test_small_files_reach_other_machines(store: S3Store, other: S3Store) -> None:
     for n in range(3):
         path = store.root / "runs" / "demo" / f"{n}.json"
