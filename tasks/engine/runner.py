@@ -56,9 +56,10 @@ class Runner:
     def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:
         """Run all calls, at most ``at_once`` at a time; raises a failure after the others have ended."""
         first, order = len(self.rows), {call.key: n for n, call in enumerate(calls)}
-        artifacts = run_in_threads([partial(self.resolve, call) for call in calls], at_once, "stage")
-        self.rows[first:] = sorted(self.rows[first:], key=lambda row: order[row.key])
-        return artifacts
+        try:
+            return run_in_threads([partial(self.resolve, call) for call in calls], at_once, "stage")
+        finally:
+            self.rows[first:] = sorted(self.rows[first:], key=lambda row: order[row.key])
 
     def resolve(self, call: StageCall) -> Artifact:
         """The artifact of ``call``, from the store or newly made; appends its result to ``rows``."""
