@@ -13,7 +13,7 @@ from small_pipeline import ForkLauncher, run_small
 
 from flows.runner.find_run import find_run
 from flows.runner.outcome import Outcome, StageFailed
-from flows.runner.paper import PaperRequest, PaperResults, cached_paper, run_rows, write_pages
+from flows.runner.paper import PaperRequest, PaperResults, cached_paper, row_curves, run_rows, write_pages
 from flows.runner.request import ResolvedRun
 from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
 from flows.runs.overrides import override
@@ -199,6 +199,16 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
     assert printed["peers"]
     record = small / "runs" / "paper-small-scale64" / "paper.json"
     assert json.loads(record.read_text())["table"][1]["failure"] == "train failed: lightning"
+
+
+def test_the_page_of_the_norms_draws_both_trainings(small: Path) -> None:
+    found = run_rows(PaperRequest("norms", "small", 64, overrides=FEW).resolve(), run_small, lambda _: None)
+    assert not found.failed
+    page = (write_pages(found, small) / "paper.html").read_text()
+    assert 'alt="Signs of collapse by layer"' in page
+    assert "Not in the paper" in page
+    assert all("decoder_norm" in row_curves(found.resolved.rows[row], found.outcomes[row]) for row in found.outcomes)
+    assert all(line.ours["flops"] > 0 for line in found.comparisons())
 
 
 def work(row: ResolvedRun) -> Outcome:
