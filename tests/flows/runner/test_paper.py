@@ -201,6 +201,7 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
     assert json.loads(record.read_text())["table"][1]["failure"] == "train failed: lightning"
 
 
+@pytest.mark.slow
 def test_the_page_of_the_norms_draws_both_trainings(small: Path) -> None:
     found = run_rows(PaperRequest("norms", "small", 64, overrides=FEW).resolve(), run_small, lambda _: None)
     assert not found.failed
