@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -105,6 +105,9 @@ class Snapshot:
                 return
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
+        if self._index:  # files are missing: send all of them again
+            self.say(f"{self._label}: the snapshot at {self.bucket.url(self.prefix)} lacks files and is not used")
+            self._index = replace(self._index, files={})
 
     def upload_in_background(self) -> None:
         """Start to send the folder's files if it is time and more than logs changed; returns at once."""
@@ -165,6 +168,7 @@ class Snapshot:
             if self._stopped:  # delete() ran meanwhile
                 self.bucket.delete(f"{self.prefix}/{name}" for name in files.values())
                 return False
+            self._sync(files)
             self._write_note(mark)
             with contextlib.suppress(PreconditionFailed, NoSuchKey):
                 self.bucket.put_if_match(f"{self.prefix}/{INDEX}", text, self._index.etag if self._index else "")
@@ -179,6 +183,13 @@ class Snapshot:
         stale = self.bucket.list(self.prefix).keys() - {INDEX, *files.values()}
         self.bucket.delete(f"{self.prefix}/{name}" for name in stale)
         return True
+
+    def _sync(self, names: Iterable[str]) -> None:
+        """Wait until the files are on the disk: the note says that this folder has them, also after a loss of power."""
+        paths = [self.folder / name for name in names]
+        folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(self.folder)}
+        for path in (*paths, *folders):
+            sync(path)
 
     def _upload_file(self, name: str, stamp: list[int], known: set[str]) -> str:
         """Send a file unless its sum is ``known`` to be in the bucket; gives the sum."""

@@ -259,3 +259,35 @@ def test_an_old_snapshot_is_a_leftover(here: Machine) -> None:
     [left] = [each for each in leftovers(here.store, time.time() + 3600) if "/resume-" in each.place]
     left.remove()
     assert not here.store.bucket.list("train/k1")
+
+
+def test_a_snapshot_that_lacks_files_is_sent_whole_again(here: Machine, there: Machine) -> None:
+    here.start()
+    here.send(FIRST)
+    lost = here.index()["checkpoints/00000010/model.bin"]
+    prefix = next(name.rpartition("/")[0] for name in here.store.bucket.list("train/k1") if name.endswith(lost))
+    here.store.bucket.delete([f"train/k1/{prefix}/{lost}"])
+    assert there.start() == {}
+    assert any("lacks files and is not used" in text for text in there.messages)
+    there.send(FIRST | SECOND)
+    assert there.store.bucket.read(f"train/k1/{prefix}/{lost}") == b"ten"
+
+
+def test_what_a_note_claims_is_on_the_disk(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    sync, note = checkpoint_sync.sync, checkpoint_sync.Snapshot._write_note
+
+    def record(path: Path) -> None:
+        calls.append(path.name)
+        sync(path)
+
+    def write(snapshot: checkpoint_sync.Snapshot, mark: str = "") -> None:
+        calls.append("note")
+        note(snapshot, mark)
+
+    monkeypatch.setattr(checkpoint_sync, "sync", record)
+    monkeypatch.setattr(checkpoint_sync.Snapshot, "_write_note", write)
+    here.start()
+    here.send(FIRST)
+    before = calls[: calls.index("note")]
+    assert {"model.bin", "metrics.jsonl", "00000010", "checkpoints", here.folder.name} <= set(before)
