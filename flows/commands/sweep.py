@@ -44,7 +44,7 @@ def sweep(
 
     repro sweep demo --space training.warmup=50..400 --trials 10 --on dev.perplexity --set training.updates=200
 
-    repro sweep wmt14-ende --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2
+    repro sweep wmt14-ende-base --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2
     """
     resolved = SweepRequest(run, space, trials, on, prune, overrides, at_once, site).resolve()
     configure_libraries(resolved.base.site.root)

@@ -23,7 +23,7 @@ from infra.store.files import write_atomically
 RUNNING, KILLED, FINISHED = "RUNNING", "KILLED", "FINISHED"
 RETRY_SECONDS = 600.0
 """Cached runs sweep this long after a sweep failed, and not before."""
-FLOWS = ("reproduce", "stage", "paper")
+FLOWS = ("reproduce", "stage", "paper", "sweep")
 """The flows of ``flows.orchestration.prefect_flows``."""
 
 

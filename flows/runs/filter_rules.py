@@ -1,7 +1,7 @@
 """Rules of ``Filters`` from text: ``--set filters.rules=…`` with a file, a list, or changes to the run's rules.
 
     filters.rules=rules.toml                              the rules of a file, in its order
-    filters.rules=Empty,Length(min=2,max=60),Distinct     these rules
+    filters.rules=Empty,Length(min=2,max=60),NotIn        these rules
     filters.rules=+NumbersDiffer,-Identical               the run's rules, with one more at the end and one fewer
 
 A file holds a table ``[[rules]]`` for each rule: ``rule`` is the name of its class, other entries are its fields.

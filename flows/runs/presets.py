@@ -1,7 +1,7 @@
 """Settings of published reproductions by name: ``--set preset=tensor2tensor``.
 
 A preset is a list of assignments as for ``--set``, no more. docs/presets.md says where each value comes from and what
-of the reproduction it leaves out. Sizes of the vocabulary, updates and batches stay those of the run.
+of the reproduction it leaves out. All other values stay those of the run.
 """
 
 _OFFICIAL_CODE = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from flows.runs import Run
 from flows.runs.overrides import value_of
@@ -11,6 +11,8 @@ from infra.errors import BadConfiguration
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
+Direction = Literal["minimize", "maximize"]
+"""Which scores are better: lower or higher ones."""
 SIGNIFICANT_DIGITS = 4
 """Of a proposed number: enough for a setting, and short enough to type again."""
 FORMS = "FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C, as in training.peak=1e-3..1e-2:log"

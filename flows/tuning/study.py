@@ -7,7 +7,6 @@ study's lock was cut off: it is queued again with the same settings, so that its
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import optuna
 from optuna.storages import JournalStorage
@@ -15,7 +14,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from flows.tuning.search_space import Dimension
+from flows.tuning.search_space import Dimension, Direction
 from infra.errors import BadConfiguration
 
 JOURNAL = "study.log"
@@ -23,9 +22,6 @@ FAILURE, ASSIGNMENTS, MLFLOW_RUN = "failure", "assignments", "mlflow_run"
 """Attributes of trials; the last one is one of the study."""
 STARTUP_TRIALS = 5
 """Trials with random settings, none of them pruned, before the search learns from results."""
-
-
-Direction = Literal["minimize", "maximize"]
 
 
 @dataclass(frozen=True)

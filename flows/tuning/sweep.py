@@ -7,16 +7,17 @@ trial translates a test set.
 import hashlib
 import json
 import math
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest
-from flows.tuning.search_space import Dimension, parse_space
+from flows.tuning.search_space import Dimension, Direction, parse_space
 from infra.errors import BadConfiguration, Fault, describe
 from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from flows.tuning.study import TrialRow
 
-Direction = Literal["minimize", "maximize"]
 MEASURES: dict[str, Direction] = {"dev.bleu": "maximize", "dev.chrf": "maximize", "dev.perplexity": "minimize"}
 """What a sweep can search for, and the direction. All are dev scores: no setting is chosen on a test set."""
 PRUNED_STAGE = "train"
@@ -113,8 +113,10 @@ class SweepResults:
         """The command that runs the best settings whole, with all evaluation sets; "" if no trial has a score."""
         if self.best is None:
             return ""
-        assignments = (*self.resolved.request.overrides, *self.best.settings)
-        return " ".join(["repro run", self.resolved.request.run, *(f"--set {each}" for each in assignments)])
+        asked = self.resolved.request
+        assignments = (*asked.overrides, *self.best.settings)
+        place = ["--site", asked.site] if asked.site != "local" else []
+        return shlex.join(["repro", "run", asked.run, *(w for each in assignments for w in ("--set", each)), *place])
 
     def ranked(self) -> "list[TrialRow]":
         """The trials with a score, the best first, then the others in their order."""

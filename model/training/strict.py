@@ -49,7 +49,8 @@ class StrictStep(TrainingStep):
 
     def advise_on_memory(self, largest: Batch) -> str:  # noqa: ARG002
         """Other parts of an update would give other weights, so only a smaller update or a larger machine helps."""
-        return f"lower training.batch_tokens, now {self.training.batch_tokens:,}, or use a machine with more memory"
+        name = "batch_sentences" if self.training.batch_sentences else "batch_tokens"
+        return f"lower training.{name}, now {getattr(self.training, name):,}, or use a machine with more memory"
 
     def compute_gradients(self, batches: Update) -> LossSums:
         """Gradients of the mean loss over all target tokens of an update, added share by share."""

@@ -300,6 +300,6 @@ def _reported(calls: Sequence[tuple[int, RowRange, int | None]], paths: Iterable
     """``paths``, the results of ``calls``, with progress in pairs."""
     done = 0
     for (_, rows, _), path in zip(calls, paths, strict=True):
-        yield path
         done += rows.rows
         progress(done, total, "pairs")
+        yield path

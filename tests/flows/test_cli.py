@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,18 @@ def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
 def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, *filter(None, [command]), "--help") == 0
     assert "xample" in capsys.readouterr().out
+
+
+def test_examples_name_runs_that_exist() -> None:
+    repository = Path(cli.__file__).parents[1]
+    files = [repository / "README.md", *repository.glob("docs/*.md"), *repository.glob("flows/commands/*.py")]
+    found = {
+        name
+        for file in files
+        for name in re.findall(r"repro (?:run|plan|sweep) ([a-z][\w-]*)(?![\w.-])", file.read_text())
+    }
+    assert "demo" in found
+    assert found <= set(RUNS)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,23 @@ from typing import get_args
 
 import pytest
 import yaml
+from prefect import Flow
 
-from flows.orchestration import prefect_flows
+from flows.orchestration import notify, prefect_flows
 from flows.orchestration.prefect_flows import SiteName
+from flows.runner import interrupted
 from flows.runner.paper import PaperRequest
 from flows.runner.request import RunRequest
 from flows.runs import RUNS, VARIATIONS
 from infra.site import SITES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def test_runs_of_every_flow_are_closed_when_their_process_is_gone() -> None:
+    flows = {each.name for each in vars(prefect_flows).values() if isinstance(each, Flow)}
+    assert flows == set(interrupted.FLOWS)
+    assert set(notify.FLOWS) == flows - {"stage"}  # a stage on another machine ends as part of a run
 
 
 def test_every_run_has_a_deployment() -> None:

@@ -141,14 +141,16 @@ def test_a_batch_that_does_not_fit_is_described(
     assert message.endswith(str(error).splitlines()[0])
 
 
+@pytest.mark.parametrize("limit", [{"batch_tokens": 60}, {"batch_sentences": 60}])
 def test_under_strict_numerics_the_advice_is_one_that_it_allows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]
 ) -> None:
     monkeypatch.setattr(setup, "configure_numerics", lambda *_: None)  # would change torch for the tests that follow
     monkeypatch.setattr(Objective, "forward", raise_out_of_memory)
-    training = replace(TRAINING, numerics="strict", batch_tokens=60)
+    training = replace(TRAINING, numerics="strict", **limit)
     trainer = build_trainer(Job.read(write_job(tmp_path, training=training)), Ranks())
-    with pytest.raises(JobError, match=r"lower training.batch_tokens, now 60, or use a machine with more") as caught:
+    (name,) = limit
+    with pytest.raises(JobError, match=rf"lower training.{name}, now 60, or use a machine with more") as caught:
         trainer.run(NEVER)
     assert "MICRO_BATCH" not in str(caught.value)
 
