@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from infra.errors import BadConfiguration, BadData
+from infra.processes import signals
+from infra.processes.children import die_with_parent
 from model.config.keying import require, unkeyed
 from tasks.evaluation.metrics import CONFIDENCE_LEVEL, RESAMPLES, SEED
 
@@ -82,13 +84,34 @@ def comet_score(
 
 
 def _run(python: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Run the program, which ends with this process and when the run is interrupted."""
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     try:
-        done = subprocess.run([python, "-c", PROGRAM], input=json.dumps(asked), capture_output=True, text=True)
+        process = subprocess.Popen([python, "-c", PROGRAM], text=True, preexec_fn=die_with_parent(), **pipes)
     except OSError as error:
         raise BadConfiguration(f"comet.python is {python!r}, which does not start: {error.strerror}") from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    with process:
+        try:
+            out, errors = _communicate(process, json.dumps(asked))
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        last = (errors.strip().splitlines() or ["no message"])[-1]
         hint = "; comet.python names an interpreter with unbabel-comet" if "No module named 'comet'" in last else ""
         raise BadConfiguration(f"COMET failed under {python}: {last}{hint}")
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    try:
+        answer: dict[str, Any] = json.loads(out.strip().rpartition("\n")[2])
+    except ValueError:
+        raise BadConfiguration(f"comet.python is {python!r}, allowed is a Python that has unbabel-comet") from None
     return answer
+
+
+def _communicate(process: subprocess.Popen[str], text: str) -> tuple[str, str]:
+    unsent: str | None = text
+    while True:
+        try:
+            return process.communicate(unsent, timeout=signals.POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            unsent = None  # what is left of it goes on by itself
+            signals.check()

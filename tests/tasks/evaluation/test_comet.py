@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from infra.errors import BadConfiguration, BadData
+from infra.processes import signals
+from tasks.evaluation import comet as module
 from tasks.evaluation.comet import Comet, comet_score
 
 MODULE = """
@@ -57,6 +60,8 @@ def test_what_cannot_be_scored_is_one_sentence(comet: Comet, monkeypatch: pytest
         comet_score(Comet("nowhere.ckpt", comet.sha256), SOURCES, HYPOTHESES, REFERENCES)
     with pytest.raises(BadConfiguration, match="comet.python is 'no-python', which does not start"):
         comet_score(Comet(comet.path, comet.sha256, "no-python"), SOURCES, HYPOTHESES, REFERENCES)
+    with pytest.raises(BadConfiguration, match="comet.python is 'true', allowed is a Python that has unbabel-comet"):
+        comet_score(Comet(comet.path, comet.sha256, "true"), SOURCES, HYPOTHESES, REFERENCES)
     monkeypatch.delenv("PYTHONPATH")
     with pytest.raises(BadConfiguration, match="No module named 'comet'; comet.python names an interpreter with"):
         comet_score(comet, SOURCES, HYPOTHESES, REFERENCES)
@@ -67,3 +72,19 @@ def test_a_checkpoint_is_named_by_its_checksum() -> None:
     for path, sha256 in (("a.ckpt", ""), ("a.ckpt", "xyz"), ("", "0" * 64)):
         with pytest.raises(ValueError, match=r"comet\.sha256 is '.*', allowed is the 64 hex digits"):
             Comet(path, sha256)
+
+
+def test_an_interrupt_ends_the_program(comet: Comet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pids = tmp_path / "pid"
+    sleeping = f"import os, time, pathlib; pathlib.Path({str(pids)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    monkeypatch.setattr(module, "PROGRAM", sleeping)
+
+    def check() -> None:
+        if pids.exists() and pids.read_text():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(signals, "check", check)
+    with pytest.raises(KeyboardInterrupt):
+        comet_score(comet, SOURCES, HYPOTHESES, REFERENCES)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids.read_text()), 0)
