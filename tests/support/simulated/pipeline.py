@@ -58,6 +58,8 @@ class World:
     begun: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     """Content digests whose sealing began after the last one of ``sealed`` and did not end."""
     making: dict[tuple[Path, str, str], Process] = field(default_factory=dict)
+    removed: set[tuple[str, str]] = field(default_factory=set)
+    """What garbage collection began to remove: a power loss may leave a part, which the next run makes again."""
     starts: dict[Process, Start] = field(default_factory=dict)
     objects: Objects | None = None
     """The bucket that machines share; None where the store is a folder."""
@@ -249,10 +251,12 @@ def observed(machine: Machine, objects: Objects | None = None) -> Iterator[World
         artifact = real(store, partial, description)
         world.sealed.setdefault(place, []).append(artifact.content)
         world.begun[place].clear()
+        world.removed.discard(place)
         return artifact
 
     def forget(stage_name: str, key: str) -> None:
         world.sealed.pop((stage_name, key), None)
+        world.removed.add((stage_name, key))
 
     with (
         recorded_runs.observed(machine, ROOT, lambda: world.finished, forget),

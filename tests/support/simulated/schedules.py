@@ -112,7 +112,8 @@ def _check_sealed(world: World, damaged: bool) -> None:
     for folder in () if damaged else ROOT.glob("*/*"):
         if folder.parent.name in pipeline.ORDER and "." not in folder.name:
             manifest = Store(ROOT).manifest(folder.parent.name, folder.name)
-            if manifest is None or damage_of(manifest):
+            is_half = manifest is None or damage_of(manifest)
+            if is_half and (folder.parent.name, folder.name) not in world.removed:
                 raise Violation(f"{folder.parent.name} is half sealed")
     for (stage, key), contents in world.sealed.items():
         manifest = kept_manifest(stage, key)
