@@ -140,12 +140,12 @@ QUICKLY_FOUND: tuple[Bug, ...] = (
     no_second_look_under_the_lock,
     lock_not_released,
     lock_not_waited_for,
-    damage_ignored,
     content_of_inputs_ignored,
     folder_of_another_attempt_resumed,
     input_replaced_while_it_is_read,
 )
 FOUND_LATER: tuple[Bug, ...] = (
+    damage_ignored,
     replaced_artifact_not_restored,
     quarantined_without_the_lock,
     garbage_not_looked_up_again,
