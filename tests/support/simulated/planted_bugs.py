@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from flows.inspection import garbage_collection
 from infra.processes.locks import try_file_lock, try_lock
 from infra.store import local
 from infra.store.files import sync_tree
@@ -118,10 +117,6 @@ def input_replaced_while_it_is_read() -> AbstractContextManager[Any]:
     return patch.object(Artifact, "is_replaced", lambda artifact: False)
 
 
-def garbage_not_looked_up_again() -> AbstractContextManager[Any]:
-    return patch.object(garbage_collection, "_record_times", lambda root: None)
-
-
 def quarantined_without_the_lock() -> AbstractContextManager[Any]:
     @contextmanager
     def always_free(path: Path) -> Iterator[bool]:
@@ -148,7 +143,6 @@ FOUND_LATER: tuple[Bug, ...] = (
     damage_ignored,
     replaced_artifact_not_restored,
     quarantined_without_the_lock,
-    garbage_not_looked_up_again,
 )
 
 
