@@ -35,6 +35,7 @@ PRESETS = {
         "model.layers=6",
         "model.d_model=512",
         "model.positions=learned",
+        "training.batching=buckets",  # packed batches are counted in tokens
         "training.batch_sentences=16",
         "training.schedule=constant",
         "training.warmup=1",

@@ -126,8 +126,9 @@ class Training:
     """Decay per update of an exponential moving average of the weights, such as 0.999; 0 keeps none. It is used where
     averaging.which is ema; dev checks use the weights themselves."""
     mixture: str = unkeyed_default("")
-    """Shares of the corpus's parts in each epoch, also in stages (``model.config.mixture``): ``news=1,europarl=3``,
-    ``temperature=5``, ``europarl=1; 8000: news=1``. Empty: every pair once in each epoch."""
+    """Shares of the corpus's parts in each epoch, also in stages (``model.config.mixture``):
+    ``europarl=3,news-commentary=1``, ``temperature=5``, ``europarl=1; 8000: news-commentary=1``. Empty: every pair once
+    in each epoch."""
     dev_bleu: int = unkeyed_default(0)
     """Number of dev sentences to decode greedily at each dev check for a BLEU; 0 decodes none. One rank decodes for at
     most a minute while the others wait."""

@@ -1,8 +1,8 @@
 """The mixture of corpus parts that a training reads, in stages: the value of ``Training.mixture``.
 
-europarl=3,news=1               three pairs of europarl for each of news, by repeating or leaving out pairs
-temperature=5                   shares proportional to the size of a part to the power of 1/5
-europarl=1; 8000: news=1        a curriculum: europarl alone, then, after 8,000 updates, news alone
+europarl=3,news-commentary=1         three pairs of europarl for each of the other, by repeating or leaving out pairs
+temperature=5                        shares proportional to the size of a part to the power of 1/5
+europarl=1; 8000: news-commentary=1  a curriculum: europarl alone, then, after 8,000 updates, news-commentary alone
 """
 
 import math

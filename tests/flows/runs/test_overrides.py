@@ -75,7 +75,10 @@ def test_other_values_change_a_preset_wherever_they_stand() -> None:
     assert run.filters == PROFILES["paper"].filters
     tutorial = override(RUNS["multi30k-ende"], ["sharding.max_pieces=90", "preset=tutorial"])
     assert (tutorial.sharding.max_pieces, tutorial.sharding.max_ratio) == (90, 2.0)
-    assert override(RUNS["wmt14-ende-base"], ["preset=tensor2tensor"]).training.batching == "buckets"
+    for name in PRESETS:
+        override(RUNS["wmt14-ende-base"], [f"preset={name}"])  # its batches are packed, which not every preset allows
+    for mixture in ("europarl=3,news-commentary=1", "temperature=5", "europarl=1; 8000: news-commentary=1"):
+        override(RUNS["wmt14-ende-base"], [f"training.mixture={mixture}"])  # the examples of docs/files.md
 
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:
