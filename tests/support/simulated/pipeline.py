@@ -181,6 +181,8 @@ def total(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
     """A part for each number, which is written once and for all, as a checkpoint is; then their sum."""
     with body() as attempt:
         parts = [out / f"part-{index}" for index in range(len(numbers))]
+        if begun := [part for part in parts if part.exists()]:  # an unforced run may go on with an attempt's work
+            attempt = begun[0].read_text().split(" ")[1]
         for part, number in zip(parts, numbers, strict=True):
             if not part.exists():
                 written = part.with_name(f"{part.name}.partial")
