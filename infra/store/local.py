@@ -63,8 +63,12 @@ class Artifact:
         return self.home.local_folder(self) if self.home else self.folder
 
     def is_replaced(self) -> bool:
-        """Whether this process read it, and its folder on this machine has other content by now."""
-        manifest = self.store.local().manifest(self.stage, self.key) if self.store.has_read(self) else None
+        """Whether another process sealed other content meanwhile: where this process read it, else in the store itself.
+
+        A resumed stage may read nothing of an input, whose copy on this machine may then be an old one of a bucket's.
+        """
+        place = self.store.local() if self.store.has_read(self) else self.store
+        manifest = place.manifest(self.stage, self.key)
         return manifest is not None and manifest.content != self.content
 
     @property

@@ -293,3 +293,11 @@ def test_a_replaced_artifact_is_not_read_under_the_name_of_the_old_one(tmp_path:
     assert artifact.is_replaced()
     with pytest.raises(BadData, match="replaced"):
         artifact.path()
+
+
+def test_an_input_that_was_not_read_may_be_replaced_too(tmp_path: Path) -> None:
+    sealed(Store(tmp_path))
+    present = Store(tmp_path)
+    unread = present.artifact(manifest_of(present))
+    sealed(Store(tmp_path), files={"a.txt": b"new"})
+    assert unread.is_replaced(), "a resumed stage may hold what another process read of the new one"

@@ -359,6 +359,9 @@ def test_an_artifact_that_was_not_read_is_not_replaced_by_an_old_copy(store: S3S
     new.path()
     sealed(machine_of(store), files={"a.txt": b"newer"})
     assert new.is_replaced()
+    unread = machine_of(other).artifact(manifest_of(machine_of(other)))
+    sealed(machine_of(store), files={"a.txt": b"newest"})
+    assert unread.is_replaced(), "the bucket has another one by now"
 
 
 def test_small_files_reach_other_machines(store: S3Store, other: S3Store) -> None:
