@@ -63,10 +63,8 @@ class Artifact:
         return self.home.local_folder(self) if self.home else self.folder
 
     def is_replaced(self) -> bool:
-        """Whether another process sealed other content meanwhile: where this process read it, else in the store itself.
-
-        A resumed stage may read nothing of an input, whose copy on this machine may then be an old one of a bucket's.
-        """
+        """Whether another process sealed other content meanwhile."""
+        # A resumed stage may read nothing of an input; this machine's copy of it may then be an old one of a bucket's.
         place = self.store.local() if self.store.has_read(self) else self.store
         manifest = place.manifest(self.stage, self.key)
         return manifest is not None and manifest.content != self.content
