@@ -6,6 +6,8 @@ from typing import Literal, get_args
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights
 from flows.runs.paper_rows import paper_row_of
+from flows.runs.synthetic import REVERSE
+from flows.synthetic_text import back_translated
 from infra.store.local import Artifact
 from tasks.corpus.catalogue import files
 from tasks.evaluation.seed_spread import ENSEMBLE, OWN_MODEL, item_of, seed_item
@@ -25,6 +27,8 @@ StageName = Literal[
     "download",
     "prepare_sets",
     "clean",
+    "translate_text",
+    "mix",
     "learn_bpe",
     "shard",
     "train",
@@ -35,6 +39,10 @@ StageName = Literal[
     "register",
 ]
 STAGES: tuple[StageName, ...] = get_args(StageName)
+"""All stages in their order; only runs with synthetic pairs have ``SYNTHETIC_STAGES``."""
+SYNTHETIC_STAGES: tuple[StageName, ...] = ("translate_text", "mix")
+COUNTED_AS: dict[str, StageName] = {REVERSE: "translate_text"}
+"""The stages of the reverse model come before ``mix``, whatever their own stage."""
 
 
 def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
@@ -44,15 +52,19 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     of further seeds (``decoding.ensemble``) and their ensemble are scored beside the run's own, which alone is
     registered.
     """
-    archives = download.map({file.path: file for file in files(run.corpus, run.sets)}, MAX_CONCURRENT_DOWNLOADS)
+    synthetic = run.synthetic
+    needed = (*files(run.corpus, run.sets), *(files(synthetic.monolingual) if synthetic else ()))
+    archives = download.map({file.path: file for file in needed}, MAX_CONCURRENT_DOWNLOADS)
     sets = {
         s.name: prepare_sets.for_item(s.name)(s, archives[s.source.file.path], archives[s.target.file.path])
         for s in run.sets
     }
     texts = {file.path: archives[file.path] for file in files(run.corpus)}
     corpus = clean(run.corpus, texts, tuple(sets[name] for name in run.filters.exclude), run.filters)
-    vocabulary = initial.vocabulary if initial else learn_bpe(corpus, run.vocabulary, run.filters.normalise.quotes)
-    shards = shard.for_item("train")(corpus, vocabulary, run.sharding)
+    pairs = back_translated(run, synthetic, archives, sets, corpus) if synthetic else corpus
+    quotes, tag = run.filters.normalise.quotes, synthetic.tag if synthetic else ""
+    vocabulary = initial.vocabulary if initial else learn_bpe(corpus, run.vocabulary, quotes, tag)
+    shards = shard.for_item("train")(pairs, vocabulary, run.sharding)
     evaluated = {name: pairs for name, pairs in sets.items() if name in (run.evaluate or sets)}
     encoded = {name: shard.for_item(name)(pairs, vocabulary, NO_LIMITS) for name, pairs in evaluated.items()}
     initial_weights = (initial.weights,) if initial else ()

@@ -67,9 +67,10 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "flows.inference": {"flows.runner", "flows.views"},
         "flows.inspection": {"flows.runner", "flows.runs"},
         "flows.orchestration": {"flows.reproduce", "flows.runner", "flows.runs", "flows.tuning", "flows.views"},
-        "flows.reproduce": {"flows.runs"},
+        "flows.reproduce": {"flows.runs", "flows.synthetic_text"},
         "flows.runner": {"flows.reproduce", "flows.runs"},
         "flows.tuning": {"flows.runner", "flows.runs"},
+        "flows.synthetic_text": {"flows.runs"},
         "flows.views": {"flows.tuning"},
     },
     "tasks": {
@@ -113,6 +114,14 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "model.job",
             "model.network",
             "model.numerics",
+        },
+        "model.translate_text": {
+            "model.config",
+            "model.decoding",
+            "model.errors",
+            "model.job",
+            "model.numerics",
+            "model.translate",
         },
     },
     "infra": {

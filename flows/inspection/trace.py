@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import Run
+from flows.runs.reversal import monolingual_filters
+from flows.runs.synthetic import MONOLINGUAL
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import Artifact
 from tasks.tracing.steps import Beam, Decoded, PairTrace, Trained
-from tasks.tracing.trace import TraceContext, trace
+from tasks.tracing.trace import MonolingualText, TraceContext, trace
 
 LAST_STAGE = "score"
 """The last stage that handles single pairs."""
@@ -40,7 +42,9 @@ def trace_context(resolved: ResolvedRun) -> TraceContext:
             reasons[row.stage, row.item] = row.why
     if planned.initial:
         made["learn_bpe", ""] = planned.initial.vocabulary
-    return TraceContext(run.name, run.corpus, run.sets, run.filters, run.sharding, made, reasons)
+    text = run.synthetic
+    monolingual = MonolingualText(text.monolingual, monolingual_filters(run), MONOLINGUAL) if text else None
+    return TraceContext(run.name, run.corpus, run.sets, run.filters, run.sharding, made, reasons, monolingual)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from flows.reproduce import STAGES, reproduce
+from flows.reproduce import COUNTED_AS, STAGES, reproduce
 from flows.runner.request import RunRequest
 from flows.runs.initial_weights import initial_weights_of
 from infra.errors import BadConfiguration
@@ -79,7 +79,9 @@ def run_single_stage(request: StageRequest, display: Display, task_wrapper: Task
     resolved = RunRequest(request.run, overrides=request.overrides, site=request.site).resolve()
     run, site = resolved.run, replace(resolved.site, gpu_pool="")
     store = open_store(site)
-    scope = Scope(STAGES, forced=frozenset([request.stage] if request.attempt else []), attempt=request.attempt)
+    scope = Scope(STAGES, attempt=request.attempt, counted_as=COUNTED_AS)
+    forced = [scope.stage_of(request.stage, request.item)] if request.attempt else []
+    scope = replace(scope, forced=frozenset(forced))
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     runner = Runner(store, site, scope, display, tracker, task_wrapper)
     status = "FAILED"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from flows.reproduce import STAGES, reproduce
+from flows.reproduce import COUNTED_AS, STAGES, reproduce
 from flows.runner import records
 from flows.runner.find_run import find_run
 from flows.runner.interrupted import InterruptedRun, attempt_to_resume
@@ -54,7 +54,7 @@ class RunRequest:
                     f"stage {name!r} is to run, but comes after the last one asked for, {self.until!r}"
                 )
         after = STAGES[STAGES.index(self.from_stage) :] if self.from_stage else ()
-        scope = Scope(STAGES, self.until, frozenset((*self.force, *after)))
+        scope = Scope(STAGES, self.until, frozenset((*self.force, *after)), counted_as=COUNTED_AS)
         return ResolvedRun(self, override(find_run(self.run), self.overrides), Site.named(self.site), scope, again)
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from flows.runs.profiles import PROFILES
 from flows.runs.run import Run
+from flows.runs.synthetic import BackTranslation, monolingual
 from model.config import Averaging, Decoding, Model, Training
 from model.config.presets import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
 from tasks.cleaning.filters import (
@@ -114,6 +115,16 @@ WMT14_SAMPLE_ENDE = Run(
     decoding=Decoding(),
 )
 
+MULTI30K_ENDE_BACK_TRANSLATION = replace(
+    MULTI30K_ENDE,
+    name="multi30k-ende-bt",
+    about="multi30k-ende with 30,000 tagged back-translations of the WMT14 sample's German text",
+    synthetic=BackTranslation(
+        monolingual("wmt14-sample-de", "de", {"wmt14_sample": catalogue.WMT14_SAMPLE_ENDE.parts[0].target}),
+        lines=30_000,
+    ),
+)
+
 PAPER_BASE = Run(
     name="wmt14-ende-base",
     about="the paper's base model, WMT14 English-German (Table 2; 1.66 GB of archives, GPU)",
@@ -185,6 +196,7 @@ RUNS = {
         DEMO,
         MULTI30K_ENDE,
         MULTI30K_ENFR,
+        MULTI30K_ENDE_BACK_TRANSLATION,
         WMT14_SAMPLE_ENDE,
         PAPER_BASE,
         PAPER_BIG,

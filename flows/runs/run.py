@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from flows.runs.synthetic import BackTranslation
 from model.config import Averaging, Decoding, Model, Training, check_compatible
 from model.config.keying import require, require_finite, require_name
 from model.config.mixture import parse_mixture
@@ -37,6 +38,8 @@ class Run:
     """The sets to translate and score, with the dev set among them; empty for all. A sweep scores the dev set alone."""
     comet: Comet = Comet()  # noqa: RUF009 - frozen
     """The checkpoint of COMET to score with; none by default. Changing it repeats scoring alone."""
+    synthetic: BackTranslation | None = None
+    """How synthetic training pairs are made; None: the pairs of the corpus alone."""
 
     def __post_init__(self) -> None:
         require_name(self.name, "name")
@@ -49,8 +52,10 @@ class Run:
         allowed = f"names among {', '.join(names)}, with the dev set {self.dev}"
         fits = not self.evaluate or (set(self.evaluate) <= set(names) and self.dev in self.evaluate)
         require(fits, "evaluate", self.evaluate, allowed)
+        if self.synthetic:
+            self.synthetic.check(self.corpus, self.training.start)
         check_compatible(self.model, self.training)
-        parts = [part.name for part in self.corpus.parts]
+        parts = [part.name for part in self.corpus.parts] + (self.synthetic.parts if self.synthetic else [])
         mixed = [name for stage in parse_mixture(self.training.mixture) for name, _ in stage.shares]
         mixture, allowed = self.training.mixture, f"parts of {self.corpus.name}: {', '.join(parts)}"
         require(set(mixed) <= set(parts), "training.mixture", mixture, allowed)

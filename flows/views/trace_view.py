@@ -18,6 +18,7 @@ from tasks.tracing.steps import (
     Dropped,
     Encoded,
     Missing,
+    Mixed,
     PairTrace,
     Published,
     RuleVerdict,
@@ -59,6 +60,10 @@ def heading(step: Step) -> tuple[str, str]:
             return step.stage, f"kept: row {step.row:,} of the shuffled {step.file}"
         case Cleaned():
             return step.stage, f"rejected by {step.rejected_by}: row {step.row:,} of {step.file}; its walk ends here"
+        case Mixed(source=""):
+            return step.stage, "not translated: beyond synthetic.lines, too long, or without an end; its walk ends here"
+        case Mixed():
+            return step.stage, "the target of a synthetic pair"
         case Encoded():
             return step.stage, f"{len(step.source_ids)} source pieces, {len(step.target_ids)} target pieces"
         case Sharded():
@@ -87,6 +92,8 @@ def body(step: Step, traced: PairTrace) -> Iterator[RenderableType]:
             else:
                 yield _named([("source", step.source), ("target", step.target)])
             yield _verdict_table(step.verdicts)
+        case Mixed(source=source) if source:
+            yield _named([("source", source), ("target", step.target)])
         case Encoded():
             rows = [("source", step.source_pieces, step.source_ids), ("target", step.target_pieces, step.target_ids)]
             for side, pieces, ids in rows:

@@ -1,7 +1,7 @@
 """Plan a run: decide ``hit``, ``miss`` or ``waits`` for each stage without running any."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -26,14 +26,21 @@ class Scope:
     forced: frozenset[str] = frozenset()
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
     """The attempt that the forced stages belong to: a new one, or one that was interrupted and is resumed."""
+    counted_as: Mapping[str, str] = field(default_factory=dict)
+    """Items whose calls serve another stage, with that stage: it decides whether they may run and are forced."""
+
+    def stage_of(self, name: str, item: str) -> str:
+        """The stage that a call of stage ``name`` for ``item`` (``reverse`` or ``reverse/dev``) counts as."""
+        return self.counted_as.get(item.partition("/")[0], name)
 
     def attempt_at(self, call: StageCall) -> str:
         """The attempt whose artifact ``call`` needs; "" if the artifact of any attempt counts."""
-        return self.attempt if call.stage.name in self.forced else ""
+        return self.attempt if self.stage_of(call.stage.name, call.item) in self.forced else ""
 
     def check(self, call: StageCall) -> None:
         """Raise StopPipeline for a stage after ``until``."""
-        if self.until and self.order.index(call.stage.name) > self.order.index(self.until):
+        name = self.stage_of(call.stage.name, call.item)
+        if self.until and self.order.index(name) > self.order.index(self.until):
             raise StopPipeline
 
 

@@ -38,7 +38,8 @@ def training_text(weights: Artifact) -> dict[str, int | str]:
     fields: dict[str, Any] = {}
     manifest = store.manifest(weights.stage, weights.key)
     # Follow these arguments, not all inputs: a training with initial weights has another run's text as an input too.
-    for argument in ("run", "shards", "pairs"):
+    # ``pairs`` twice: with synthetic pairs, those of the shards are a mixture with cleaned ones.
+    for argument in ("run", "shards", "pairs", "pairs"):
         reference = manifest.arguments.get(argument) if manifest else None
         manifest = store.manifest(reference["artifact"], reference["key"]) if reference else None
         if manifest:

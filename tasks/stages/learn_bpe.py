@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from infra.errors import BadConfiguration, BadData
 from infra.store.local import Artifact
@@ -90,6 +90,12 @@ def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) ->
     return tokenizer
 
 
+def add_tag(tokenizer: Tokenizer, tag: str) -> None:
+    """Make ``tag`` one piece, with the next id; the text behind it and a space has the pieces that it has alone."""
+    # Not a special token: the tokenizers of this project encode those as text.
+    tokenizer.add_tokens([AddedToken(tag, rstrip=True, normalized=False, special=False)])
+
+
 def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
     """The average number of pieces per word, where words are separated by white space."""
     words = sum(len(line.split()) for line in lines)
@@ -98,10 +104,11 @@ def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
 
 
 @stage(version=1)
-def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary, plain_quotes: bool = False) -> Facts:
+def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary, plain_quotes: bool = False, tag: str = "") -> Facts:
     """Learn one joint vocabulary, or one per side, from ``pairs.parquet`` of ``corpus``.
 
     With ``plain_quotes`` the text has no typographic quotation marks, and the source's tokenizer reads them as plain.
+    ``tag`` is one more piece of the source, beyond ``vocabulary.size``, wherever the text has it; empty for none.
     """
     pairs = corpus.path() / "pairs.parquet"
     sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)
@@ -119,6 +126,8 @@ def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary, plain_quotes:
         tokenizer = train_from_counts((read_batch([part]) for part in parts), vocabulary)
         if plain_quotes and file == SOURCE_FILE:
             tokenizer = with_plain_quotes(tokenizer)
+        if tag and file == SOURCE_FILE:
+            add_tag(tokenizer, tag)
         tokenizer.save(str(out / file), pretty=False)
     shutil.rmtree(scratch)
     pieces = TokenizerPair.load(out)

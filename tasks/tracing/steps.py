@@ -55,6 +55,16 @@ class Cleaned:
 
 
 @dataclass(frozen=True)
+class Mixed:
+    """A monolingual line as the target of a synthetic pair; ``source`` is empty if the line has no translation."""
+
+    folder: str
+    source: str
+    target: str
+    stage: str = "mix"
+
+
+@dataclass(frozen=True)
 class Encoded:
     """The pieces of both sides in the run's vocabulary (§5.1), without bos and eos."""
 
@@ -171,7 +181,7 @@ class Scored:
     stage: str = "score"
 
 
-Step = Missing | Published | Cleaned | Encoded | Sharded | Dropped | Trained | Translated | Decoded | Scored
+Step = Missing | Published | Cleaned | Mixed | Encoded | Sharded | Dropped | Trained | Translated | Decoded | Scored
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ passes the two steps that need torch (the batch of the pair, and decoding its se
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from tasks.cleaning.filters import SIDES, Distinct, Filter, Filters, NotIn
 from tasks.cleaning.partitions import normalise_sides
 from tasks.corpus import reading
 from tasks.corpus.catalogue import Corpus, EvaluationSet, Part, Text
+from tasks.stages.mix import PREFIX
 from tasks.stages.shard import Sharding
 from tasks.tracing.steps import (
     Cleaned,
@@ -26,6 +27,7 @@ from tasks.tracing.steps import (
     Dropped,
     Encoded,
     Missing,
+    Mixed,
     PairTrace,
     Published,
     RuleVerdict,
@@ -40,6 +42,16 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class MonolingualText:
+    """The text that a run translates back, and its filters."""
+
+    corpus: Corpus
+    filters: Filters
+    item: str
+    """The item of its ``clean``."""
+
+
+@dataclass(frozen=True)
 class TraceContext:
     """The parts of a run that single pairs go through, and its artifacts by (stage, item)."""
 
@@ -51,6 +63,8 @@ class TraceContext:
     made: Mapping[tuple[str, str], Artifact]
     reasons: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Why an artifact is missing; for an artifact in ``made``, why the next run may replace it."""
+    monolingual: MonolingualText | None = None
+    """None for a run without synthetic pairs."""
 
 
 class Network(Protocol):
@@ -70,26 +84,40 @@ def trace(context: TraceContext, pair_id: str, network: Network) -> PairTrace:
     name, _, number = pair_id.rpartition(":")
     sets = {each.name: each for each in context.sets}
     parts = {part.name: part for part in context.corpus.parts}
+    text = context.monolingual
+    synthetic = {PREFIX + part.name: part for part in text.corpus.parts} if text else {}
     canonical = number.isdecimal() and number.isascii() and str(int(number)) == number
-    if not canonical or not (name in parts or name in sets):
+    if not canonical or not (name in parts or name in sets or name in synthetic):
         raise unknown_pair(context, pair_id)
     tracer = _PairTracer(context, pair_id, int(number), network)
-    steps = tracer.corpus_steps(parts[name]) if name in parts else tracer.set_steps(sets[name])
-    return PairTrace(context.run, pair_id, "" if name in parts else name, tuple(steps), tuple(tracer.notes))
+    if text and name in synthetic:
+        steps = tracer.synthetic_steps(text, synthetic[name])
+    else:
+        steps = tracer.corpus_steps(parts[name]) if name in parts else tracer.set_steps(sets[name])
+    return PairTrace(context.run, pair_id, name if name in sets else "", tuple(steps), tuple(tracer.notes))
 
 
 def unknown_pair(context: TraceContext, pair_id: str) -> BadConfiguration:
     """The error for an unknown id, with the ids that the run has."""
-    counts = {part.name: 0 for part in context.corpus.parts}
-    if clean := context.made.get(("clean", "")):
-        tables = [clean.path() / name for name in ("pairs.parquet", "rejected.parquet")]
-        lines = pl.concat(pl.scan_parquet(table).select("corpus") for table in tables)
-        counts |= dict(lines.group_by("corpus").len().collect().iter_rows())
+    counts = _lines_read(context.made.get(("clean", "")), context.corpus)
+    if text := context.monolingual:
+        found = _lines_read(context.made.get(("clean", text.item)), text.corpus)
+        counts |= {PREFIX + name: count for name, count in found.items()}
     for each in context.sets:
         prepared = context.made.get(("prepare_sets", each.name))
         counts[each.name] = int(prepared.facts["pairs"]) if prepared else 0
     ids = [f"{name}:0 to {name}:{count - 1}" if count else f"{name} (not read yet)" for name, count in counts.items()]
     return BadConfiguration(f"unknown pair_id {pair_id!r}: the run {context.run} has {', '.join(ids)}")
+
+
+def _lines_read(clean: Artifact | None, corpus: Corpus) -> dict[str, int]:
+    """The lines of each part that ``clean`` read; 0 if it is missing."""
+    counts = {part.name: 0 for part in corpus.parts}
+    if clean:
+        tables = [clean.path() / name for name in ("pairs.parquet", "rejected.parquet")]
+        lines = pl.concat(pl.scan_parquet(table).select("corpus") for table in tables)
+        counts |= dict(lines.group_by("corpus").len().collect().iter_rows())
+    return counts
 
 
 class _PairTracer:
@@ -111,6 +139,33 @@ class _PairTracer:
 
     def corpus_steps(self, part: Part) -> Iterator[Step]:
         """Steps of a training pair: read and cleaned; if ``clean`` kept it, encoded and trained on."""
+        for step in self.cleaned_steps(part):
+            yield step
+            if isinstance(step, Cleaned) and not step.rejected_by:
+                yield from self.encoded_steps("train", step.source, step.target)
+
+    def synthetic_steps(self, text: MonolingualText, part: Part) -> Iterator[Step]:
+        """Steps of a line that is translated back: read and cleaned; if kept, translated, encoded and trained on."""
+        context = replace(self.context, corpus=text.corpus, filters=text.filters)
+        line = _PairTracer(context, self.pair_id.removeprefix(PREFIX), self.line, self.network)
+        line.notes = self.notes
+        cleaned = None
+        for step in line.cleaned_steps(part, text.item):
+            yield step
+            cleaned = step
+        if not isinstance(cleaned, Cleaned) or cleaned.rejected_by:
+            return
+        mixture = self.find("mix")
+        if isinstance(mixture, Missing):
+            yield mixture
+            return
+        pair = self.row(mixture.path() / "pairs.parquet")
+        yield Mixed(str(mixture.path()), pair["source"] if pair else "", cleaned.target)
+        if pair:
+            yield from self.encoded_steps("train", pair["source"], pair["target"])
+
+    def cleaned_steps(self, part: Part, item: str = "") -> Iterator[Step]:
+        """A training pair as published and as ``clean`` for ``item`` wrote it."""
         texts = part.source, part.target
         found = [self.find("download", text.file.path) for text in texts]
         archives = [each for each in found if isinstance(each, Artifact)]
@@ -118,14 +173,8 @@ class _PairTracer:
             yield self.published(texts, archives)
         else:
             yield from dict.fromkeys(each for each in found if isinstance(each, Missing))
-        clean = self.find("clean")
-        if isinstance(clean, Missing):
-            yield clean
-            return
-        cleaned = self.cleaned(clean)
-        yield cleaned
-        if not cleaned.rejected_by:
-            yield from self.encoded_steps("train", cleaned.source, cleaned.target)
+        clean = self.find("clean", item)
+        yield clean if isinstance(clean, Missing) else self.cleaned(clean)
 
     def set_steps(self, evaluation: EvaluationSet) -> Iterator[Step]:
         """Steps of a pair of a dev or test set: encoded as published, translated, scored."""

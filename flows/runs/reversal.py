@@ -1,0 +1,66 @@
+"""What back-translation derives from a run: the run of the reverse direction, and filters for monolingual text."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from flows.runs.run import Run
+from tasks.cleaning.filters import (
+    Distinct,
+    Empty,
+    Filter,
+    Filters,
+    InvalidUnicode,
+    Language,
+    Length,
+    NoLetters,
+    NotIn,
+    OverlongWord,
+)
+from tasks.corpus.catalogue import EvaluationSet, Part
+
+Pair = TypeVar("Pair", Part, EvaluationSet)
+
+
+def reversed_run(run: Run, seed: int) -> Run:
+    """The run with source and target swapped, trained with ``seed`` and without ``training.mixture``."""
+    corpus = run.corpus
+    swapped = replace(
+        corpus,
+        source_language=corpus.target_language,
+        target_language=corpus.source_language,
+        parts=tuple(_swap(part) for part in corpus.parts),
+    )
+    return replace(
+        run,
+        corpus=swapped,
+        sets=tuple(_swap(each) for each in run.sets),
+        filters=replace(run.filters, rules=tuple(_swap_rule(rule) for rule in run.filters.rules)),
+        training=replace(run.training, seed=seed, start="", mixture=""),
+        decoding=replace(run.decoding, ensemble=()),
+        synthetic=None,
+    )
+
+
+def monolingual_filters(run: Run) -> Filters:
+    """Filters for monolingual text: what the run removes for one line alone, lines of its sets, and repetitions."""
+    rules: list[Filter] = [Empty(), InvalidUnicode(), NoLetters(), OverlongWord()]
+    rules += [rule for rule in run.filters.rules if isinstance(rule, Length)]
+    language = run.corpus.target_language
+    rules += [
+        replace(rule, source=language, target=language) for rule in run.filters.rules if isinstance(rule, Language)
+    ]
+    return replace(run.filters, rules=(*rules, NotIn(), Distinct()), exclude=tuple(each.name for each in run.sets))
+
+
+def _swap(pair: Pair) -> Pair:
+    return replace(pair, source=pair.target, target=pair.source)
+
+
+def _swap_rule(rule: Filter) -> Filter:
+    """The rule for swapped sides, for every rule that has values for each side or is about one of them."""
+    values = vars(rule)
+    if {"source", "target"} <= values.keys():
+        return replace(rule, source=values["target"], target=values["source"])  # type: ignore[type-var]
+    if values.get("on") in ("source", "target"):
+        return replace(rule, on="source" if values["on"] == "target" else "target")  # type: ignore[type-var]
+    return rule

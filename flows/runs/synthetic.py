@@ -1,0 +1,72 @@
+"""Synthetic training pairs of a run: back-translation."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from model.config import Decoding, Sampling
+from model.config.keying import require
+from model.config.special_pieces import SPECIAL_TOKENS
+from tasks.corpus.catalogue import Corpus, Part, Text
+from tasks.stages.mix import PREFIX
+
+REVERSE, MONOLINGUAL = "reverse", "monolingual"
+"""Items of the stages that serve the reverse model (``reverse/dev``), and that of the monolingual text's ``clean``."""
+
+
+@dataclass(frozen=True)
+class BackTranslation:
+    """Back-translation (Sennrich et al., 2016): text of the target language, translated into the source language by a
+    model of the reverse direction, is added to the training pairs. The reverse model is the run with its languages
+    swapped; its stages belong to the run. The vocabulary is learned from the pairs of the corpus alone."""
+
+    monolingual: Corpus
+    """Text of the target language, as made by ``monolingual``."""
+    lines: int = 0
+    """Most lines to translate, a random choice; 0: all."""
+    search: Literal["beam", "sample"] = "beam"
+    """sample: draws a translation from the model (Edunov et al., 2018)."""
+    tag: str = "<BT>"
+    """The piece that begins synthetic sources (Caswell et al., 2019); it is added to the vocabulary. Empty: no tag."""
+    decoding: Decoding = Decoding()  # noqa: RUF009 - frozen
+    """How the reverse model searches; of its limits only those of length count for ``sample``."""
+    seed: int = 1
+    """Seed of the reverse model's training and of sampling. ``training.seed`` changes neither."""
+
+    def __post_init__(self) -> None:
+        text, name = self.monolingual, "synthetic.monolingual"
+        one = text.source_language == text.target_language and all(p.source == p.target for p in text.parts)
+        require(one, name, text.name, "text of one language (flows.runs.synthetic.monolingual)")
+        require(self.lines >= 0, "synthetic.lines", self.lines, "0 (all) or a whole number above")
+        require(self.search in ("beam", "sample"), "synthetic.search", self.search, "beam or sample")
+        seeds, allowed = self.decoding.ensemble, "empty: one model translates back"
+        require(not seeds, "synthetic.decoding.ensemble", seeds, allowed)
+        own = re.fullmatch(r"(<[A-Za-z0-9_-]{1,20}>)?", self.tag) is not None and self.tag not in SPECIAL_TOKENS
+        allowed = f"letters, digits, '_', '-' in angle brackets, none of {', '.join(SPECIAL_TOKENS)}, or empty"
+        require(own, "synthetic.tag", self.tag, allowed)
+        require(0 <= self.seed < 2**31, "synthetic.seed", self.seed, "a whole number from 0 to 2,147,483,647")
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How translations are drawn; None for a search."""
+        return Sampling(seed=self.seed) if self.search == "sample" else None
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts of the corpus that the synthetic pairs are, as ``training.mixture`` names them: ``bt-news``."""
+        return [PREFIX + part.name for part in self.monolingual.parts]
+
+    def check(self, corpus: Corpus, start: str) -> None:
+        """Raise ValueError unless it fits a run's corpus and its ``training.start``."""
+        language, allowed = self.monolingual.target_language, f"text of the target language, {corpus.target_language}"
+        require(language == corpus.target_language, "synthetic.monolingual", language, allowed)
+        names = {part.name for part in corpus.parts} & set(self.parts)
+        require(not names, "corpus.parts", names, f"names that do not begin with {PREFIX}")
+        allowed = "empty where training.start is given: the vocabulary of that version has no such piece"
+        require(not (start and self.tag), "synthetic.tag", self.tag, allowed)
+
+
+def monolingual(name: str, language: str, texts: Mapping[str, Text]) -> Corpus:
+    """Text of one language as a corpus whose parts, by name, have the same text on both sides."""
+    return Corpus(name, language, language, tuple(Part(part, text, text) for part, text in texts.items()))

@@ -1,0 +1,82 @@
+"""Translates training text, block by block, for synthetic pairs: ``python -m model.translate_text job.json``.
+
+The inputs are ``weights``, ``vocabulary`` and ``text`` (a folder with ``pairs.parquet``, whose source side is
+translated), and for an ensemble ``weights_2`` and so on. ``config`` holds ``decoding``, ``n_best``, ``lines`` (the most
+lines to translate, 0 for all), ``block_lines`` and, to sample instead of searching, ``sampling``. It writes
+
+    00000.parquet  00001.parquet  …    pair_id, source, hypotheses (best first); ``block_lines`` lines each
+    metrics.jsonl                      progress
+
+A block appears by a rename when it is complete; the next attempt goes on after the blocks that are there. Only
+hypotheses that end are kept: a line that is too long for the model, or whose translation does not end, has none.
+"""
+
+import time
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .config import Decoding, Sampling, from_json
+from .decoding.beam_search import Hypothesis
+from .decoding.translator import Translator
+from .errors import JobError
+from .job import Facts, Job, Metrics, StopSignal, main
+from .numerics import configure_numerics
+from .translate import ProgressReporter, load
+
+COLUMNS = pa.schema([("pair_id", pa.string()), ("source", pa.string()), ("hypotheses", pa.list_(pa.string()))])
+
+
+def texts(translator: Translator, hypotheses: Sequence[Hypothesis]) -> list[str]:
+    """The different texts of the hypotheses that end, in their order, without empty ones."""
+    found = (translator.text(hypothesis).strip() for hypothesis in hypotheses if hypothesis.finished)
+    return [text for text in dict.fromkeys(found) if text]
+
+
+def work(job: Job) -> Facts:
+    """Run the job."""
+    begun, config = time.monotonic(), job.config
+    decoding = from_json(Decoding, config["decoding"])
+    sampling = from_json(Sampling, config["sampling"]) if "sampling" in config else None
+    configure_numerics(decoding.numerics, job.site)
+    stop, metrics = StopSignal(), Metrics(job.out)
+    translator = load(job)
+    with pq.ParquetFile(job.inputs["text"] / "pairs.parquet") as file:
+        total = min(file.metadata.num_rows, config["lines"] or file.metadata.num_rows)
+        reporter = ProgressReporter(metrics, stop, total, job.site.log_seconds)
+        first = 0
+        for number, read in enumerate(file.iter_batches(config["block_lines"], columns=["pair_id", "source"])):
+            block, path = read.slice(0, total - first), job.out / f"{number:05}.parquet"
+            if not block.num_rows:
+                break
+            if not path.exists():
+                lines = block.column("source").to_pylist()
+                pieces = translator.vocabulary.encode_source(lines)
+                # A line without pieces gets an empty hypothesis, which is not kept.
+                sources = [source if len(source) <= translator.longest_source else [] for source in pieces]
+                progress = reporter.phase(first)
+                try:
+                    if sampling:
+                        numbers = range(first, first + len(sources))
+                        drawn = translator.sample(sources, sampling, decoding, numbers=numbers)
+                        found = [[each] for each in drawn]
+                        progress(len(sources), len(sources))
+                    else:
+                        found = translator.search_n_best(sources, decoding, config["n_best"], progress=progress)
+                except FloatingPointError as error:
+                    raise JobError("bad_data", f"{job.inputs['weights']}: {error}") from error
+                hypotheses = [texts(translator, each) for each in found]
+                table = pa.table([block.column("pair_id").to_pylist(), lines, hypotheses], schema=COLUMNS)
+                partial = path.with_suffix(".partial")
+                pq.write_table(table, partial, compression="zstd")
+                partial.replace(path)
+            first += block.num_rows
+    # Counted from the files: an earlier attempt may have made some of them.
+    blocks = [pq.read_table(path, columns=["hypotheses"]) for path in sorted(job.out.glob("*.parquet"))]
+    untranslated = sum(not found for block in blocks for found in block.column("hypotheses").to_pylist())
+    return {"lines": first, "untranslated": untranslated, "seconds": round(time.monotonic() - begun, 3)}
+
+
+if __name__ == "__main__":
+    main(work)

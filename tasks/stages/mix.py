@@ -1,0 +1,62 @@
+"""Adds pairs whose source is a translation of their target (back-translation) to the cleaned pairs.
+
+    pairs.parquet    pair_id, corpus, source, target: the cleaned pairs in their order, then the synthetic ones
+
+A synthetic pair has the ``pair_id`` of its monolingual line behind ``bt-``: ``bt-news:17``, corpus ``bt-news``.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from infra.errors import BadData
+from infra.store.local import Artifact
+from tasks.cleaning.partitions import KEPT
+from tasks.engine.stage import Facts, progress, stage
+
+PREFIX = "bt-"
+"""Begins the corpus and the ``pair_id`` of a synthetic pair."""
+ROWS = 200_000
+"""Pairs that are held in memory."""
+
+
+def synthetic_pairs(block: pl.DataFrame, tag: str) -> pl.DataFrame:
+    """The pairs of a block of ``translate_text``: the translation, behind the tag, and the line it was made from."""
+    found = block.filter(pl.col("hypotheses").list.len() > 0)
+    pair_id = pl.lit(PREFIX) + pl.col("pair_id")
+    return found.select(
+        pair_id.alias("pair_id"),
+        pair_id.str.replace(":[0-9]+$", "").alias("corpus"),
+        source=pl.lit(f"{tag} " if tag else "") + pl.col("hypotheses").list.first(),
+        target=pl.col("source"),
+    )
+
+
+def _tables(pairs: Path, blocks: list[Path], tag: str) -> Iterator[pa.Table]:
+    with pq.ParquetFile(pairs) as file:
+        for batch in file.iter_batches(ROWS, columns=list(KEPT)):
+            yield pa.Table.from_batches([batch])
+    for path in blocks:
+        yield synthetic_pairs(pl.read_parquet(path), tag).to_arrow()
+
+
+@stage(version=1)
+def mix(out: Path, pairs: Artifact, translated: Artifact, tag: str) -> Facts:
+    """Write the cleaned ``pairs`` and a pair for each line of ``translated`` that has a translation.
+
+    ``tag`` begins each synthetic source, and no other; empty for none. Raises BadData if no line has a translation.
+    """
+    schema = pa.schema([(name, pa.large_string()) for name in KEPT])
+    clean, blocks = pairs.path() / "pairs.parquet", sorted(translated.path().glob("*.parquet"))
+    read, lines, written = pq.read_metadata(clean).num_rows, translated.facts["lines"], 0
+    with pq.ParquetWriter(out / "pairs.parquet", schema, compression="zstd") as writer:
+        for table in _tables(clean, blocks, tag):
+            writer.write_table(table.select(KEPT).cast(schema))
+            written += table.num_rows
+            progress(written, read + lines, "pairs")
+    if written == read:
+        raise BadData(f"none of {lines} monolingual lines has a translation; train the reverse model for longer")
+    return {"pairs": written, "synthetic": written - read, "untranslated": read + lines - written}
