@@ -55,9 +55,10 @@ def healthy(address: str, seconds: float = HEALTH_SECONDS) -> bool:
 class SilenceWatch:
     """Notices that a running server stopped answering ``address``: it is stuck, or somebody sent it SIGSTOP."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, answered: bool = False) -> None:
+        """``answered``: it answered before, so that it is not starting any more."""
         self._address, self._next = address, 0.0
-        self._answered, self._unanswered = False, 0
+        self._answered, self._unanswered = answered, 0
 
     def is_silent(self) -> bool:
         """Whether it answered once and failed the last ``SILENT_CHECKS`` checks; checks every ``CHECK_SECONDS``.

@@ -91,9 +91,9 @@ def temporary_server(home: Path, say: Callable[[str], None] = lambda _: None) ->
 def _keep(
     server: subprocess.Popen[bytes], port: int, log: Path, ended: threading.Event, say: Callable[[str], None]
 ) -> None:
-    """Start the server again whenever it is gone, and stop it when ``ended`` is set."""
+    """Start the server, which is up, again whenever it is gone, and stop it when ``ended`` is set."""
     for restarts_left in reversed(range(RESTARTS + 1)):
-        watch = SilenceWatch(f"http://127.0.0.1:{port}/api/health")
+        watch = SilenceWatch(f"http://127.0.0.1:{port}/api/health", answered=restarts_left == RESTARTS)
         while server.poll() is None and not ended.wait(KEEP_SECONDS):
             if watch.is_silent():
                 say("the run's Prefect server no longer answers")

@@ -100,7 +100,8 @@ def cosine(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
     positions_B = real_BT.sum(1)
     # The square of a sum holds every ordered pair once, and each vector's cosine of 1 with itself.
     cosines = unit_BTD.sum(1).square().sum() - positions_B.sum()
-    return cosines / (positions_B * (positions_B - 1)).sum()
+    pairs = (positions_B * (positions_B - 1)).sum()
+    return torch.where(pairs > 0, cosines / pairs, torch.nan)  # without pairs ``cosines`` is 0 but for rounding
 
 
 def query_entropy(weights_BHTS: Tensor, real_BT: Tensor) -> Tensor:

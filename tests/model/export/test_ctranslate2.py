@@ -70,7 +70,7 @@ def test_lines_are_translated_in_their_order_whatever_the_batch(
     for budget in (1, 30, 1000):
         monkeypatch.setattr(ctranslate2_runtime, "BATCH_PIECES", budget)
         assert folder.translate(LINES, folder.search) == expected
-    assert folder.search == asdict(DECODING)
+    assert folder.search == DECODING.search()
 
 
 def test_the_folder_translates_where_this_project_is_not(tmp_path: Path) -> None:
@@ -162,4 +162,4 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
 def test_search_json_is_plain(tmp_path: Path) -> None:
     exported(tmp_path, SHAPES[2], Decoding(beam=7))
     settings = json.loads((tmp_path / "out" / "search.json").read_text())
-    assert settings == {"decoding": asdict(Decoding(beam=7)), "positions": 64}
+    assert settings == {"decoding": Decoding(beam=7).search(), "positions": 64}
