@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
-from flows.orchestration.dispatch import sweep as sweep_dead
+from flows.orchestration.dispatch import close_dead_runs
 from flows.runner import interrupted
 from flows.views.terminal import say
 from infra.servers.environment import configure_libraries
@@ -15,7 +15,7 @@ from infra.site import Site
 
 def unfinished(
     *,
-    sweep: Annotated[
+    close: Annotated[
         bool,
         Parameter(negative=(), help="first close runs in MLflow, Prefect and the records whose process is dead"),
     ] = False,
@@ -24,18 +24,18 @@ def unfinished(
 ) -> None:
     """List interrupted runs: for each, the command that resumes it.
 
-    Every run with work also sweeps when it begins, and one without work if a run of its name was killed.
+    Every run with work also closes them when it begins, and one without work if a run of its name was killed.
 
     For example:
 
     repro unfinished
 
-    repro unfinished --sweep
+    repro unfinished --close
     """
     where = Site.named(site)
     configure_libraries(where.root)
-    if sweep:
-        closed = sweep_dead(where)
+    if close:
+        closed = close_dead_runs(where)
         say(f"closed runs whose process is dead: {closed}" if closed else "no open run has a dead process")
     found = interrupted.unfinished(where)
     if as_json:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.runner.interrupted import sweep, unfinished
+from flows.runner.interrupted import close_dead_runs, unfinished
 from flows.views.service_view import state_table
 from flows.views.terminal import console, say
 from infra.errors import BadConfiguration, JobFailed
@@ -97,7 +97,7 @@ def _show(found: lifecycle.RunningService, outer: Mapping[str, str]) -> None:
 def _close_and_list_interrupted(site: Site) -> None:
     """Close runs that a machine that went down left "Running", and print the command that resumes each."""
     configure_libraries(site.root)
-    sweep(Site.named())
+    close_dead_runs(Site.named())
     if left := unfinished(site):
         say("these runs were interrupted; their finished stages are kept. To resume them:")
         for each in left:

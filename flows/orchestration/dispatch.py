@@ -62,21 +62,21 @@ def dispatch_sweep(resolved: ResolvedSweep) -> SweepResults:
     return signals.run_shielded(lambda: sweep_with_prefect(resolved))
 
 
-def sweep(site: Site) -> int:
-    """Close what dead processes left "Running", as ``flows.runner.interrupted.sweep``; returns the number of runs.
+def close_dead_runs(site: Site) -> int:
+    """Close what dead processes left "Running" (``flows.runner.interrupted``); returns the number of runs.
 
     Where the user has no Prefect server, a temporary one is started if its database has such a flow run.
     """
     if not server_configured() and has_abandoned_flow_runs():
         _ensure_server()
-    return interrupted.sweep(site)
+    return interrupted.close_dead_runs(site)
 
 
 def _close_earlier(resolved: ResolvedRun) -> None:
-    """Sweep before a run without work if an earlier run of that name was killed; otherwise read its records only."""
-    if interrupted.has_dead_record(resolved.site, resolved.run.name) and interrupted.may_sweep_again(resolved.site):
+    """Close dead runs before a run without work if one of its name was killed; otherwise read its records only."""
+    if interrupted.has_dead_record(resolved.site, resolved.run.name) and interrupted.may_close_again(resolved.site):
         say("closing what a killed run left open in MLflow and Prefect")
-        sweep(resolved.site)
+        close_dead_runs(resolved.site)
 
 
 def _ensure_server() -> None:

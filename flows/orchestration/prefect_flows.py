@@ -21,7 +21,7 @@ from flows.orchestration.duplicates import duplicate_run
 from flows.orchestration.remote_stage import DeploymentDispatch, current_work_pool
 from flows.orchestration.single_stage import StageRequest, run_single_stage
 from flows.reproduce import StageName
-from flows.runner.interrupted import sweep
+from flows.runner.interrupted import close_dead_runs
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFailed, run_rows, write_pages
 from flows.runner.request import ResolvedRun, RunRequest, plan
@@ -55,16 +55,16 @@ def _set(variable: ContextVar[Value | None], value: Value) -> Iterator[None]:
         variable.reset(token)
 
 
-def _sweep_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
+def _close_dead_runs_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
     """Hook that the worker calls after the process of a flow was killed or cancelled."""
     with suppress(Fault):
-        sweep(Site.named(f"{flow_run.parameters.get('site', 'local')}"))
+        close_dead_runs(Site.named(f"{flow_run.parameters.get('site', 'local')}"))
 
 
-def _claim_and_sweep(site: str) -> None:
+def _claim_and_close_dead_runs(site: str) -> None:
     """Label this flow run with our process id, and close runs whose process died."""
     prefect_states.label_process(UUID(flow_run.id))
-    sweep(Site.named(site))
+    close_dead_runs(Site.named(site))
 
 
 def _reproduce_run_name() -> str:
@@ -76,8 +76,8 @@ def _reproduce_run_name() -> str:
     name="reproduce",
     flow_run_name=_reproduce_run_name,
     log_prints=False,
-    on_crashed=[_sweep_after_kill],
-    on_cancellation=[_sweep_after_kill],
+    on_crashed=[_close_dead_runs_after_kill],
+    on_cancellation=[_close_dead_runs_after_kill],
 )
 def reproduce(
     run: str = "demo",
@@ -97,7 +97,7 @@ def reproduce(
         overrides: Fields of the run to change, for example training.updates=200.
         site: Where to compute. With gpu, a worker of another pool dispatches stages that need a GPU to the pool gpu.
     """
-    _claim_and_sweep(site)
+    _claim_and_close_dead_runs(site)
     if "auto-scheduled" in flow_run.tags and not commit():  # an installed release; a checkout is being worked on
         os.environ.setdefault("REPRO_STRICT", "1")
     if duplicate := duplicate_run("reproduce", _parameter_defaults(reproduce)):
@@ -128,8 +128,8 @@ def _stage_run_name() -> str:
     name="stage",
     flow_run_name=_stage_run_name,
     log_prints=False,
-    on_crashed=[_sweep_after_kill],
-    on_cancellation=[_sweep_after_kill],
+    on_crashed=[_close_dead_runs_after_kill],
+    on_cancellation=[_close_dead_runs_after_kill],
 )
 def stage(
     run: str,
@@ -155,7 +155,7 @@ def stage(
     """
     request = StageRequest(run, stage, key, item, overrides, attempt, site, record)
     task_wrapper = PrefectTaskWrapper(Site.named(site).root.absolute() / "prefect-records", retries=False)
-    _claim_and_sweep(site)
+    _claim_and_close_dead_runs(site)
     try:
         row = run_single_stage(request, TerminalDisplay(task_wrapper.progress), task_wrapper)
     except Fault as fault:  # flows.orchestration.remote_stage reads its class from the name of the state
@@ -204,8 +204,8 @@ def _paper_run_name() -> str:
     name="paper",
     flow_run_name=_paper_run_name,
     log_prints=False,
-    on_crashed=[_sweep_after_kill],
-    on_cancellation=[_sweep_after_kill],
+    on_crashed=[_close_dead_runs_after_kill],
+    on_cancellation=[_close_dead_runs_after_kill],
 )
 def paper(
     rows: str = "all",
@@ -225,7 +225,7 @@ def paper(
         overrides: Fields of every row's run to change, for example training.updates=200.
         site: Where to compute. With gpu, a worker without one fails.
     """
-    _claim_and_sweep(site)
+    _claim_and_close_dead_runs(site)
     if duplicate := duplicate_run("paper", _parameter_defaults(paper)):
         return Completed(name="Skipped", message=duplicate)
     request = PaperRequest(rows, corpus, scale, at_once, overrides, site)
@@ -254,8 +254,8 @@ def paper_with_prefect(resolved: ResolvedPaper) -> PaperResults:
     name="sweep",
     flow_run_name=lambda: f"sweep of {flow_run.parameters['run']}",
     log_prints=False,
-    on_crashed=[_sweep_after_kill],
-    on_cancellation=[_sweep_after_kill],
+    on_crashed=[_close_dead_runs_after_kill],
+    on_cancellation=[_close_dead_runs_after_kill],
 )
 def hyperparameter_sweep(
     run: str,
@@ -279,7 +279,7 @@ def hyperparameter_sweep(
         at_once: Trials that run at the same time.
         site: Where to compute. With gpu, a worker of another pool dispatches trainings to the pool gpu.
     """
-    _claim_and_sweep(site)
+    _claim_and_close_dead_runs(site)
     request = SweepRequest(run, spaces, trials, on, prune, overrides, at_once, site)
     resolved = _resolved_sweep.get()
     if resolved is None or resolved.request != request:  # a worker runs this flow

@@ -1,7 +1,7 @@
 """Runs that were interrupted because their process or machine died.
 
-``unfinished`` lists them, each with the command that resumes it. ``sweep`` closes the flow runs and task runs at
-Prefect's server, the runs in MLflow and the records that would otherwise stay "Running" for ever.
+``unfinished`` lists them, each with the command that resumes it. ``close_dead_runs`` closes the flow runs and task runs
+at Prefect's server, the runs in MLflow and the records that would otherwise stay "Running" for ever.
 """
 
 import shlex
@@ -22,7 +22,7 @@ from infra.store.files import write_atomically
 
 RUNNING, KILLED, FINISHED = "RUNNING", "KILLED", "FINISHED"
 RETRY_SECONDS = 600.0
-"""Cached runs sweep this long after a sweep failed, and not before."""
+"""Cached runs try again to close dead runs this long after a failure, and not before."""
 FLOWS = ("reproduce", "stage", "paper", "sweep")
 """The flows of ``flows.orchestration.prefect_flows``."""
 
@@ -102,19 +102,19 @@ def attempt_to_resume(
     return found if outcome == KILLED or (again and outcome != FINISHED) else None
 
 
-def sweep(site: Site) -> int:
+def close_dead_runs(site: Site) -> int:
     """Close the runs that dead processes left "Running" at Prefect's server, in MLflow and in records.
 
-    Returns the number of runs. A run with work sweeps when it starts, one without work if a run of its name was killed,
-    a worker when a flow's process was killed; `repro unfinished --sweep` and `repro up` sweep too. If a server does not
-    answer, the next sweep closes its runs.
+    Returns the number of runs. A run with work calls it when it starts, one without work if a run of its name was
+    killed, a worker when a flow's process was killed; `repro unfinished --close` and `repro up` do too. If a server does not
+    answer, the next call closes its runs.
     """
     closed = close_abandoned(FLOWS) if server_configured() else 0
     return max(closed, _close_records(site))
 
 
-def may_sweep_again(site: Site) -> bool:
-    """Whether no sweep failed lately, as it does while MLflow is away, which a run without work need not wait for."""
+def may_close_again(site: Site) -> bool:
+    """Whether no call failed lately, as it does while MLflow is away: a run without work need not wait for that."""
     try:
         # Either way, since a clock that was set back leaves a time in the future.
         return abs(time.time() - _failed_file(site).stat().st_mtime) > RETRY_SECONDS
@@ -153,8 +153,8 @@ def _close_records(site: Site) -> int:
 
 
 def _failed_file(site: Site) -> Path:
-    """Exists after a sweep that failed or was cut off; its time is when that began."""
-    return site.root / "stamps" / "sweep-failed"
+    """Exists after a call that failed or was cut off; its time is when that began."""
+    return site.root / "stamps" / "closing-failed"
 
 
 def _read_records(site: Site, folder: str = "runs/*") -> Iterator[tuple[InterruptedRun, str]]:

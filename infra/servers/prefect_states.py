@@ -2,7 +2,7 @@
 
 Prefect's server learns about task runs from events. Events that were in transit when a process or the server was killed
 never arrive, and the task run would stay "Running" for ever. Prefect is imported late. A server that does not answer is
-ignored: the next sweep finds the same runs.
+ignored: the next call finds the same runs.
 """
 
 import time
@@ -37,7 +37,7 @@ UNFINISHED_TASK_STATES = (*UNFINISHED_STATES, "SCHEDULED")
 
 
 def label_process(flow_run: UUID) -> None:
-    """Label a flow run with the identity of this process, so that a later sweep can tell whether it is alive."""
+    """Label a flow run with the identity of this process, so that a later call can tell whether it is alive."""
     with suppress(Exception), _client() as client:
         client.update_flow_run_labels(flow_run, {PROCESS_LABEL: process_identity()})
 

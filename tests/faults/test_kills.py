@@ -1,4 +1,4 @@
-"""SIGKILL of any process: a sweep closes what is left, and the resumed run gives what an undisturbed run gives."""
+"""SIGKILL of any process: `--close` closes what is left, and the resumed run gives what an undisturbed run gives."""
 
 import os
 import shlex
@@ -79,10 +79,10 @@ def test_the_worker_is_killed(services: Services, root: Path, worker: subprocess
 def test_all_processes_of_the_machine_are_killed(
     services: Services, root: Path, worker: subprocess.Popen[bytes]
 ) -> None:
-    """Worker, flow, ranks and both servers at once, then both servers again. A sweep closes nothing that is alive."""
+    """Worker, flow, ranks and both servers at once, then both servers again. `--close` closes nothing that is alive."""
     flow_run = services.submit(services.deployment(), root, run=f"{services.runs}:LONG", until="average")
     wait_for(lambda: has_checkpoint(root))
-    assert services.unfinished(root, "--sweep") == [], "it is running"
+    assert services.unfinished(root, "--close") == [], "it is running"
     assert services.running().keys() == {"flow runs", "task runs", "in MLflow"}
     for process in processes(root):
         os.kill(process.pid, signal.SIGKILL)
@@ -93,7 +93,7 @@ def test_all_processes_of_the_machine_are_killed(
     services.mlflow.kill()
     wait_for(lambda: not processes(root), 60)
     services.start()
-    (interrupted,) = services.unfinished(root, "--sweep")
+    (interrupted,) = services.unfinished(root, "--close")
     assert services.running() == {}
     assert services.flow_run(flow_run)["state_name"] == "Crashed"
     wait_for_outcome(services.repro(root, *shlex.split(interrupted["command"])[1:], "--json"))

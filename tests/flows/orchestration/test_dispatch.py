@@ -88,7 +88,7 @@ def test_only_flow_runs_of_dead_processes_are_abandoned(tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("closing", [("run", "--until", "clean"), ("unfinished", "--sweep")])
+@pytest.mark.parametrize("closing", [("run", "--until", "clean"), ("unfinished", "--close")])
 def test_a_kill_after_the_last_stage_leaves_nothing_running(tmp_path: Path, closing: tuple[str, ...]) -> None:
     root, run = tmp_path / "root", f"{write_run_file(tmp_path / 'mine.py', tmp_path / 'mirror')}:SMALL"
     environment = os.environ | {"REPRO_ROOT": f"{root}", "REPRO_MIRRORS": f"{tmp_path / 'mirror'}"}

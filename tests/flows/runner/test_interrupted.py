@@ -1,4 +1,4 @@
-"""Interrupted runs are listed with the command that resumes them until they are resumed; a sweep closes them."""
+"""Interrupted runs are listed with the command that resumes them until they are resumed, and can be closed."""
 
 import os
 import time
@@ -13,7 +13,7 @@ from dead_process import dead_process
 
 from flows.orchestration.dispatch import _close_earlier
 from flows.runner import records
-from flows.runner.interrupted import RETRY_SECONDS, attempt_to_resume, sweep, unfinished
+from flows.runner.interrupted import RETRY_SECONDS, attempt_to_resume, close_dead_runs, unfinished
 from flows.runner.request import RunRequest
 from infra.errors import NetworkFault
 from infra.processes.identity import process_identity
@@ -125,35 +125,35 @@ def test_a_broken_record_is_passed_over(dead: str, monkeypatch: pytest.MonkeyPat
     assert [found.record for found in unfinished(Site.named())] == [whole]
 
 
-def test_a_sweep_ends_records_and_what_mlflow_holds_to_be_running(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_ends_records_and_what_mlflow_holds_to_be_running(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     site, alive = Site.named(), process_identity()
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     tracker.start("demo", "demo", {}, {})
     stage = tracker.start_stage("train", "", "k1", {})
-    assert sweep(site) == 0, "nothing is recorded"
+    assert close_dead_runs(site) == 0, "nothing is recorded"
     mine = record(alive, RunRequest("other"), "RUNNING", 0, monkeypatch)
     theirs = record(dead, RunRequest("demo"), "RUNNING", 1, monkeypatch)
     for run_id in (tracker.run_id, stage):
         tracker.client.set_tag(run_id, "process", dead)
     model = tracker.client.create_logged_model(tracker.experiment_id, name="half", source_run_id=stage)
-    assert sweep(site) == 1
+    assert close_dead_runs(site) == 1
     assert tracker.client.get_logged_model(model.model_id).status == "FAILED"
-    assert sweep(site) == 0
+    assert close_dead_runs(site) == 0
     assert (records.read_header(theirs)["outcome"], records.read_header(mine)["outcome"]) == ("KILLED", "RUNNING")
     found = mlflow_client(site.tracking)
     assert [found.get_run(run_id).info.status for run_id in (tracker.run_id, stage)] == ["KILLED"] * 2
     assert [each.run for each in unfinished(site)] == ["demo"], "it can still be resumed"
 
 
-def test_a_sweep_waits_for_mlflow(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_dead_runs_waits_for_mlflow(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = record(dead, RunRequest("demo"), "RUNNING", 0, monkeypatch)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    assert sweep(Site.named()) == 0
+    assert close_dead_runs(Site.named()) == 0
     assert records.read_header(theirs)["outcome"] == "RUNNING", "else its runs would stay RUNNING when MLflow is back"
 
 
-def test_cached_runs_try_a_failed_sweep_again_after_a_while(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_runs_try_a_failed_closing_again_after_a_while(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site.named()
     record(dead, RunRequest("demo"), "RUNNING", 0, monkeypatch)
     asked: list[Site] = []
@@ -168,11 +168,11 @@ def test_cached_runs_try_a_failed_sweep_again_after_a_while(dead: str, monkeypat
     for _ in range(3):
         _close_earlier(cached)
     assert len(asked) == 1, "the others need not wait for MLflow"
-    failed = site.root / "stamps" / "sweep-failed"
+    failed = site.root / "stamps" / "closing-failed"
     for seconds, tries in ((-RETRY_SECONDS, 2), (-RETRY_SECONDS / 2, 2), (24 * 3600.0, 3)):
         os.utime(failed, (time.time() + seconds,) * 2)
         _close_earlier(cached)
         assert len(asked) == tries
     monkeypatch.setattr("infra.tracking.client.end_abandoned", lambda _: None)
-    assert sweep(site) == 1
+    assert close_dead_runs(site) == 1
     assert not failed.exists()
