@@ -117,7 +117,7 @@ def write_attention(
     sources: Sequence[Sequence[int]],
     hypotheses: Sequence[Hypothesis],
 ) -> None:
-    """Write attention.npz and attention.json for these rows; both sides of a matrix end in eos (if it was written)."""
+    """Write attention.npz and attention.json for these rows, with the special tokens that were read or written."""
     arrays, names = {}, []
     for i, row in enumerate(rows):
         weights = translator.cross_attention(sources[row], hypotheses[row])
@@ -130,7 +130,7 @@ def write_attention(
         names.append(
             {
                 "pair_id": pair_ids[row],
-                "source_pieces": [*translator.vocabulary.source_pieces(sources[row]), "</s>"],
+                "source_pieces": translator.vocabulary.source_pieces(translator.source_tokens(sources[row])),
                 "hypothesis_pieces": [*hypothesis_pieces, *(["</s>"] if hypotheses[row].finished else [])],
             }
         )

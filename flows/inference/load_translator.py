@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def load_translator(versions: Sequence[Version], site: Site) -> "Translator":
-    """Load versions, of which several are an ensemble. Raises BadConfiguration unless they share one vocabulary."""
+    """Load versions, of which several are an ensemble. Raises BadConfiguration unless they share one vocabulary and
+    read sources with the same special tokens."""
     folders = [local_folder(site.tracking, version) for version in versions]
     first, folder = versions[0], folders[0]
     for other, its_folder in zip(versions[1:], folders[1:], strict=True):
@@ -22,7 +23,11 @@ def load_translator(versions: Sequence[Version], site: Site) -> "Translator":
     from model.decoding.translator import Translator
 
     others = [each / "weights" for each in folders[1:]]
-    return Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each, others)
+    try:
+        return Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each, others)
+    except ValueError as error:
+        names = ", ".join(f"{version.name}/{version.version}" for version in versions)
+        raise BadConfiguration(f"--model names {names}, which cannot translate together: {error}") from error
 
 
 def _check_same_vocabulary(first: Version, folder: Path, other: Version, its_folder: Path) -> None:

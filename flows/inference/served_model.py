@@ -54,7 +54,7 @@ class ServedVersion:
 
     @cached_property
     def longest(self) -> int:
-        positions = [self.exported.positions - 1] if self.exported else []
+        positions = [self.exported.longest] if self.exported else []
         return min([self.translator.longest_source, *positions])
 
     def sentences(self, line: str) -> Sequence[str]:
@@ -102,7 +102,7 @@ class ServedVersion:
         self.translator.check_source(read, "source")
         self.translator.check_target(written, "target")
         found = self.translator.attention_maps(read, written)
-        of_source = (*vocabulary.source_pieces(read), SPECIAL_TOKENS[EOS])
+        of_source = tuple(vocabulary.source_pieces(self.translator.source_tokens(read)))
         pieces = vocabulary.target_pieces(written)
         writes, reads = (*pieces, SPECIAL_TOKENS[EOS]), (SPECIAL_TOKENS[BOS], *pieces)
         return {

@@ -61,7 +61,7 @@ class TorchNetwork:
         settings = self.run.training
         # The first epoch reads the first segmentation, so its rows have the numbers of the pairs.
         pieces = Shards(shards.path(), drawn=True)
-        batches = sampler_of(settings, pieces).epoch(0)
+        batches = sampler_of(self.run.model, settings, pieces).epoch(0)
         index = next((index for index, rows in enumerate(batches) if row in rows), None)
         if index is None:
             raise BadConfiguration(
@@ -72,7 +72,7 @@ class TorchNetwork:
         return Trained(str(training.path()), index + 1, len(batches[index]), len(batches), updates)
 
     def decoded(self, weights: Artifact, vocabulary: Artifact, source: tuple[int, ...]) -> Decoded:
-        from model.config.special_pieces import EOS, SPECIAL_TOKENS
+        from model.config.special_pieces import EOS
         from model.decoding.translator import Translator
 
         threads = self.site.threads_each * self.site.ranks
@@ -83,7 +83,7 @@ class TorchNetwork:
         return Decoded(
             str(weights.path()),
             tuple(Beam(translator.text(h), h.score, h.log_probability, h.length, h.finished) for h in hypotheses),
-            (*translator.vocabulary.source_pieces(source), SPECIAL_TOKENS[EOS]),
+            tuple(translator.vocabulary.source_pieces(translator.source_tokens(source))),
             tuple(translator.vocabulary.target_pieces([*best.pieces, EOS][: best.length])),
             translator.cross_attention(source, best).double().numpy(),
         )

@@ -77,8 +77,11 @@ class Run:
         joint = self.vocabulary.joint or not self.model.tied
         require(joint, "model.tied", self.model.tied, "false, as vocabulary.joint is false")
         longest, positions = self.sharding.max_pieces, self.model.max_positions
-        fits = not self.model.learns_positions or longest < positions
-        require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}")
+        both = self.model.source_ends == "bos+eos"
+        added = 2 if both else 1  # a target has one
+        room = ", by 2 or more where model.source_ends is bos+eos" if both else ""
+        fits = not self.model.learns_positions or longest + added <= positions
+        require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}{room}")
         budget = self.training.batch_tokens
-        within = longest < budget or self.training.batch_sentences > 0
-        require(within, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}")
+        within = longest + added <= budget or self.training.batch_sentences > 0
+        require(within, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}{room}")

@@ -6,13 +6,15 @@ the paper's (Table 3). This package imports no other sub-package.
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from .keying import require, unkeyed, unkeyed_default
 from .mixture import parse_mixture
 from .strict import Numerics
 
 Config = TypeVar("Config")
+SourceEnds = Literal["eos", "none", "bos+eos"]
+"""The special tokens around a source."""
 
 LARGEST_SIZES = {
     "layers": 1_000,
@@ -49,6 +51,9 @@ class Model:
     """own: this project's layers; torch: those of torch.nn.Transformer, as a reference."""
     qkv_bias: bool = unkeyed_default(False)
     """Biases of W^Q, W^K and W^V, which the paper does not have."""
+    source_ends: SourceEnds = unkeyed_default("eos")  # noqa: RUF009 - a string
+    """Special tokens around a source; an empty source is read as eos alone. A decoder always reads bos … and predicts
+    … eos."""
 
     def __post_init__(self) -> None:
         for name, largest in LARGEST_SIZES.items():
@@ -61,6 +66,7 @@ class Model:
         positions = ("sinusoid", "learned", "learned_sinusoid")
         require(self.positions in positions, "model.positions", self.positions, ", ".join(positions))
         require(self.init in ("glorot", "normal"), "model.init", self.init, "glorot or normal")
+        require(self.source_ends in get_args(SourceEnds), "model.source_ends", self.source_ends, "eos, none or bos+eos")
         require(self.attention in ("own", "torch"), "model.attention", self.attention, "own or torch")
         if self.attention == "torch":
             for name in ("d_k", "d_v"):
@@ -253,7 +259,9 @@ class Decoding:
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "ensemble"}
 
     def lengths(self, source: int) -> tuple[int, int]:
-        """Minimum and maximum output length for a source of this length; all lengths include eos."""
+        """Minimum and maximum output length for a source of this length; all lengths include eos.
+
+        That of a source does so whatever ``Model.source_ends`` is."""
         most = source - 1 + self.max_extra
         if self.max_ratio:
             most = min(most, max(1, math.floor(self.max_ratio * source)))

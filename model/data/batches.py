@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..config import Model
+from ..config import Model, SourceEnds
 from ..config.mixture import parse_mixture
 from ..config.special_pieces import BOS, EOS, PAD
 from ..errors import JobError
@@ -21,6 +21,7 @@ from ..network.transformer import Packing
 from .mixing import Mixer
 from .packing import BatchShape, batch_shape_for, pack
 from .shards import Array, Shards
+from .source_ends import lengths_with_ends, rows_with_ends
 
 POOL_BATCHES = 400
 """Pairs are sorted by length in pools of this many batches, so that their grouping differs in every epoch."""
@@ -28,7 +29,7 @@ POOL_BATCHES = 400
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of pairs: sources … eos, decoder inputs bos …, and the labels.
+    """A batch of pairs: sources with their ends (``Model.source_ends``), decoder inputs bos …, and the labels.
 
     Padded (``packing`` is None): ``source`` is (B, S), ``target`` is (B, T), ``label_indices`` (M) are the positions
     to predict in the flattened (B, T), and ``labels`` (M) their pieces. Packed end to end: ``source`` is (S),
@@ -101,7 +102,7 @@ class Update:
 
 
 class BatchSampler:
-    """Yields the batches of every epoch as row numbers. Lengths include bos or eos.
+    """Yields the batches of every epoch as row numbers. Lengths include special tokens.
 
     Where the shards hold several segmentations of the pairs, epoch ``e`` reads the rows of number ``e`` modulo theirs.
 
@@ -117,12 +118,14 @@ class BatchSampler:
         batching: str = "buckets",
         mixture: str = "",
         sentences: int = 0,
+        source_ends: SourceEnds = "eos",
     ) -> None:
         if len(shards) == 0:
             raise JobError("bad_data", f"{shards.folder} holds no pair to train on")
-        self.source, self.target = shards.lengths["source"] + 1, shards.lengths["target"] + 1
+        self.source = lengths_with_ends(shards.lengths["source"], source_ends)
+        self.target = shards.lengths["target"] + 1
         self.shards, self.budget, self.seed, self.packed = shards, budget, seed, batching == "packed"
-        self.sentences = sentences
+        self.sentences, self.source_ends = sentences, source_ends
         stages = parse_mixture(mixture)
         self.mixer = Mixer(shards, stages) if stages else None
         self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # reads all lengths
@@ -193,10 +196,11 @@ class BatchSampler:
     def load(self, rows: Array, ranks: int, most: int) -> Batch:
         """Read one part that ``split_rows`` returned."""
         if not self.packed:
-            return load_padded(self.shards, rows)
+            return load_padded(self.shards, rows, self.source_ends)
         # The ranks' shares of a batch differ by about one pair.
         each = self.budget if ranks == 1 else -(-self.budget // ranks) + self.longest
-        return load_packed(self.shards, rows, self._batch_shape(min(most, each) if most else each))
+        shape = self._batch_shape(min(most, each) if most else each)
+        return load_packed(self.shards, rows, shape, self.source_ends)
 
     def _divide(self, rows: Array) -> list[Array]:
         """Split sorted rows into batches."""
@@ -235,20 +239,23 @@ def check_lengths(shards: Shards, config: Model) -> None:
     if not config.learns_positions:
         return
     for side in ("source", "target"):
-        row = int(np.argmax(shards.lengths[side])) if len(shards) else 0
-        if len(shards) and shards.lengths[side][row] + 1 > config.max_positions:
+        lengths = shards.lengths[side]
+        lengths = lengths_with_ends(lengths, config.source_ends) if side == "source" else lengths + 1
+        row = int(np.argmax(lengths)) if len(shards) else 0
+        if len(shards) and lengths[row] > config.max_positions:
             raise JobError(
                 "bad_data",
-                f"pair {shards.pair_id(row)} in {shards.folder} has {shards.lengths[side][row] + 1} {side} pieces, "
+                f"pair {shards.pair_id(row)} in {shards.folder} has {lengths[row]} {side} pieces, "
                 f"more than the {config.max_positions} learned positions (model.max_positions)",
             )
 
 
-def load_padded(shards: Shards, rows: Array) -> Batch:
+def load_padded(shards: Shards, rows: Array, source_ends: SourceEnds = "eos") -> Batch:
     """Read rows and pad them. If ``rows`` is empty, the batch has one pair without labels."""
-    sources, targets = shards.gather("source", rows), shards.gather("target", rows)
+    sources = rows_with_ends(shards.gather("source", rows), source_ends)
+    targets = shards.gather("target", rows)
     count = max(len(rows), 1)
-    source_BS = np.full((count, 1 + sources[1].max(initial=0)), PAD, np.int64)
+    source_BS = np.full((count, sources[1].max(initial=1)), PAD, np.int64)
     target_BT = np.full((count, 1 + targets[1].max(initial=0)), PAD, np.int64)
     labels_BT = np.full_like(target_BT, PAD)
     source_BS[len(rows) :, 0] = EOS
@@ -258,7 +265,6 @@ def load_padded(shards: Shards, rows: Array) -> Batch:
     )
     each = np.arange(len(rows))
     source_BS[: len(rows)][valid_BS] = sources[0]
-    source_BS[each, sources[1]] = EOS
     target_BT[: len(rows), 1:][valid_BT[:, :-1]] = targets[0]
     labels_BT[: len(rows)][valid_BT] = targets[0]
     labels_BT[each, targets[1]] = EOS
@@ -269,9 +275,9 @@ def load_padded(shards: Shards, rows: Array) -> Batch:
     return Batch(source, target, labels, torch.from_numpy(label_indices), None, padding, len(label_indices))
 
 
-def load_packed(shards: Shards, rows: Array, shape: BatchShape) -> Batch:
+def load_packed(shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds = "eos") -> Batch:
     """Read rows and pack them end to end."""
-    packed = pack(shards, rows, shape)
+    packed = pack(shards, rows, shape, source_ends)
     source, target, labels = (torch.from_numpy(x) for x in (packed.source, packed.target, packed.labels))
     pieces = int((packed.labels != PAD).sum())
     return Batch(source, target, labels, None, packed.packing, packed.padding, pieces)

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..config import SourceEnds
 from ..config.special_pieces import BOS, EOS, PAD
 from ..network.attention import SequenceOffsets
 from ..network.transformer import Packing
 from .shards import Array, Shards
+from .source_ends import rows_with_ends
 
 SIZE_MULTIPLE = 64
 """Sizes are multiples of this, which suits the matrix units of a GPU."""
@@ -24,7 +26,7 @@ MIN_PADDING = 8
 
 @dataclass(frozen=True)
 class BatchShape:
-    """The capacity of a batch: pieces of each side (bos or eos counted), sentences, and the longest sentence."""
+    """The capacity of a batch: pieces of each side (special tokens counted), sentences, and the longest sentence."""
 
     source: int
     target: int
@@ -71,17 +73,17 @@ class PackedBatch:
     padding: int
 
 
-def pack(shards: Shards, rows: Array, shape: BatchShape) -> PackedBatch:
+def pack(shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds = "eos") -> PackedBatch:
     """Read rows and pack them end to end; the batch grows beyond ``shape`` if they do not fit."""
-    sources, targets = shards.gather("source", rows), shards.gather("target", rows)
-    source_lengths, target_lengths = sources[1] + 1, targets[1] + 1
-    ends_S, ends_T = np.cumsum(source_lengths), np.cumsum(target_lengths)
+    sources = rows_with_ends(shards.gather("source", rows), source_ends)
+    targets = shards.gather("target", rows)
+    source_lengths, target_lengths = sources[1], targets[1] + 1
+    ends_T = np.cumsum(target_lengths)
     used = (int(source_lengths.sum()), int(target_lengths.sum()))
     rest, padding_sentences = padding_of(used, shape)
     source, target = (np.full(here + more, PAD, np.int64) for here, more in zip(used, rest, strict=True))
     labels = np.full_like(target, PAD)
-    source[np.delete(np.arange(used[0]), ends_S - 1)] = sources[0]
-    source[ends_S - 1] = EOS
+    source[: used[0]] = sources[0]
     target[ends_T - target_lengths] = BOS
     target[np.delete(np.arange(used[1]), ends_T - target_lengths)] = targets[0]
     labels[np.delete(np.arange(used[1]), ends_T - 1)] = targets[0]

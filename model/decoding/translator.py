@@ -18,6 +18,7 @@ from ..config import Decoding, Sampling
 from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, PAD
 from ..data.bpe import TokenizerPair
+from ..data.source_ends import number_of_ends, with_ends
 from ..job import JobSettings
 from ..network.attention_maps import AttentionMaps, attention_maps
 from ..network.transformer import Transformer
@@ -34,7 +35,8 @@ Answer = TypeVar("Answer")
 
 SPECIAL_IDS = SpecialIds(BOS, EOS, forbidden=(PAD, BOS))
 BATCH_PIECES = {"cpu": 1_024, "cuda": 16_384}
-"""Source tokens of a batch by device type, with eos and padding; the target has a beam of rows for each source."""
+"""Source tokens of a batch by device type, special tokens and padding counted; the target has a beam of rows for each
+source."""
 MIN_COUNTED_LENGTH = 8
 """Least number of tokens that a source counts for in a batch."""
 LONGEST_SOURCE = 1_000
@@ -64,7 +66,7 @@ class CachedDecoder:
     def __init__(
         self, model: Transformer, sources: Sequence[Sequence[int]], device: torch.device, record_attention: bool = False
     ) -> None:
-        """``sources`` are tokens with eos. ``attention`` needs ``record_attention``."""
+        """``sources`` are tokens with their ends. ``attention`` needs ``record_attention``."""
         self.model, self.record_attention = model, record_attention
         self.cache = model.start_cache(*model.encode(pad_sequences(sources, device)))
         self.weights: list[Tensor] = []
@@ -92,7 +94,8 @@ class CachedDecoder:
 class Translator:
     """A model with its vocabulary on a device, or an ensemble: ``model`` and ``others``, by the mean of probabilities.
 
-    The attention of an ensemble is that of ``model``. Raises ValueError if the sizes of a vocabulary differ.
+    The attention of an ensemble is that of ``model``. Raises ValueError if the sizes of a vocabulary, or the special
+    tokens around a source, differ.
     """
 
     def __init__(
@@ -103,9 +106,14 @@ class Translator:
             for side in ("source", "target"):
                 expected, size = getattr(each, f"{side}_size"), getattr(vocabulary, f"{side}_size")
                 require(size == expected, f"{side} vocabulary size", size, f"the model's {expected}")
+        self.source_ends = model.config.source_ends
+        for each in others:
+            theirs, allowed = each.config.source_ends, f"{self.source_ends}, as in the first model of the ensemble"
+            require(theirs == self.source_ends, "model.source_ends", theirs, allowed)
         self.batch_pieces = BATCH_PIECES[device.type]
         learned = [each.config.max_positions for each in self.models if each.config.learns_positions]
-        self.longest_source = min(learned) - 1 if learned else LONGEST_SOURCE
+        self.longest_source = min(learned) - number_of_ends(self.source_ends) if learned else LONGEST_SOURCE
+        """Longest source, without special tokens."""
         self.longest_target = min(learned) if learned else 10 * LONGEST_SOURCE
         """Longest target, eos counted."""
 
@@ -140,6 +148,10 @@ class Translator:
         for number, source in enumerate(sources, start=1):
             self.check_source(source, f"line {number}")
         return [self.translation(hypothesis) for hypothesis in self.search(sources, decoding)]
+
+    def source_tokens(self, source: Sequence[int]) -> list[int]:
+        """Return the tokens of a source as the models read them, with special tokens."""
+        return with_ends(source, self.source_ends)
 
     def check_source(self, source: Sequence[int], name: str) -> None:
         """Raise ValueError with the name, length and limit if a source is too long."""
@@ -248,7 +260,7 @@ class Translator:
         return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
 
     def _decoder(self, sources: Sequence[Sequence[int]], record_attention: bool = False) -> IncrementalDecoder:
-        batch = [[*source, EOS] for source in sources]
+        batch = [self.source_tokens(source) for source in sources]
         steps = [CachedDecoder(model, batch, self.device, record_attention) for model in self.models]
         return steps[0] if len(steps) == 1 else Ensemble(steps)
 
@@ -296,7 +308,7 @@ class Translator:
         done = 0
         lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
         for numbers in batch_by_length(lengths, self.batch_pieces):
-            source_BS = pad_sequences([[*sources[n], EOS] for n in numbers], self.device)
+            source_BS = pad_sequences([self.source_tokens(sources[n]) for n in numbers], self.device)
             target_BT = pad_sequences([[BOS, *targets[n], EOS] for n in numbers], self.device)
             log_p_X = [self._log_probabilities(model, source_BS, target_BT).double() for model in self.models]
             mean_X = torch.stack(log_p_X).logsumexp(dim=0) - math.log(len(self.models))
@@ -316,10 +328,10 @@ class Translator:
         )
 
     def cross_attention(self, source: Sequence[int], hypothesis: Hypothesis) -> Tensor:
-        """Return the cross-attention (L, H, T, S) of each written token, with eos, over the source and its eos."""
+        """Return the cross-attention (L, H, T, S) of each written token, with eos, over the source with its ends."""
         target = [BOS, *hypothesis.pieces][: max(hypothesis.length, 1)]
         weights_LBHTS = self.model.cross_attention(
-            pad_sequences([[*source, EOS]], self.device), pad_sequences([target], self.device)
+            pad_sequences([self.source_tokens(source)], self.device), pad_sequences([target], self.device)
         )
         return weights_LBHTS[:, 0].cpu()
 
@@ -330,7 +342,7 @@ class Translator:
         """
         read = [BOS, *target][: max(len(target) + finished, 1)]
         maps = attention_maps(
-            self.model, pad_sequences([[*source, EOS]], self.device), pad_sequences([read], self.device)
+            self.model, pad_sequences([self.source_tokens(source)], self.device), pad_sequences([read], self.device)
         )
         return AttentionMaps(*(weights[:, 0].float().cpu() for weights in (maps.encoder, maps.decoder, maps.cross)))
 

@@ -24,6 +24,7 @@ from ..config import Decoding, Model
 from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
 from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
+from ..data.source_ends import TOKENS_AROUND, number_of_ends
 from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, FeedForward, Positions, Transformer, sinusoid
 from ..network.weights import load_model
@@ -50,12 +51,13 @@ From Python, in this folder:
 
 To call `ctranslate2.Translator` yourself:
 
-- Strip a line of outer blanks, split it with `tokenizer.json` and pass the tokens as strings. CTranslate2 adds eos to a
-  source and bos to a target. Decode hypotheses with `tokenizer.target.json` if it exists, else with `tokenizer.json`.
+- Strip a line of outer blanks, split it with `tokenizer.json` and pass the tokens as strings. CTranslate2 adds
+  {added} to a source and bos to a target. Decode hypotheses with `tokenizer.target.json` if it exists, else with
+  `tokenizer.json`.
 - `search.json` holds the search settings that the model was scored with. Its `alpha` is that of
   ((5 + length) / 6) ** alpha, which is not CTranslate2's `length_penalty` (length ** penalty): `translate.py` requests
   a beam of hypotheses with their log-probabilities and ranks them itself.
-- Sources of more than {positions} tokens, with eos, are too long.
+- Sources of more than {longest} tokens, without special ones, are too long.
 """
 
 
@@ -73,9 +75,13 @@ def write_folder(
     for file in (SOURCE_FILE, TARGET_FILE)[: 1 if pieces.joint else 2]:
         shutil.copyfile(vocabulary / file, folder / file)
     shutil.copyfile(ctranslate2_runtime.__file__, folder / "translate.py")
-    search = {"decoding": decoding.search(), "positions": positions}
+    ends = model.config.source_ends
+    longest = positions - number_of_ends(ends)
+    search = {"decoding": decoding.search(), "positions": positions, "longest": longest}
     (folder / "search.json").write_text(json.dumps(search, indent=1) + "\n")
-    (folder / "README.md").write_text(ABOUT.format(name=name, quantization=quantization, positions=positions))
+    added = {"eos": "eos", "none": "nothing", "bos+eos": "bos and eos"}[ends]
+    about = ABOUT.format(name=name, quantization=quantization, added=added, longest=longest)
+    (folder / "README.md").write_text(about)
 
 
 def write_ctranslate2(
@@ -134,7 +140,8 @@ def specification(model: Transformer) -> TransformerSpec:
     spec.decoder.projection.weight = array(model.output_ND)
     spec.config.bos_token = spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
     spec.config.eos_token, spec.config.unk_token = SPECIAL_TOKENS[EOS], SPECIAL_TOKENS[UNK]
-    spec.config.add_source_eos = True
+    before, after = TOKENS_AROUND[config.source_ends]
+    spec.config.add_source_bos, spec.config.add_source_eos = bool(before), bool(after)
     spec.config.layer_norm_epsilon = model.encoder[0].around_attention.norm.eps
     return spec
 

@@ -37,6 +37,7 @@ class Folder:
         settings = json.loads((folder / "search.json").read_text())
         self.search: dict[str, Any] = settings["decoding"]
         self.positions: int = settings["positions"]
+        self.longest: int = settings.get("longest", self.positions - 1)  # folders of earlier exports add eos alone
         self.source = tokenizer(folder / "tokenizer.json")
         target = folder / "tokenizer.target.json"
         self.target = tokenizer(target) if target.exists() else self.source
@@ -51,10 +52,9 @@ class Folder:
             e.tokens for e in self.source.encode_batch([line.strip() for line in lines], add_special_tokens=False)
         ]
         for number, source in enumerate(sources, start=1):
-            if len(source) >= self.positions:
-                longest = self.positions - 1
+            if len(source) > self.longest:
                 raise ValueError(
-                    f"line {number} has {len(source)} pieces, the longest that this model takes has {longest}"
+                    f"line {number} has {len(source)} pieces, the longest that this model takes has {self.longest}"
                 )
         ids: list[list[int]] = []
         for pieces in self.search_best(sources, search):

@@ -21,10 +21,11 @@ import transformers
 from tokenizers import Tokenizer, normalizers, processors
 from torch import Tensor, nn
 
-from ..config import Decoding, Model
+from ..config import Decoding, Model, SourceEnds
 from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
+from ..data.source_ends import TOKENS_AROUND
 from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
 from ..network.weights import load_model
@@ -66,10 +67,12 @@ def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding,
     theirs.generation_config = generation(decoding, theirs.config.max_position_embeddings)
     transformers.utils.logging.disable_progress_bar()
     theirs.save_pretrained(folder)
-    write_tokenizer(vocabulary / SOURCE_FILE, folder, theirs.config.max_position_embeddings)
-    if not pieces.joint:
-        write_tokenizer(vocabulary / TARGET_FILE, folder / "target", theirs.config.max_position_embeddings)
-    target = "folder" if pieces.joint else 'folder + "/target"'
+    ends, longest = model.config.source_ends, theirs.config.max_position_embeddings
+    write_tokenizer(vocabulary / SOURCE_FILE, folder, longest, ends)
+    for_both = pieces.joint and ends == "eos"
+    if not for_both:
+        write_tokenizer(vocabulary / (SOURCE_FILE if pieces.joint else TARGET_FILE), folder / "target", longest)
+    target = "folder" if for_both else 'folder + "/target"'
     positions, alpha = theirs.config.max_position_embeddings, decoding.alpha
     (folder / "README.md").write_text(ABOUT.format(name=name, target=target, positions=positions, alpha=alpha))
     (folder / "search.json").write_text(json.dumps({"decoding": decoding.search()}, indent=1) + "\n")
@@ -202,13 +205,15 @@ def generation(decoding: Decoding, positions: int) -> Any:
     )
 
 
-def write_tokenizer(file: Path, folder: Path, positions: int) -> None:
-    """Write a fast tokenizer that strips lines, adds eos and treats markup in a text, such as ``</s>``, as text."""
+def write_tokenizer(file: Path, folder: Path, positions: int, ends: SourceEnds = "eos") -> None:
+    """Write a fast tokenizer that strips lines, adds the tokens of ``ends`` and takes markup, as ``</s>``, as text."""
     tokenizer = Tokenizer.from_file(str(file))
     ours = [tokenizer.normalizer] if tokenizer.normalizer else []
     tokenizer.normalizer = normalizers.Sequence([normalizers.Strip(), *ours])
-    eos = (SPECIAL_TOKENS[EOS], EOS)
-    tokenizer.post_processor = processors.TemplateProcessing(f"$A {eos[0]}", f"$A {eos[0]} $B {eos[0]}", [eos])
+    before, after = ([SPECIAL_TOKENS[token] for token in tokens] for tokens in TOKENS_AROUND[ends])
+    one, two = [*before, "$A", *after], [*before, "$A", *after, "$B", *after]
+    special = [(SPECIAL_TOKENS[token], token) for token in (BOS, EOS)]
+    tokenizer.post_processor = processors.TemplateProcessing(one, two, special)
     named: Mapping[str, Any] = {
         "pad_token": SPECIAL_TOKENS[PAD],
         "bos_token": SPECIAL_TOKENS[BOS],

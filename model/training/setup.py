@@ -45,7 +45,7 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
     shards = load_shards(job, "shards", config, vocabulary, drawn=True)
     dev = load_shards(job, "dev", config, vocabulary)
-    sampler = sampler_of(training, shards)
+    sampler = sampler_of(config, training, shards)
     if training.epochs:
         training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
     if device.type == "cuda":
@@ -69,7 +69,8 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     strict = training.numerics == "strict"
     kind = StrictStep if strict else TrainingStep
     step = kind(training, objective, optimizer, ranks, device, site.micro_batch_tokens)
-    validation = Validation(dev, ranks, device, partial(autocast, training, device), vocabulary, training.dev_bleu)
+    precision = partial(autocast, training, device)
+    validation = Validation(dev, ranks, device, precision, vocabulary, training.dev_bleu, config.source_ends)
     reader = (StrictReader if strict else UpdateReader)(sampler, ranks, device, site.micro_batch_tokens)
     if ranks.wrapped:
         # After its first backward pass DDP rearranges the gradients, and over three or more ranks their layout decides
@@ -80,10 +81,17 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     return Trainer(training, ranks, reader, step, validation, checkpoints, metrics, hardware, work, position, job.out)
 
 
-def sampler_of(training: Training, shards: Shards) -> BatchSampler:
+def sampler_of(config: Model, training: Training, shards: Shards) -> BatchSampler:
     """The batches of a training."""
-    budget, sentences = training.batch_tokens, training.batch_sentences
-    return BatchSampler(shards, budget, training.seed, training.batching, training.mixture, sentences)
+    return BatchSampler(
+        shards,
+        training.batch_tokens,
+        training.seed,
+        training.batching,
+        training.mixture,
+        training.batch_sentences,
+        config.source_ends,
+    )
 
 
 def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair, drawn: bool = False) -> Shards:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import torch
 
-from ..config import Decoding
-from ..config.special_pieces import BOS, EOS
+from ..config import Decoding, SourceEnds
+from ..config.special_pieces import BOS
 from ..data.batches import BatchSampler, load_padded
 from ..data.bpe import TokenizerPair
 from ..data.shards import Shards
+from ..data.source_ends import number_of_ends, with_ends
 from ..decoding.translator import Translator, pad_sequences
 from ..network.transformer import Transformer
 from .dev_bleu import bleu, tokenize
@@ -44,11 +45,14 @@ class Validation:
         precision: Callable[[], torch.autocast],
         vocabulary: TokenizerPair,
         sentences: int = 0,
+        source_ends: SourceEnds = "eos",
     ) -> None:
         self.dev, self.ranks, self.device, self.precision = dev, ranks, device, precision
+        self.source_ends = source_ends
         self.vocabulary, self.decoded = vocabulary, range(min(sentences, len(dev)))
-        longest = max(int(lengths.max(initial=0)) for lengths in dev.lengths.values()) + 1
-        self.batches = BatchSampler(dev, max(DEV_TOKENS, longest), seed=0).epoch(0)
+        longest = max(int(lengths.max(initial=0)) for lengths in dev.lengths.values())
+        longest += max(1, number_of_ends(source_ends))
+        self.batches = BatchSampler(dev, max(DEV_TOKENS, longest), seed=0, source_ends=source_ends).epoch(0)
 
     @torch.no_grad()
     def check(self, objective: Objective) -> dict[str, float]:
@@ -59,7 +63,7 @@ class Validation:
         objective.eval()
         sums = torch.zeros(len(self.batches), 2, dtype=torch.float64)
         for number in range(self.ranks.rank, len(self.batches), self.ranks.world_size):
-            batch = load_padded(self.dev, self.batches[number])
+            batch = load_padded(self.dev, self.batches[number], self.source_ends)
             with self.precision():
                 _, nll = objective(batch.to(self.device))
             sums[number] = torch.tensor([float(nll), batch.pieces])
@@ -76,7 +80,7 @@ class Validation:
     def probed(self, model: Transformer) -> dict[str, float]:
         """The signs of collapse over the first batch."""
         rows = self.batches[0][:PROBE_SENTENCES]
-        sources = [[*self.dev.pieces("source", row).tolist(), EOS] for row in rows]
+        sources = [with_ends(self.dev.pieces("source", row).tolist(), self.source_ends) for row in rows]
         targets = [[BOS, *self.dev.pieces("target", row).tolist()] for row in rows]
         return probe(model, pad_sequences(sources, self.device), pad_sequences(targets, self.device))
 

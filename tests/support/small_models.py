@@ -33,9 +33,14 @@ SHAPES = [
 ] + [replace(SMALL, norm="pre", qkv_bias=True)]
 
 
+ENDS = [replace(SHAPES[0], source_ends="none"), replace(SHAPES[3], source_ends="bos+eos")]
+"""Sources without special tokens, and with both."""
+
+
 def name_of(config: Model) -> str:
     biased = "-biased" * config.qkv_bias
-    return f"{config.norm}-{config.positions}-{'one' if config.tied else 'two'}-{config.d_k}-{config.d_v}{biased}"
+    ends = "" if config.source_ends == "eos" else f"-{config.source_ends}"
+    return f"{config.norm}-{config.positions}-{'one' if config.tied else 'two'}-{config.d_k}-{config.d_v}{biased}{ends}"
 
 
 def write_model(folder: Path, config: Model, target_size: int = SIZES[1], gain: float = 4) -> tuple[Path, Path]:

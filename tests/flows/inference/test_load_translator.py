@@ -24,7 +24,9 @@ ONE, TWO = (
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, shape, size in (("one", SMALL, 290), ("two", replace(SMALL, layers=1), 290), ("other", SMALL, 280)):
+    bare = replace(SMALL, source_ends="none")
+    shapes = (("one", SMALL, 290), ("two", replace(SMALL, layers=1), 290), ("other", SMALL, 280), ("bare", bare, 290))
+    for name, shape, size in shapes:
         (tmp_path / name / "vocabulary").mkdir(parents=True)
         tokenizer = train_tokenizer([pa.array(LINES * 3)], Vocabulary(size=size, min_frequency=1))
         tokenizer.save(str(tmp_path / name / "vocabulary" / "tokenizer.json"))
@@ -55,3 +57,11 @@ def test_other_versions_are_refused_in_one_sentence_with_both_names(folders: Pat
         BadConfiguration, match=rf"--model names one/1 and {other.name}/1, whose {what}: an ensemble needs"
     ):
         load_translator([ONE, other], Site.named())
+
+
+def test_versions_that_read_sources_with_other_special_tokens_are_refused(folders: Path) -> None:
+    sentence = (
+        "--model names one/1, bare/1, which cannot translate together: model.source_ends is 'none', allowed is eos"
+    )
+    with pytest.raises(BadConfiguration, match=sentence):
+        load_translator([ONE, replace(TWO, name="bare")], Site.named())

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import LINES, SHAPES, SMALL, name_of, sources, write_model
+from small_models import ENDS, LINES, SHAPES, SMALL, name_of, sources, write_model
 
 from model.config import Decoding, Model
 from model.decoding.translator import Translator
@@ -34,7 +34,7 @@ def exported(
     return Translator.load(weights, vocabulary, "cpu"), ctranslate2_runtime.Folder(out, threads=1)
 
 
-@pytest.mark.parametrize("config", SHAPES + WIDTHS, ids=name_of)
+@pytest.mark.parametrize("config", SHAPES + WIDTHS + ENDS, ids=name_of)
 def test_scores_and_hypotheses_are_this_projects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Model
 ) -> None:
@@ -162,4 +162,4 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
 def test_search_json_is_plain(tmp_path: Path) -> None:
     exported(tmp_path, SHAPES[2], Decoding(beam=7))
     settings = json.loads((tmp_path / "out" / "search.json").read_text())
-    assert settings == {"decoding": Decoding(beam=7).search(), "positions": 64}
+    assert settings == {"decoding": Decoding(beam=7).search(), "positions": 64, "longest": 63}

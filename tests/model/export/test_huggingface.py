@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_models import LINES, SHAPES, SIZES, SMALL, name_of, sources, write_model
+from small_models import ENDS, LINES, SHAPES, SIZES, SMALL, name_of, sources, write_model
 
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD
 from model.data.bpe import TokenizerPair
+from model.data.source_ends import TOKENS_AROUND
 from model.decoding.translator import Translator, pad_sequences
 from model.network.weights import load_model
 
@@ -51,13 +52,19 @@ def test_logits_are_equal_even_after_saving_once_more(tmp_path: Path, config: Mo
         torch.testing.assert_close(found_BTN[target_BT != PAD], expected_BTN[target_BT != PAD], atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("config", [SHAPES[0], SHAPES[1], SHAPES[5]], ids=name_of)
+@pytest.mark.parametrize(
+    "config", [SHAPES[0], SHAPES[1], SHAPES[5], ENDS[0], replace(SHAPES[1], source_ends="bos+eos")], ids=name_of
+)
 def test_pieces_and_greedy_search_are_this_projects(tmp_path: Path, config: Model) -> None:
     weights, vocabulary, out = exported(tmp_path, config, Decoding(beam=1))
     pieces = TokenizerPair.load(vocabulary)
     source = transformers.AutoTokenizer.from_pretrained(out)
-    target = transformers.AutoTokenizer.from_pretrained(out if config.tied else out / "target")
-    assert source(LINES)["input_ids"] == [[*ids, EOS] for ids in pieces.encode_source([s.strip() for s in LINES])]
+    target = transformers.AutoTokenizer.from_pretrained(
+        out if config.tied and config.source_ends == "eos" else out / "target"
+    )
+    before, after = TOKENS_AROUND[config.source_ends]
+    encoded = pieces.encode_source([s.strip() for s in LINES])
+    assert source(LINES)["input_ids"] == [[*before, *ids, *after] for ids in encoded]
     assert target(LINES)["input_ids"] == [[*ids, EOS] for ids in pieces.encode_target([s.strip() for s in LINES])]
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(out)
     lines = [line for line in LINES if line.strip()]

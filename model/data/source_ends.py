@@ -1,0 +1,49 @@
+"""The special tokens around a source (``Model.source_ends``), the same in training, decoding and exports.
+
+An empty source is read as eos alone, whatever the setting: attention needs a position.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..config import SourceEnds
+from ..config.special_pieces import BOS, EOS
+from .shards import Array
+
+TOKENS_AROUND: dict[SourceEnds, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "eos": ((), (EOS,)),
+    "none": ((), ()),
+    "bos+eos": ((BOS,), (EOS,)),
+}
+"""The tokens before and after a source."""
+
+
+def with_ends(source: Sequence[int], ends: SourceEnds) -> list[int]:
+    """The tokens of a source as the model reads them."""
+    before, after = TOKENS_AROUND[ends]
+    return [*before, *source, *after] if len(source) else [EOS]
+
+
+def number_of_ends(ends: SourceEnds) -> int:
+    """How many tokens ``with_ends`` adds to a source that is not empty."""
+    return sum(map(len, TOKENS_AROUND[ends]))
+
+
+def lengths_with_ends(lengths: Array, ends: SourceEnds) -> Array:
+    """The lengths of sources as the model reads them, from those without special tokens."""
+    return np.where(lengths > 0, lengths + number_of_ends(ends), 1)
+
+
+def rows_with_ends(rows: tuple[Array, Array], ends: SourceEnds) -> tuple[Array, Array]:
+    """``with_ends`` of each row: the tokens of all rows end to end, and the length of each row."""
+    tokens, lengths = rows
+    longer = lengths_with_ends(lengths, ends)
+    begins = np.cumsum(longer) - longer
+    found = np.full(int(longer.sum()), EOS, np.int64)
+    before = len(TOKENS_AROUND[ends][0])
+    if before:
+        found[begins[lengths > 0]] = BOS
+    shifts = begins + before - (np.cumsum(lengths) - lengths)
+    found[np.repeat(shifts, lengths) + np.arange(len(tokens))] = tokens
+    return found, longer

@@ -1,0 +1,43 @@
+"""A run with other special tokens around its sources shows them wherever it shows what a source is read as."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small_pipeline import run_small
+
+from flows.inference.served_model import load_version
+from flows.inspection.trace import TorchNetwork, trace_context
+from flows.runner.request import RunRequest
+from infra.site import Site
+from infra.tracking.registry import resolve
+from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS
+from tasks.tracing.steps import Decoded
+from tasks.tracing.trace import trace
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ends", "before", "after"), [("none", (), ()), ("bos+eos", (BOS,), (EOS,))])
+def test_a_run_reads_its_sources_alike_everywhere(
+    small: Path, tmp_path: Path, ends: str, before: tuple[int, ...], after: tuple[int, ...]
+) -> None:
+    first, last = ([SPECIAL_TOKENS[token] for token in tokens] for tokens in (before, after))
+    request = RunRequest("small", overrides=(f"model.source_ends={ends}",))
+    outcome = run_small(request)
+    assert outcome.model_version == "small/2"
+    states = {row.stage: row.state for row in outcome.rows}
+    assert states["shard"] == "hit", "the shards hold no special tokens"
+    assert states["train"] != "hit"
+    site = Site.named()
+    resolved = request.resolve()
+    context = trace_context(resolved)
+    examples = json.loads((context.made["translate", "dev"].path() / "attention.json").read_text())
+    traced = trace(context, examples[0]["pair_id"], TorchNetwork(resolved.run, site))
+    (decoded,) = (step for step in traced.steps if isinstance(step, Decoded))
+    assert list(decoded.source_pieces) == examples[0]["source_pieces"]
+    served = load_version(resolve(site.tracking, "small/2"), site, "own", tmp_path)
+    [sentence] = served.sentences("The old woman sees a dog.")
+    pieces = served.translator.vocabulary.source_pieces(served.translator.vocabulary.encode_source([sentence])[0])
+    assert list(served.maps(sentence, "Ein Hund.")["cross"].columns) == [*first, *pieces, *last]
+    shown = examples[0]["source_pieces"]
+    assert (shown[0] == SPECIAL_TOKENS[BOS], shown[-1] == SPECIAL_TOKENS[EOS]) == (bool(before), bool(after))
