@@ -63,7 +63,9 @@ def translate(
     beta: Annotated[
         float | None, Parameter(help="weight of the coverage penalty; default: as in the model's run")
     ] = None,
-    n_best: Annotated[int, Parameter(help="hypotheses per line, up to --beam; more than 1 implies --scores")] = 1,
+    n_best: Annotated[
+        int, Parameter(help="hypotheses per line, up to 2 x --beam - 1; more than 1 implies --scores")
+    ] = 1,
     scores: Annotated[
         bool, Parameter(negative=(), help="write one JSON object per line: source, hypotheses, scores")
     ] = False,
@@ -88,7 +90,8 @@ def translate(
     """Translate a file or stdin with a registered model, one output line per input line, as soon as each is done.
 
     Exit code 1 if a sentence is too long for the model: the message names its line, which stays empty in the output.
-    All other lines are translated. If a line has several sentences, the prefix is that of the first. An ensemble
+    All other lines are translated. A search ends when --beam hypotheses have, so --n-best beyond it gives those that
+    ended as well, as many as there are. If a line has several sentences, the prefix is that of the first. An ensemble
     searches with the settings of the first model's run.
 
     For example:
@@ -119,7 +122,7 @@ def translate(
     given = {name: value for name, value in given.items() if value is not None}
     _valid(lambda: Decoding(**given))
     if beam is not None:
-        _check_n_best(n_best, beam)
+        _valid(lambda: Decoding(beam=beam).check_n_best(n_best))
     sampling = _valid(lambda: Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed))
     unused = {**given, "n_best": n_best} if sample else vars(sampling)
     defaults = {"n_best": 1} if sample else vars(Sampling())
@@ -145,7 +148,7 @@ def translate(
         versions = [_resolve(name, site) for name in model]
         version = versions[0]
         decoding = replace(decoding_config(version), **given)
-        _check_n_best(n_best, decoding.beam)
+        _valid(lambda: decoding.check_n_best(n_best))
         if contains and decoding.beta:
             raise BadConfiguration(f"--beta is {decoding.beta}, allowed is 0 with --contains")
         translator = load_translator(versions, site)
@@ -181,11 +184,6 @@ def translate(
         raise Fault(f"{stream.too_long}")
 
 
-def _check_n_best(n_best: int, beam: int) -> None:
-    if not 1 <= n_best <= beam:
-        raise BadConfiguration(f"--n-best is {n_best}, allowed is 1 to --beam, which is {beam}")
-
-
 def _resolve(name: str, site: Site) -> "Version":
     from infra.tracking.registry import resolve
 
@@ -218,7 +216,7 @@ def _valid(make: Callable[[], Value]) -> Value:
     try:
         return make()
     except ValueError as error:
-        message = re.sub(r"\b(?:decoding|sampling)\.(\w+)", lambda field: _option(field[1]), f"{error}")
+        message = re.sub(r"\b(?:decoding\.|sampling\.|(?=n_best))(\w+)", lambda field: _option(field[1]), f"{error}")
         raise BadConfiguration(message) from error
 
 

@@ -3,7 +3,9 @@
 Makes no artifact; ``tasks.tracing`` reads them.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import Run
@@ -12,8 +14,12 @@ from flows.runs.synthetic import MONOLINGUAL
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import Artifact
-from tasks.tracing.steps import Beam, Decoded, PairTrace, Trained
+from tasks.tracing.steps import Beam, BeamRow, Decoded, PairTrace, Trained
 from tasks.tracing.trace import MonolingualText, TraceContext, trace
+
+if TYPE_CHECKING:
+    from model.decoding.beam_search import BeamEntry
+    from model.decoding.translator import Translator
 
 LAST_STAGE = "score"
 """The last stage that handles single pairs."""
@@ -78,12 +84,36 @@ class TorchNetwork:
         threads = self.site.threads_each * self.site.ranks
         translator = Translator.load(weights.path(), vocabulary.path(), self.site.device, threads)
         translator.check_source(source, "the source")
-        (hypotheses,) = translator.search_n_best([source], self.run.decoding, self.run.decoding.beam)
+        hypotheses, steps = translator.search_steps(source, self.run.decoding)
         best = hypotheses[0]
         return Decoded(
             str(weights.path()),
             tuple(Beam(translator.text(h), h.score, h.log_probability, h.length, h.finished) for h in hypotheses),
+            tuple(tuple(_beam_rows(translator, entries)) for entries in steps),
             tuple(translator.vocabulary.source_pieces(translator.source_tokens(source))),
             tuple(translator.vocabulary.target_pieces([*best.pieces, EOS][: best.length])),
             translator.cross_attention(source, best).double().numpy(),
+        )
+
+
+def _beam_rows(translator: "Translator", entries: Iterable["BeamEntry"]) -> Iterable[BeamRow]:
+    """The rows of a step: live hypotheses by their rank, those that ended with the piece eos."""
+    from model.config.special_pieces import EOS, SPECIAL_TOKENS
+
+    rank = 0
+    for entry in entries:
+        found = entry.hypothesis
+        rank += not found.finished
+        (piece,) = (
+            [SPECIAL_TOKENS[EOS]] if found.finished else translator.vocabulary.target_pieces(list(found.pieces[-1:]))
+        )
+        yield BeamRow(
+            0 if found.finished else rank,
+            entry.parent + 1 if found.length > 1 else 0,
+            piece,
+            translator.text(found),
+            found.score,
+            found.log_probability,
+            found.length,
+            found.finished,
         )

@@ -13,6 +13,7 @@ from rich.text import Text
 from tasks.tracing.steps import (
     AttendedPiece,
     Beam,
+    BeamRow,
     Cleaned,
     Decoded,
     Dropped,
@@ -75,7 +76,7 @@ def heading(step: Step) -> tuple[str, str]:
         case Translated():
             return step.stage, "by the best of the beam" if step.finished else "cut at the greatest length"
         case Decoded():
-            return "translate", "once more, this sentence alone: the beam at its end"
+            return "translate", "once more, this sentence alone"
         case Scored():
             return step.stage, f"sentence BLEU {step.bleu:.1f}, chrF {step.chrf:.1f}"
 
@@ -107,6 +108,9 @@ def body(step: Step, traced: PairTrace) -> Iterator[RenderableType]:
                 ]
             )
         case Decoded():
+            yield Text("the beam after each step; each row continues a row of the step before by one piece:")
+            yield _step_table(step.steps)
+            yield Text("\nwhat it found, by score:")
             yield _beam_table(step.beams)
             written = [each.hypothesis for each in traced.steps if isinstance(each, Translated)]
             if written and written[0] != step.beams[0].text:
@@ -153,6 +157,23 @@ def _beam_table(beams: Sequence[Beam]) -> Table:
     for beam in beams:
         text = visible(beam.text) if beam.finished else f"{visible(beam.text)} … (cut)"
         table.add_row(f"{beam.score:.3f}", f"{beam.log_probability:.3f}", f"{beam.pieces}", Text(text))
+    return table
+
+
+def _step_table(steps: Sequence[Sequence[BeamRow]]) -> Table:
+    table = _table("step", "rank", "continues", "piece", "log p", "score", "hypothesis")
+    for number, rows in enumerate(steps, start=1):
+        for place, row in enumerate(rows):
+            table.add_row(
+                "" if place else f"{number}",
+                f"{row.rank or 'ended'}",
+                f"{row.continues or ''}",
+                Text(visible(row.piece)),
+                f"{row.log_probability:.3f}",
+                f"{row.score:.3f}" if row.ended else "",
+                Text(visible(row.text)),
+                style="green" if row.ended else "",
+            )
     return table
 
 

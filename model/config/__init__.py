@@ -258,6 +258,17 @@ class Decoding:
         """All fields but ``ensemble``: the settings of a search, whichever models it asks."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "ensemble"}
 
+    @property
+    def most_hypotheses(self) -> int:
+        """The most hypotheses that a search can finish: it ends when ``beam`` have, and up to ``beam`` of them do so in
+        its last step."""
+        return 2 * self.beam - 1
+
+    def check_n_best(self, n_best: int) -> None:
+        """Raise ValueError if no search can find so many hypotheses."""
+        allowed = f"1 to {self.most_hypotheses}, the most that can finish with decoding.beam {self.beam}"
+        require(1 <= n_best <= self.most_hypotheses, "n_best", n_best, allowed)
+
     def lengths(self, source: int) -> tuple[int, int]:
         """Minimum and maximum output length for a source of this length; all lengths include eos.
 

@@ -2,7 +2,8 @@
 
 At each step, the continuations among a sentence's best K that end in eos are finished; the best K others stay live. A
 sentence is done when K hypotheses have finished, at the greatest length, or when no live hypothesis can beat the
-``n_best`` finished ones. So beam 1 is greedy search, and the early stop never changes a result.
+``n_best`` finished ones. So beam 1 is greedy search, and the early stop never changes a result. Several can finish in
+the last step: up to 2K - 1 in all, so ``n_best`` may exceed K.
 """
 
 # Equal candidates are ordered by hypothesis and token, so the result does not depend on the rest of the batch.
@@ -14,7 +15,7 @@ sentence is done when K hypotheses have finished, at the greatest length, or whe
 #     E models of an ensemble
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -125,6 +126,19 @@ class Hypothesis:
         return len(self.pieces) + self.finished
 
 
+@dataclass(frozen=True)
+class BeamEntry:
+    """A hypothesis after a step: it has ended (``finished``), or is live and not finished yet."""
+
+    hypothesis: Hypothesis
+    parent: int
+    """The live hypothesis of the step before that it continues, counted from 0 in the order of the beam."""
+
+
+StepObserver = Callable[[int, Sequence[BeamEntry]], None]
+"""Called after each step with the number of a sentence and its hypotheses, the likeliest first."""
+
+
 def length_penalty(length: int, alpha: float) -> float:
     """Return ((5 + |Y|) / 6) ** alpha (§6.1; Wu et al. 2016, equation 14)."""
     return float(((5 + length) / 6) ** alpha)
@@ -146,14 +160,15 @@ def beam_search(
     special_ids: SpecialIds,
     device: torch.device,
     n_best: int = 1,
+    observe: StepObserver | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the ``n_best`` best hypotheses of each sentence, best first, in the order of the sentences (§6.1).
 
-    If fewer finished, the likeliest cut ones follow. Tokens that are forbidden or break a constraint keep their share
-    of the softmax. Raises ValueError if ``n_best`` exceeds the beam or a prefix holds eos or a forbidden token,
-    FloatingPointError for scores that are NaN.
+    If fewer finished, the likeliest cut ones follow, up to the beam. Tokens that are forbidden or break a constraint
+    keep their share of the softmax. Raises ValueError if ``n_best`` exceeds what the beam can finish or a prefix holds
+    eos or a forbidden token, FloatingPointError for scores that are NaN.
     """
-    require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
+    decoding.check_n_best(n_best)
     check_prefixes(constraints, special_ids)
     state = BeamState(constraints, decoding, n_best)
     log_p_BW = torch.zeros(len(constraints), 1, dtype=torch.float64, device=device)
@@ -181,15 +196,22 @@ def beam_search(
 
         ends_BX = pieces_BX == special_ids.eos
         ended_BK = (ends_BX & (scores_BX > -torch.inf))[:, : decoding.beam]
+        entries: list[list[BeamEntry]] = [[] for _ in state.live]
         for sentence, rank in ended_BK.nonzero().tolist():
             row = rows_BX[sentence, rank]
             coverage = float(coverage_penalty(coverage_RS[row][None], decoding.beta)) if decoding.beta else 0.0
-            state.finish(sentence, prefixes_RT[row].tolist(), float(scores_BX[sentence, rank]), coverage)
+            ended = state.finish(sentence, prefixes_RT[row].tolist(), float(scores_BX[sentence, rank]), coverage)
+            entries[sentence].append(BeamEntry(ended, int(row) % width))
 
         live_BW = ends_BX.to(torch.uint8).argsort(dim=1, stable=True)[:, : decoding.beam]
         log_p_BW = scores_BX.masked_fill(ends_BX, -torch.inf).gather(1, live_BW)
         rows_BW, pieces_BW = rows_BX.gather(1, live_BW), pieces_BX.gather(1, live_BW)
         prefixes_RT = torch.cat([prefixes_RT[rows_BW.view(-1)], pieces_BW.view(-1, 1)], dim=1)
+        if observe is not None:
+            live = state.live_entries(log_p_BW, prefixes_RT.view(*log_p_BW.shape, -1), rows_BW % width)
+            for number, ended_here, live_here in zip(state.live, entries, live, strict=True):
+                found = [*ended_here, *live_here]
+                observe(number, sorted(found, key=lambda entry: -entry.hypothesis.log_probability))
 
         stay = state.end_step(log_p_BW, prefixes_RT.view(*log_p_BW.shape, -1))
         if not stay:
@@ -284,27 +306,41 @@ class BeamState:
         prefixes = [self.constraints[number].prefix for number in self.live]
         return {b: prefix[self.length - 1] for b, prefix in enumerate(prefixes) if len(prefix) >= self.length}
 
-    def finish(self, sentence: int, pieces: list[int], log_probability: float, coverage: float) -> None:
-        """Add a hypothesis that has written eos; ``coverage`` is its coverage penalty."""
+    def finish(self, sentence: int, pieces: list[int], log_probability: float, coverage: float) -> Hypothesis:
+        """Add a hypothesis that has written eos, and return it; ``coverage`` is its coverage penalty."""
         number = self.live[sentence]
         self.finished[number] += 1
         score = log_probability / length_penalty(self.length, self.decoding.alpha) + coverage
-        found = [*self.best[number], Hypothesis(tuple(pieces), log_probability, score, finished=True)]
+        ended = Hypothesis(tuple(pieces), log_probability, score, finished=True)
         # Stable: of equal scores the first found wins.
-        self.best[number] = sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.n_best]
+        self.best[number] = sorted([*self.best[number], ended], key=lambda each: -each.score)[: self.n_best]
+        return ended
+
+    def live_entries(self, log_p_BW: Tensor, live_BWT: Tensor, parents_BW: Tensor) -> list[list[BeamEntry]]:
+        """The live hypotheses of each live sentence after this step, as they would be if they were cut here."""
+        penalty = length_penalty(self.length, self.decoding.alpha)
+        rows = zip(log_p_BW.tolist(), live_BWT.tolist(), parents_BW.tolist(), strict=True)
+        return [
+            [
+                BeamEntry(Hypothesis(tuple(pieces), log_p, log_p / penalty, finished=False), parent)
+                for log_p, pieces, parent in zip(*row, strict=True)
+                if log_p > -math.inf
+            ]
+            for row in rows
+        ]
 
     def end_step(self, live_log_p_BW: Tensor, live_BWT: Tensor) -> list[int]:
         """End the step, drop the sentences that are done, and return the numbers of the others in order.
 
         ``live_log_p_BW`` are the log-probabilities of the live hypotheses, descending, ``live_BWT`` their tokens. They
-        are cut and fill up the n best of a sentence with too few finished hypotheses.
+        are cut and fill up the n best of a sentence with too few finished hypotheses, up to the beam.
         """
         greatest = live_log_p_BW[:, 0].tolist()
         stay = [b for b, number in enumerate(self.live) if not self.is_done(number, greatest[b])]
         penalty = length_penalty(self.length, self.decoding.alpha)
         for b in set(range(len(self.live))).difference(stay):
             best = self.best[self.live[b]]
-            missing = self.n_best - len(best)
+            missing = max(0, min(self.n_best, self.decoding.beam) - len(best))
             for log_p, pieces in zip(live_log_p_BW[b, :missing].tolist(), live_BWT[b, :missing].tolist(), strict=True):
                 if log_p > -math.inf or not best:
                     best.append(Hypothesis(tuple(pieces), log_p, log_p / penalty, finished=False))

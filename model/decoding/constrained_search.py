@@ -91,11 +91,11 @@ def constrained_beam_search(
 ) -> list[Hypothesis]:
     """Return the ``n_best`` best hypotheses of one sentence, of which every finished one contains all phrases.
 
-    If fewer finished by the greatest length, the cut ones with most of the phrases follow. Raises ValueError if
-    ``n_best`` exceeds the beam, for a coverage penalty, and for an empty phrase or one with a special token;
-    FloatingPointError for scores that are NaN.
+    If fewer finished by the greatest length, the cut ones with most of the phrases follow, up to the beam. Raises
+    ValueError if ``n_best`` exceeds what the beam can finish, for a coverage penalty, and for an empty phrase or one
+    with a special token; FloatingPointError for scores that are NaN.
     """
-    require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
+    decoding.check_n_best(n_best)
     require(not decoding.beta, "decoding.beta", decoding.beta, "0 with words that the output must contain")
     check_prefixes([constraint], special_ids)
     excluded = {special_ids.eos, *special_ids.forbidden}
@@ -126,7 +126,8 @@ def constrained_beam_search(
         step.reorder(torch.tensor([each.row for each in chosen], device=device))
         pieces_R = torch.tensor([each.token for each in chosen], device=device)
     penalty = length_penalty(length, decoding.alpha)
-    cut = sorted(live, key=lambda each: (-each[2].tokens, -each[1]))[: n_best - len(finished)]
+    missing = max(0, min(n_best, decoding.beam) - len(finished))
+    cut = sorted(live, key=lambda each: (-each[2].tokens, -each[1]))[:missing]
     return [*finished, *(Hypothesis(tokens, log_p, log_p / penalty, finished=False) for tokens, log_p, _ in cut)]
 
 

@@ -52,9 +52,9 @@ def beam_searcher(
 ) -> SearchFunction:
     """Return a beam search (§6.1) for translations that contain each text of ``contains``.
 
-    Raises ValueError if ``n_best`` exceeds the beam.
+    Raises ValueError if ``n_best`` exceeds what the beam can finish.
     """
-    require(1 <= n_best <= decoding.beam, "n_best", n_best, f"1 to decoding.beam, which is {decoding.beam}")
+    decoding.check_n_best(n_best)
     if phrases := tuple(map(tuple, translator.vocabulary.encode_target([text.strip() for text in contains]))):
         return lambda sources, prefixes, _: translator.search_with_phrases(sources, decoding, n_best, phrases, prefixes)
     return lambda sources, prefixes, _: translator.search_n_best(sources, decoding, n_best, prefixes)

@@ -23,7 +23,15 @@ from ..job import JobSettings
 from ..network.attention_maps import AttentionMaps, attention_maps
 from ..network.transformer import Transformer
 from ..network.weights import load_model
-from .beam_search import Ensemble, Hypothesis, IncrementalDecoder, SearchConstraints, SpecialIds, beam_search
+from .beam_search import (
+    BeamEntry,
+    Ensemble,
+    Hypothesis,
+    IncrementalDecoder,
+    SearchConstraints,
+    SpecialIds,
+    beam_search,
+)
 from .constrained_search import Phrases, constrained_beam_search
 from .sampling import sample
 
@@ -197,7 +205,8 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Beam search (§6.1): the ``n_best`` hypotheses of each source, best first. Sources are tokens without eos.
 
-        Raises ValueError for a prefix that is too long for the model or holds special tokens.
+        Beyond the beam a source has only as many as finished in the same search. Raises ValueError for a prefix that is
+        too long for the model or holds special tokens.
         """
 
         @torch.inference_mode()
@@ -207,6 +216,26 @@ class Translator:
             return beam_search(step, constraints, decoding, SPECIAL_IDS, self.device, n_best)
 
         return self._in_batches(sources, find, [EMPTY_HYPOTHESIS], progress)
+
+    @torch.inference_mode()
+    def search_steps(
+        self, source: Sequence[int], decoding: Decoding
+    ) -> tuple[list[Hypothesis], list[tuple[BeamEntry, ...]]]:
+        """Return all hypotheses that a beam search of one source finishes, and the beam after each step."""
+        steps: list[tuple[BeamEntry, ...]] = []
+        if not source:
+            return [EMPTY_HYPOTHESIS], steps
+        decoder = self._decoder([source], record_attention=decoding.beta > 0)
+        [found] = beam_search(
+            decoder,
+            [self.constraints_for(source, decoding)],
+            decoding,
+            SPECIAL_IDS,
+            self.device,
+            decoding.most_hypotheses,
+            lambda _, entries: steps.append(tuple(entries)),
+        )
+        return found, steps
 
     def search_with_phrases(
         self, sources: Sequence[Sequence[int]], decoding: Decoding, n_best: int, phrases: Phrases, prefixes: Prefixes

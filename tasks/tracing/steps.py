@@ -137,6 +137,25 @@ class Beam:
 
 
 @dataclass(frozen=True)
+class BeamRow:
+    """A hypothesis after a step of the search: ``pieces`` count the last one, ``piece``, and eos.
+
+    ``rank`` is its place in the beam, from 1, and 0 if it has ended; ``continues`` is the rank of the hypothesis of the
+    step before that it extends by ``piece``, 0 in the first step. ``score`` is ``log_probability`` over the length
+    penalty of its present length.
+    """
+
+    rank: int
+    continues: int
+    piece: str
+    text: str
+    score: float
+    log_probability: float
+    pieces: int
+    ended: bool
+
+
+@dataclass(frozen=True)
 class AttendedPiece:
     """The source piece that a target piece attends to most, and the weight."""
 
@@ -147,13 +166,17 @@ class AttendedPiece:
 
 @dataclass(frozen=True)
 class Decoded:
-    """The sentence decoded again, alone: the final beam, and the cross-attention of the best hypothesis (§3.2.3).
+    """The sentence decoded again, alone: each step of the search, and the cross-attention of the best hypothesis
+    (§3.2.3).
 
+    ``beams`` are all hypotheses that ended, best first, also those beyond the beam, and after them cut ones if fewer
+    ended. ``steps`` has, for each step, the live hypotheses and those that ended in it, the likeliest first.
     ``weights`` has the shape (layers, heads, target pieces, source pieces), including eos on both sides.
     """
 
     folder: str
     beams: tuple[Beam, ...]
+    steps: tuple[tuple[BeamRow, ...], ...]
     source_pieces: tuple[str, ...]
     written_pieces: tuple[str, ...]
     weights: NDArray[np.float64]

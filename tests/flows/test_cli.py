@@ -72,7 +72,7 @@ def test_examples_name_runs_that_exist() -> None:
         ),
         (["trace", "demo"], "pair-id"),
         (["translate", "--alpha", "-1"], "--alpha is -1.0, allowed is 0 or above"),
-        (["translate", "--beam", "4", "--n-best", "5"], "--n-best is 5, allowed is 1 to --beam, which is 4"),
+        (["translate", "--beam", "4", "--n-best", "8"], "--n-best is 8, allowed is 1 to 7, the most that can finish"),
         (["translate", "--sample", "--top-k", "-1"], "--top-k is -1, allowed is 0 (all) or a whole number above"),
         (["translate", "--temperature", "0.5"], "--temperature is 0.5, allowed with --sample only"),
         (["translate", "--sample", "--beam", "2"], "--beam is 2, allowed without --sample only"),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
@@ -91,7 +92,14 @@ def test_the_best_beam_of_every_pair_of_the_sets_is_its_hypothesis(small: Path) 
             assert isinstance(translated, Translated)
             assert isinstance(decoded, Decoded)
             assert isinstance(scored, Scored)
-            assert len(decoded.beams) == RUNS["small"].decoding.beam
+            beam = RUNS["small"].decoding.beam
+            assert beam <= len(decoded.beams) <= 2 * beam - 1
+            ended = [row for rows in decoded.steps for row in rows if row.ended]
+            assert sorted(row.score for row in ended) == sorted(b.score for b in decoded.beams if b.finished)
+            for rows, longer in pairwise(decoded.steps):
+                texts = {row.rank: row.text for row in rows}
+                assert [row.rank for row in longer if not row.ended] == [*range(1, len(longer) + 1)][:beam]
+                assert all(row.text.startswith(texts[row.continues].rstrip("\ufffd")) for row in longer)
             assert translated.hypothesis == decoded.beams[0].text == row["hypothesis"]
             assert decoded.beams[0].score == pytest.approx(translated.score, abs=1e-4)
             assert [beam.score for beam in decoded.beams] == sorted((b.score for b in decoded.beams), reverse=True)
@@ -156,7 +164,15 @@ def test_the_command_prints_text_json_and_a_picture(
     assert list(steps) == ["published", "encoded", "sharded", "translated", "decoded", "scored"]
     assert steps["translated"]["hypothesis"] == steps["decoded"]["beams"][0]["text"]
     assert len(steps["decoded"]["looks"]) == len(steps["decoded"]["written_pieces"])
-    for word in ("▁", "score  sentence BLEU", steps["sharded"]["file"]):
+    rows = [row for rows in steps["decoded"]["steps"] for row in rows]
+    assert all((row["piece"] == "</s>") == row["ended"] == (row["rank"] == 0) for row in rows)
+    for word in (
+        "▁",
+        "continues",
+        f"{rows[-1]['log_probability']:.3f}",
+        "score  sentence BLEU",
+        steps["sharded"]["file"],
+    ):
         assert word in shown.out
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD
 from model.decoding.beam_search import (
+    BeamEntry,
     Ensemble,
     Hypothesis,
     SearchConstraints,
@@ -220,8 +221,8 @@ def test_an_ensemble_of_one_model_twice_is_that_model(
             "prefix is .* tokens other than",
         ),
         (
-            lambda: beam_search(Table([0], 8), [SearchConstraints(5)], Decoding(2), SPECIAL_IDS, CPU, n_best=3),
-            "n_best is 3",
+            lambda: beam_search(Table([0], 8), [SearchConstraints(5)], Decoding(2), SPECIAL_IDS, CPU, n_best=4),
+            "n_best is 4",
         ),
     ],
 )
@@ -291,6 +292,76 @@ def test_scores_are_those_of_the_pieces_and_lengths_stay_within_limits(
     assert not {PAD, BOS, EOS} & set(found.pieces)
     assert found.log_probability == pytest.approx(recomputed(table, sentence, found), abs=1e-5)
     assert found.score == pytest.approx(found.log_probability / ((5 + found.length) / 6) ** alpha)
+
+
+@given(
+    constraints=CONSTRAINTS,
+    beam=st.integers(1, 4),
+    alpha=st.floats(0, 2),
+    beta=st.sampled_from([0.0, 0.4]),
+    bonus=st.floats(-4, 4),
+    n_best=st.integers(1, 7),
+)
+@settings(max_examples=60, deadline=None)
+def test_all_that_finished_is_found_beyond_the_beam_and_the_beam_is_the_same(
+    constraints: list[SearchConstraints], beam: int, alpha: float, beta: float, bonus: float, n_best: int
+) -> None:
+    decoding = Decoding(beam, alpha, beta=beta)
+    numbers = [2 * n + 1 for n in range(len(constraints))]
+
+    def run(n_best: int, steps: list[tuple[int, list[BeamEntry]]]) -> list[list[Hypothesis]]:
+        table = Table(numbers, 8, eos_bonus=bonus)
+        observe = lambda number, entries: steps.append((number, list(entries)))  # noqa: E731
+        return beam_search(table, constraints, decoding, SPECIAL_IDS, CPU, n_best, observe)
+
+    steps: list[tuple[int, list[BeamEntry]]] = []
+    everything = run(decoding.most_hypotheses, steps)
+    fewer = run(min(n_best, decoding.most_hypotheses), [])
+    for number, (found, cut) in enumerate(zip(everything, fewer, strict=True)):
+        assert found[: len(cut)] == cut
+        assert len(found) >= min(beam, len(found))
+        assert len(cut) == min(n_best, decoding.most_hypotheses, len(found))
+        ended = [e.hypothesis for n, entries in steps if n == number for e in entries if e.hypothesis.finished]
+        assert [h for h in found if h.finished] == sorted(ended, key=lambda h: -h.score)
+        assert all(h.finished for h in found) or len(found) <= beam
+
+
+def test_more_than_the_beam_finish_in_the_last_step() -> None:
+    # Of a beam of 2, one hypothesis ends in the first step and both others in the second.
+    class Few(Table):
+        def logits(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
+            scores = [-50.0] * self.size
+            scores[EOS], scores[4], scores[5] = (1.0, 2.0, 0.0) if len(prefix) == 1 else (9.0, 0.0, 0.0)
+            return scores
+
+    decoding = Decoding(2, alpha=0.0)
+    [found] = beam_search(Few([0], 8), [SearchConstraints(5)], decoding, SPECIAL_IDS, CPU, decoding.most_hypotheses)
+    assert [h.pieces for h in found] == [(4,), (), (5,)]
+    assert all(h.finished for h in found)
+    [kept] = beam_search(Few([0], 8), [SearchConstraints(5)], decoding, SPECIAL_IDS, CPU, 2)
+    assert kept == found[:2]
+
+
+@given(sentence=st.integers(0, 10**6), beam=st.integers(1, 4), bonus=st.floats(-4, 3), limit=st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_each_step_extends_hypotheses_of_the_step_before(sentence: int, beam: int, bonus: float, limit: int) -> None:
+    steps: list[list[BeamEntry]] = []
+    table, decoding = Table([sentence], 8, eos_bonus=bonus), Decoding(beam, 0.6)
+    constraint = [SearchConstraints(limit)]
+    beam_search(table, constraint, decoding, SPECIAL_IDS, CPU, 1, lambda _, entries: steps.append(list(entries)))
+    assert len(steps) == table.steps
+    before: list[Hypothesis] = [Hypothesis((), 0.0, 0.0, finished=False)]
+    for length, entries in enumerate(steps, start=1):
+        found = [entry.hypothesis for entry in entries]
+        assert found == sorted(found, key=lambda h: -h.log_probability)
+        for entry, hypothesis in zip(entries, found, strict=True):
+            parent = before[entry.parent]
+            assert hypothesis.length == length
+            assert hypothesis.pieces[: length - 1] == parent.pieces
+            assert hypothesis.log_probability == pytest.approx(recomputed(table, sentence, hypothesis), abs=1e-5)
+            assert hypothesis.score == pytest.approx(hypothesis.log_probability / length_penalty(length, 0.6))
+        before = [hypothesis for hypothesis in found if not hypothesis.finished]
+        assert len(before) <= beam
 
 
 def test_the_early_stop_saves_steps_and_never_changes_the_result(monkeypatch: pytest.MonkeyPatch) -> None:

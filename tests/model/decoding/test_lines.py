@@ -178,7 +178,7 @@ def test_a_prefix_that_is_too_long_is_named_and_others_are_translated(vocabulary
 
 
 def test_impossible_settings_are_named(translator: Translator) -> None:
-    with pytest.raises(ValueError, match="n_best is 4, allowed is 1 to decoding.beam, which is 3"):
-        beam_searcher(translator, DECODING, 4)
+    with pytest.raises(ValueError, match="n_best is 6, allowed is 1 to 5, the most that can finish"):
+        beam_searcher(translator, DECODING, 6)
     with pytest.raises(ValueError, match="split is 'sometimes', allowed is long, always or never"):
         Splitting("sometimes", unsplit)  # type: ignore[arg-type]

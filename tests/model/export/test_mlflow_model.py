@@ -79,7 +79,7 @@ def test_prefix_and_samples(loaded: Any, translator: Translator) -> None:
 @pytest.mark.parametrize(
     ("params", "sentence"),
     [
-        ({"n_best": 4}, "n_best is 4, allowed is 1 to decoding.beam, which is 3"),
+        ({"n_best": 6}, "n_best is 6, allowed is 1 to 5, the most that can finish with decoding.beam 3"),
         ({"sample": True, "n_best": 2}, "n_best is 2, allowed is 1 with sample"),
         ({"temperature": 0.5}, "temperature is 0.5, allowed is 1.0 without sample"),
         ({"sample": True, "top_p": 0.0}, "sampling.top_p is 0.0, allowed is above 0"),

@@ -50,7 +50,7 @@ class FakeNetwork:
         return Trained(training.key, row, 1, 9, 9)
 
     def decoded(self, weights: Artifact, vocabulary: Artifact, source: tuple[int, ...]) -> Decoded:
-        return Decoded(weights.key, (), ("a", "b", "</s>"), ("x", "</s>"), np.eye(2, 3)[None, None])
+        return Decoded(weights.key, (), (), ("a", "b", "</s>"), ("x", "</s>"), np.eye(2, 3)[None, None])
 
 
 @pytest.fixture(scope="module")
