@@ -45,6 +45,7 @@ TORCH_FREE = {
     "model.data",
     "model.data.bpe",
     "model.data.shards",
+    "model.lazy_import",
     "model.training",
     "model.training.flops",
 }
@@ -90,7 +91,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
     },
     "model": {
         "model.average": {"model.config", "model.errors", "model.job", "model.network", "model.training"},
-        "model.data": {"model.config", "model.errors", "model.network"},
+        "model.data": {"model.config", "model.errors", "model.lazy_import", "model.network"},
         "model.decoding": {"model.config", "model.data", "model.job", "model.network"},
         "model.export": {"model.config", "model.data", "model.decoding", "model.network"},
         "model.job": {"model.config", "model.errors"},
@@ -138,7 +139,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
 """Imports between the units of each package, lazy ones included. A unit is a sub-package or a module at the top."""
 
 LAZY = "flows.reproduce", "flows.cli"
-HEAVY = ("torch", "prefect", "mlflow", "matplotlib")
+HEAVY = ("torch", "prefect", "mlflow", "matplotlib", "polars", "numpy", "pyarrow", "tokenizers")
 MOST_LINES = 400
 MOST_DOCSTRING_LINES = 8
 EMPTY_WORDS = {"utils", "util", "helpers", "common", "manager", "misc"}

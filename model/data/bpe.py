@@ -10,16 +10,24 @@ Encoding adds a space before every line and decoding removes it, so that a word 
 and any Unicode text survives the round trip. Markup in the text, such as a literal ``</s>``, is encoded as text.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from typing import TYPE_CHECKING
 
 from ..config import quotes
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..errors import JobError
+from ..lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    import tokenizers
+    from tokenizers import Tokenizer, normalizers
+else:
+    tokenizers, normalizers = lazy_import("tokenizers"), lazy_import("tokenizers.normalizers")
 
 SOURCE_FILE = "tokenizer.json"
 TARGET_FILE = "tokenizer.target.json"
@@ -34,7 +42,7 @@ class TokenizerPair:
     joint: bool
 
     @classmethod
-    def load(cls, folder: Path) -> "TokenizerPair":
+    def load(cls, folder: Path) -> TokenizerPair:
         """Read a vocabulary folder. Raises JobError naming a file that is missing or damaged."""
         source = _load(folder / SOURCE_FILE)
         if not (folder / TARGET_FILE).exists():
@@ -79,7 +87,9 @@ class TokenizerPair:
 
 def with_plain_quotes(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer, which from now on reads typographic quotation marks as plain ones."""
-    steps = [normalizers.Replace(Regex(typographic), plain) for typographic, plain in quotes.REPLACEMENTS.items()]
+    steps = [
+        normalizers.Replace(tokenizers.Regex(typographic), plain) for typographic, plain in quotes.REPLACEMENTS.items()
+    ]
     tokenizer.normalizer = normalizers.Sequence([*steps, *([tokenizer.normalizer] if tokenizer.normalizer else [])])
     return tokenizer
 
@@ -92,7 +102,7 @@ def _without_plain_quotes(tokenizer: Tokenizer) -> Tokenizer:
     if kept == steps:
         return tokenizer
     form["normalizer"]["normalizers"] = kept
-    copy = Tokenizer.from_str(json.dumps(form))
+    copy = tokenizers.Tokenizer.from_str(json.dumps(form))
     copy.encode_special_tokens = True
     return copy
 
@@ -114,14 +124,13 @@ def _byte_decoder() -> dict[str, int]:
 
 BYTE_DECODER = _byte_decoder()
 """Maps each character of a piece to its byte."""
-assert set(BYTE_DECODER) == set(pre_tokenizers.ByteLevel.alphabet())
 
 
 def _load(path: Path) -> Tokenizer:
     if not path.is_file():
         raise JobError("bad_data", f"the vocabulary folder {path.parent} has no {path.name}")
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception
         raise JobError("bad_data", f"{path} is not a readable tokenizer: {error}") from error
     ids = tuple(tokenizer.token_to_id(special) for special in SPECIAL_TOKENS)

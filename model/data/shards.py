@@ -6,18 +6,23 @@ order of their names. Opening a folder reads the lengths only. With BPE-dropout 
 ``segmentation-000``, …: the same pairs in the same order, in other pieces.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import JobError
+from ..lazy_import import lazy_import
 
-Array = NDArray[Any]
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+else:
+    np, pa = lazy_import("numpy"), lazy_import("pyarrow")
 
+Array: TypeAlias = "NDArray[Any]"
 SEGMENTATION = "segmentation-{:03}"
 """The folder of one drawn segmentation."""
 

@@ -5,19 +5,27 @@ step with probability ``p``, drawn anew for every step, and encoding ends at a s
 plain pieces, p = 1 the bytes. All chunks of a block take a step at once, as arrays.
 """
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-from tokenizers import Tokenizer
-
+from model.lazy_import import lazy_import
 from tasks.bpe.symbols import SHIFT, Integers
 from tasks.bpe.word_cache import Ragged, WordCache
 
+if TYPE_CHECKING:
+    import numpy as np
+    import tokenizers
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+else:
+    np, tokenizers = lazy_import("numpy"), lazy_import("tokenizers")
+
 FIRST = 1 << SHIFT
 """Marks the first byte of a chunk (a word, a number, punctuation), which no merge joins to the byte before."""
-NO_MERGE = np.iinfo(np.int64).max
+NO_MERGE = 2**63 - 1
 CELLS_PER_BLOCK = 1 << 20
 """Bytes that are segmented at once, a limit of memory."""
 
@@ -28,7 +36,7 @@ class ByteCache(WordCache):
     def __init__(self, tokenizer: Tokenizer) -> None:
         form = json.loads(tokenizer.to_str())
         form["model"]["merges"] = []
-        unmerged = Tokenizer.from_str(json.dumps(form))
+        unmerged = tokenizers.Tokenizer.from_str(json.dumps(form))
         unmerged.encode_special_tokens = tokenizer.encode_special_tokens
         super().__init__(unmerged)
 
@@ -51,7 +59,7 @@ class Merges:
     """The piece that each rank makes."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> "Merges":
+    def of(cls, tokenizer: Tokenizer) -> Merges:
         model = json.loads(tokenizer.to_str())["model"]
         ids, merges = model["vocab"], model["merges"]
         pairs = np.array([ids[a] << SHIFT | ids[b] for a, b in merges], np.int64)

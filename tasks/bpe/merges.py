@@ -5,14 +5,21 @@ visits only the positions of its pair and their neighbours (``tasks.bpe.symbols`
 frequent enough to be merged soon; the others are deferred as two numbers each.
 """
 
+from __future__ import annotations
+
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import polars as pl
-
+from model.lazy_import import lazy_import
 from tasks.bpe.symbols import SHIFT, Integers, PairOccurrences, SymbolArray
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+else:
+    np, pl = lazy_import("numpy"), lazy_import("polars")
 
 THRESHOLD_RATIO = 8
 """A pair is kept with its positions if it is at most this many times rarer than the most frequent pair left."""

@@ -4,21 +4,28 @@ A symbol's first and last cell hold its id, the cells between are empty. A symbo
 bytes, so the positions of its neighbours follow from their ids, and memory is two bytes for each byte of text.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
+from model.lazy_import import lazy_import
 
-Integers = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from numpy.typing import NDArray
+else:
+    np, pa, pc = lazy_import("numpy"), lazy_import("pyarrow"), lazy_import("pyarrow.compute")
 
+Integers: TypeAlias = "NDArray[np.int64]"
 SHIFT = 32
 """A pair as one number: ``first << SHIFT | second``."""
 CELLS_PER_BLOCK = 1 << 18
 """Cells that are scanned at once."""
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = 0x9E3779B97F4A7C15
 _SIEVE_BITS = 20
 
 
@@ -33,12 +40,12 @@ class PairOccurrences:
     positions: Integers
 
     @classmethod
-    def none(cls) -> "PairOccurrences":
+    def none(cls) -> PairOccurrences:
         nothing = np.zeros(0, np.int64)
         return cls(nothing, nothing, np.zeros(1, np.int64), nothing)
 
     @classmethod
-    def grouped(cls, keys: Integers, weights: Integers, positions: Integers) -> "PairOccurrences":
+    def grouped(cls, keys: Integers, weights: Integers, positions: Integers) -> PairOccurrences:
         """From single occurrences: a pair, its weight and its position each."""
         if not len(keys):
             return cls.none()
@@ -66,7 +73,7 @@ class SymbolArray:
         self._position_type = np.min_scalar_type(len(cell))
 
     @classmethod
-    def of(cls, counts: Iterable[tuple[pa.Array, Integers]], ids: NDArray[np.int64], limit: int) -> "SymbolArray":
+    def of(cls, counts: Iterable[tuple[pa.Array, Integers]], ids: NDArray[np.int64], limit: int) -> SymbolArray:
         """From batches of distinct words with their counts in descending order; ``ids`` are those of each byte, and all
         ids are below ``limit``."""
         kind = np.min_scalar_type(limit + 1)
@@ -199,5 +206,5 @@ def _bytes(text: pa.Array) -> NDArray[np.uint8]:
 
 
 def _hashed(keys: Integers) -> NDArray[np.uint64]:
-    hashed: NDArray[np.uint64] = (keys.astype(np.uint64) * _GOLDEN) >> np.uint64(64 - _SIEVE_BITS)
+    hashed: NDArray[np.uint64] = (keys.astype(np.uint64) * np.uint64(_GOLDEN)) >> np.uint64(64 - _SIEVE_BITS)
     return hashed

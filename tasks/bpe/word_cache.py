@@ -5,20 +5,27 @@ so a line's pieces are its words' pieces. Other lines (other or double white spa
 turns into white space) are encoded whole.
 """
 
+from __future__ import annotations
+
 import pickle
 import sys
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from model.lazy_import import lazy_import
 
-Integers = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+else:
+    np, pa, pc = lazy_import("numpy"), lazy_import("pyarrow"), lazy_import("pyarrow.compute")
 
+Integers: TypeAlias = "NDArray[np.int64]"
 ODD_SPACE = (
     r"^$|^ | $|  |[\x00-\x1f\x7f-\xa0\x{1680}\x{180e}\x{2000}-\x{200b}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}]"
 )
@@ -33,30 +40,30 @@ class Ragged:
     lengths: Integers
 
     @classmethod
-    def of(cls, rows: list[list[int]]) -> "Ragged":
+    def of(cls, rows: list[list[int]]) -> Ragged:
         ids = np.fromiter(chain.from_iterable(rows), np.int64)
         return cls(ids, np.fromiter(map(len, rows), np.int64, len(rows)))
 
-    def take(self, rows: Integers) -> "Ragged":
+    def take(self, rows: Integers) -> Ragged:
         """The rows with these indices, which may repeat."""
         starts = np.cumsum(self.lengths) - self.lengths
         lengths = self.lengths[rows]
         shifts = starts[rows] - (np.cumsum(lengths) - lengths)
         return Ragged(self.ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())], lengths)
 
-    def cut(self, most: int) -> "Ragged":
+    def cut(self, most: int) -> Ragged:
         """The first ``most`` ids of each row."""
         starts = np.cumsum(self.lengths) - self.lengths
         lengths = np.minimum(self.lengths, most)
         shifts = starts - (np.cumsum(lengths) - lengths)
         return Ragged(self.ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())], lengths)
 
-    def join(self, counts: Integers) -> "Ragged":
+    def join(self, counts: Integers) -> Ragged:
         """Join the first ``counts[0]`` rows into one, the next ``counts[1]`` into another, and so on."""
         ends = np.concatenate(([0], np.cumsum(self.lengths)))[np.cumsum(counts)]
         return Ragged(self.ids, np.diff(ends, prepend=0))
 
-    def concat(self, other: "Ragged") -> "Ragged":
+    def concat(self, other: Ragged) -> Ragged:
         """The rows of both."""
         return Ragged(np.concatenate((self.ids, other.ids)), np.concatenate((self.lengths, other.lengths)))
 

@@ -5,24 +5,32 @@ row groups and write the counts partitioned by hash; then each partition is summ
 corpus, and the counts are the same for any number of ranges, partitions and workers.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from tokenizers import Tokenizer
+from typing import TYPE_CHECKING, Any
 
 from infra.processes.workers import Workers
 from model.data.bpe import BYTE_DECODER
+from model.lazy_import import lazy_import
 from tasks.bpe.word_cache import WordSplitter
 from tasks.cleaning.filters import text_hash
 from tasks.cleaning.partitions import read_batch, write_batches
 from tasks.engine.stage import progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+    from tokenizers import Tokenizer
+else:
+    np, pl, pa = lazy_import("numpy"), lazy_import("polars"), lazy_import("pyarrow")
+    pc, pq = lazy_import("pyarrow.compute"), lazy_import("pyarrow.parquet")
 
 BATCH_PAIRS = 50_000
 RANGE_PAIRS = 200_000
@@ -39,13 +47,17 @@ STABLE_CHARACTERS = "".join(map(chr, (*range(0x21, 0x7F), *range(0xC0, 0x250), *
 """Characters (ASCII, Latin, Cyrillic) with the same properties in all versions of Unicode."""
 CHUNK_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
 """The chunks of ``pre_tokenizers.ByteLevel`` in a word with a space before it."""
-SCHEMA = {"chunk": pl.String, "count": pl.Int64}
+_COLUMNS = ("chunk", "count")
+
+
+def _schema() -> dict[str, Any]:
+    return dict(zip(_COLUMNS, (pl.String, pl.Int64), strict=True))
 
 
 def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFrame:
     """The tokenizer's chunks of all lines: ``chunk`` and ``count``."""
     splitter, whole_lines = WordSplitter(tokenizer), Counter[str]()
-    counted = [pl.DataFrame(schema=SCHEMA)]
+    counted = [pl.DataFrame(schema=_schema())]
     for lines in batches:
         whole, words, _ = splitter.split(lines)
         found = pc.value_counts(words)
@@ -55,7 +67,7 @@ def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFr
         for line in lines.filter(pa.array(whole)).to_pylist():
             whole_lines.update(_chunks(tokenizer, line))
     from_lines = pl.DataFrame(
-        {"chunk": map(chunk_text, whole_lines), "count": list(whole_lines.values())}, schema=SCHEMA, strict=True
+        {"chunk": map(chunk_text, whole_lines), "count": list(whole_lines.values())}, schema=_schema(), strict=True
     )
     return sum_counts([*split_into_chunks(tokenizer, sum_counts(counted)), from_lines])
 
@@ -72,7 +84,7 @@ def split_into_chunks(tokenizer: Tokenizer, words: pl.DataFrame) -> Iterator[pl.
         found = _chunks(tokenizer, " ".join(some["chunk"]))
         # A word has a space before it and none inside.
         number = np.cumsum([chunk.startswith(SPACE) for chunk in found]) - 1
-        yield pl.DataFrame({"chunk": map(chunk_text, found), "count": some["count"].gather(number)}, schema=SCHEMA)
+        yield pl.DataFrame({"chunk": map(chunk_text, found), "count": some["count"].gather(number)}, schema=_schema())
 
 
 def sum_counts(counted: list[pl.DataFrame]) -> pl.DataFrame:
@@ -104,7 +116,8 @@ class ChunkCounter:
     def count(self, number: int, groups: tuple[int, ...]) -> int:
         """Write the chunks of range ``number``, partitioned by hash; returns its number of pairs."""
         found = count_chunks(self.tokenizer, read_lines(self.pairs, self.columns, groups))
-        write_batches(self._range(number), found.select(text_hash(pl.col("chunk")).alias("value"), *SCHEMA), self.parts)
+        hashed = found.select(text_hash(pl.col("chunk")).alias("value"), *_COLUMNS)
+        write_batches(self._range(number), hashed, self.parts)
         with pq.ParquetFile(self.pairs) as file:
             return sum(file.metadata.row_group(group).num_rows for group in groups)
 
@@ -112,7 +125,7 @@ class ChunkCounter:
         """Write the summed counts of a partition over all ranges; returns the file."""
         found = read_batch([self._range(number) for number in range(ranges)], part)
         path = self.folder / f"{part}.part.arrow"
-        write_batches(path, sum_counts([found.select(*SCHEMA)]))
+        write_batches(path, sum_counts([found.select(*_COLUMNS)]))
         return path
 
     def _range(self, number: int) -> Path:

@@ -4,15 +4,21 @@
 the pairs to keep. Words are separated by white space. To add a rule, add a class here.
 """
 
+from __future__ import annotations
+
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
-
-import polars as pl
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from model.config import quotes
 from model.config.keying import require, unkeyed_default
+from model.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = lazy_import("polars")
 
 SIDES = ("source", "target")
 KNOWN = "known"

@@ -4,15 +4,21 @@ Needs the extra ``language-id``: py3langid, whose wheel contains its model, so t
 about 30,000 lines per second and core: several times slower than all other rules together.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration
 from model.config.keying import require
+from model.lazy_import import lazy_import
 from tasks.cleaning.filters import SIDES, _NamedFilter
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = lazy_import("polars")
 
 
 @dataclass(frozen=True)

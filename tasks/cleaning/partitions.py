@@ -9,25 +9,31 @@ Their results do not depend on the number of frames, partitions or workers. The 
     verdict.npy         the index of the first rule that rejects each pair so far, in reading order
 """
 
+from __future__ import annotations
+
 import hashlib
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import polars as pl
-import pyarrow as pa
-import pyarrow.ipc
-from numpy.typing import NDArray
-
+from model.lazy_import import lazy_import
 from tasks.cleaning.filters import KNOWN, SIDES, CrossPairFilter, Filters, Normalise
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    import pyarrow as pa
+    from numpy.typing import NDArray
+else:
+    np, pl, pa = lazy_import("numpy"), lazy_import("polars"), lazy_import("pyarrow")
 
 KEPT = ("pair_id", "corpus", *SIDES)
 REJECTED = (*KEPT, "filter")
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
 def normalise_sides(frame: pl.DataFrame, normalise: Normalise) -> pl.DataFrame:
@@ -57,7 +63,7 @@ def shuffle_positions(part: str, first: int, count: int, seed: int) -> np.ndarra
     Computed by splitmix64 here, so that no library version changes the order. Distinct within a part.
     """
     start = int.from_bytes(hashlib.sha256(f"{seed}:{part}".encode()).digest()[:8], "little")
-    z = np.uint64(start) + np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GOLDEN
+    z = np.uint64(start) + np.arange(first + 1, first + count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

@@ -3,6 +3,8 @@
 Nothing is unpacked to disk, so no member can escape the archive; an archive with such a member is refused anyway.
 """
 
+from __future__ import annotations
+
 import bz2
 import gzip
 import io
@@ -12,19 +14,23 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Protocol, cast
-
-import pyarrow as pa
+from typing import IO, TYPE_CHECKING, Protocol, cast
 
 from infra.errors import BadData
+from model.lazy_import import lazy_import
 from tasks.corpus.catalogue import ARCHIVES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy_import("pyarrow")
 
 MAX_EXPANSION = 100
 """Largest ratio of decompressed to compressed size; text reaches about ten."""
 ALWAYS_ALLOWED_BYTES = 256 << 20
 """Decompressed bytes that a file of any size may have."""
 
-BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, pa.ArrowException)
+BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError)
 
 
 class _Readable(Protocol):
@@ -73,7 +79,7 @@ def read_errors_named(path: Path, label: str) -> Iterator[None]:
         raise BadData(f"{path} does not exist") from error
     except (IsADirectoryError, PermissionError) as error:
         raise BadData(f"{path} cannot be read ({error.strerror})") from error
-    except BROKEN as error:
+    except (*BROKEN, pa.ArrowException) as error:
         reason = " ".join(f"{error}".split())
         raise BadData(f"{label} is cut short or damaged ({reason or type(error).__name__})") from error
 

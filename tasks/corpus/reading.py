@@ -3,15 +3,22 @@
 Memory does not grow with the files.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from infra.errors import BadData
+from model.lazy_import import lazy_import
 from tasks.corpus import archives, plain, tables, tmx
 from tasks.corpus.catalogue import Text, text_suffix
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = lazy_import("polars")
 
 ROWS = 200_000
 """Pairs per frame."""

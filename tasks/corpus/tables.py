@@ -4,19 +4,26 @@ A column is named as in the first row, or, in CSV and TSV without such a row, nu
 field of a struct: ``translation.en``.
 """
 
+from __future__ import annotations
+
 import io
 import re
 from collections.abc import Iterable, Iterator
 from csv import Error as CsvError
 from csv import reader
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet
+from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadData
+from model.lazy_import import lazy_import
 from tasks.corpus.plain import LONGEST
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+else:
+    pa, pc, pq = lazy_import("pyarrow"), lazy_import("pyarrow.compute"), lazy_import("pyarrow.parquet")
 
 TOGETHER = 10_000
 """Rows per list."""
@@ -44,7 +51,7 @@ def parquet(path: Path, member: str, column: str, label: str) -> Iterator[list[s
     """A column of text; nulls become empty lines."""
     if member:
         raise BadData(f"{label} cannot be read: Parquet is not read out of an archive")
-    with pa.parquet.ParquetFile(path) as file:
+    with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
         top, *fields = [column] if column in names else column.split(".")
         if names.count(top) != 1:
@@ -53,7 +60,7 @@ def parquet(path: Path, member: str, column: str, label: str) -> Iterator[list[s
         for batch in file.iter_batches(TOGETHER, columns=[column]):
             values = batch.column(top)
             for field in fields:
-                values = pa.compute.struct_field(values, field)
+                values = pc.struct_field(values, field)
             if pa.types.is_dictionary(values.type):
                 values = values.dictionary_decode()
             # Parquet strings may be invalid UTF-8.

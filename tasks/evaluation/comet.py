@@ -4,6 +4,8 @@ unbabel-comet requires older libraries than this project (numpy below 2), so it 
 is the interpreter of an environment with unbabel-comet. It loads the checkpoint and whatever the checkpoint names.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import subprocess
@@ -11,15 +13,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration, BadData
 from infra.processes import signals
 from infra.processes.children import die_with_parent
 from model.config.keying import require, unkeyed
+from model.lazy_import import lazy_import
 from tasks.evaluation.metrics import CONFIDENCE_LEVEL, RESAMPLES, SEED
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy_import("numpy")
 
 PROGRAM = """
 import json, sys

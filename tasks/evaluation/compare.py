@@ -4,17 +4,23 @@ Takes the tables that ``score`` writes (pair_id, source, reference, hypothesis, 
 with p-values by sacreBLEU's paired bootstrap (Koehn 2004) and the sentences that differ most, also as HTML.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration
+from model.lazy_import import lazy_import
 from tasks.evaluation.html import render
 from tasks.evaluation.metrics import ScoreMetric, resample, score_metrics, total
 from tasks.evaluation.pictures import Picture
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+else:
+    np, pl = lazy_import("numpy"), lazy_import("polars")
 
 SENTENCES_SHOWN = 10
 """Number of sentences listed for each system, of those that it translates better."""

@@ -4,19 +4,24 @@ A metric keeps sufficient statistics per sentence. Their sum gives the corpus sc
 (Koehn 2004), and one row gives the sentence score. ``tasks.stages.score`` reads and writes the files.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from model.config import quotes
+from model.lazy_import import lazy_import
 
-Counts = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = lazy_import("numpy")
 
+Counts: TypeAlias = "NDArray[np.float64]"
 RESAMPLES = 1_000
 SEED = 12_345
 CONFIDENCE_LEVEL = 0.95

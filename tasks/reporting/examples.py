@@ -1,10 +1,18 @@
 """Example sentences for the page: good, bad and random translations, and a pair that each filter rejected."""
 
+from __future__ import annotations
+
 import difflib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
+from model.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = lazy_import("polars")
+
 
 EXAMPLES = 5
 """Translations of each kind."""

@@ -1,18 +1,24 @@
 """The data of a run's pictures (curves, filters, lengths, attention), which ``tasks.evaluation.plots`` draws."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from infra.store.local import Artifact
 from model.data.shards import Shards
+from model.lazy_import import lazy_import
 from tasks.evaluation.collapse import layer_curves
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+else:
+    np, pl = lazy_import("numpy"), lazy_import("polars")
 
 ATTENTIONS = 4
 """Example sentences whose attention is drawn."""

@@ -8,27 +8,34 @@ read frames and apply the per-pair rules; write undecided pairs to disk by shuff
 rules by hash; apply the cross-pair rules in order, one hash partition at a time; sort and write bucket by bucket.
 """
 
+from __future__ import annotations
+
 import pickle
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet
+from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration, BadData
 from infra.processes.workers import Workers
 from infra.store.local import Artifact
+from model.lazy_import import lazy_import
 from tasks.cleaning.filters import SIDES, Filters, Normalise
 from tasks.cleaning.partitions import KEPT, REJECTED, Partitions, normalise_sides, read_batch, write_batches
 from tasks.corpus.catalogue import Corpus
 from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, progress, site, stage
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    np, pl = lazy_import("numpy"), lazy_import("polars")
+    pa, pq = lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
 
 BUCKET_BYTES = 64 << 20
 """Bytes of compressed source text per shuffle bucket: bounds memory, and sets where Parquet's row groups end."""
@@ -42,7 +49,7 @@ class _ParquetWriter:
     def __init__(self, path: Path, columns: tuple[str, ...], stack: ExitStack) -> None:
         self._columns = list(columns)
         self._schema = pa.schema([(name, pa.large_string()) for name in columns])
-        self._writer = stack.enter_context(pa.parquet.ParquetWriter(path, self._schema, compression="zstd"))
+        self._writer = stack.enter_context(pq.ParquetWriter(path, self._schema, compression="zstd"))
 
     def write(self, frame: pl.DataFrame) -> None:
         if frame.height:

@@ -6,27 +6,38 @@
 ``model.data.bpe``.
 """
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from typing import TYPE_CHECKING
 
 from infra.errors import BadConfiguration, BadData
 from infra.store.local import Artifact
 from model.config.keying import require
 from model.config.special_pieces import SPECIAL_TOKENS, UNK
 from model.data.bpe import BYTE_DECODER, SOURCE_FILE, TARGET_FILE, TokenizerPair, with_plain_quotes
+from model.lazy_import import lazy_import
 from tasks.bpe.merges import learn_merges
 from tasks.bpe.word_counts import count_chunks, count_corpus
 from tasks.cleaning.filters import SIDES
 from tasks.cleaning.partitions import read_batch
 from tasks.engine.stage import Facts, progress, site, stage
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import tokenizers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+else:
+    tokenizers = lazy_import("tokenizers")
+    decoders, models = lazy_import("tokenizers.decoders"), lazy_import("tokenizers.models")
+    normalizers, pre_tokenizers = lazy_import("tokenizers.normalizers"), lazy_import("tokenizers.pre_tokenizers")
+    pl, pa, pq = lazy_import("polars"), lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
 
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
 """Special tokens and bytes: with fewer entries some text could not be encoded."""
@@ -58,7 +69,7 @@ def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
 
     Chunks are GPT-2's: a word with the space before it, a number, a run of punctuation; pieces never cross white space.
     """
-    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[UNK]))
+    tokenizer = tokenizers.Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[UNK]))
     steps = [*([normalizers.NFKC()] * vocabulary.nfkc), *([normalizers.Lowercase()] * vocabulary.lowercase)]
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Prepend(" ")])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -93,7 +104,7 @@ def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) ->
 def add_tag(tokenizer: Tokenizer, tag: str) -> None:
     """Make ``tag`` one piece, with the next id; the text behind it and a space has the pieces that it has alone."""
     # Not a special token: the tokenizers of this project encode those as text.
-    tokenizer.add_tokens([AddedToken(tag, rstrip=True, normalized=False, special=False)])
+    tokenizer.add_tokens([tokenizers.AddedToken(tag, rstrip=True, normalized=False, special=False)])
 
 
 def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:

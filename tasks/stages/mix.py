@@ -5,17 +5,24 @@
 A synthetic pair has the ``pair_id`` of its monolingual line behind ``bt-``: ``bt-news:17``, corpus ``bt-news``.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
-
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from infra.errors import BadData
 from infra.store.local import Artifact
+from model.lazy_import import lazy_import
 from tasks.cleaning.partitions import KEPT
 from tasks.engine.stage import Facts, progress, stage
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pl, pa, pq = lazy_import("polars"), lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
 
 PREFIX = "bt-"
 """Begins the corpus and the ``pair_id`` of a synthetic pair."""

@@ -1,14 +1,21 @@
 """Converts dev and test sets to Parquet exactly as published: no filter, no normalisation, same order."""
 
-from pathlib import Path
+from __future__ import annotations
 
-import polars as pl
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from infra.errors import BadData
 from infra.store.local import Artifact
+from model.lazy_import import lazy_import
 from tasks.corpus.catalogue import EvaluationSet
 from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, stage
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = lazy_import("polars")
 
 
 def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFrame:

@@ -6,13 +6,15 @@
 The page carries no date, so that the same inputs give the same page.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from pathlib import Path
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from infra.store.local import Artifact
+from model.lazy_import import lazy_import
 from tasks.engine.stage import Facts, progress, stage
 from tasks.evaluation.paper_page import run_table
 from tasks.evaluation.paper_row import PaperRow, compare_to_paper
@@ -21,6 +23,11 @@ from tasks.evaluation.seed_spread import seed_spreads
 from tasks.reporting.examples import rejected_examples, translation_examples
 from tasks.reporting.page import readable, render
 from tasks.reporting.pictures import picture_specs, training_speed
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = lazy_import("polars")
 
 
 @stage(version=1)

@@ -5,21 +5,27 @@
 The metrics are in ``tasks.evaluation.metrics``; perplexity comes from the log-probabilities beside the hypotheses.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadData
 from infra.store.local import Artifact
+from model.lazy_import import lazy_import
 from tasks.engine.stage import Facts, progress, stage
 from tasks.evaluation.comet import Comet, comet_score
 from tasks.evaluation.metrics import CONFIDENCE_LEVEL, RESAMPLES, SEED, Counts, interval, score_metrics, total
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+else:
+    np, pl = lazy_import("numpy"), lazy_import("polars")
 
 SOURCE_WORDS = (0, 10, 20, 30, 40)
 """Lower ends of the buckets of source length, in words; the last bucket is open."""

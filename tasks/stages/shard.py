@@ -7,28 +7,34 @@ Uncompressed Arrow IPC files; pieces without bos and eos; rows in the order of `
 of rows to files, and the stage writes these to shards: the bytes are the same for any number of ranges and workers.
 """
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
-from typing import Literal
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from typing import TYPE_CHECKING, Literal
 
 from infra.errors import BadData
 from infra.store.local import Artifact
 from model.config.keying import require, unkeyed_default
 from model.data.bpe import TokenizerPair
 from model.data.shards import SEGMENTATION
+from model.lazy_import import lazy_import
 from tasks.bpe.dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import RANGE_PAIRS, row_groups
 from tasks.engine.stage import Facts, progress, site, stage
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+else:
+    np, pa, pq = lazy_import("numpy"), lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
 
 BATCH_PAIRS = 50_000
 
@@ -137,7 +143,7 @@ class ShardWriter:
         self.shards = 0
         self._left = 0
 
-    def __enter__(self) -> "ShardWriter":
+    def __enter__(self) -> ShardWriter:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 
 from model.config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from model.data.bpe import TokenizerPair, printable_piece, with_plain_quotes
+from model.data.bpe import BYTE_DECODER, TokenizerPair, printable_piece, with_plain_quotes
 from model.errors import JobError
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
@@ -111,3 +112,7 @@ def test_a_broken_folder_is_named(tmp_path: Path) -> None:
     target.write_bytes(whole.replace(b"</s>", b"<end>"))
     with pytest.raises(JobError, match=r"allowed is \(0, 1, 2, 3\)"):
         TokenizerPair.load(tmp_path)
+
+
+def test_every_character_of_a_piece_has_its_byte() -> None:
+    assert set(BYTE_DECODER) == set(pre_tokenizers.ByteLevel.alphabet())
