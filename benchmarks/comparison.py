@@ -5,9 +5,11 @@ to the others. Ratios are taken within a round, so that other load of the machin
 """
 
 import hashlib
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,49 +49,82 @@ class Round:
 
 
 def compare(
-    makers: Sequence[Callable[[Setting], Contestant]], setting: Setting, rounds: int, updates: int, warmup: int
+    makers: Sequence[type[Contestant]], setting: Setting, rounds: int, updates: int, warmup: int
 ) -> dict[str, Any]:
-    """Build, warm up and measure the contestants; ratios are of the first to each other one."""
+    """Build, warm up and measure the contestants; ratios are of the first to each other one.
+
+    A contestant other than the first that raises is left out from then on: ``failed`` says why.
+    """
     gpu = setting.device == "cuda"
     peak = Peak.of(setting)
-    contestants, streams, resident = [], [], []
-    for make in makers:
-        before = torch.cuda.memory_allocated() if gpu else 0
-        contestants.append(make(setting))
-        streams.append(contestants[-1].batches())
-        for _ in range(warmup):
-            contestants[-1].step(next(streams[-1]))
-        resident.append(torch.cuda.memory_allocated() - before if gpu else 0)
-
     lengths = {side: counts + 1 for side, counts in Shards(setting.folder / "shards").lengths.items()}
-    done: dict[str, list[Round]] = {contestant.name: [] for contestant in contestants}
-    seen = {contestant.name: hashlib.sha256() for contestant in contestants}
-    for number in range(rounds):
-        batches = [[next(stream) for _ in range(updates)] for stream in streams]
-        order = range(len(contestants))
-        for i in order if number % 2 == 0 else reversed(order):
-            name = contestants[i].name
-            rows = np.concatenate(batches[i])
-            flops = training_flops(setting.model, setting.vocabulary, *(lengths[s][rows] for s in lengths))
-            done[name].append(timed(contestants[i], batches[i], flops, resident[i] if gpu else -1))
-            seen[name].update(np.sort(rows).astype(np.int64).tobytes())
+    entries: list[_Entry] = []
+    failed: dict[str, str] = {}
+    for make in makers:
+        with _failures(make.name, failed, must=not entries):
+            before = torch.cuda.memory_allocated() if gpu else 0
+            contestant = make(setting)
+            entry = _Entry(contestant, contestant.batches())
+            for _ in range(warmup):
+                contestant.step(next(entry.stream))
+            entry.resident = torch.cuda.memory_allocated() - before if gpu else -1
+            entries.append(entry)
 
-    own = done[contestants[0].name]
+    for number in range(rounds):
+        for entry in entries if number % 2 == 0 else entries[::-1]:
+            with _failures(entry.name, failed, must=entry is entries[0]):
+                batches = [next(entry.stream) for _ in range(updates)]
+                rows = np.concatenate(batches)
+                flops = training_flops(setting.model, setting.vocabulary, *(lengths[s][rows] for s in lengths))
+                entry.done.append(timed(entry.contestant, batches, flops, entry.resident))
+                entry.seen.update(np.sort(rows).astype(np.int64).tobytes())
+        entries = [entry for entry in entries if entry.name not in failed]
+
+    own = entries[0]
     return {
         "peak": peak.facts(),
+        "failed": failed,
         "contestants": {
-            c.name: {"parameters": c.parameters, "pairs_digest": seen[c.name].hexdigest()[:16]}
-            | summary(done[c.name], peak)
-            for c in contestants
+            entry.name: {"parameters": entry.contestant.parameters, "pairs_digest": entry.seen.hexdigest()[:16]}
+            | summary(entry.done, peak)
+            for entry in entries
         },
         "ratios": {
-            f"{contestants[0].name}/{c.name}": {
-                "wall": spread([rate(a, a.wall) / rate(b, b.wall) for a, b in zip(own, done[c.name], strict=True)]),
-                "cpu": spread([rate(a, a.cpu) / rate(b, b.cpu) for a, b in zip(own, done[c.name], strict=True)]),
+            f"{own.name}/{entry.name}": {
+                "wall": spread([rate(a, a.wall) / rate(b, b.wall) for a, b in zip(own.done, entry.done, strict=True)]),
+                "cpu": spread([rate(a, a.cpu) / rate(b, b.cpu) for a, b in zip(own.done, entry.done, strict=True)]),
             }
-            for c in contestants[1:]
+            for entry in entries[1:]
         },
     }
+
+
+@dataclass
+class _Entry:
+    """A contestant and what was measured of it."""
+
+    contestant: Contestant
+    stream: Iterator[Array]
+    resident: int = -1
+    """Its GPU memory between rounds; -1: no GPU."""
+    done: list[Round] = field(default_factory=list)
+    seen: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+
+    @property
+    def name(self) -> str:
+        return self.contestant.name
+
+
+@contextmanager
+def _failures(name: str, failed: dict[str, str], must: bool) -> Iterator[None]:
+    """Record what the block raises under ``name``; a contestant that ``must`` succeed raises."""
+    try:
+        yield
+    except Exception as error:
+        if must:
+            raise
+        failed[name] = f"{type(error).__name__}: {error}"
+        print(f"{name} is left out, it failed: {failed[name]}", file=sys.stderr, flush=True)
 
 
 def timed(contestant: Contestant, batches: Sequence[Array], flops: float, resident: int) -> Round:

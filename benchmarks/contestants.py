@@ -61,6 +61,10 @@ class Contestant(ABC):
     parameters: int
 
     @abstractmethod
+    def __init__(self, setting: Setting) -> None:
+        """Build the engine."""
+
+    @abstractmethod
     def batches(self) -> Iterator[Array]:
         """Yield the rows of each update, without end."""
 

@@ -96,11 +96,11 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         clock: {name: [r["sentences"] / r[clock] for r in rows] for name, rows in done.items()} for clock in CLOCKS
     }
     return {
-        **provenance("decoding.py", arguments),
+        **provenance("decoding.py", arguments, chosen.commit),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if chosen.device == "cuda" else processor(),
         "allocator": ALLOCATOR,
-        **{name: value for name, value in vars(chosen).items() if name not in ("device", "json")},
+        **{name: value for name, value in vars(chosen).items() if name not in ("device", "json", "commit")},
         "left_out": left_out,
         "rounds_done": done,
         "decoders": {name: {clock: spread(rates[clock][name]) for clock in CLOCKS} for name in done},

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
             name: measure(root, words, 1 if "first" in name else asked.repeat) for name, words in COMMANDS.items()
         }
     report = {
-        **provenance("large_root.py", arguments),
+        **provenance("large_root.py", arguments, asked.commit),
         "processor": processor(),
         "artifacts": asked.artifacts,
         "records": asked.records,

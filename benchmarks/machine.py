@@ -52,7 +52,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def parser(program: str, description: str, examples: str) -> argparse.ArgumentParser:
-    """Return a parser with the options ``--seed`` and ``--json``, which every benchmark has."""
+    """Return a parser with the options ``--seed``, ``--json`` and ``--commit``, which every benchmark has."""
     made = argparse.ArgumentParser(
         prog=program,
         description=description,
@@ -63,15 +63,18 @@ def parser(program: str, description: str, examples: str) -> argparse.ArgumentPa
     made.add_argument(
         "--json", nargs="?", const="-", default="", metavar="FILE", help="write the report there (stdout)"
     )
+    made.add_argument("--commit", default="", metavar="ID", help="of this code, where it is no checkout of git")
     return made
 
 
-def provenance(program: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the command, the commit and the Python version for a report."""
-    from infra.tracking.provenance import commit
+def provenance(program: str, arguments: Sequence[str], commit: str) -> dict[str, Any]:
+    """Return the command, the commit and the Python version for a report. An empty ``commit`` means that of git."""
+    if not commit:
+        from infra.tracking import provenance
 
+        commit = provenance.commit()
     command = shlex.join(["python", f"benchmarks/{program}", *arguments])
-    return {"command": command, "commit": commit(), "python": platform.python_version()}
+    return {"command": command, "commit": commit, "python": platform.python_version()}
 
 
 def write_report(report: Mapping[str, Any], table: Callable[[Mapping[str, Any]], str], file: str) -> None:

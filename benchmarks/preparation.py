@@ -57,7 +57,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
                 peers.setdefault(peer, []).append(run_part(peer, folder, chosen))
     whole = {clock: sum(stages[stage][clock] for stage in STAGES[:3]) for clock in ("wall", "cpu")}
     return {
-        **provenance("preparation.py", arguments),
+        **provenance("preparation.py", arguments, chosen.commit),
         "device": processor(),
         "pairs": chosen.pairs,
         "threads": chosen.threads,

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
             repro("down")
     kept = [word for word in arguments if "://" not in word]
     report = {
-        **provenance("scheduled_runs.py", kept),
+        **provenance("scheduled_runs.py", kept, asked.commit),
         "processor": processor(),
         "database": "PostgreSQL" if asked.database_url else "SQLite",
         "runs": asked.runs,

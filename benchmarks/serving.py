@@ -73,10 +73,10 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
             process.terminate()
             process.communicate()
     return {
-        **provenance("serving.py", arguments),
+        **provenance("serving.py", arguments, chosen.commit),
         "device": processor(),
         "allocator": ALLOCATOR,
-        **{name: value for name, value in vars(chosen).items() if name not in ("json", "serve")},
+        **{name: value for name, value in vars(chosen).items() if name not in ("json", "serve", "commit")},
         "rates_done": done,
         "rates": {way: {n: spread(rates) for n, rates in by.items()} for way, by in done.items()},
         "ratios": {

@@ -113,11 +113,11 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         torch.set_num_threads(threads)
     gpu = chosen.device == "cuda"
     return {
-        **provenance("throughput.py", arguments),
+        **provenance("throughput.py", arguments, chosen.commit),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if gpu else processor(),
         "allocator": {name: os.environ.get(name, "") for name in ALLOCATOR},
-        **{name: value for name, value in vars(chosen).items() if name not in ("device", "json")},
+        **{name: value for name, value in vars(chosen).items() if name not in ("device", "json", "commit")},
         "pairs": pairs,
         "left_out": left_out,
         **measured,
@@ -153,6 +153,7 @@ def table(report: Mapping[str, Any]) -> str:
         f"{name}: {between(ratio['wall'], '.3f')} by wall time, {between(ratio['cpu'], '.3f')} by CPU seconds"
         for name, ratio in report["ratios"].items()
     ]
+    ratios += [f"{name} failed: {reason}" for name, reason in report["failed"].items()]
     of = f"peak: {peak['flops_per_second'] / 1e12:.3g} TFLOP/s ({peak['by']}); product: {peak['measured'] / 1e12:.3g}"
     flops = next(iter(report["contestants"].values()))["flops_per_target_piece"]
     return "\n".join([what, *aligned(rows), *ratios, f"{of}; {flops / 1e9:.4g} GFLOP a target piece"])

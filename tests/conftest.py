@@ -4,9 +4,12 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from s3_server import Server
+
+if TYPE_CHECKING:  # a GPU node has no S3 client
+    from s3_server import Server
 
 # Two cores are shared by everything that runs at once; set before torch is loaded anywhere.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -18,6 +21,14 @@ _SERVICE = ("REPRO_AUTH", "REPRO_AUTH_FILE", "REPRO_DATABASE_URL")
 # Servers of the developer's own are no place for tests; gone before any fixture, of whatever scope.
 for _name in ("PREFECT_API_URL", "PREFECT_HOME", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI", "REPRO_RANKS", *_SERVICE):
     os.environ.pop(_name, None)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``-m gpu`` import only files with such tests: a GPU node has neither polars, Prefect nor MLflow."""
+    if config.option.markexpr != "gpu":
+        return None
+    files = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
+    return None if any("pytest.mark.gpu" in file.read_text() for file in files) else True
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,14 +58,16 @@ def real_text(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def s3_process() -> Iterator[Server]:
+def s3_process() -> Iterator["Server"]:
+    from s3_server import Server
+
     server = Server()
     yield server
     server.end()
 
 
 @pytest.fixture
-def s3(s3_process: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+def s3(s3_process: "Server", monkeypatch: pytest.MonkeyPatch) -> "Server":
     """An S3-compatible server as the environment names it, with an empty ``bucket``."""
     for name, value in s3_process.environment.items():
         monkeypatch.setenv(name, value)
