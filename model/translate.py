@@ -31,8 +31,8 @@ from .job import Facts, Job, Metrics, StopSignal, main
 from .network.weights import load_model
 from .numerics import configure_numerics
 
-PLAIN_QUOTES = "typographic quotes made plain"
-"""The fact ``source_input`` of translations by a vocabulary that reads quotation marks so."""
+PLAIN_QUOTES, FOREIGN_UNKNOWN = "typographic quotes made plain", "characters of foreign scripts unknown"
+"""The fact ``source_input`` of translations by a vocabulary that reads sources so."""
 EXAMPLES = 4
 EXAMPLE_LENGTHS = range(6, 25)
 """Lengths of sources and hypotheses whose attention is still readable."""
@@ -180,7 +180,9 @@ def work(job: Job) -> Facts:
     write_attention(job.out, kept, translator, pair_ids, sources, hypotheses)
     unfinished = sum(not hypothesis.finished for hypothesis in hypotheses)
     facts: Facts = {"sentences": len(rows), "unfinished": unfinished, "seconds": round(time.monotonic() - begun, 3)}
-    return facts | ({"source_input": PLAIN_QUOTES} if translator.vocabulary.plain_quotes else {})
+    read = {PLAIN_QUOTES: translator.vocabulary.plain_quotes, FOREIGN_UNKNOWN: translator.vocabulary.foreign_unknown}
+    changed = ", ".join(name for name, holds in read.items() if holds)
+    return facts | ({"source_input": changed} if changed else {})
 
 
 if __name__ == "__main__":

@@ -96,8 +96,8 @@ class ServedVersion:
         [read] = vocabulary.encode_source([source.strip()])
         written = vocabulary.encode_target([target.strip()])[0] if isinstance(target, str) else list(target)
         for number in written:
-            if not len(SPECIAL_TOKENS) <= number < vocabulary.target_size:
-                allowed = f"{len(SPECIAL_TOKENS)} to {vocabulary.target_size - 1}"
+            if not UNK <= number < vocabulary.target_size:
+                allowed = f"{UNK} to {vocabulary.target_size - 1}"
                 raise ValueError(f"ids has {number}, allowed is {allowed}")
         self.translator.check_source(read, "source")
         self.translator.check_target(written, "target")

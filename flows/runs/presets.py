@@ -20,6 +20,7 @@ PRESETS = {
     "tutorial": ("profile=tutorial", *_OFFICIAL_CODE),
     "workbench": (
         "filters.normalise.quotes=true",
+        "vocabulary.scripts=Latin",
         "sharding.max_pieces=200",
         "sharding.too_long=cut",
         "model.positions=learned_sinusoid",

@@ -6,8 +6,11 @@ Encoding returns token ids without ``<s>`` and ``</s>``, which batching adds.
 Where typographic quotation marks of the training text were made plain, the tokenizer of the source does so too
 (``with_plain_quotes``), for everything that reads a source; targets are encoded as they are.
 
+Where a run names the scripts of its languages, the tokenizers of both sides read every character of another script as
+``<unk>``, in training and in use: the normaliser replaces it by ``SUBSTITUTE``, whose byte is in no piece.
+
 Encoding adds a space before every line and decoding removes it, so that a word has the same pieces at every position
-and any Unicode text survives the round trip. Markup in the text, such as a literal ``</s>``, is encoded as text.
+and any other Unicode text survives the round trip. Markup in the text, such as a literal ``</s>``, is encoded as text.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config import quotes
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
@@ -31,6 +34,8 @@ else:
 
 SOURCE_FILE = "tokenizer.json"
 TARGET_FILE = "tokenizer.target.json"
+SUBSTITUTE = "\x1a"
+"""ASCII's substitute character, which stands for a character of a foreign script."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,11 @@ class TokenizerPair:
     def plain_quotes(self) -> bool:
         """Whether typographic quotation marks of a source are read as plain ones."""
         return _without_plain_quotes(self.source) is not self.source
+
+    @property
+    def foreign_unknown(self) -> bool:
+        """Whether characters of foreign scripts are read as ``<unk>``."""
+        return any(step.get("content") == SUBSTITUTE for step in _normaliser_steps(json.loads(self.source.to_str())))
 
     @property
     def source_size(self) -> int:
@@ -94,10 +104,31 @@ def with_plain_quotes(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
+def foreign_as_substitute(scripts: Sequence[str]) -> normalizers.Replace:
+    """The step of a normaliser that replaces each character of a foreign script by ``SUBSTITUTE``.
+
+    Foreign are all Unicode scripts but ``scripts``, Common (digits, punctuation, emoji) and Inherited (combining
+    marks).
+    Raises ValueError for a name that is no script.
+    """
+    own = "".join(rf"\p{{{script}}}" for script in (*scripts, "Common", "Inherited"))
+    try:
+        pattern = tokenizers.Regex(f"[^{own}]")
+    except Exception as error:  # tokenizers raises bare Exception
+        raise ValueError(f"unknown among the scripts {', '.join(scripts)}: {error}") from error
+    return normalizers.Replace(pattern, SUBSTITUTE)
+
+
+def _normaliser_steps(form: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of a tokenizer's normaliser, from its JSON."""
+    steps: list[dict[str, Any]] = (form["normalizer"] or {}).get("normalizers", [])
+    return steps
+
+
 def _without_plain_quotes(tokenizer: Tokenizer) -> Tokenizer:
     """A copy that reads quotation marks as they are; the tokenizer itself if it does so already."""
     form = json.loads(tokenizer.to_str())
-    steps = (form["normalizer"] or {}).get("normalizers", [])
+    steps = _normaliser_steps(form)
     kept = [step for step in steps if step.get("pattern", {}).get("Regex") not in quotes.REPLACEMENTS]
     if kept == steps:
         return tokenizer

@@ -48,8 +48,9 @@ def learn_merges(
     """Learn at most ``size`` pieces: ``first`` (specials and the alphabet), then merges of the most frequent pair.
 
     ``counts`` are any number of frames of distinct chunks with their counts (columns ``chunk`` and ``count``);
-    ``letters`` maps each single-byte piece to its byte. Of equally frequent pairs the one with the lower ids is merged
-    first. Stops when no pair occurs ``min_frequency`` times. Calls ``on_progress(pieces, size)`` at times.
+    ``letters`` maps each single-byte piece to its byte; a byte without one ends a word. Of equally frequent pairs the
+    one with the lower ids is merged first. Stops when no pair occurs ``min_frequency`` times. Calls
+    ``on_progress(pieces, size)`` at times.
     """
     pieces = list(first)
     ids = {piece: number for number, piece in enumerate(pieces)}

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,9 +18,17 @@ from typing import TYPE_CHECKING
 
 from infra.errors import BadConfiguration, BadData
 from infra.store.local import Artifact
-from model.config.keying import require
+from model.config.keying import require, unkeyed_default
 from model.config.special_pieces import SPECIAL_TOKENS, UNK
-from model.data.bpe import BYTE_DECODER, SOURCE_FILE, TARGET_FILE, TokenizerPair, with_plain_quotes
+from model.data.bpe import (
+    BYTE_DECODER,
+    SOURCE_FILE,
+    SUBSTITUTE,
+    TARGET_FILE,
+    TokenizerPair,
+    foreign_as_substitute,
+    with_plain_quotes,
+)
 from model.lazy_import import lazy_import
 from tasks.bpe.merges import learn_merges
 from tasks.bpe.word_counts import count_chunks, count_corpus
@@ -57,11 +66,28 @@ class Vocabulary:
     nfkc: bool = False
     min_frequency: int = 2
     """Fewest occurrences of a pair of pieces to merge it."""
+    scripts: tuple[str, ...] = unkeyed_default(())
+    """Unicode scripts of both languages, such as ``Latin``: a character of any other, but Common and Inherited, becomes
+    ``<unk>`` wherever text is read. Empty: every character is encoded."""
 
     def __post_init__(self) -> None:
         allowed = f"a whole number of at least {SMALLEST_VOCABULARY} (specials and bytes)"
         require(self.size >= SMALLEST_VOCABULARY, "vocabulary.size", self.size, allowed)
         require(self.min_frequency >= 1, "vocabulary.min_frequency", self.min_frequency, "a whole number of at least 1")
+        for script in self.scripts:
+            require(_is_script(script), "vocabulary.scripts", script, "names of Unicode scripts, as in Latin,Greek")
+
+
+def _is_script(name: str) -> bool:
+    """Whether Unicode, as polars and tokenizers know it, has a script of this name."""
+    if not re.fullmatch(r"\w+", name):
+        return False
+    try:
+        foreign_as_substitute((name,))
+        pl.Series([""]).str.contains(rf"\p{{Script={name}}}")
+    except (ValueError, pl.exceptions.ComputeError):
+        return False
+    return True
 
 
 def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
@@ -71,6 +97,8 @@ def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     """
     tokenizer = tokenizers.Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[UNK]))
     steps = [*([normalizers.NFKC()] * vocabulary.nfkc), *([normalizers.Lowercase()] * vocabulary.lowercase)]
+    if vocabulary.scripts:
+        steps.append(foreign_as_substitute(vocabulary.scripts))
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Prepend(" ")])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
@@ -88,9 +116,11 @@ def train_tokenizer(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Toke
 def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
     """``train_tokenizer`` from chunk counts."""
     tokenizer = untrained_tokenizer(vocabulary)
-    first = (*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet()))
+    # A byte in no piece is <unk>, and no merge reaches across it.
+    letters = {c: byte for c, byte in BYTE_DECODER.items() if not (vocabulary.scripts and byte == ord(SUBSTITUTE))}
+    first = (*SPECIAL_TOKENS, *sorted(letters))
     on_progress = partial(progress, text="pieces learnt")
-    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, BYTE_DECODER, on_progress)
+    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, letters, on_progress)
     if len(learnt.vocabulary) < vocabulary.size:
         raise BadConfiguration(
             f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {len(learnt.vocabulary)} pieces "

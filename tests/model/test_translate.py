@@ -61,6 +61,13 @@ def test_translations_say_that_quotes_of_the_sources_were_made_plain(job: Job) -
     assert work(job)["source_input"] == "typographic quotes made plain"
 
 
+def test_translations_say_that_foreign_characters_of_the_sources_were_unknown(job: Job) -> None:
+    latin = Vocabulary(size=290, min_frequency=1, scripts=("Latin",))
+    file = job.inputs["vocabulary"] / "tokenizer.json"
+    with_plain_quotes(train_tokenizer([pa.array(TEXT)], latin)).save(str(file))
+    assert work(job)["source_input"] == "typographic quotes made plain, characters of foreign scripts unknown"
+
+
 def test_rows_match_the_set_and_its_numbers_agree(job: Job) -> None:
     facts = work(job)
     assert facts["sentences"] == 13

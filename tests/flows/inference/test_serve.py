@@ -88,8 +88,8 @@ def test_maps_are_of_the_pieces_that_were_read_and_written(version: ServedVersio
     for each in maps.values():
         assert each.weights.shape == (1, 2, len(each.rows), len(each.columns))
         assert np.allclose(each.weights.sum(-1), 1, atol=1e-5)
-    for wrong in (3, version.translator.vocabulary.target_size, -1):
-        with pytest.raises(ValueError, match=rf"ids has {wrong}, allowed is 4 to "):
+    for wrong in (2, version.translator.vocabulary.target_size, -1):
+        with pytest.raises(ValueError, match=rf"ids has {wrong}, allowed is 3 to "):
             version.maps("a", [wrong])
 
 

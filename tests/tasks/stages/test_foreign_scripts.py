@@ -1,0 +1,95 @@
+"""Characters of foreign scripts become ``<unk>``, one each, in learning, encoding, shards, BPE-dropout and exports."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer
+
+from model.config.special_pieces import UNK
+from model.data.bpe import SUBSTITUTE, TokenizerPair, with_plain_quotes
+from tasks.bpe.dropout import ByteCache, Merges, segment
+from tasks.bpe.word_cache import WordCache
+from tasks.engine.keys import canonical
+from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+
+LATIN = Vocabulary(size=290, min_frequency=1, scripts=("Latin",))
+TEXT = pa.array(
+    ["Der Hund Жук läuft nicht 中文, der Hund"] * 3 + ["Ein Hund und noch ein Hund läuft nicht schnell"] * 9
+)
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory: pytest.TempPathFactory) -> TokenizerPair:
+    folder = tmp_path_factory.mktemp("latin")
+    train_tokenizer([TEXT], LATIN).save(str(folder / "tokenizer.json"))
+    return TokenizerPair.load(folder)
+
+
+def test_each_foreign_character_is_one_unknown_token(pieces: TokenizerPair) -> None:
+    shown = [
+        pieces.source_pieces(ids)
+        for ids in pieces.encode_source(["Жук Hund中文!", "Hund 1 – 😀 é e\u0301", SUBSTITUTE])
+    ]
+    assert shown[0] == ["▁", *["<unk>"] * 3, "▁Hund", *["<unk>"] * 2, "!"]
+    assert "<unk>" not in shown[1], "digits, punctuation, emoji and combining marks belong to no script of their own"
+    assert shown[2] == ["▁", "<unk>"]
+    (ids,) = pieces.encode_target(["der Hund中 läuft"])
+    assert UNK in ids
+    assert pieces.decode_target(ids) == "der Hund läuft", "an unknown token has no text"
+
+
+def test_markup_in_a_text_stays_text(pieces: TokenizerPair) -> None:
+    (ids,) = pieces.encode_source(["<unk>"])
+    assert UNK not in ids
+    assert pieces.decode_target(ids) == "<unk>"
+
+
+def test_other_scripts_can_be_kept(tmp_path: Path) -> None:
+    cyrillic = Vocabulary(size=290, min_frequency=1, scripts=("Latin", "Cyrillic"))
+    train_tokenizer([TEXT], cyrillic).save(str(tmp_path / "tokenizer.json"))
+    (ids,) = TokenizerPair.load(tmp_path).encode_source(["Жук 中"])
+    assert ids.count(UNK) == 1
+
+
+def test_no_piece_is_learnt_of_or_across_a_foreign_character() -> None:
+    # Each line is one word: "a" follows the space three times and "b" once, and "ab" occurs once.
+    learnt = train_tokenizer([pa.array(["aЖb", "a中b", "ab"])], Vocabulary(size=260, scripts=("Latin",)))
+    assert json.loads(learnt.to_str())["model"]["merges"] == [["Ġ", "a"]]
+    assert learnt.get_vocab_size() == 260 == 4 + 255 + 1, "special tokens, all bytes but one, the merge"
+
+
+def test_shards_and_dropout_read_lines_as_the_tokenizer_does(pieces: TokenizerPair) -> None:
+    lines = ["Der Hund中 Жук läuft", "中", " Hund  Ж!? Ж", "", "nicht«Ж»"]
+    expected = pieces.encode_source(lines)
+    cached = WordCache(pieces.source).encode(pa.array(lines))
+    assert cached.ids.tolist() == [i for ids in expected for i in ids]
+    marked = ByteCache(pieces.source).encode(pa.array(lines))
+    drawn = segment(marked, Merges.of(pieces.source), 0.0, np.random.default_rng(1))
+    assert drawn.ids.tolist() == cached.ids.tolist()
+    dropped = segment(marked, Merges.of(pieces.source), 1.0, np.random.default_rng(1))
+    assert (dropped.ids == UNK).sum() == (cached.ids == UNK).sum() == 8
+
+
+def test_plain_quotes_and_scripts_are_independent(tmp_path: Path) -> None:
+    with_plain_quotes(train_tokenizer([TEXT], LATIN)).save(str(tmp_path / "tokenizer.json"))
+    both = TokenizerPair.load(tmp_path)
+    assert (both.plain_quotes, both.foreign_unknown) == (True, True)
+    assert both.encode_source(["„Ж“"]) == both.encode_source(['"中"'])
+    assert both.encode_target(["„Ж“"]) != both.encode_target(['"Ж"'])
+    assert both.encode_target(["Ж"]) == both.encode_source(["中"]), "targets know the same scripts"
+
+
+def test_the_file_alone_reads_text_so(pieces: TokenizerPair) -> None:
+    alone = Tokenizer.from_str(pieces.source.to_str())
+    assert alone.encode("Hund Ж", add_special_tokens=False).tokens[-1] == "<unk>"
+
+
+def test_the_default_leaves_keys_as_they_are_and_no_other_name_is_a_script() -> None:
+    assert "scripts" not in canonical(Vocabulary())
+    assert canonical(LATIN)["scripts"] == ["Latin"]
+    for name in ("Latn1", "Lu", "Alpha", "Latin}", ""):
+        with pytest.raises(ValueError, match=rf"vocabulary.scripts is '{name}', allowed is names of Unicode scripts"):
+            Vocabulary(scripts=(name,))
