@@ -137,7 +137,7 @@ def serve(chosen: argparse.Namespace) -> None:
     bound = bind_socket("127.0.0.1", 0)
     if chosen.model:
         site = Site.named()
-        served = load_version(versions([chosen.model], site)[0], site, "own", Path("exports"))
+        served = load_version(versions([chosen.model], site)[0], site, "own")
     else:
         served = random_version(chosen)
     where = address("127.0.0.1", bound)
@@ -159,6 +159,7 @@ def random_version(chosen: argparse.Namespace) -> Any:
     from model.data.bpe import TokenizerPair
     from model.decoding.sentence_splitting import splitter
     from model.decoding.translator import Translator
+    from model.export.search_engine import SearchEngine
     from model.network.transformer import Transformer
     from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
@@ -172,7 +173,8 @@ def random_version(chosen: argparse.Namespace) -> Any:
     model = Transformer(shape, vocabulary.source_size, vocabulary.target_size).eval()
     translator = Translator(model, vocabulary, torch.device("cpu"))
     decoding = Decoding(beam=chosen.beam, max_extra=10)
-    return ServedVersion("random/1", (), ("en", "de"), decoding, translator, splitter("en"))
+    engines = SearchEngine(translator)
+    return ServedVersion("random/1", (), ("en", "de"), decoding, translator, splitter("en"), engines)
 
 
 def table(report: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ def attention(
     from tasks.evaluation.plots import DARK, LIGHT, attention_heads
 
     [version] = select_versions([model], site)
-    served = load_version(version, site, "own", Path())
+    served = load_version(version, site, "own")
     source = " ".join(sentence.split())
     limit = min(Limits().attention_pieces, served.longest)
     for name, text in (("the sentence", source), ("--target", target)):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.inference.version_engine import EngineChoice, Quantization
 from flows.runner.request import RunRequest
 from flows.runs.overrides import STRICT_NUMERICS
 
@@ -20,6 +21,14 @@ OverridesOption = Annotated[
         negative=(),
         show_default=False,
     ),
+]
+EngineOption = Annotated[
+    EngineChoice,
+    Parameter(help="auto: CTranslate2 on CPUs if it is installed and searches as the own engine does, else that one"),
+]
+QuantizationOption = Annotated[
+    Quantization,
+    Parameter(help="type of CTranslate2's matrices; int8 is faster and finds nearly the same translations"),
 ]
 SiteOption = Annotated[str, Parameter(help="where to compute: local or gpu")]
 

@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from flows.commands.options import EngineOption, QuantizationOption
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.processes.malloc import keep_pages
@@ -28,10 +28,8 @@ def serve(
     allow_host: Annotated[
         tuple[str, ...], Parameter(help="a further host name that browsers may use, as in translate.example.org")
     ] = (),
-    engine: Annotated[
-        Literal["auto", "own", "ctranslate2"], Parameter(help="auto: CTranslate2 for versions exported to it, else own")
-    ] = "auto",
-    exports: Annotated[Path, Parameter(help="folder that repro export writes to")] = Path("exports"),
+    engine: EngineOption = "auto",
+    quantization: QuantizationOption = "float32",
 ) -> None:
     """Serve registered model versions: a web page to translate and inspect, and a JSON API, documented at /docs.
 
@@ -67,9 +65,11 @@ def serve(
 
     versions = []
     for version in select_versions(models, site):
-        versions.append(load_version(version, site, engine, exports))
+        versions.append(load_version(version, site, engine, quantization))
         also = "".join(f", {alias}" for alias in version.aliases)
-        say(f"{versions[-1].name}{also}: {versions[-1].engine}, beam {versions[-1].search.beam}")
+        engines = versions[-1].engines
+        why = f" ({engines.note or engines.reason})"
+        say(f"{versions[-1].name}{also}: {engines.name}{why}, beam {versions[-1].search.beam}")
     if not inside:
         say(f"others can reach {host}: they need the password, and nothing is encrypted")
     limits = Limits()

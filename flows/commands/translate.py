@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
+from flows.commands.options import EngineOption, QuantizationOption
 from flows.inference.line_blocks import STDIO, fraction_read, line_blocks, open_input, open_output
 from flows.inference.load_translator import load_translator
+from flows.inference.version_engine import open_version_engine
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.processes.malloc import keep_pages
@@ -86,6 +88,8 @@ def translate(
         str,
         Parameter(help="ISO 639-1 code of the language whose rules split lines; default: the model's source language"),
     ] = "",
+    engine: EngineOption = "auto",
+    quantization: QuantizationOption = "float32",
 ) -> None:
     """Translate a file or stdin with a registered model, one output line per input line, as soon as each is done.
 
@@ -151,13 +155,25 @@ def translate(
         _valid(lambda: decoding.check_n_best(n_best))
         if contains and decoding.beta:
             raise BadConfiguration(f"--beta is {decoding.beta}, allowed is 0 with --contains")
-        translator = load_translator(versions, site)
+        translator, folder = load_translator(versions, site)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
         from model.decoding.lines import LineTranslator, Splitting, beam_searcher, sampler
         from model.decoding.sentence_splitting import unsplit
+        from model.export.search_engine import SearchEngine
 
+        constrained = {"--sample": sample, "--contains": bool(contains), "--prefix": bool(prefix)}
+        if option := next((name for name, given in constrained.items() if given), ""):
+            engines = SearchEngine(translator, reason=f"CTranslate2 does not do {option} alike")
+        else:
+            engines = open_version_engine(
+                version, folder, translator, site, decoding, engine, quantization, n_best, several_batches=True
+            )
+        if engines.other or engine == "ctranslate2":
+            say(f"{version.name}/{version.version} is searched by {engines.name}: {engines.note or engines.reason}")
         search = (
-            sampler(translator, sampling, decoding) if sample else beam_searcher(translator, decoding, n_best, contains)
+            sampler(translator, sampling, decoding)
+            if sample
+            else beam_searcher(translator, decoding, n_best, contains, engines)
         )
         longest = translator.longest_source
         trained = min(longest, *(int(each.tags.get("max_pieces", longest)) for each in versions))
@@ -166,7 +182,14 @@ def translate(
         splits = splitter if split == "long" else unsplit
         as_json = scores or n_best > 1
         stream = TranslationStream(
-            lines.translate, lines.too_long, trained, splits, as_json, prefix=prefix, prefix_column=prefix_column
+            lines.translate,
+            lines.too_long,
+            trained,
+            splits,
+            as_json,
+            lambda begin: engines.name_for(decoding, n_best, constrained=bool(begin.strip())),
+            prefix=prefix,
+            prefix_column=prefix_column,
         )
         if os.isatty(descriptor):
             names = " and ".join(f"{each.name}/{each.version}" for each in versions)

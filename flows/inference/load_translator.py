@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from model.decoding.translator import Translator
 
 
-def load_translator(versions: Sequence[Version], site: Site) -> "Translator":
-    """Load versions, of which several are an ensemble. Raises BadConfiguration unless they share one vocabulary and
-    read sources with the same special tokens."""
+def load_translator(versions: Sequence[Version], site: Site) -> tuple["Translator", Path]:
+    """Load versions, of which several are an ensemble; return the first one's folder too.
+
+    Raises BadConfiguration unless they share one vocabulary and read sources with the same special tokens.
+    """
     folders = [local_folder(site.tracking, version) for version in versions]
     first, folder = versions[0], folders[0]
     for other, its_folder in zip(versions[1:], folders[1:], strict=True):
@@ -24,10 +26,11 @@ def load_translator(versions: Sequence[Version], site: Site) -> "Translator":
 
     others = [each / "weights" for each in folders[1:]]
     try:
-        return Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each, others)
+        translator = Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each, others)
     except ValueError as error:
         names = ", ".join(f"{version.name}/{version.version}" for version in versions)
         raise BadConfiguration(f"--model names {names}, which cannot translate together: {error}") from error
+    return translator, folder
 
 
 def _check_same_vocabulary(first: Version, folder: Path, other: Version, its_folder: Path) -> None:

@@ -1,18 +1,17 @@
 """Load registered versions and serve them to the web page: translations and attention maps.
 
-The beam search runs on our own model, or on CTranslate2 if ``repro export`` has written that format of the version.
-Attention always comes from our own model.
+The beam search runs on CTranslate2 where it finds what our own engine does (``model.export.search_engine``), else on
+our own model, as sampling and attention always do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from flows.inference.version_config import decoding_config
+from flows.inference.version_engine import EngineChoice, Quantization, open_version_engine
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.model_files import local_folder
@@ -20,16 +19,14 @@ from infra.tracking.model_version import PREFERRED, Version
 from infra.tracking.registry import resolve, versions
 from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence, Source
 from model.config import Decoding, Sampling
-from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
+from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS
 from model.errors import JobError
 
 if TYPE_CHECKING:
+    from model.decoding.beam_search import Hypothesis as Searched
     from model.decoding.sentence_splitting import SentenceSplitter
     from model.decoding.translator import Translator
-    from model.export.ctranslate2_runtime import Folder
-
-SearchEngine = Literal["auto", "own", "ctranslate2"]
-OWN = "own search"
+    from model.export.search_engine import SearchEngine
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class ServedVersion:
     decoding: Decoding
     translator: Translator
     split: SentenceSplitter
-    exported: Folder | None = None
+    engines: SearchEngine
 
     @property
     def search(self) -> SearchSettings:
@@ -50,12 +47,11 @@ class ServedVersion:
 
     @property
     def engine(self) -> str:
-        return "CTranslate2" if self.exported else OWN
+        return self.engines.name
 
-    @cached_property
+    @property
     def longest(self) -> int:
-        positions = [self.exported.longest] if self.exported else []
-        return min([self.translator.longest_source, *positions])
+        return self.translator.longest_source
 
     def sentences(self, line: str) -> Sequence[str]:
         return [sentence for sentence in self.split(line.strip()) if self.lengths([sentence])[0]]
@@ -73,22 +69,20 @@ class ServedVersion:
         encoded = vocabulary.encode_source([sentence.strip() for sentence in sentences])
         forced = vocabulary.encode_target([source.prefix.strip() for source in sources])
         prefixes = {number: prefix for number, prefix in enumerate(forced) if prefix}
-        if self.exported and not sampling and not prefixes:
-            found = self._by_ctranslate2(self.exported, encoded, vars(decoding), n_best)
+        if sampling:
+            settings = Sampling(sampling.temperature, sampling.top_k, seed=sampling.seed)
+            numbers = [source.number for source in sources]
+            found = [[each] for each in self.translator.sample(encoded, settings, decoding, prefixes, numbers)]
         else:
-            if sampling:
-                settings = Sampling(sampling.temperature, sampling.top_k, seed=sampling.seed)
-                numbers = [source.number for source in sources]
-                drawn = self.translator.sample(encoded, settings, decoding, prefixes, numbers)
-                searched = [[each] for each in drawn]
-            else:
-                searched = self.translator.search_n_best(encoded, decoding, n_best, prefixes)
-            found = [
-                [self._hypothesis(h.pieces, h.log_probability, h.score, h.finished) for h in each] for each in searched
-            ]
+            found = self.engines.search_n_best(encoded, decoding, n_best, prefixes)
         return [
-            Sentence(sentence, tuple(vocabulary.source_pieces(source)), tuple(hypotheses))
-            for sentence, source, hypotheses in zip(sentences, encoded, found, strict=True)
+            Sentence(
+                sentence,
+                tuple(vocabulary.source_pieces(source)),
+                tuple(map(self._hypothesis, hypotheses)),
+                self.engines.name_for(decoding, n_best, constrained=bool(sampling or prefix)),
+            )
+            for sentence, source, hypotheses, prefix in zip(sentences, encoded, found, forced, strict=True)
         ]
 
     def maps(self, source: str, target: str | Sequence[int]) -> Mapping[AttentionKind, AttentionMap]:
@@ -111,25 +105,10 @@ class ServedVersion:
             "decoder": AttentionMap(writes, reads, found.decoder.numpy()),
         }
 
-    def _by_ctranslate2(
-        self, exported: Folder, sources: Sequence[Sequence[int]], search: Mapping[str, Any], n_best: int
-    ) -> list[list[Hypothesis]]:
-        vocabulary = self.translator.vocabulary
-        unknown, token_to_id = SPECIAL_TOKENS[UNK], vocabulary.target.token_to_id
-        tokens = [[vocabulary.source.id_to_token(number) or unknown for number in source] for source in sources]
-
-        def hypothesis(found: Any) -> Hypothesis:
-            ids = [UNK if (number := token_to_id(piece)) is None else number for piece in found.pieces]
-            return self._hypothesis(ids, found.log_probability, found.score, found.finished)
-
-        return [[hypothesis(each) for each in found[:n_best]] for found in exported.search_all(tokens, search)]
-
-    def _hypothesis(self, ids: Sequence[int], log_probability: float, score: float, finished: bool) -> Hypothesis:
-        pieces = tuple(self.translator.vocabulary.target_pieces(ids))
-        return Hypothesis(self._text(ids), score, log_probability, tuple(ids), pieces, finished)
-
-    def _text(self, ids: Sequence[int]) -> str:
-        return " ".join(self.translator.vocabulary.decode_target(ids).splitlines())
+    def _hypothesis(self, found: Searched) -> Hypothesis:
+        pieces = tuple(self.translator.vocabulary.target_pieces(found.pieces))
+        text = self.translator.text(found)
+        return Hypothesis(text, found.score, found.log_probability, found.pieces, pieces, found.finished)
 
 
 def select_versions(names: Sequence[str], site: Site) -> list[Version]:
@@ -150,9 +129,11 @@ def select_versions(names: Sequence[str], site: Site) -> list[Version]:
     return list(each) if names else sorted(each, key=lambda version: PREFERRED[0] not in version.aliases)
 
 
-def load_version(version: Version, site: Site, engine: SearchEngine, exports: Path) -> ServedVersion:
-    """Load a version; ``exports`` is the folder of ``repro export``. Raises BadConfiguration if ``engine`` is
-    ``ctranslate2`` and there is no export, BadData for damaged weights or a damaged vocabulary."""
+def load_version(
+    version: Version, site: Site, engine: EngineChoice = "auto", quantization: Quantization = "float32"
+) -> ServedVersion:
+    """Load a version. Raises BadConfiguration if ``engine`` is ``ctranslate2`` and its library is missing, BadData for
+    damaged weights or a damaged vocabulary."""
     from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
     from model.decoding.translator import Translator
 
@@ -169,29 +150,5 @@ def load_version(version: Version, site: Site, engine: SearchEngine, exports: Pa
         decoding,
         translator,
         splitter(version.tags.get("source_language", "") or DEFAULT_LANGUAGE),
-        None if engine == "own" else _find_export(version, site, engine, decoding, exports),
+        open_version_engine(version, folder, translator, site, decoding, engine, quantization),
     )
-
-
-def _find_export(
-    version: Version, site: Site, engine: SearchEngine, decoding: Decoding, exports: Path
-) -> Folder | None:
-    """The CTranslate2 export of the version, int8 before float32; None if there is none that can be used."""
-    base = f"{version.name}-{version.version}-ctranslate2"
-    folders = [exports / f"{base}-int8", exports / base]
-    folder = next((each for each in folders if (each / "search.json").is_file()), None)
-    name, required = f"{version.name}/{version.version}", engine == "ctranslate2"
-    if required and decoding.beta:
-        raise BadConfiguration(f"{name} decodes with decoding.beta {decoding.beta}, which CTranslate2 does not support")
-    if required and folder is None:
-        raise BadConfiguration(f"{folders[1]} is not there: repro export {name} --to ctranslate2 writes it")
-    if folder is None or decoding.beta:
-        return None
-    try:
-        from model.export.ctranslate2_runtime import Folder
-    except ModuleNotFoundError as error:
-        if required:
-            raise BadConfiguration("ctranslate2 is not installed here: pip install -e '.[ctranslate2]'") from error
-        return None
-    device = "cuda" if site.device == "cuda" else "cpu"
-    return Folder(folder, site.threads_each, 1, device)

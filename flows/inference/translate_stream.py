@@ -52,7 +52,7 @@ class TranslationStream:
     ``translate`` gets lines and the text that the translation of each begins with: ``prefix``, or with
     ``prefix_column`` what follows the first tab of its line. ``explain`` gives the error for a line without a
     translation, ``seen`` is the longest source in training in pieces, and ``split`` finds lines with several sentences
-    that were translated as one.
+    that were translated as one. ``engine`` names the engine that searches for a translation that begins with a text.
     """
 
     def __init__(
@@ -62,11 +62,12 @@ class TranslationStream:
         seen: int,
         split: SentenceSplitter,
         as_json: bool,
+        engine: Callable[[str], str],
         prefix: str = "",
         prefix_column: bool = False,
     ) -> None:
         self.translate, self.explain, self.seen, self.split = translate, explain, seen, split
-        self.as_json, self.prefix, self.prefix_column = as_json, prefix, prefix_column
+        self.as_json, self.engine, self.prefix, self.prefix_column = as_json, engine, prefix, prefix_column
         self.lines = 0
         self.too_long = LineWarning("too long for this model, left empty")
         self.unreadable = LineWarning("not UTF-8, U+FFFD replaces the bytes that could not be read")
@@ -85,10 +86,10 @@ class TranslationStream:
             sources, prefixes = [source for source, _ in columns], [prefix for _, prefix in columns]
             translated = self.translate(sources, prefixes)
             rows = []
-            for number, (raw, text, source, line) in enumerate(
-                zip(block, texts, sources, translated, strict=True), first
+            for number, (raw, text, source, begin, line) in enumerate(
+                zip(block, texts, sources, prefixes, translated, strict=True), first
             ):
-                rows.append(self._row(number, source, line))
+                rows.append(self._row(number, source, begin, line))
                 if "\ufffd" in text and "\ufffd".encode() not in raw:
                     self.unreadable.note(number)
             self.lines += len(block)
@@ -101,7 +102,7 @@ class TranslationStream:
         source, _, prefix = text.partition("\t")
         return source, prefix
 
-    def _row(self, number: int, source: str, line: TranslatedLine) -> str:
+    def _row(self, number: int, source: str, begin: str, line: TranslatedLine) -> str:
         error = ""
         if not line.translations:
             error = self.explain(line, number)
@@ -117,6 +118,7 @@ class TranslationStream:
         if self.as_json:
             row: dict[str, Any] = {"line": number, "source": source, "sentences": line.sentences}
             row["hypotheses"] = [_as_json(each) for each in line.translations]
+            row["engine"] = self.engine(begin)
             return json.dumps(row | ({"error": error} if error else {}), ensure_ascii=False).translate(LINE_ENDS)
         return line.translations[0].text if line.translations else ""
 

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -248,5 +248,5 @@ class Batcher:
         for request, part in batch:
             for number, _ in part:
                 sentence = next(answers)
-                cut = Sentence(sentence.source, sentence.pieces, sentence.hypotheses[: request.n_best])
+                cut = replace(sentence, hypotheses=sentence.hypotheses[: request.n_best])
                 request.done.put_nowait((number, cut))

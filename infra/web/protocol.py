@@ -61,11 +61,12 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A source sentence, its tokens and its translations, best first."""
+    """A source sentence, its tokens, its translations, best first, and the engine that found them."""
 
     source: str
     pieces: tuple[str, ...]
     hypotheses: tuple[Hypothesis, ...]
+    engine: str
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class ServedModel(Protocol):
 
     @property
     def engine(self) -> str:
-        """The library that computes its translations."""
+        """The engine of its searches, unless a request needs another one."""
         ...
 
     @property

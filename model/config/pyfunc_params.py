@@ -7,8 +7,9 @@ def translator_params(decoding: Decoding) -> dict[str, bool | int | float | str]
     """The settings of a search (``decoding`` gives their defaults) and of sampling, and what ``predict`` returns.
 
     ``split`` is long, always or never; ``prefix`` is how each translation begins; ``sample`` draws tokens instead of
-    searching for them; with ``scores``, or ``n_best`` above 1, the output has a dict for each hypothesis.
+    searching for them; ``engine`` is auto, own or ctranslate2 (``model.export.search_engine``); with ``scores``, or
+    ``n_best`` above 1, the output has a dict for each hypothesis.
     """
     search = {name: value for name, value in decoding.search().items() if name != "numerics"}
-    output = {"n_best": 1, "scores": False, "sample": False, "prefix": "", "split": "always"}
+    output = {"n_best": 1, "scores": False, "sample": False, "prefix": "", "split": "always", "engine": "auto"}
     return {**search, **output, **vars(Sampling())}

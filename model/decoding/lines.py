@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import fsum
-from typing import Literal
+from typing import Literal, Protocol
 
 from ..config import Decoding, Sampling
 from ..config.keying import require
@@ -19,6 +19,18 @@ from .translator import LONGEST_SOURCE, Prefixes, Translation, Translator
 SearchFunction = Callable[[Sequence[Sequence[int]], Prefixes, int], Sequence[Sequence[Hypothesis]]]
 """Takes the tokens of sentences, the tokens that some outputs begin with, and the number of the first sentence; returns
 the hypotheses of each sentence, best first."""
+
+
+class BeamSearch(Protocol):
+    """A beam search over sentences: a ``Translator``, or another engine for its model."""
+
+    def search_n_best(
+        self, sources: Sequence[Sequence[int]], decoding: Decoding, n_best: int, prefixes: Prefixes | None = None
+    ) -> list[list[Hypothesis]]:
+        """Search as ``Translator.search_n_best`` does."""
+        ...
+
+
 SplitMode = Literal["long", "always", "never"]
 
 
@@ -48,16 +60,22 @@ class TranslatedLine:
 
 
 def beam_searcher(
-    translator: Translator, decoding: Decoding, n_best: int = 1, contains: Sequence[str] = ()
+    translator: Translator,
+    decoding: Decoding,
+    n_best: int = 1,
+    contains: Sequence[str] = (),
+    engine: BeamSearch | None = None,
 ) -> SearchFunction:
     """Return a beam search (§6.1) for translations that contain each text of ``contains``.
 
-    Raises ValueError if ``n_best`` exceeds what the beam can finish.
+    Without such texts ``engine`` searches, by default the translator. Raises ValueError if ``n_best`` exceeds what the
+    beam can finish.
     """
     decoding.check_n_best(n_best)
     if phrases := tuple(map(tuple, translator.vocabulary.encode_target([text.strip() for text in contains]))):
         return lambda sources, prefixes, _: translator.search_with_phrases(sources, decoding, n_best, phrases, prefixes)
-    return lambda sources, prefixes, _: translator.search_n_best(sources, decoding, n_best, prefixes)
+    search = engine or translator
+    return lambda sources, prefixes, _: search.search_n_best(sources, decoding, n_best, prefixes)
 
 
 def sampler(translator: Translator, sampling: Sampling, decoding: Decoding) -> SearchFunction:

@@ -112,8 +112,12 @@ def write_ctranslate2(
 
 @torch.no_grad()
 def specification(model: Transformer) -> TransformerSpec:
-    """Return the model as CTranslate2's specification, without its vocabulary."""
+    """Return the model as CTranslate2's specification, without its vocabulary.
+
+    Raises ValueError for layers of ``torch.nn.Transformer``.
+    """
     config = model.config
+    require(config.attention == "own", "model.attention", config.attention, "own")
     width = max(config.d_k, config.d_v)
     options: dict[str, Any] = {"pre_norm": config.norm == "pre"}
     if config.heads * width != config.d_model:

@@ -15,6 +15,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,10 +39,17 @@ class Folder:
         self.search: dict[str, Any] = settings["decoding"]
         self.positions: int = settings["positions"]
         self.longest: int = settings.get("longest", self.positions - 1)  # folders of earlier exports add eos alone
-        self.source = tokenizer(folder / "tokenizer.json")
-        target = folder / "tokenizer.target.json"
-        self.target = tokenizer(target) if target.exists() else self.source
+        self.folder = folder
         self.model = ctranslate2.Translator(str(folder), device, intra_threads=threads, inter_threads=workers)
+
+    @cached_property
+    def source(self) -> Tokenizer:
+        return tokenizer(self.folder / "tokenizer.json")
+
+    @cached_property
+    def target(self) -> Tokenizer:
+        path = self.folder / "tokenizer.target.json"
+        return tokenizer(path) if path.exists() else self.source
 
     def translate(self, lines: Sequence[str], search: Mapping[str, Any]) -> list[str]:
         """Translate lines in their order; an empty line stays empty.

@@ -6,18 +6,21 @@ only if the model's signature lists them: ``model.config.pyfunc_params`` has all
 """
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import torch
 
 from model.config import Decoding, Sampling
 from model.config.pyfunc_params import translator_params
 from model.decoding.lines import LineTranslator, Splitting, TranslatedLine, beam_searcher, sampler
 from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter, unsplit
 from model.decoding.translator import Translator
+from model.export.search_engine import SearchEngine, open_engine, why_unsupported
 
 
 class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
@@ -25,7 +28,9 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
 
     def load_context(self, context: Any) -> None:
         """Load the weights and the vocabulary; MLflow calls this once."""
-        self.translator = Translator.load(Path(context.artifacts["weights"]), Path(context.artifacts["vocabulary"]))
+        self.folders = Path(context.artifacts["weights"]), Path(context.artifacts["vocabulary"])
+        self.translator = Translator.load(*self.folders)
+        self.engines: dict[str, SearchEngine] = {}
         config = context.model_config or {}
         language = config.get("source_language", DEFAULT_LANGUAGE)
         self.splitting = Splitting(
@@ -50,7 +55,7 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
             raise ValueError("split is 'always', allowed is never or long if the library sentencex is not installed")
         decoding = Decoding(**{name: options[name] for name in Decoding().search() if name in options})
         sampling = Sampling(**{name: options[name] for name in vars(Sampling())})
-        n_best = options["n_best"]
+        n_best, engine = options["n_best"], SearchEngine(self.translator)
         if options["sample"]:
             if n_best != 1:
                 raise ValueError(f"n_best is {n_best}, allowed is 1 with sample")
@@ -59,7 +64,8 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
             for name, value in vars(Sampling()).items():
                 if options[name] != value:
                     raise ValueError(f"{name} is {options[name]}, allowed is {value} without sample")
-            search = beam_searcher(self.translator, decoding, n_best)
+            engine = self._engine(options["engine"], decoding)
+            search = beam_searcher(self.translator, decoding, n_best, (), engine)
         lines = LineTranslator(self.translator, search, splitting, n_best)
         sources = lines_of(model_input)
         translated = lines.translate(sources, [options["prefix"]] * len(sources))
@@ -67,12 +73,24 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
             if not line.translations:
                 raise ValueError(lines.too_long(line, number))
         if options["scores"] or n_best > 1:
-            return hypotheses_of(translated)
+            begun = bool(options["sample"] or options["prefix"].strip())
+            return hypotheses_of(translated, engine.name_for(decoding, n_best, constrained=begun))
         return [line.translations[0].text for line in translated]
 
+    def _engine(self, choice: Any, decoding: Decoding) -> SearchEngine:
+        """The engine of ``choice``, opened at its first use; its CTranslate2 form is kept in the user's cache."""
+        if why_unsupported(decoding):
+            return SearchEngine(self.translator, reason=why_unsupported(decoding))
+        if choice not in self.engines:
+            caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+            cache = Path(caches) / "repro" / "ctranslate2"
+            threads = torch.get_num_threads()
+            self.engines[choice] = open_engine(self.translator, *self.folders, decoding, cache, choice, threads=threads)
+        return self.engines[choice]
 
-def hypotheses_of(lines: Sequence[TranslatedLine]) -> list[dict[str, Any]]:
-    """Return a dict for each hypothesis, the best of a line first.
+
+def hypotheses_of(lines: Sequence[TranslatedLine], engine: str) -> list[dict[str, Any]]:
+    """Return a dict for each hypothesis, the best of a line first; ``engine`` names what found them.
 
     ``line`` and ``rank`` are counted from 1, ``log_probability`` is natural, ``pieces`` are tokens with end of
     sentence, and a hypothesis that is not ``finished`` was cut at the greatest length.
@@ -86,6 +104,7 @@ def hypotheses_of(lines: Sequence[TranslatedLine]) -> list[dict[str, Any]]:
             "log_probability": each.log_probability,
             "pieces": each.length,
             "finished": each.finished,
+            "engine": engine,
         }
         for number, line in enumerate(lines, start=1)
         for rank, each in enumerate(line.translations, start=1)

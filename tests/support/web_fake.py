@@ -53,7 +53,10 @@ class Fake:
             raise FloatingPointError("no numbers")
         return [
             Sentence(
-                each.text, tuple(each.text.split()), tuple(self._hypothesis(each, search, n) for n in range(n_best))
+                each.text,
+                tuple(each.text.split()),
+                tuple(self._hypothesis(each, search, n) for n in range(n_best)),
+                self.engine,
             )
             for each in sources
         ]

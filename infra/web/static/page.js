@@ -102,6 +102,7 @@ async function run(restored = false) {
   at("panes").classList.toggle("two", names.length > 1);
   at("pane-1").hidden = names.length < 2;
   sides.forEach((side) => side.clear());
+  at("engines").textContent = "";
   if (!at("text").value.trim()) {
     at("status").textContent = "";
     saveView();
@@ -132,6 +133,7 @@ async function run(restored = false) {
     await Promise.all(names.map(one));
     const seconds = ((performance.now() - started) / 1000).toFixed(1);
     at("status").textContent = `${total} ${total === 1 ? "sentence" : "sentences"} in ${seconds} s`;
+    showEngines();
   } catch (error) {
     if (error.name === "AbortError") return;
     running.abort();
@@ -139,6 +141,15 @@ async function run(restored = false) {
     showError(error.message);
   }
   saveView();
+}
+
+// Which engine answered, version by version.
+function showEngines() {
+  const found = sides.filter((side) => side.model).map((side) => {
+    const engines = [...side.cells.values()].map((cell) => cell.translated?.engine).filter(Boolean);
+    return `${side.model} by ${[...new Set(engines)].join(" and ")}`;
+  });
+  at("engines").textContent = `Searched: ${[...new Set(found)].join("; ")}`;
 }
 
 function choose(side, key) {

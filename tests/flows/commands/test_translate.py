@@ -57,3 +57,27 @@ def test_translations_contain_given_texts(
     assert all(text in row for row in (rows[0], rows[2]) for text in ("Xylophon", "ein"))
     assert call(monkeypatch, "translate", "/dev/null", "--contains", "a", "--beta", "0.2", *model) == 2
     assert "--beta is 0.2, allowed is 0 with --contains" in capsys.readouterr().err
+
+
+def test_results_say_which_engine_searched_and_the_engines_agree(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ctranslate2")
+    text = f"{LINE}\n\nA man runs.\n"
+
+    def rows(*words: str) -> tuple[list[str], list[str]]:
+        capsys.readouterr()
+        found = [
+            json.loads(row) for row in answer(monkeypatch, tmp_path, text, "--model", "small/1", "--scores", *words)
+        ]
+        return [row["hypotheses"][0]["text"] for row in found], [row["engine"] for row in found]
+
+    own, by_default = rows("--engine", "own"), rows()
+    assert own == (by_default[0], ["own search"] * 3)
+    assert by_default[1] == ["CTranslate2"] * 3
+    assert "small/1 is searched by CTranslate2: float32, " in capsys.readouterr().err
+    assert rows("--engine", "ctranslate2", "--prefix", "Das")[1] == ["own search"] * 3
+    assert "searched by own search: CTranslate2 does not do --prefix alike" in capsys.readouterr().err
+    assert rows("--engine", "ctranslate2", "--n-best", "2")[1] == ["own search"] * 3
+    assert "n_best is 2, and CTranslate2 keeps no more" in capsys.readouterr().err
+    assert rows("--quantization", "int8")[1] == ["CTranslate2"] * 3

@@ -37,9 +37,10 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_versions_of_one_vocabulary_are_an_ensemble(folders: Path) -> None:
-    ensemble = load_translator([ONE, TWO], Site.named())
+    ensemble, folder = load_translator([ONE, TWO], Site.named())
+    assert folder == folders / "one"
     assert [model.config.layers for model in ensemble.models] == [2, 1]
-    assert len(load_translator([TWO], Site.named()).models) == 1
+    assert len(load_translator([TWO], Site.named())[0].models) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,15 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from flows.inference.served_model import OWN, ServedVersion, load_version, select_versions
+from flows.inference.served_model import ServedVersion, load_version, select_versions
+from flows.inference.version_engine import dev_lines
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_folder
 from infra.web.protocol import SamplingSettings, SearchSettings, Source
 from model.config import Sampling
+from model.export.search_engine import CTRANSLATE2, OWN
 from tests.flows.test_cli import REPRO, repro
 
 LINES = ["The dog sees a cat.", "A man runs to the old house.", "The children read a book."]
@@ -29,7 +32,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def version(small: Path) -> ServedVersion:
     site = Site.named()
-    return load_version(select_versions(["small@champion"], site)[0], site, "own", small / "exports")
+    return load_version(select_versions(["small@champion"], site)[0], site, "own")
 
 
 def test_a_version_says_what_it_is(version: ServedVersion) -> None:
@@ -93,24 +96,34 @@ def test_maps_are_of_the_pieces_that_were_read_and_written(version: ServedVersio
             version.maps("a", [wrong])
 
 
-def test_an_exported_version_is_searched_by_ctranslate2(small: Path, version: ServedVersion) -> None:
+def test_a_version_is_searched_by_ctranslate2_by_default(
+    small: Path, version: ServedVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ctranslate2")
-    out = small / "exports" / "small-1-ctranslate2"
-    assert repro("export", "small@champion", "--to", "ctranslate2", "--out", str(out)).returncode == 0
     site = Site.named()
     [registered] = select_versions(["small"], site)
-    exported = load_version(registered, site, "auto", small / "exports")
-    assert exported.engine == "CTranslate2"
-    for ours, theirs in zip(
-        version.translate(SOURCES, SearchSettings(4, 0.6), 2),
-        exported.translate(SOURCES, SearchSettings(4, 0.6), 2),
-        strict=True,
-    ):
-        assert theirs.hypotheses[0].ids == ours.hypotheses[0].ids
-        assert theirs.hypotheses[0].score == pytest.approx(ours.hypotheses[0].score, abs=0.05)
-        assert len(theirs.hypotheses) == 2
-    with pytest.raises(BadConfiguration, match=r"small-1-ctranslate2 is not there: repro export small/1"):
-        load_version(registered, site, "ctranslate2", small / "nowhere")
+    assert len(dev_lines(registered, site)) > 5
+    served = load_version(registered, site)
+    assert (served.engine, version.engine) == (CTRANSLATE2, OWN)
+    assert (small / "ctranslate2").is_dir()
+    for n_best, engine in ((1, CTRANSLATE2), (2, OWN)):
+        found = served.translate(SOURCES, SearchSettings(4, 0.6), n_best)
+        assert [each.engine for each in found] == [engine] * 3
+        for theirs, ours in zip(found, version.translate(SOURCES, SearchSettings(4, 0.6), n_best), strict=True):
+            assert ours.engine == OWN
+            assert [each.ids for each in theirs.hypotheses] == [each.ids for each in ours.hypotheses]
+            assert theirs.hypotheses[0].score == pytest.approx(ours.hypotheses[0].score, abs=0.05)
+    mixed = served.translate([Source(LINES[0], "Das Xylophon"), SOURCES[1]], SearchSettings(2, 0.6), 1)
+    assert [each.engine for each in mixed] == [OWN, CTRANSLATE2]
+    drawn = replace(served.search, sampling=SamplingSettings())
+    assert {each.engine for each in served.translate(SOURCES, drawn, 1)} == {OWN}
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.delitem(sys.modules, "model.export.ctranslate2_form", raising=False)
+    monkeypatch.delitem(sys.modules, "model.export.ctranslate2", raising=False)
+    with pytest.raises(BadConfiguration, match=r"ctranslate2 is not installed here: pip install"):
+        load_version(registered, site, "ctranslate2")
+    with pytest.raises(BadConfiguration, match=r"--quantization is 'int8', allowed is float32 with --engine own"):
+        load_version(registered, site, "own", "int8")
 
 
 def test_versions_are_chosen_once_and_broken_ones_named(small: Path, tmp_path: Path) -> None:
@@ -125,7 +138,7 @@ def test_versions_are_chosen_once_and_broken_ones_named(small: Path, tmp_path: P
     file.write_bytes(whole[:1000])
     try:
         with pytest.raises(BadData, match="the files of its weights differ from those that were registered"):
-            load_version(version, site, "own", small)
+            load_version(version, site, "own")
     finally:
         file.write_bytes(whole)
     for each in ("champion", "candidate"):
@@ -156,6 +169,7 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
     text = "\n".join([f"{LINES[0]} {LINES[1]}", "", LINES[2]])
     assert httpx.get(f"{url}/healthz", timeout=60).json()["status"] == "ready"
     answer = httpx.post(f"{url}/api/translate", json={"text": text, "model": "small@champion"}, timeout=60).json()
+    assert {each["engine"] for paragraph in answer["paragraphs"] for each in paragraph} == {"CTranslate2"}
     written = repro("translate", "--model", "small@champion", stdin=f"{text}\n").stdout
     assert f"{answer['text']}\n" == written
     process.send_signal(signal.SIGINT)
@@ -163,6 +177,7 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
     said = process.stderr.read() if process.stderr else ""
     assert f"serving at {url}; Ctrl-C stops" in said
     assert "warning" not in said
+    assert "small/1, champion, candidate: CTranslate2 (float32, " in said
     assert said.endswith("repro: stopped\n")
 
 

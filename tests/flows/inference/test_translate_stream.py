@@ -45,7 +45,9 @@ def upper(sources: list[str], _: list[str]) -> list[TranslatedLine]:
 
 
 def stream(translate=upper, as_json: bool = False, seen: int = 10) -> TranslationStream:  # type: ignore[no-untyped-def]
-    return TranslationStream(translate, lambda line, number: f"line {number} is too long", seen, unsplit, as_json)
+    return TranslationStream(
+        translate, lambda line, number: f"line {number} is too long", seen, unsplit, as_json, lambda _: "fake"
+    )
 
 
 def blocks_of(data: bytes, most: int) -> Iterator[list[bytes]]:
@@ -110,7 +112,7 @@ def test_a_prefix_is_one_for_all_lines_or_their_second_column(
         asked.extend(zip(sources, prefixes, strict=True))
         return upper(sources, prefixes)
 
-    said = TranslationStream(translate, lambda *_: "", 10, unsplit, as_json=True, **options)
+    said = TranslationStream(translate, lambda *_: "", 10, unsplit, True, lambda begin: f"engine of {begin}", **options)
     rows = [json.loads(row) for row in b"".join(said.translate_blocks([[b"a\tb\tc"], [b"d"]])).splitlines()]
     assert asked == expected
     assert [row["source"] for row in rows] == [source for source, _ in expected]

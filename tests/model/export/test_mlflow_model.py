@@ -1,5 +1,6 @@
 """A registered model through ``mlflow.pyfunc.load_model``: its params, and the outputs that they give."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +31,7 @@ def translator(folders: tuple[Path, Path]) -> Translator:
 
 
 @pytest.fixture(scope="module")
-def loaded(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def loaded(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The model as it is registered, loaded as MLflow's users do."""
     code = Path(f"{model.export.__file__}").with_name("mlflow_model.py")
     parts = dict(zip(("weights", "vocabulary"), folders, strict=True))
@@ -38,13 +39,28 @@ def loaded(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
     text_model = TextModel(code, code.parents[1], parts, options, ("torch", "tokenizers"), ("A dog",))
     scratch = tmp_path_factory.mktemp("saved")
     _save(scratch, "0" * 32, SimpleNamespace(artifact_location=f"{scratch}", model_id="m-1"), text_model)
-    return mlflow.pyfunc.load_model(f"{scratch}/model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", f"{scratch}/cache")
+        yield mlflow.pyfunc.load_model(f"{scratch}/model")
 
 
 def test_the_signature_lists_every_param_with_its_default(loaded: Any) -> None:
     params = {each.name: each.default for each in loaded.metadata.signature.params}
     assert params == translator_params(DECODING) | {"split": "never"}
-    asked = ("beam", "alpha", "n_best", "scores", "sample", "temperature", "top_k", "top_p", "seed", "prefix", "split")
+    asked = (
+        "beam",
+        "alpha",
+        "n_best",
+        "scores",
+        "sample",
+        "temperature",
+        "top_k",
+        "top_p",
+        "seed",
+        "prefix",
+        "split",
+        "engine",
+    )
     assert set(asked) <= set(params)
 
 
@@ -67,6 +83,15 @@ def test_n_best_and_scores_give_a_dict_for_each_hypothesis(loaded: Any, translat
     assert [row["rank"] for row in loaded.predict(TEXT, params={"scores": True})] == [1, 1, 1]
 
 
+def test_both_engines_give_the_same_and_the_rows_name_them(loaded: Any) -> None:
+    pytest.importorskip("ctranslate2")
+    found = {each: loaded.predict(TEXT, params={"scores": True, "engine": each}) for each in ("auto", "own")}
+    assert [{row["engine"] for row in rows} for rows in found.values()] == [{"CTranslate2"}, {"own search"}]
+    assert [row["text"] for row in found["auto"]] == [row["text"] for row in found["own"]]
+    for params in ({"n_best": 2}, {"scores": True, "prefix": "The men"}, {"scores": True, "sample": True}):
+        assert {row["engine"] for row in loaded.predict(TEXT, params=params)} == {"own search"}
+
+
 def test_prefix_and_samples(loaded: Any, translator: Translator) -> None:
     for text in loaded.predict([TEXT[0], TEXT[2]], params={"prefix": "The men"}):
         assert text.startswith("The men")
@@ -82,6 +107,7 @@ def test_prefix_and_samples(loaded: Any, translator: Translator) -> None:
         ({"n_best": 6}, "n_best is 6, allowed is 1 to 5, the most that can finish with decoding.beam 3"),
         ({"sample": True, "n_best": 2}, "n_best is 2, allowed is 1 with sample"),
         ({"temperature": 0.5}, "temperature is 0.5, allowed is 1.0 without sample"),
+        ({"engine": "marian"}, "engine is 'marian', allowed is auto, own or ctranslate2"),
         ({"sample": True, "top_p": 0.0}, "sampling.top_p is 0.0, allowed is above 0"),
     ],
 )

@@ -1,0 +1,136 @@
+"""The CTranslate2 form of a trained model in a cache folder, made at first use and compared with the own search.
+
+A form lies in ``<cache>/<digest>/``; the digest is that of weights, vocabulary, quantization and CTranslate2's version.
+``form.json`` there holds the sum of each file and the result of the comparison. The cache may be deleted at any time.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import random
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+from ..config import Decoding
+from ..config.special_pieces import UNK
+from ..decoding.translator import Translator
+from .ctranslate2 import Quantization, write_folder
+from .ctranslate2_search import CTranslate2Search
+
+RECORD = "form.json"
+LAYOUT = 1
+"""Raised where older forms must be made again."""
+SAMPLE = 100
+"""Sentences that both engines search before a form is used."""
+SAMPLE_PIECES = (3, 20)
+"""Least and greatest length of a drawn source."""
+DIGITS = 20
+
+
+@dataclass(frozen=True)
+class Form:
+    """A folder that CTranslate2 loads, and how many of ``sentences`` it translates exactly as the own search."""
+
+    folder: Path
+    quantization: Quantization
+    equal: int
+    sentences: int
+
+
+def find_or_make(
+    cache: Path,
+    weights: Path,
+    vocabulary: Path,
+    translator: Translator,
+    decoding: Decoding,
+    quantization: Quantization,
+    lines: Sequence[str],
+) -> Form:
+    """Return the form of a model, which is made if there is none or a file of it is damaged.
+
+    ``translator`` is the loaded model, ``lines`` are sentences to compare; without them sources are drawn. Processes
+    that need the same form wait for the one that makes it. Raises ValueError for a model that CTranslate2 cannot
+    represent, OSError if the cache cannot be written.
+    """
+    name = _digest(weights, vocabulary, quantization)
+    folder = cache / name
+    with _locked(cache / f"{name}.lock"):
+        if (form := _read(folder, quantization)) is not None:
+            return form
+        shutil.rmtree(folder, ignore_errors=True)
+        for killed in cache.glob(f"{name}.partial-*"):
+            shutil.rmtree(killed, ignore_errors=True)
+        partial = cache / f"{name}.partial-{uuid.uuid4().hex[:8]}"
+        partial.mkdir()
+        try:
+            write_folder(name, weights, vocabulary, replace(decoding, beta=0.0), partial, quantization)
+            equal, sentences = _compare(partial, translator, decoding, lines)
+            sums = {file.name: _sha256(file) for file in sorted(partial.iterdir())}
+            record = {"quantization": quantization, "equal": equal, "sentences": sentences, "files": sums}
+            (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+            partial.rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return Form(folder, quantization, equal, sentences)
+
+
+def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Sequence[str]) -> tuple[int, int]:
+    """The number of sentences that both engines translate equally, and of all."""
+    longest = translator.longest_source
+    encoded = translator.vocabulary.encode_source([line.strip() for line in lines[:SAMPLE]])
+    sources = [source for source in encoded if 0 < len(source) <= longest] or _drawn(translator)
+    plain = replace(decoding, beta=0.0)
+    own = translator.search(sources, plain)
+    search = CTranslate2Search(folder, translator.vocabulary, threads=1)
+    found = search.search_n_best(sources, plain, 1)
+    return sum(a.pieces == b.pieces for a, (b, *_) in zip(own, found, strict=True)), len(sources)
+
+
+def _drawn(translator: Translator) -> list[list[int]]:
+    """Sources of random tokens, the same for each model with as many."""
+    draw = random.Random(SAMPLE)
+    size, (shortest, longest) = translator.vocabulary.source_size, SAMPLE_PIECES
+    longest = min(longest, translator.longest_source)
+    return [[draw.randrange(UNK + 1, size) for _ in range(draw.randint(shortest, longest))] for _ in range(SAMPLE)]
+
+
+def _read(folder: Path, quantization: Quantization) -> Form | None:
+    """The form in ``folder``; None if there is none, or if a file is not as it was written."""
+    try:
+        record = json.loads((folder / RECORD).read_text())
+        if any(_sha256(folder / name) != digest for name, digest in record["files"].items()):
+            return None
+        return Form(folder, quantization, int(record["equal"]), int(record["sentences"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _digest(weights: Path, vocabulary: Path, quantization: Quantization) -> str:
+    """The name of a form: the files of the model, by name and content, and what writes them."""
+    parts = [f"{LAYOUT}", version("ctranslate2"), quantization]
+    for folder in (weights, vocabulary):
+        parts += [f"{file.name} {_sha256(file)}" for file in sorted(folder.iterdir()) if file.is_file()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:DIGITS]
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock of this machine, which ends with the process; wait while another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

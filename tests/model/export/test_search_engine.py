@@ -1,0 +1,211 @@
+"""The chosen engine searches as the own engine does; its CTranslate2 form is made once, whole, and checked."""
+
+import json
+import multiprocessing
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_models import LINES, SMALL, sources, write_model
+
+from model.config import Decoding
+from model.decoding.translator import Translator
+from model.export.search_engine import CTRANSLATE2, OWN, SearchEngine, open_engine
+
+pytest.importorskip("ctranslate2")
+from model.export import ctranslate2_form
+
+DECODING = Decoding(beam=3, alpha=0.6, max_extra=12)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_model(tmp_path_factory.mktemp("model"), SMALL)
+
+
+@pytest.fixture(scope="module")
+def translator(folders: tuple[Path, Path]) -> Translator:
+    return Translator.load(*folders, "cpu")
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that forms are written into."""
+    found: list[Path] = []
+    write = ctranslate2_form.write_folder
+
+    def noted(*arguments: Any) -> None:
+        found.append(arguments[4])
+        write(*arguments)
+
+    monkeypatch.setattr(ctranslate2_form, "write_folder", noted)
+    return found
+
+
+def opened(translator: Translator, folders: tuple[Path, Path], cache: Path, **options: Any) -> SearchEngine:
+    return open_engine(translator, *folders, options.pop("decoding", DECODING), cache, **options)
+
+
+def test_both_engines_find_the_same_in_the_callers_order(
+    translator: Translator, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    engine = opened(translator, folders, tmp_path, lines=LINES)
+    assert (engine.name, engine.name_for(DECODING)) == (CTRANSLATE2, CTRANSLATE2)
+    assert engine.note == "float32, 4 of 4 sentences translated as by the own search"
+    asked = [*sources(12), [], *sources(3)]
+    found = engine.search_n_best(asked, DECODING, 1)
+    expected = translator.search_n_best(asked, DECODING, 1)
+    assert [best.pieces for best, *_ in found] == [best.pieces for best, *_ in expected]
+    assert [best.finished for best, *_ in found] == [best.finished for best, *_ in expected]
+    for (a,), (b,) in zip(found, expected, strict=True):
+        assert (a.score, a.log_probability) == pytest.approx((b.score, b.log_probability), abs=1e-3)
+
+
+def test_what_ctranslate2_does_not_do_alike_is_searched_by_the_own_engine(
+    translator: Translator, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = opened(translator, folders, tmp_path)
+    assert engine.other
+    given: list[int] = []
+    search = engine.other.search_n_best
+    monkeypatch.setattr(
+        engine.other, "search_n_best", lambda each, *rest: given.append(len(each)) or search(each, *rest)
+    )
+    asked = sources(4)
+    prefix = translator.vocabulary.encode_target(["The men"])[0]
+    found = engine.search_n_best(asked, DECODING, 1, {1: prefix})
+    assert [h.pieces for h, *_ in found] == [
+        h.pieces for h, *_ in translator.search_n_best(asked, DECODING, 1, {1: prefix})
+    ]
+    assert found[1][0].pieces[: len(prefix)] == tuple(prefix)
+    assert given == [3]
+    for decoding, n_best, why in (
+        (replace(DECODING, beta=0.2), 1, "decoding.beta is 0.2, and CTranslate2's coverage penalty is of one layer"),
+        (DECODING, 2, "n_best is 2, and CTranslate2 keeps no more than a beam of finished hypotheses"),
+    ):
+        assert (engine.why_own(decoding, n_best), engine.name_for(decoding, n_best)) == (why, OWN)
+        assert engine.search_n_best(asked, decoding, n_best) == translator.search_n_best(asked, decoding, n_best)
+        assert opened(translator, folders, tmp_path, decoding=decoding, n_best=n_best).reason == why
+    # More tokens than CTranslate2 has positions for.
+    long = replace(DECODING, max_extra=engine.other.folder.positions, beam=1)
+    assert engine.search_n_best(asked[:1], replace(long, max_ratio=1.0), 1)
+    assert given == [3, 1]
+    assert engine._is_own(asked[0], long, begins=False)
+    assert engine.name_for(DECODING, constrained=True) == OWN
+
+
+def test_a_form_is_made_once_and_again_if_it_is_damaged(
+    translator: Translator, folders: tuple[Path, Path], tmp_path: Path, written: list[Path]
+) -> None:
+    for _ in range(2):
+        assert opened(translator, folders, tmp_path).name == CTRANSLATE2
+    assert len(written) == 1
+    [record] = tmp_path.glob("*/form.json")
+    model = record.with_name("model.bin")
+    whole = model.read_bytes()
+    for damage in (
+        lambda: model.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1])),
+        model.unlink,
+        lambda: record.write_text("[]"),
+    ):
+        made = len(written)
+        damage()
+        assert opened(translator, folders, tmp_path).name == CTRANSLATE2
+        assert len(written) == made + 1
+        assert model.read_bytes() == whole
+    opened(translator, folders, tmp_path, quantization="int8")
+    assert len(list(tmp_path.glob("*/form.json"))) == 2
+    assert not list(tmp_path.glob("*.partial-*"))
+
+
+def test_a_killed_attempt_leaves_nothing_that_is_used(
+    translator: Translator, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ctranslate2_form, "_compare", dies)
+        with pytest.raises(KeyboardInterrupt):
+            opened(translator, folders, tmp_path)
+    assert not [each for each in tmp_path.iterdir() if each.is_dir()]
+    name = next(tmp_path.glob("*.lock")).stem
+    (tmp_path / f"{name}.partial-12345678").mkdir()  # of a process that was killed
+    assert opened(translator, folders, tmp_path).name == CTRANSLATE2
+    assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == [name]
+
+
+def _open_in_process(folders: tuple[Path, Path], cache: Path, start: Any, names: Any) -> None:
+    torch.set_num_threads(1)
+    translator = Translator.load(*folders, "cpu", 1)
+    start.wait(60)
+    engine = opened(translator, folders, cache)
+    names.put((engine.name, len(engine.search_n_best(sources(2), DECODING, 1))))
+
+
+def test_two_processes_at_once_share_one_form(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    start, names = context.Barrier(2), context.Queue()
+    both = [context.Process(target=_open_in_process, args=(folders, tmp_path, start, names)) for _ in range(2)]
+    for process in both:
+        process.start()
+    assert [names.get(timeout=120) for _ in both] == [(CTRANSLATE2, 2)] * 2
+    for process in both:
+        process.join(60)
+    assert len([each for each in tmp_path.iterdir() if each.is_dir()]) == 1
+
+
+def test_an_engine_that_differs_is_not_used_but_int8_says_how_much(
+    translator: Translator,
+    folders: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    written: list[Path],
+) -> None:
+    search = ctranslate2_form.CTranslate2Search.search_n_best
+
+    def wrong(self: Any, asked: Any, *rest: Any) -> Any:
+        found = search(self, asked, *rest)
+        return [[replace(found[0][0], pieces=(7, 7, 7))], [replace(found[1][0], pieces=(7, 7, 7))], *found[2:]]
+
+    monkeypatch.setattr(ctranslate2_form.CTranslate2Search, "search_n_best", wrong)
+    for choice in ("auto", "ctranslate2"):
+        engine = opened(translator, folders, tmp_path, choice=choice)
+        assert engine.name == OWN
+        assert (
+            engine.reason == "CTranslate2 differs: 98 of 100 sentences translated as by the own search, allowed are 99%"
+        )
+    assert len(written) == 1, "the verdict is kept"
+    rough = opened(translator, folders, tmp_path, quantization="int8")
+    assert rough.name == CTRANSLATE2
+    assert rough.note.startswith("int8, ")
+
+
+def test_what_keeps_the_own_engine_is_said(
+    translator: Translator, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert opened(translator, folders, tmp_path, choice="own").reason == "the engine is own"
+    ensemble = Translator(translator.model, translator.vocabulary, torch.device("cpu"), [translator.model])
+    assert "an ensemble" in opened(ensemble, folders, tmp_path).reason
+    (tmp_path / "file").touch()
+    assert "cannot hold the model's CTranslate2 form" in opened(translator, folders, tmp_path / "file" / "x").reason
+    with pytest.raises(ValueError, match="engine is 'marian', allowed is auto, own or ctranslate2"):
+        opened(translator, folders, tmp_path, choice="marian")
+    monkeypatch.setattr("model.export.search_engine.find_spec", lambda _: None)
+    assert opened(translator, folders, tmp_path).reason == "the library ctranslate2 is not installed"
+    assert not list(tmp_path.glob("*/form.json"))
+    monkeypatch.setitem(sys.modules, "model.export.ctranslate2_form", None)
+    with pytest.raises(ModuleNotFoundError):
+        opened(translator, folders, tmp_path, choice="ctranslate2")
+
+
+def test_a_reference_network_is_searched_by_the_own_engine(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    folders = write_model(tmp_path / "model", replace(SMALL, attention="torch"))
+    engine = opened(Translator.load(*folders, "cpu"), folders, tmp_path / "cache")
+    assert engine.name == OWN
+    assert engine.reason.startswith("CTranslate2 cannot represent the model: model.attention is 'torch'")
+    assert json.dumps(engine.search_n_best(sources(1), DECODING, 1)[0][0].pieces)
