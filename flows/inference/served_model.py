@@ -19,7 +19,7 @@ from infra.tracking.model_version import PREFERRED, Version
 from infra.tracking.registry import resolve, versions
 from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence, Source
 from model.config import Decoding, Sampling
-from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS
+from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
 from model.errors import JobError
 
 if TYPE_CHECKING:

@@ -117,7 +117,7 @@ def test_a_version_is_searched_by_ctranslate2_by_default(
     assert [each.engine for each in mixed] == [OWN, CTRANSLATE2]
     drawn = replace(served.search, sampling=SamplingSettings())
     assert {each.engine for each in served.translate(SOURCES, drawn, 1)} == {OWN}
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     monkeypatch.delitem(sys.modules, "model.export.ctranslate2_form", raising=False)
     monkeypatch.delitem(sys.modules, "model.export.ctranslate2", raising=False)
     with pytest.raises(BadConfiguration, match=r"ctranslate2 is not installed here: pip install"):

@@ -87,6 +87,7 @@ def test_paragraphs_are_kept_and_attention_of_a_sentence_is_shown(page: Page) ->
     translate(page)
     assert paragraphs(page) == ["ONE DOG. TWO DOGS.", "", "A CAT."]
     expect(page.get_by_role("status").first).to_contain_text("3 sentences in")
+    expect(page.locator("#engines")).to_have_text("Searched: fake/1 by fake")
     page.get_by_role("button", name="TWO DOGS.").first.click()
     expect(page.locator("#inside-name")).to_have_text("Inside: “Two dogs.”")
     expect(page.locator("#hypotheses button")).to_have_count(3)
