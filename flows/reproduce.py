@@ -6,8 +6,8 @@ from typing import Literal, get_args
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights
 from flows.runs.paper_rows import paper_row_of
-from flows.runs.synthetic import REVERSE
-from flows.synthetic_text import back_translated
+from flows.runs.synthetic import REVERSE, TEACHER, BackTranslation
+from flows.synthetic_text import training_pairs
 from infra.store.local import Artifact
 from tasks.corpus.catalogue import files
 from tasks.evaluation.seed_spread import ENSEMBLE, OWN_MODEL, item_of, seed_item
@@ -27,9 +27,10 @@ StageName = Literal[
     "download",
     "prepare_sets",
     "clean",
+    "learn_bpe",
     "translate_text",
     "mix",
-    "learn_bpe",
+    "extract_best",
     "shard",
     "train",
     "average",
@@ -40,9 +41,9 @@ StageName = Literal[
 ]
 STAGES: tuple[StageName, ...] = get_args(StageName)
 """All stages in their order; only runs with synthetic pairs have ``SYNTHETIC_STAGES``."""
-SYNTHETIC_STAGES: tuple[StageName, ...] = ("translate_text", "mix")
-COUNTED_AS: dict[str, StageName] = {REVERSE: "translate_text"}
-"""The stages of the reverse model come before ``mix``, whatever their own stage."""
+SYNTHETIC_STAGES: tuple[StageName, ...] = ("translate_text", "mix", "extract_best")
+COUNTED_AS: dict[str, StageName] = {REVERSE: "translate_text", TEACHER: "translate_text"}
+"""The stages of the reverse model and of the teachers come before ``mix``, whatever their own stage."""
 
 
 def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
@@ -52,8 +53,8 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     of further seeds (``decoding.ensemble``) and their ensemble are scored beside the run's own, which alone is
     registered.
     """
-    synthetic = run.synthetic
-    needed = (*files(run.corpus, run.sets), *(files(synthetic.monolingual) if synthetic else ()))
+    back = run.synthetic if isinstance(run.synthetic, BackTranslation) else None
+    needed = (*files(run.corpus, run.sets), *(files(back.monolingual) if back else ()))
     archives = download.map({file.path: file for file in needed}, MAX_CONCURRENT_DOWNLOADS)
     sets = {
         s.name: prepare_sets.for_item(s.name)(s, archives[s.source.file.path], archives[s.target.file.path])
@@ -61,9 +62,9 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     }
     texts = {file.path: archives[file.path] for file in files(run.corpus)}
     corpus = clean(run.corpus, texts, tuple(sets[name] for name in run.filters.exclude), run.filters)
-    pairs = back_translated(run, synthetic, archives, sets, corpus) if synthetic else corpus
-    quotes, tag = run.filters.normalise.quotes, synthetic.tag if synthetic else ""
+    quotes, tag = run.filters.normalise.quotes, back.tag if back else ""
     vocabulary = initial.vocabulary if initial else learn_bpe(corpus, run.vocabulary, quotes, tag)
+    pairs = training_pairs(run, archives, sets, corpus, vocabulary)
     shards = shard.for_item("train")(pairs, vocabulary, run.sharding)
     evaluated = {name: pairs for name, pairs in sets.items() if name in (run.evaluate or sets)}
     encoded = {name: shard.for_item(name)(pairs, vocabulary, NO_LIMITS) for name, pairs in evaluated.items()}

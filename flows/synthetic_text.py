@@ -1,20 +1,43 @@
-"""The stages that make a run's synthetic pairs: a model of the reverse direction, its translations, the mixture."""
+"""The stages that make a run's synthetic pairs: other models of the run, their translations, the pairs of these."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from flows.runs import Run
 from flows.runs.reversal import monolingual_filters, reversed_run
-from flows.runs.synthetic import MONOLINGUAL, REVERSE, BackTranslation
+from flows.runs.synthetic import MONOLINGUAL, REVERSE, TEACHER, BackTranslation, Distillation
 from infra.store.local import Artifact
 from tasks.corpus.catalogue import files
+from tasks.evaluation.seed_spread import item_of, seed_item
 from tasks.stages.average import average
 from tasks.stages.clean import clean
+from tasks.stages.extract_best import extract_best
 from tasks.stages.learn_bpe import learn_bpe
 from tasks.stages.mix import mix
 from tasks.stages.prepare_sets import prepare_sets
 from tasks.stages.shard import NO_LIMITS, shard
 from tasks.stages.train import train
 from tasks.stages.translate_text import translate_text
+
+
+def training_pairs(
+    run: Run,
+    archives: Mapping[str, Artifact],
+    sets: Mapping[str, Artifact],
+    corpus: Artifact,
+    vocabulary: Artifact,
+) -> Artifact:
+    """The pairs that the run's model is trained on: those of ``corpus``, or what ``run.synthetic`` makes of them.
+
+    ``archives`` are the downloads by file path, ``sets`` the run's prepared sets by name, ``corpus`` its cleaned pairs.
+    """
+    match run.synthetic:
+        case None:
+            return corpus
+        case BackTranslation() as how:
+            return back_translated(run, how, archives, sets, corpus)
+        case Distillation() as how:
+            return distilled(run, how, sets[run.dev], corpus, vocabulary)
 
 
 def back_translated(
@@ -24,10 +47,7 @@ def back_translated(
     sets: Mapping[str, Artifact],
     corpus: Artifact,
 ) -> Artifact:
-    """The cleaned pairs of ``corpus`` and those of back-translation. No monolingual line is a line of one of the sets.
-
-    ``archives`` are the downloads by file path, ``sets`` the run's prepared sets by name.
-    """
+    """The pairs of ``corpus`` and those of back-translation. No monolingual line is a line of one of the sets."""
     texts = {file.path: archives[file.path] for file in files(how.monolingual)}
     text = clean.for_item(MONOLINGUAL)(how.monolingual, texts, tuple(sets.values()), monolingual_filters(run))
     weights, vocabulary = reverse_model(reversed_run(run, how.seed), archives)
@@ -52,3 +72,18 @@ def reverse_model(run: Run, archives: Mapping[str, Artifact]) -> tuple[Artifact,
     dev = shard.for_item(f"{REVERSE}/{run.dev}")(sets[run.dev], vocabulary, NO_LIMITS)
     made = train.for_item(REVERSE)(shards, dev, vocabulary, run.model, run.training)
     return average.for_item(REVERSE)(made, run.averaging), vocabulary
+
+
+def distilled(run: Run, how: Distillation, dev: Artifact, corpus: Artifact, vocabulary: Artifact) -> Artifact:
+    """The sources of ``corpus`` with translations by the teachers, which are trained on ``corpus``."""
+    shards = shard.for_item(f"{TEACHER}/train")(corpus, vocabulary, run.sharding)
+    encoded = shard.for_item(f"{TEACHER}/{run.dev}")(dev, vocabulary, NO_LIMITS)
+    teachers = []
+    for seed in how.seeds:
+        item, training = item_of(TEACHER, seed_item(seed)), replace(run.training, seed=seed, start="")
+        made = train.for_item(item)(shards, encoded, vocabulary, how.teacher, training)
+        teachers.append(average.for_item(item)(made, run.averaging))
+    translated = translate_text(
+        teachers[0], vocabulary, corpus, how.decoding, n_best=how.n_best, others=tuple(teachers[1:])
+    )
+    return extract_best(corpus, translated)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import Run
 from flows.runs.reversal import monolingual_filters
-from flows.runs.synthetic import MONOLINGUAL
+from flows.runs.synthetic import MONOLINGUAL, BackTranslation, Distillation
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import Artifact
@@ -48,9 +48,13 @@ def trace_context(resolved: ResolvedRun) -> TraceContext:
             reasons[row.stage, row.item] = row.why
     if planned.initial:
         made["learn_bpe", ""] = planned.initial.vocabulary
-    text = run.synthetic
-    monolingual = MonolingualText(text.monolingual, monolingual_filters(run), MONOLINGUAL) if text else None
-    return TraceContext(run.name, run.corpus, run.sets, run.filters, run.sharding, made, reasons, monolingual)
+    how = run.synthetic
+    text = how.monolingual if isinstance(how, BackTranslation) else None
+    monolingual = MonolingualText(text, monolingual_filters(run), MONOLINGUAL) if text else None
+    distilled = isinstance(how, Distillation)
+    return TraceContext(
+        run.name, run.corpus, run.sets, run.filters, run.sharding, made, reasons, monolingual, distilled
+    )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from flows.runs.profiles import PROFILES
 from flows.runs.run import Run
-from flows.runs.synthetic import BackTranslation, monolingual
+from flows.runs.synthetic import BackTranslation, Distillation, monolingual
 from model.config import Averaging, Decoding, Model, Training
 from model.config.presets import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
 from tasks.cleaning.filters import (
@@ -125,6 +125,22 @@ MULTI30K_ENDE_BACK_TRANSLATION = replace(
     ),
 )
 
+DEMO_DISTILLED = replace(
+    DEMO,
+    name="demo-distilled",
+    about="a model of a third of the demo's size, trained on the demo's translations of its own text",
+    model=replace(DEMO.model, layers=1, d_model=80, d_k=20, d_v=20),
+    synthetic=Distillation(DEMO.model),
+)
+
+MULTI30K_ENDE_DISTILLED = replace(
+    MULTI30K_ENDE,
+    name="multi30k-ende-distilled",
+    about="a third of multi30k-ende's size, trained on translations by three models of multi30k-ende",
+    model=replace(MULTI30K_ENDE.model, layers=2, d_model=64, d_k=16, d_v=16, p_drop=0.1),
+    synthetic=Distillation(MULTI30K_ENDE.model, seeds=(1, 2, 3), n_best=7, decoding=MULTI30K_ENDE.decoding),
+)
+
 PAPER_BASE = Run(
     name="wmt14-ende-base",
     about="the paper's base model, WMT14 English-German (Table 2; 1.66 GB of archives, GPU)",
@@ -194,9 +210,11 @@ RUNS = {
     run.name: run
     for run in (
         DEMO,
+        DEMO_DISTILLED,
         MULTI30K_ENDE,
         MULTI30K_ENFR,
         MULTI30K_ENDE_BACK_TRANSLATION,
+        MULTI30K_ENDE_DISTILLED,
         WMT14_SAMPLE_ENDE,
         PAPER_BASE,
         PAPER_BIG,

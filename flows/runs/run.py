@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from flows.runs.synthetic import BackTranslation
+from flows.runs.synthetic import BackTranslation, Distillation
 from model.config import Averaging, Decoding, Model, Training, check_compatible
 from model.config.keying import require, require_finite, require_name
 from model.config.mixture import parse_mixture
@@ -38,7 +38,7 @@ class Run:
     """The sets to translate and score, with the dev set among them; empty for all. A sweep scores the dev set alone."""
     comet: Comet = Comet()  # noqa: RUF009 - frozen
     """The checkpoint of COMET to score with; none by default. Changing it repeats scoring alone."""
-    synthetic: BackTranslation | None = None
+    synthetic: BackTranslation | Distillation | None = None
     """How synthetic training pairs are made; None: the pairs of the corpus alone."""
 
     def __post_init__(self) -> None:
@@ -52,10 +52,10 @@ class Run:
         allowed = f"names among {', '.join(names)}, with the dev set {self.dev}"
         fits = not self.evaluate or (set(self.evaluate) <= set(names) and self.dev in self.evaluate)
         require(fits, "evaluate", self.evaluate, allowed)
-        if self.synthetic:
+        parts = [part.name for part in self.corpus.parts]
+        if isinstance(self.synthetic, BackTranslation):
             self.synthetic.check(self.corpus, self.training.start)
-        check_compatible(self.model, self.training)
-        parts = [part.name for part in self.corpus.parts] + (self.synthetic.parts if self.synthetic else [])
+            parts += self.synthetic.parts
         mixed = [name for stage in parse_mixture(self.training.mixture) for name, _ in stage.shares]
         mixture, allowed = self.training.mixture, f"parts of {self.corpus.name}: {', '.join(parts)}"
         require(set(mixed) <= set(parts), "training.mixture", mixture, allowed)
@@ -74,14 +74,21 @@ class Run:
         allowed = f"at most {saved}, the checkpoints that {fewest} updates save every training.checkpoint_every"
         # The updates of an epoch are known once its batches are; averaging checks the count again.
         require(count <= saved or self.training.epochs > 0, "averaging.count", count, allowed)
-        joint = self.vocabulary.joint or not self.model.tied
-        require(joint, "model.tied", self.model.tied, "false, as vocabulary.joint is false")
-        longest, positions = self.sharding.max_pieces, self.model.max_positions
-        both = self.model.source_ends == "bos+eos"
+        self._check_model("model", self.model)
+        if isinstance(self.synthetic, Distillation):
+            self._check_model("synthetic.teacher", self.synthetic.teacher)
+
+    def _check_model(self, name: str, model: Model) -> None:
+        """Raise ValueError unless the model, the field ``name``, can be trained on the run's pairs."""
+        check_compatible(model, self.training)
+        joint = self.vocabulary.joint or not model.tied
+        require(joint, f"{name}.tied", model.tied, "false, as vocabulary.joint is false")
+        longest, positions = self.sharding.max_pieces, model.max_positions
+        both = model.source_ends == "bos+eos"
         added = 2 if both else 1  # a target has one
-        room = ", by 2 or more where model.source_ends is bos+eos" if both else ""
-        fits = not self.model.learns_positions or longest + added <= positions
-        require(fits, "sharding.max_pieces", longest, f"below model.max_positions, which is {positions}{room}")
+        room = f", by 2 or more where {name}.source_ends is bos+eos" if both else ""
+        fits = not model.learns_positions or longest + added <= positions
+        require(fits, "sharding.max_pieces", longest, f"below {name}.max_positions, which is {positions}{room}")
         budget = self.training.batch_tokens
         within = longest + added <= budget or self.training.batch_sentences > 0
         require(within, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}{room}")

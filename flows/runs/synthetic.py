@@ -1,11 +1,11 @@
-"""Synthetic training pairs of a run: back-translation."""
+"""Synthetic training pairs of a run: back-translation and distillation."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from model.config import Decoding, Sampling
+from model.config import Decoding, Model, Sampling
 from model.config.keying import require
 from model.config.special_pieces import SPECIAL_TOKENS
 from tasks.corpus.catalogue import Corpus, Part, Text
@@ -13,6 +13,8 @@ from tasks.stages.mix import PREFIX
 
 REVERSE, MONOLINGUAL = "reverse", "monolingual"
 """Items of the stages that serve the reverse model (``reverse/dev``), and that of the monolingual text's ``clean``."""
+TEACHER = "teacher"
+"""Items of the stages that serve the teachers: ``teacher/train``, ``teacher/seed-1``."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,32 @@ class BackTranslation:
         require(not names, "corpus.parts", names, f"names that do not begin with {PREFIX}")
         allowed = "empty where training.start is given: the vocabulary of that version has no such piece"
         require(not (start and self.tag), "synthetic.tag", self.tag, allowed)
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """Sequence-level distillation (Kim and Rush, 2016): the run's model, the student, is trained on translations of the
+    training sources by a larger model, the teacher, in place of the references. Of the ``n_best`` translations of a
+    source, the student gets the one with the greatest sentence BLEU against the reference. The teachers have the run's
+    pairs, vocabulary and ``training``, but for ``training.start``; their stages belong to the run."""
+
+    teacher: Model
+    seeds: tuple[int, ...] = (1,)
+    """Seeds of the teachers' trainings; several translate as an ensemble. ``training.seed`` is the student's."""
+    n_best: int = 4
+    """Translations of a source to choose from; 1: the best by the search's score."""
+    decoding: Decoding = Decoding()  # noqa: RUF009 - frozen
+    """How the teachers search."""
+
+    def __post_init__(self) -> None:
+        seeds, allowed = self.seeds, "one or more different whole numbers from 0 to 2,147,483,647, as in 1,2,3"
+        different = 0 < len(set(seeds)) == len(seeds) and all(0 <= seed < 2**31 for seed in seeds)
+        require(different, "synthetic.seeds", seeds, allowed)
+        most = self.decoding.most_hypotheses
+        allowed = f"1 to {most}, the most that can finish with synthetic.decoding.beam {self.decoding.beam}"
+        require(1 <= self.n_best <= most, "synthetic.n_best", self.n_best, allowed)
+        allowed = "empty: synthetic.seeds names the teachers"
+        require(not self.decoding.ensemble, "synthetic.decoding.ensemble", self.decoding.ensemble, allowed)
 
 
 def monolingual(name: str, language: str, texts: Mapping[str, Text]) -> Corpus:

@@ -16,6 +16,7 @@ from tasks.tracing.steps import (
     BeamRow,
     Cleaned,
     Decoded,
+    Distilled,
     Dropped,
     Encoded,
     Missing,
@@ -26,6 +27,7 @@ from tasks.tracing.steps import (
     Scored,
     Sharded,
     Step,
+    TeacherTranslation,
     Trained,
     Translated,
 )
@@ -65,6 +67,10 @@ def heading(step: Step) -> tuple[str, str]:
             return step.stage, "not translated: beyond synthetic.lines, too long, or without an end; its walk ends here"
         case Mixed():
             return step.stage, "the target of a synthetic pair"
+        case Distilled(target=""):
+            return step.stage, "no translation by the teacher ended, or the source is too long; its walk ends here"
+        case Distilled():
+            return step.stage, "the target is the teacher's translation that is nearest to the reference"
         case Encoded():
             return step.stage, f"{len(step.source_ids)} source pieces, {len(step.target_ids)} target pieces"
         case Sharded():
@@ -95,6 +101,8 @@ def body(step: Step, traced: PairTrace) -> Iterator[RenderableType]:
             yield _verdict_table(step.verdicts)
         case Mixed(source=source) if source:
             yield _named([("source", source), ("target", step.target)])
+        case Distilled(translations=translations) if translations:
+            yield _translation_table(translations)
         case Encoded():
             rows = [("source", step.source_pieces, step.source_ids), ("target", step.target_pieces, step.target_ids)]
             for side, pieces, ids in rows:
@@ -157,6 +165,13 @@ def _beam_table(beams: Sequence[Beam]) -> Table:
     for beam in beams:
         text = visible(beam.text) if beam.finished else f"{visible(beam.text)} … (cut)"
         table.add_row(f"{beam.score:.3f}", f"{beam.log_probability:.3f}", f"{beam.pieces}", Text(text))
+    return table
+
+
+def _translation_table(translations: Sequence[TeacherTranslation]) -> Table:
+    table = _table("", "sentence BLEU", "translation")
+    for each in translations:
+        table.add_row("taken" if each.taken else "", f"{each.bleu:.1f}", Text(visible(each.text)))
     return table
 
 

@@ -1,4 +1,4 @@
-"""The thirteen stages of the pipeline, one file each.
+"""The fourteen stages of the pipeline, one file each.
 
 Each writes the files of one artifact from input artifacts and a frozen configuration, and returns its facts. Pure
 functions come first, then the body under ``@stage``. A stage imports no other stage and of the engine only

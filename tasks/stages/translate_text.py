@@ -23,15 +23,18 @@ def translate_text(
     decoding: Decoding,
     lines: int = 0,
     sampling: Sampling | None = None,
+    n_best: int = 1,
+    others: tuple[Artifact, ...] = (),
 ) -> Facts:
     """Translate the source side of the first ``lines`` of ``pairs.parquet``, all if 0.
 
-    With ``sampling`` a translation is drawn, for which ``decoding`` limits the length; else it is the best of a beam
-    search.
+    With ``sampling`` a translation is drawn, for which ``decoding`` limits the length; else a line has the ``n_best``
+    of a beam search. ``others`` is empty, or holds the weights of the other models of an ensemble.
     """
-    config = {"decoding": decoding.search(), "n_best": 1, "lines": lines, "block_lines": BLOCK_LINES}
+    config = {"decoding": decoding.search(), "n_best": n_best, "lines": lines, "block_lines": BLOCK_LINES}
     if sampling:
         config["sampling"] = asdict(sampling)
     inputs = {"weights": weights.path(), "vocabulary": vocabulary.path(), "text": text.path()}
+    inputs |= {f"weights_{number}": other.path() for number, other in enumerate(others, start=2)}
     run_job("model.translate_text", config, inputs, out, numerics=decoding.numerics)
     return job_facts(out)

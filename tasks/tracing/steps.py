@@ -65,6 +65,25 @@ class Mixed:
 
 
 @dataclass(frozen=True)
+class TeacherTranslation:
+    """A translation of a training source by the teacher, and its sentence BLEU against the reference."""
+
+    text: str
+    bleu: float
+    taken: bool
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """The teacher's translations that ended, best by score first; ``target`` is the one taken, empty without one."""
+
+    folder: str
+    translations: tuple[TeacherTranslation, ...]
+    target: str
+    stage: str = "extract_best"
+
+
+@dataclass(frozen=True)
 class Encoded:
     """The pieces of both sides in the run's vocabulary (§5.1), without bos and eos."""
 
@@ -204,7 +223,20 @@ class Scored:
     stage: str = "score"
 
 
-Step = Missing | Published | Cleaned | Mixed | Encoded | Sharded | Dropped | Trained | Translated | Decoded | Scored
+Step = (
+    Missing
+    | Published
+    | Cleaned
+    | Mixed
+    | Distilled
+    | Encoded
+    | Sharded
+    | Dropped
+    | Trained
+    | Translated
+    | Decoded
+    | Scored
+)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,13 @@ from tasks.cleaning.filters import SIDES, Distinct, Filter, Filters, NotIn
 from tasks.cleaning.partitions import normalise_sides
 from tasks.corpus import reading
 from tasks.corpus.catalogue import Corpus, EvaluationSet, Part, Text
+from tasks.stages.extract_best import nearest, sentence_bleus
 from tasks.stages.mix import PREFIX
 from tasks.stages.shard import Sharding
 from tasks.tracing.steps import (
     Cleaned,
     Decoded,
+    Distilled,
     Dropped,
     Encoded,
     Missing,
@@ -34,6 +36,7 @@ from tasks.tracing.steps import (
     Scored,
     Sharded,
     Step,
+    TeacherTranslation,
     Trained,
     Translated,
 )
@@ -64,7 +67,9 @@ class TraceContext:
     reasons: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Why an artifact is missing; for an artifact in ``made``, why the next run may replace it."""
     monolingual: MonolingualText | None = None
-    """None for a run without synthetic pairs."""
+    """None for a run without back-translation."""
+    distilled: bool = False
+    """Whether the run's model is trained on a teacher's translations of the corpus."""
 
 
 class Network(Protocol):
@@ -141,8 +146,35 @@ class _PairTracer:
         """Steps of a training pair: read and cleaned; if ``clean`` kept it, encoded and trained on."""
         for step in self.cleaned_steps(part):
             yield step
-            if isinstance(step, Cleaned) and not step.rejected_by:
+            if not isinstance(step, Cleaned) or step.rejected_by:
+                continue
+            if self.context.distilled:
+                yield from self.distilled_steps(step)
+            else:
                 yield from self.encoded_steps("train", step.source, step.target)
+
+    def distilled_steps(self, cleaned: Cleaned) -> Iterator[Step]:
+        """Steps of a training source whose target is a teacher's translation: the translations, then as any pair."""
+        translated, extracted = self.find("translate_text"), self.find("extract_best")
+        for artifact in (translated, extracted):
+            if isinstance(artifact, Missing):
+                yield artifact
+                return
+        assert isinstance(translated, Artifact)
+        assert isinstance(extracted, Artifact)
+        blocks = sorted(translated.path().glob("*.parquet"))
+        found = _row(pl.scan_parquet(blocks), self.pair_id)
+        hypotheses = found["hypotheses"] if found else []
+        scores = sentence_bleus(hypotheses, cleaned.target)
+        pair = self.row(extracted.path() / "pairs.parquet")
+        best = nearest(scores) if scores else 0
+        translations = (
+            TeacherTranslation(text, round(score, 4), number == best)
+            for number, (text, score) in enumerate(zip(hypotheses, scores, strict=True))
+        )
+        yield Distilled(str(extracted.path()), tuple(translations), pair["target"] if pair else "")
+        if pair:
+            yield from self.encoded_steps("train", pair["source"], pair["target"])
 
     def synthetic_steps(self, text: MonolingualText, part: Part) -> Iterator[Step]:
         """Steps of a line that is translated back: read and cleaned; if kept, translated, encoded and trained on."""

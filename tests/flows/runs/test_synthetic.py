@@ -35,7 +35,7 @@ def test_it_changes_what_is_trained_on_and_leaves_the_rest() -> None:
     ("override", "changed"),
     [
         ("training.seed=2", "train"),
-        ("synthetic.tag=<synthetic>", "mix"),
+        ("synthetic.tag=<synthetic>", "learn_bpe"),
         ("synthetic.search=sample", "translate_text"),
         ("synthetic.lines=100", "translate_text"),
         ("synthetic.decoding.beam=1", "translate_text"),

@@ -1,0 +1,83 @@
+"""Takes, of the translations of each training source, the one nearest to its reference: the text of a student model.
+
+    pairs.parquet    pair_id, corpus, source, target: the cleaned pairs in their order, the translation as the target
+
+A source without a translation that ends has no pair. Of equal translations the one with the better score is taken.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from infra.errors import BadData
+from infra.store.local import Artifact
+from tasks.cleaning.partitions import KEPT
+from tasks.engine.stage import Facts, progress, stage
+
+BLOCKS = 100
+"""Blocks of ``translate_text`` that are held in memory."""
+
+
+def sentence_bleus(hypotheses: Sequence[str], reference: str) -> list[float]:
+    """The sentence BLEU of each hypothesis, 0 to 100: sacreBLEU's ``sentence_bleu``."""
+    from sacrebleu.metrics import BLEU  # takes 0.2 s, which a fully cached run should not pay
+
+    metric = BLEU(effective_order=True)
+    return [metric.sentence_score(hypothesis, [reference]).score for hypothesis in hypotheses]
+
+
+def nearest(scores: Sequence[float]) -> int:
+    """The number of the greatest score; of equal ones the first."""
+    return max(range(len(scores)), key=scores.__getitem__)
+
+
+def _translated(pairs: Path, blocks: list[Path]) -> Iterator[pl.DataFrame]:
+    """The pairs with a column of their hypotheses, some blocks at a time: both files have the same order."""
+    first, text = 0, pl.scan_parquet(pairs)
+    for number in range(0, len(blocks), BLOCKS):
+        found = pl.read_parquet(blocks[number : number + BLOCKS])
+        rows = text.slice(first, found.height).collect()
+        if not rows["pair_id"].equals(found["pair_id"]):
+            raise BadData(f"{blocks[number]} does not hold the translations of {pairs}; delete both and run again")
+        first += found.height
+        yield rows.with_columns(found["hypotheses"])
+
+
+@stage(version=1)
+def extract_best(out: Path, pairs: Artifact, translated: Artifact) -> Facts:
+    """Write a pair for each of ``pairs`` whose source has a translation in ``translated``.
+
+    ``bleu`` is the mean sentence BLEU of the translations taken, ``bleu_of_first`` that of the best by the search's
+    score. Raises BadData if no source has a translation.
+    """
+    schema = pa.schema([(name, pa.large_string()) for name in KEPT])
+    clean, blocks = pairs.path() / "pairs.parquet", sorted(translated.path().glob("*.parquet"))
+    lines, read = translated.facts["lines"], 0
+    taken: list[float] = []
+    first: list[float] = []
+    with pq.ParquetWriter(out / "pairs.parquet", schema, compression="zstd") as writer:
+        for table in _translated(clean, blocks):
+            read += table.height
+            ended = table.filter(pl.col("hypotheses").list.len() > 0)
+            targets = []
+            for reference, hypotheses in ended.select("target", "hypotheses").iter_rows():
+                scores = sentence_bleus(hypotheses, reference)
+                best = nearest(scores)
+                targets.append(hypotheses[best])
+                taken.append(scores[best])
+                first.append(scores[0])
+            chosen = ended.with_columns(pl.Series("target", targets, pl.String)).select(KEPT)
+            writer.write_table(chosen.to_arrow().cast(schema))
+            progress(read, lines, "pairs")
+    if not taken:
+        raise BadData(f"none of {lines} training sources has a translation; train the teacher for longer")
+    return {
+        "pairs": len(taken),
+        "untranslated": lines - len(taken),
+        "bleu": round(fmean(taken), 4),
+        "bleu_of_first": round(fmean(first), 4),
+    }

@@ -1,0 +1,100 @@
+"""``synthetic=Distillation(...)``: which keys it changes, what it shares with the teacher's run, what it accepts."""
+
+from dataclasses import replace
+
+import pytest
+
+from flows.runner.outcome import Outcome
+from flows.runner.request import RunRequest, plan
+from flows.runs import RUNS
+from infra.errors import BadConfiguration
+from model.config.parameter_count import parameters
+
+NAME = "demo-distilled"
+
+
+def keys(outcome: Outcome) -> dict[tuple[str, str], str]:
+    return {(row.stage, row.item): row.key for row in outcome.rows}
+
+
+@pytest.mark.parametrize(("name", "teacher"), [(NAME, "demo"), ("multi30k-ende-distilled", "multi30k-ende")])
+def test_the_teacher_is_the_model_of_its_own_run_and_the_student_has_a_third_of_its_size(
+    name: str, teacher: str
+) -> None:
+    own, distilled = keys(plan(RunRequest(teacher))), keys(plan(RunRequest(name)))
+    dev = RUNS[name].dev
+    assert distilled["train", "teacher/seed-1"] == own["train", ""]
+    assert distilled["average", "teacher/seed-1"] == own["average", ""]
+    assert distilled["shard", f"teacher/{dev}"] == distilled["shard", dev] == own["shard", dev]
+    assert distilled["shard", "teacher/train"] == own["shard", "train"] != distilled["shard", "train"]
+    same = {of for of in own if distilled[of] == own[of]}
+    assert {stage for stage, _ in same} == {"download", "prepare_sets", "clean", "learn_bpe", "shard"}
+    size = RUNS[name].vocabulary.size
+    student, large = (parameters(RUNS[each].model, size, size) for each in (name, teacher))
+    assert 0.3 < student / large < 0.36
+
+
+@pytest.mark.parametrize(
+    ("override", "changed"),
+    [
+        ("synthetic.teacher.p_drop=0.2", "train teacher/seed-1"),
+        ("synthetic.seeds=2", "train teacher/seed-2"),
+        ("synthetic.n_best=3", "translate_text"),
+        ("synthetic.decoding.beam=5", "translate_text"),
+        ("model.layers=2", "train"),
+        ("training.seed=2", "train"),
+    ],
+)
+def test_each_value_changes_the_stages_from_its_own_on(override: str, changed: str) -> None:
+    before, after = (plan(RunRequest(NAME, overrides=words)).rows for words in ((), (override,)))
+    known = {row.key for row in before}
+    assert next(f"{row.stage} {row.item}".strip() for row in after if row.key not in known) == changed
+
+
+def test_teachers_of_several_seeds_translate_together_and_serve_translate_text() -> None:
+    rows = plan(RunRequest(NAME, until="extract_best", overrides=("synthetic.seeds=1,2",))).rows
+    found = [(row.stage, row.item) for row in rows if row.stage not in ("download", "prepare_sets")]
+    assert found == [
+        ("clean", ""),
+        ("learn_bpe", ""),
+        ("shard", "teacher/train"),
+        ("shard", "teacher/dev"),
+        ("train", "teacher/seed-1"),
+        ("average", "teacher/seed-1"),
+        ("train", "teacher/seed-2"),
+        ("average", "teacher/seed-2"),
+        ("translate_text", ""),
+        ("extract_best", ""),
+    ]
+    alone = keys(plan(RunRequest(NAME)))
+    assert (
+        alone["translate_text", ""]
+        != keys(plan(RunRequest(NAME, overrides=("synthetic.seeds=1,2",))))["translate_text", ""]
+    )
+    assert [row.stage for row in plan(RunRequest(NAME, until="learn_bpe")).rows][-1] == "learn_bpe"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("synthetic.n_best=8", "synthetic.n_best is 8, allowed is 1 to 7, the most that can finish with .*beam 4"),
+        ("synthetic.seeds=1,1", r"synthetic.seeds is \(1, 1\), allowed is one or more different whole numbers"),
+        ("synthetic.seeds=", r"synthetic.seeds is \(\), allowed is one or more"),
+        ("synthetic.decoding.ensemble=1,2", "allowed is empty: synthetic.seeds names the teachers"),
+        ("vocabulary.joint=false", "model.tied is True, allowed is false"),
+        ("synthetic.lines=5", "lines"),
+    ],
+)
+def test_wrong_values_are_named(words: str, message: str) -> None:
+    with pytest.raises(BadConfiguration, match=message):
+        RunRequest(NAME, overrides=(words,)).resolve()
+
+
+def test_a_teacher_that_cannot_read_the_pairs_is_named() -> None:
+    run = RUNS[NAME]
+    assert run.synthetic
+    short = replace(run.synthetic, teacher=replace(run.model, positions="learned", max_positions=100))
+    with pytest.raises(
+        ValueError, match="sharding.max_pieces is 100, allowed is below synthetic.teacher.max_positions"
+    ):
+        replace(run, synthetic=short)

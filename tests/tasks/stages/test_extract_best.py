@@ -1,0 +1,95 @@
+"""The translation nearest to its reference, by hand and against sacreBLEU."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import sacrebleu
+
+from infra.errors import BadData
+from infra.store.local import Artifact
+from tasks.stages import extract_best as module
+from tasks.stages.extract_best import extract_best, nearest, sentence_bleus
+
+PAIRS = pl.DataFrame(
+    {
+        "pair_id": ["c:3", "c:0", "d:7", "c:1"],
+        "corpus": ["c", "c", "d", "c"],
+        "source": ["A dog.", "It rains.", "Too long.", "A cat sleeps here."],
+        "target": ["Ein Hund.", "Es regnet.", "Zu lang.", "Hier schläft eine Katze."],
+    }
+)
+HYPOTHESES = [
+    ["Der Hund.", "Ein Hund.", "Ein Hund!"],
+    ["Es regnet."],
+    [],
+    ["Eine Katze.", "Hier schläft die Katze.", "Die Katze schläft hier."],
+]
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> dict[str, Any]:
+    """The pairs, and their translations in blocks of two lines."""
+    for name in ("clean", "translated", "out"):
+        (tmp_path / name).mkdir()
+    PAIRS.write_parquet(tmp_path / "clean" / "pairs.parquet")
+    found = pl.DataFrame(
+        {"pair_id": PAIRS["pair_id"], "source": PAIRS["source"], "hypotheses": HYPOTHESES},
+        schema_overrides={"hypotheses": pl.List(pl.String)},
+    )
+    for number in range(2):
+        found.slice(2 * number, 2).write_parquet(tmp_path / "translated" / f"{number:05}.parquet")
+    return {
+        "out": tmp_path / "out",
+        "pairs": Artifact("clean", "c", tmp_path / "clean"),
+        "translated": Artifact("translate_text", "t", tmp_path / "translated", facts={"lines": 4}),
+    }
+
+
+@pytest.mark.parametrize("blocks", [1, 100])
+def test_the_nearest_translation_is_the_target(
+    inputs: dict[str, Any], blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCKS", blocks)
+    facts = extract_best.body(**inputs)
+    assert pl.read_parquet(inputs["out"] / "pairs.parquet").rows() == [
+        ("c:3", "c", "A dog.", "Ein Hund."),
+        ("c:0", "c", "It rains.", "Es regnet."),
+        ("c:1", "c", "A cat sleeps here.", "Hier schläft die Katze."),
+    ]
+    taken = [100.0, 100.0, sacrebleu.sentence_bleu("Hier schläft die Katze.", ["Hier schläft eine Katze."]).score]
+    first = [
+        sacrebleu.sentence_bleu(hypotheses[0], [reference]).score
+        for hypotheses, reference in zip(HYPOTHESES, PAIRS["target"], strict=True)
+        if hypotheses
+    ]
+    assert facts == {
+        "pairs": 3,
+        "untranslated": 1,
+        "bleu": pytest.approx(sum(taken) / 3, abs=1e-4),
+        "bleu_of_first": pytest.approx(sum(first) / 3, abs=1e-4),
+    }
+    assert facts["bleu"] > facts["bleu_of_first"]
+
+
+def test_scores_are_those_of_sacrebleu_and_of_equal_ones_the_first_is_taken() -> None:
+    lines, reference = ["Ein Hund.", "Ein alter Hund läuft weg.", ""], "Ein Hund läuft durch den Wald."
+    expected = [sacrebleu.sentence_bleu(line, [reference]).score for line in lines]
+    assert sentence_bleus(lines, reference) == pytest.approx(expected)
+    assert nearest([1.0, 3.0, 3.0, 2.0]) == 1
+
+
+def test_translations_of_other_pairs_and_a_teacher_that_translates_nothing_are_named(inputs: dict[str, Any]) -> None:
+    blocks = sorted(inputs["translated"].path().glob("*.parquet"))
+    pl.read_parquet(blocks[0]).reverse().write_parquet(blocks[0])
+    with pytest.raises(BadData, match="does not hold the translations of"):
+        extract_best.body(**inputs)
+    for block in blocks:
+        empty = pl.lit([], dtype=pl.List(pl.String))
+        pl.read_parquet(block).with_columns(hypotheses=empty).sort("pair_id").write_parquet(block)
+    PAIRS.slice(0, 2).sort("pair_id").vstack(PAIRS.slice(2).sort("pair_id")).write_parquet(
+        inputs["pairs"].path() / "pairs.parquet"
+    )
+    with pytest.raises(BadData, match="none of 4 training sources has a translation; train the teacher for longer"):
+        extract_best.body(**inputs)
