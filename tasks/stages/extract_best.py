@@ -5,18 +5,25 @@
 A source without a translation that ends has no pair. Of equal translations the one with the better score is taken.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from infra.errors import BadData
 from infra.store.local import Artifact
+from model.lazy_import import lazy_import
 from tasks.cleaning.partitions import KEPT
 from tasks.engine.stage import Facts, progress, stage
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pl, pa, pq = lazy_import("polars"), lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
 
 BLOCKS = 100
 """Blocks of ``translate_text`` that are held in memory."""
