@@ -3,92 +3,100 @@
 Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration, 130 interrupted.
 """
 
+import ast
 import errno
 import sys
 import traceback
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from cyclopts import App, CycloptsError
 
 from flows import __version__
-from flows.commands.adopt import adopt
-from flows.commands.attention import attention
-from flows.commands.compare import compare
-from flows.commands.deploy import deploy
-from flows.commands.down import down
-from flows.commands.explain_filters import explain_filters
-from flows.commands.export import export
-from flows.commands.gc import gc
-from flows.commands.ls import ls, path
-from flows.commands.models import models, promote
-from flows.commands.paper import paper
-from flows.commands.run import plan_command, run_command, runs
-from flows.commands.serve import serve
-from flows.commands.sign import sign
-from flows.commands.status import status
-from flows.commands.sweep import sweep
-from flows.commands.trace import trace
-from flows.commands.translate import translate
-from flows.commands.unfinished import unfinished
-from flows.commands.up import up
-from flows.commands.verify import verify
-from flows.runner.outcome import StageFailed
 from flows.views.standard_streams import discard_stdout, flush_stdout, prepare_streams
-from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
 
-app = App(
-    name="repro",
-    version=__version__,
-    help="""Reproduce "Attention Is All You Need": one cached, retryable DAG from archives to a registered model.
+HELP = """Reproduce "Attention Is All You Need": one cached, retryable DAG from archives to a registered model.
 
-    For example:
+For example:
 
-    repro run demo            run the whole pipeline on the embedded corpus
+repro run demo            run the whole pipeline on the embedded corpus
 
-    repro plan multi30k-ende  show which stages a run would execute, and why
+repro plan multi30k-ende  show which stages a run would execute, and why
 
-    repro translate --model demo@candidate < in.txt > out.txt
+repro translate --model demo@candidate < in.txt > out.txt
 
-    Add --debug anywhere to see the traceback of an error.""",
-    help_format="plaintext",
-    suppress_keyboard_interrupt=False,  # handled in main
-)
-
-COMMANDS: dict[str, Callable[..., None]] = {
-    "runs": runs,
-    "run": run_command,
-    "plan": plan_command,
-    "unfinished": unfinished,
-    "trace": trace,
-    "explain-filters": explain_filters,
-    "paper": paper,
-    "sweep": sweep,
-    "translate": translate,
-    "serve": serve,
-    "attention": attention,
-    "compare": compare,
-    "export": export,
-    "adopt": adopt,
-    "models": models,
-    "deploy": deploy,
-    "promote": promote,
-    "ls": ls,
-    "path": path,
-    "sign": sign,
-    "verify": verify,
-    "gc": gc,
-    "up": up,
-    "down": down,
-    "status": status,
+Add --debug anywhere to see the traceback of an error."""
+COMMANDS = {
+    "runs": "flows.commands.run:runs",
+    "run": "flows.commands.run:run_command",
+    "plan": "flows.commands.run:plan_command",
+    "unfinished": "flows.commands.unfinished:unfinished",
+    "trace": "flows.commands.trace:trace",
+    "explain-filters": "flows.commands.explain_filters:explain_filters",
+    "paper": "flows.commands.paper:paper",
+    "sweep": "flows.commands.sweep:sweep",
+    "translate": "flows.commands.translate:translate",
+    "serve": "flows.commands.serve:serve",
+    "attention": "flows.commands.attention:attention",
+    "compare": "flows.commands.compare:compare",
+    "export": "flows.commands.export:export",
+    "adopt": "flows.commands.adopt:adopt",
+    "models": "flows.commands.models:models",
+    "deploy": "flows.commands.deploy:deploy",
+    "promote": "flows.commands.models:promote",
+    "ls": "flows.commands.ls:ls",
+    "path": "flows.commands.ls:path",
+    "sign": "flows.commands.sign:sign",
+    "verify": "flows.commands.verify:verify",
+    "gc": "flows.commands.gc:gc",
+    "up": "flows.commands.up:up",
+    "down": "flows.commands.down:down",
+    "status": "flows.commands.status:status",
 }
+"""Where each command is defined. Only the one that is called is imported."""
 RESUMABLE = ("run", "paper", "sweep")
 """Commands that resume from their finished stages when they are repeated after an interrupt."""
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
-for name, command in COMMANDS.items():
-    app.command(command, name=name)
+
+
+def application(*, listing: bool = False) -> App:
+    """The parser of the command line. With ``listing`` it can print the list of commands, but no command's own help."""
+    app = App(
+        name="repro",
+        version=_version,
+        help=HELP,
+        help_format="plaintext",
+        suppress_keyboard_interrupt=False,  # handled in main
+    )
+    for name, path in COMMANDS.items():
+        # A given help replaces the whole docstring, so the command's own help is left to cyclopts.
+        app.command(path, name=name, help=_first_paragraph(path) if listing else None)
+    app.register_install_completion_command(
+        add_to_startup=False, help="Install completion of commands, runs, stages and fields."
+    )
+    return app
+
+
+def _first_paragraph(path: str) -> str:
+    """The first paragraph of a command's docstring, from its source: an import of every command takes too long."""
+    module, _, function = path.partition(":")
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin
+    tree = ast.parse(Path(spec.origin).read_text())
+    found = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
+    return (ast.get_docstring(next(found)) or "").partition("\n\n")[0]
+
+
+def _version() -> str:
+    """The version, and the commit where this is a checkout."""
+    from infra.tracking.provenance import commit
+
+    return f"{__version__} ({made_from})" if (made_from := commit()) else __version__
 
 
 def main() -> None:
@@ -97,6 +105,7 @@ def main() -> None:
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
     resumable = arguments[:1] in [[name] for name in RESUMABLE]
+    app = application(listing=not arguments or arguments[0] in ("--help", "-h"))
     sys.exit(_exit_code_of(lambda: app(arguments, exit_on_error=False, print_error=False), debug, resumable))
 
 
@@ -113,24 +122,32 @@ def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> i
         return 0
     except KeyboardInterrupt:
         hint = "; finished stages are kept. Repeat the same command to resume" if resumable else ""
-        say(f"interrupted{hint}")
+        _say(f"interrupted{hint}")
         return 130
     except BrokenPipeError:
         # The reader of stdout closed it. Without this, flushing the rest at exit would fail again with a traceback.
         discard_stdout()
         return 1
     except Exception as error:
+        from flows.runner.outcome import StageFailed
+
         if debug:
             traceback.print_exc()
         if isinstance(error, CycloptsError | BadConfiguration) and not isinstance(error, StageFailed):
-            say(f"{error}")
+            _say(f"{error}")
             return 2
         if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename:
-            say(
+            _say(
                 f"{error.filename} cannot be opened or written: {error.strerror}; make it writable, or set REPRO_ROOT"
                 " to a folder that is (plan, translate and a run without work only read)"
             )
             return 1
         known = isinstance(error, Fault | StageFailed)
-        say(f"{error}" if known else f"{type(error).__name__}: {error} (add --debug to see the traceback)")
+        _say(f"{error}" if known else f"{type(error).__name__}: {error} (add --debug to see the traceback)")
         return 1
+
+
+def _say(message: str) -> None:
+    from flows.views.terminal import say  # loads what a list of commands does not need
+
+    say(message)

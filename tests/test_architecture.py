@@ -5,6 +5,7 @@ allowed but no longer used fails as well.
 """
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,11 +56,12 @@ MATPLOTLIB = {"tasks.evaluation.plots", "tasks.evaluation.layer_plots", "tasks.e
 
 ALLOWED: dict[str, dict[str, set[str]]] = {
     "flows": {
-        "flows.cli": {"flows.commands", "flows.runner", "flows.views"},
+        "flows.cli": {"flows.runner", "flows.views"},
         "flows.commands": {
             "flows.inference",
             "flows.inspection",
             "flows.orchestration",
+            "flows.reproduce",
             "flows.runner",
             "flows.runs",
             "flows.tuning",
@@ -329,3 +331,30 @@ def test_heavy_libraries_are_loaded_late(module: str) -> None:
     check = f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def loaded_by(folder: Path, *words: str) -> set[str]:
+    """All modules that are loaded when a command ends."""
+    code = (
+        "import sys\nfrom flows import cli\nsys.argv = ['repro', *sys.argv[1:]]\n"
+        "try:\n    cli.main()\nfinally:\n    print('\\nloaded', *sys.modules)"
+    )
+    environment = os.environ | {"REPRO_ROOT": str(folder)}
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+    return set(done.stdout.rpartition("\nloaded ")[2].split())
+
+
+def test_a_list_of_commands_loads_none_of_them(tmp_path: Path) -> None:
+    for words in (["--help"], ["--version"]):
+        own = {name for name in loaded_by(tmp_path, *words) if name.split(".")[0] in PACKAGES}
+        assert "flows.cli" in own
+        assert not [name for name in own if name.startswith(("flows.commands.", "flows.runs", "tasks", "model"))]
+
+
+@pytest.mark.parametrize("words", [["plan", "demo"], ["run", "--help"]], ids=" ".join)
+def test_a_command_that_computes_nothing_loads_no_heavy_library(words: list[str], tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, *words)
+    assert "flows.commands.run" in loaded
+    assert not loaded & {*HEAVY}
+    assert not [name for name in loaded if name.startswith("flows.commands.sw")], "only the command that is called"

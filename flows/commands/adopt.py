@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, OverridesOption, SiteOption
 from flows.runner.request import RunRequest
 from flows.views.tables import stage_table
@@ -18,7 +19,7 @@ def adopt(
     path: Annotated[Path, Parameter(help="folder with the artifact's files, or its only file")],
     /,
     *,
-    run: Annotated[str, Parameter(help="name of the run, or FILE.py:NAME for your own")],
+    run: Annotated[str, RUN_NAMES, Parameter(help="name of the run, or FILE.py:NAME for your own")],
     item: Annotated[str, Parameter(help="for download: the path of the file in the catalogue")] = "",
     force: Annotated[bool, Parameter(negative=(), help="replace an artifact that exists")] = False,
     overrides: OverridesOption = (),

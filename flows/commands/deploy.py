@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.commands.completion import RUN_NAMES
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries, server_configured
@@ -16,7 +17,7 @@ FILE = Path(__file__).resolve().parents[1] / "prefect.yaml"
 
 
 def deploy(
-    *runs: str,
+    *runs: Annotated[str, RUN_NAMES],
     activate: Annotated[bool, Parameter(help="switch on the schedules of the named deployments", negative=())] = False,
     pause: Annotated[bool, Parameter(help="switch off the schedules of the named deployments", negative=())] = False,
     notify: Annotated[

@@ -6,12 +6,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, OverridesOption, SiteOption
 from infra.errors import BadConfiguration
 
 
 def explain_filters(
-    run: Annotated[str, Parameter(help="name of a run, or FILE.py:NAME for your own")],
+    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run, or FILE.py:NAME for your own")],
     *,
     samples: Annotated[int, Parameter(help="rejected pairs to show for each filter")] = 3,
     seed: Annotated[int, Parameter(help="seed that chooses the samples")] = 1,

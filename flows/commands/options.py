@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.commands.completion import FIELD_PATHS, RUN_NAMES, STAGE_NAMES
 from flows.inference.version_engine import EngineChoice, Quantization
 from flows.runner.request import RunRequest
 from flows.runs.overrides import STRICT_NUMERICS
@@ -15,6 +16,7 @@ JsonOption = Annotated[
 ]
 OverridesOption = Annotated[
     tuple[str, ...],
+    FIELD_PATHS,
     Parameter(
         name="--set",
         help="set one field of the run, for example training.updates=200; repeatable",
@@ -38,14 +40,15 @@ SiteOption = Annotated[str, Parameter(help="where to compute: local or gpu")]
 class RunOptions:
     """Arguments of run and plan: the fields of a RunRequest."""
 
-    run: Annotated[str, Parameter(help="name of a run (see `repro runs`), or FILE.py:NAME for your own")]
+    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run (see `repro runs`), or FILE.py:NAME for your own")]
     _: KW_ONLY
     from_stage: Annotated[
-        str, Parameter(name="--from", help="run this stage and all later ones, even if they are cached")
+        str, STAGE_NAMES, Parameter(name="--from", help="run this stage and all later ones, even if they are cached")
     ] = ""
-    until: Annotated[str, Parameter(help="stop after this stage")] = ""
+    until: Annotated[str, STAGE_NAMES, Parameter(help="stop after this stage")] = ""
     force: Annotated[
         tuple[str, ...],
+        STAGE_NAMES,
         Parameter(help="run this stage even if it is cached; repeatable", negative=(), show_default=False),
     ] = ()
     overrides: OverridesOption = ()

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, OverridesOption, SiteOption
 from flows.orchestration.dispatch import dispatch_sweep
 from flows.tuning.sweep import SweepRequest
@@ -14,7 +15,7 @@ from infra.servers.environment import configure_libraries
 
 
 def sweep(
-    run: Annotated[str, Parameter(help="name of a run (see `repro runs`), or FILE.py:NAME for your own")],
+    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run (see `repro runs`), or FILE.py:NAME for your own")],
     *,
     space: Annotated[
         tuple[str, ...],

@@ -6,13 +6,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, OverridesOption, SiteOption
 from flows.views.terminal import console
 from infra.errors import BadConfiguration
 
 
 def trace(
-    run: Annotated[str, Parameter(help="name of a run, or FILE.py:NAME for your own")],
+    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run, or FILE.py:NAME for your own")],
     pair_id: Annotated[
         str, Parameter(help="name of a corpus part or evaluation set and a line number, for example demo:17")
     ],

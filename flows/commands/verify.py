@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, SiteOption
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
@@ -18,7 +19,7 @@ PROGRESS_SECONDS = 5.0
 
 
 def verify(
-    *runs: str,
+    *runs: Annotated[str, RUN_NAMES],
     key: Annotated[
         Path | None,
         Parameter(help="a public key (PEM), or a folder of them: verify the signatures of these versions instead"),

@@ -1,17 +1,21 @@
 """Tables of a run, of seeds, of a comparison and of rows of the paper, and the formats of their numbers."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from flows.tuning.sweep import SweepResults
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
 from tasks.evaluation.collapse import SIGNS
 from tasks.evaluation.compare import Comparison
 from tasks.evaluation.seed_spread import SeedSpread
+
+if TYPE_CHECKING:
+    from flows.tuning.sweep import SweepResults
 
 MAX_FACT_LENGTH = 40
 """Facts longer than this, such as checksums and signatures, are shown in the manifest only."""

@@ -1,5 +1,6 @@
 """The command line: what each command prints, and its exit code."""
 
+import importlib
 import json
 import os
 import re
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from flows import cli
+from flows import __version__, cli
 from flows.cli import COMMANDS
 from flows.runs import RUNS, VARIATIONS
+from infra.tracking import provenance
 
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 
@@ -140,10 +142,53 @@ def test_only_resumable_commands_say_so_when_interrupted(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "app", interrupted)
+    monkeypatch.setattr(cli, "application", lambda **_: interrupted)
     said = {}
     for command in ("run", "translate", "serve"):
         assert call(monkeypatch, "--debug", command) == 130
         said[command] = capsys.readouterr().err
     assert "Repeat the same command to resume" in said["run"]
     assert said["translate"] == said["serve"] == "repro: interrupted\n"
+
+
+def test_the_list_of_commands_shows_the_first_paragraph_of_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    assert call(monkeypatch, "--help") == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name, path in COMMANDS.items():
+        module, _, function = path.partition(":")
+        text = getattr(importlib.import_module(module), function).__doc__.partition("\n\n")[0]
+        assert f"{name} {' '.join(text.split())}" in shown
+
+
+def test_the_version_names_the_commit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(provenance, "commit", lambda: "0123abc+")
+    assert call(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"{__version__} (0123abc+)\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["pl"], "plan"),
+        (["plan", "multi30k-end"], "multi30k-ende"),
+        (["run", "demo", "--until", ""], "learn_bpe"),
+        (["run", "demo", "--set", ""], "training.updates="),
+        (["sweep", "wmt14-ende-b"], "wmt14-ende-base"),
+    ],
+)
+def test_the_shell_completes(words: list[str], offered: str, tmp_path: Path) -> None:
+    """In bash itself, by the script that the program installs."""
+    script = tmp_path / "completion.bash"
+    programs = tmp_path / "repro"
+    programs.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'from flows.cli import main; main()' \"$@\"\n")
+    programs.chmod(0o755)
+    assert repro("--install-completion", "--shell", "bash", "--output", f"{script}").returncode == 0
+    ask = (
+        f'PATH={tmp_path}:$PATH; . {script}; COMP_WORDS=(repro "$@"); COMP_CWORD=$#; COMP_LINE="${{COMP_WORDS[*]}}"; '
+        'COMP_POINT=${#COMP_LINE}; _repro; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", ask, "bash", *words], capture_output=True, text=True, check=True)
+    assert offered in done.stdout.split()

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from cyclopts import App
 
-from flows.cli import app
+from flows.cli import application
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DEPLOY = REPOSITORY / "infra" / "deploy"
@@ -53,7 +53,7 @@ def commands() -> list[list[str]]:
 @pytest.mark.parametrize("words", sorted({tuple(words) for words in commands()}), ids=" ".join)
 def test_every_command_parses(words: tuple[str, ...]) -> None:
     if words[0] == "repro":
-        parser: App = app
+        parser: App = application()
         parser.parse_args(list(words[1:]), exit_on_error=False, print_error=False)
     else:
         assert words[1] == "worker"

@@ -1,0 +1,40 @@
+"""Candidates for shell completion: run names, stages and fields. The shell calls ``repro`` for them at each TAB."""
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from cyclopts import Parameter
+
+
+def _runs(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
+    from flows.runs import RUNS
+
+    return list(RUNS)
+
+
+def _stages(context: Any) -> list[str]:  # noqa: ARG001
+    from flows.reproduce import STAGES
+
+    return list(STAGES)
+
+
+def _fields(context: Any) -> list[str]:
+    """``training.updates=`` and the like: the fields of the run that is named, or of the demo."""
+    from flows.runs import DEMO, RUNS
+
+    typed = context.get("run")
+    return [f"{path}=" for path in field_paths(RUNS.get(typed.value if typed else "", DEMO))]
+
+
+def field_paths(holder: Any, prefix: str = "") -> list[str]:
+    """The paths that ``--set`` takes for the single values of a dataclass."""
+    found = []
+    for field in fields(holder):
+        value, path = getattr(holder, field.name), f"{prefix}{field.name}"
+        found += field_paths(value, f"{path}.") if is_dataclass(value) else [path]
+    return found
+
+
+RUN_NAMES = Parameter(completer=_runs)
+STAGE_NAMES = Parameter(completer=_stages)
+FIELD_PATHS = Parameter(completer=_fields)
