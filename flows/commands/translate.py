@@ -173,7 +173,7 @@ def translate(
         search = (
             sampler(translator, sampling, decoding)
             if sample
-            else beam_searcher(translator, decoding, n_best, contains, engines)
+            else _valid(lambda: beam_searcher(translator, decoding, n_best, contains, engines))
         )
         longest = translator.longest_source
         trained = min(longest, *(int(each.tags.get("max_pieces", longest)) for each in versions))
@@ -239,7 +239,9 @@ def _valid(make: Callable[[], Value]) -> Value:
     try:
         return make()
     except ValueError as error:
-        message = re.sub(r"\b(?:decoding\.|sampling\.|(?=n_best))(\w+)", lambda field: _option(field[1]), f"{error}")
+        message = re.sub(
+            r"\b(?:decoding\.|sampling\.|(?=n_best|contains))(\w+)", lambda field: _option(field[1]), f"{error}"
+        )
         raise BadConfiguration(message) from error
 
 

@@ -23,7 +23,7 @@ from tasks.cleaning.partitions import KEPT, REJECTED
 from tasks.corpus.catalogue import files
 from tasks.corpus.partial_file import PartialFile
 from tasks.engine.stage import Facts
-from tasks.stages.learn_bpe import untrained_tokenizer
+from tasks.stages.learn_bpe import Vocabulary, untrained_tokenizer
 
 TOKENIZER_PARTS = ("normalizer", "pre_tokenizer", "decoder")
 
@@ -101,8 +101,9 @@ def _check_tokenizers(folder: Path, run: Run) -> Facts:
             untrained = with_plain_quotes(untrained)
         expected = json.loads(untrained.to_str())
         size, form = tokenizer.get_vocab_size(), json.loads(tokenizer.to_str())
-        if size != run.vocabulary.size:
-            raise BadData(f"{name} has {size} pieces, allowed is vocabulary.size, which is {run.vocabulary.size}")
+        if not _fits(size, run.vocabulary):
+            most = "at most " * (run.vocabulary.tokens == "words")
+            raise BadData(f"{name} has {size} pieces, allowed is {most}vocabulary.size, which is {run.vocabulary.size}")
         for part in TOKENIZER_PARTS:
             if form[part] != expected[part]:
                 raise BadData(f"{name} has the {part} {_short(form[part])}, allowed is {_short(expected[part])}")
@@ -111,17 +112,24 @@ def _check_tokenizers(folder: Path, run: Run) -> Facts:
     return {"size": pair.source_size, "target_size": pair.target_size}
 
 
+def _fits(size: int, vocabulary: Vocabulary) -> bool:
+    """Whether a vocabulary of this size can be the run's; how many words there are, the corpus decides."""
+    return size <= vocabulary.size if vocabulary.tokens == "words" else size == vocabulary.size
+
+
 def _check_weights(folder: Path, run: Run, vocabulary: Path | None) -> Facts:
     from model.network.weights import load_model  # loads torch
 
     network = _loaded(lambda: load_model(folder))
     if difference := shape_difference(run.model, "model.json", network.config):
         raise BadData(f"model.json is of another model than the run's: {difference}")
-    sizes = (run.vocabulary.size, run.vocabulary.size)
+    found, sizes = (network.source_size, network.target_size), (run.vocabulary.size, run.vocabulary.size)
+    fits = all(_fits(size, run.vocabulary) for size in found)
     if vocabulary:
         pair = TokenizerPair.load(vocabulary)
         sizes = pair.source_size, pair.target_size
-    if (found := (network.source_size, network.target_size)) != sizes:
+        fits = found == sizes
+    if not fits:
         raise BadData(f"model.json has vocabularies of {found} pieces, allowed is the run's: {sizes}")
     for name, tensor in network.state_dict().items():
         if not bool(tensor.isfinite().all()):

@@ -32,6 +32,10 @@ PRESETS = {
     ),
     "multi30k-tutorial": (
         "vocabulary.joint=false",
+        "vocabulary.tokens=words",
+        "vocabulary.size=50000",  # the most; two occurrences decide
+        "vocabulary.min_frequency=2",
+        "vocabulary.lowercase=true",
         "model.tied=false",
         "model.layers=6",
         "model.d_model=512",

@@ -74,6 +74,8 @@ class Run:
         allowed = f"at most {saved}, the checkpoints that {fewest} updates save every training.checkpoint_every"
         # The updates of an epoch are known once its batches are; averaging checks the count again.
         require(count <= saved or self.training.epochs > 0, "averaging.count", count, allowed)
+        dropout, tokens = self.sharding.bpe_dropout, self.vocabulary.tokens
+        require(not dropout or tokens == "bpe", "sharding.bpe_dropout", dropout, "0 where vocabulary.tokens is words")
         self._check_model("model", self.model)
         if isinstance(self.synthetic, Distillation):
             self._check_model("synthetic.teacher", self.synthetic.teacher)

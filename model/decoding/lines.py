@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from ..config import Decoding, Sampling
 from ..config.keying import require
+from ..config.special_pieces import UNK
 from .beam_search import Hypothesis
 from .sentence_splitting import SentenceSplitter, unsplit
 from .translator import LONGEST_SOURCE, Prefixes, Translation, Translator
@@ -69,10 +70,13 @@ def beam_searcher(
     """Return a beam search (§6.1) for translations that contain each text of ``contains``.
 
     Without such texts ``engine`` searches, by default the translator. Raises ValueError if ``n_best`` exceeds what the
-    beam can finish.
+    beam can finish, or for a text that is not in the vocabulary.
     """
     decoding.check_n_best(n_best)
-    if phrases := tuple(map(tuple, translator.vocabulary.encode_target([text.strip() for text in contains]))):
+    phrases = tuple(map(tuple, translator.vocabulary.encode_target([text.strip() for text in contains])))
+    for text, phrase in zip(contains, phrases, strict=True):
+        require(UNK not in phrase, "contains", text, "a text whose words and characters are in the vocabulary")
+    if phrases:
         return lambda sources, prefixes, _: translator.search_with_phrases(sources, decoding, n_best, phrases, prefixes)
     search = engine or translator
     return lambda sources, prefixes, _: search.search_n_best(sources, decoding, n_best, prefixes)

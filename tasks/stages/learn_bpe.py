@@ -1,4 +1,4 @@
-"""Learns a byte-level BPE vocabulary from a cleaned corpus (§5.1).
+"""Learns a vocabulary from a cleaned corpus (§5.1): byte-level BPE, or whole words.
 
     tokenizer.json    tokenizer.target.json (only where each side has its own)
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from infra.errors import BadConfiguration, BadData
 from infra.store.local import Artifact
@@ -59,21 +59,26 @@ class Vocabulary:
     """The vocabulary to learn. The default is the paper's for En-De: about 37,000 pieces, shared by both sides."""
 
     size: int = 37_000
-    """Entries including special tokens and bytes; per side if ``joint`` is false."""
+    """Entries including special tokens and bytes; per side if ``joint`` is false. The most entries where ``tokens`` is
+    words."""
     joint: bool = True
     lowercase: bool = False
     """Lower-case text before encoding; output is then lower-cased too."""
     nfkc: bool = False
     min_frequency: int = 2
-    """Fewest occurrences of a pair of pieces to merge it."""
+    """Fewest occurrences of a pair of pieces to merge it; of a word where ``tokens`` is words."""
     scripts: tuple[str, ...] = unkeyed_default(())
     """Unicode scripts of both languages, such as ``Latin``: a character of any other, but Common and Inherited, becomes
     ``<unk>`` wherever text is read. Empty: every character is encoded."""
+    tokens: Literal["bpe", "words"] = unkeyed_default("bpe")
+    """bpe: pieces of words; words: whole words with the space before them, numbers and runs of punctuation. A word that
+    is not in the vocabulary is ``<unk>``."""
 
     def __post_init__(self) -> None:
         allowed = f"a whole number of at least {SMALLEST_VOCABULARY} (specials and bytes)"
         require(self.size >= SMALLEST_VOCABULARY, "vocabulary.size", self.size, allowed)
         require(self.min_frequency >= 1, "vocabulary.min_frequency", self.min_frequency, "a whole number of at least 1")
+        require(self.tokens in ("bpe", "words"), "vocabulary.tokens", self.tokens, "bpe or words")
         for script in self.scripts:
             require(_is_script(script), "vocabulary.scripts", script, "names of Unicode scripts, as in Latin,Greek")
 
@@ -91,11 +96,15 @@ def _is_script(name: str) -> bool:
 
 
 def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """A tokenizer with normalisation and pre-tokenisation, but without merges.
+    """A tokenizer with normalisation and pre-tokenisation, but without merges or words.
 
     Chunks are GPT-2's: a word with the space before it, a number, a run of punctuation; pieces never cross white space.
+    Words are these chunks as they are, so both kinds of vocabulary are byte-level and decode to text with its spaces.
     """
-    tokenizer = tokenizers.Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[UNK]))
+    unknown = SPECIAL_TOKENS[UNK]
+    by_word = vocabulary.tokens == "words"
+    model = models.WordLevel({unknown: UNK}, unk_token=unknown) if by_word else models.BPE(unk_token=unknown)
+    tokenizer = tokenizers.Tokenizer(model)
     steps = [*([normalizers.NFKC()] * vocabulary.nfkc), *([normalizers.Lowercase()] * vocabulary.lowercase)]
     if vocabulary.scripts:
         steps.append(foreign_as_substitute(vocabulary.scripts))
@@ -106,16 +115,20 @@ def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def train_tokenizer(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
-    """Learn from arrays of lines the pieces that ``tokenizers.trainers.BpeTrainer`` would find.
+    """Learn from arrays of lines the pieces that ``tokenizers.trainers.BpeTrainer`` would find, or the words.
 
-    Raises BadConfiguration if the text gives fewer than ``vocabulary.size`` pieces.
+    Raises BadConfiguration if the text gives fewer than ``vocabulary.size`` pieces, or no word.
     """
     return train_from_counts([count_chunks(untrained_tokenizer(vocabulary), batches)], vocabulary)
 
 
 def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
-    """``train_tokenizer`` from chunk counts."""
+    """``train_tokenizer`` from chunk counts; a chunk occurs in one of the frames."""
     tokenizer = untrained_tokenizer(vocabulary)
+    if vocabulary.tokens == "words":
+        tokenizer.model = models.WordLevel(frequent_words(counts, vocabulary), unk_token=SPECIAL_TOKENS[UNK])
+        tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+        return tokenizer
     # A byte in no piece is <unk>, and no merge reaches across it.
     letters = {c: byte for c, byte in BYTE_DECODER.items() if not (vocabulary.scripts and byte == ord(SUBSTITUTE))}
     first = (*SPECIAL_TOKENS, *sorted(letters))
@@ -129,6 +142,25 @@ def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) ->
     tokenizer.model = models.BPE(learnt.vocabulary, learnt.merges, unk_token=SPECIAL_TOKENS[UNK])
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
+
+
+def frequent_words(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> dict[str, int]:
+    """The special tokens and the most frequent words with their ids; of equally frequent words the lower text first.
+
+    Raises BadConfiguration if no word occurs ``vocabulary.min_frequency`` times.
+    """
+    known = pl.col("count") >= vocabulary.min_frequency
+    if vocabulary.scripts:
+        known &= ~pl.col("chunk").str.contains(SUBSTITUTE, literal=True)
+    words = pl.concat([frame.filter(known) for frame in counts]).sort("count", "chunk", descending=[True, False])
+    if words.is_empty():
+        raise BadConfiguration(
+            f"vocabulary.min_frequency is {vocabulary.min_frequency}, but no word of this corpus occurs so often"
+        )
+    letters = {byte: c for c, byte in BYTE_DECODER.items()}
+    most = vocabulary.size - len(SPECIAL_TOKENS)
+    pieces = ("".join(letters[byte] for byte in word.encode()) for word in words["chunk"].head(most))
+    return {piece: number for number, piece in enumerate((*SPECIAL_TOKENS, *pieces))}
 
 
 def add_tag(tokenizer: Tokenizer, tag: str) -> None:
@@ -146,7 +178,7 @@ def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
 
 @stage(version=1)
 def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary, plain_quotes: bool = False, tag: str = "") -> Facts:
-    """Learn one joint vocabulary, or one per side, from ``pairs.parquet`` of ``corpus``.
+    """Learn one joint vocabulary, or one per side, of pieces or words, from ``pairs.parquet`` of ``corpus``.
 
     With ``plain_quotes`` the text has no typographic quotation marks, and the source's tokenizer reads them as plain.
     ``tag`` is one more piece of the source, beyond ``vocabulary.size``, wherever the text has it; empty for none.

@@ -177,6 +177,13 @@ def test_a_prefix_that_is_too_long_is_named_and_others_are_translated(vocabulary
     assert lines.too_long(second, 2) == ("line 2 has a prefix of 20 pieces, the longest that this model takes has 19")
 
 
+def test_a_required_text_that_is_not_in_the_vocabulary_is_named(tmp_path: Path) -> None:
+    latin = Vocabulary(size=290, min_frequency=1, scripts=("Latin",))
+    train_tokenizer([pa.array(LINES * 3)], latin).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match="contains is 'Жук', allowed is a text whose words and characters are in"):
+        beam_searcher(translator_of(tmp_path), DECODING, 1, ["A", "Жук"])
+
+
 def test_impossible_settings_are_named(translator: Translator) -> None:
     with pytest.raises(ValueError, match="n_best is 6, allowed is 1 to 5, the most that can finish"):
         beam_searcher(translator, DECODING, 6)

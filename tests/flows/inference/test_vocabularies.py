@@ -1,0 +1,43 @@
+"""Runs with other vocabularies train, translate, are served and exported as all runs are."""
+
+from pathlib import Path
+
+import pytest
+from small_pipeline import run_small
+
+from flows.inference.export import export, find_trained_model
+from flows.inference.served_model import load_version
+from flows.runner.request import RunRequest
+from infra.site import Site
+from infra.tracking.registry import resolve
+
+WORDS = ("vocabulary.tokens=words", "vocabulary.joint=false", "model.tied=false", "vocabulary.lowercase=true")
+LINES = ["The old woman sees a dog.", "A dog runs.", "Жук sees the zebrafish"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("overrides", "unknown"), [(WORDS, 2), (("vocabulary.scripts=Latin",), 3)], ids=["words", "scripts"]
+)
+def test_typed_text_is_read_as_training_text_was(
+    small: Path, tmp_path: Path, overrides: tuple[str, ...], unknown: int
+) -> None:
+    pytest.importorskip("ctranslate2")
+    from model.export.ctranslate2_runtime import Folder
+
+    outcome = run_small(RunRequest("small", overrides=overrides))
+    assert outcome.model_version == "small/2"
+    site = Site.named()
+    served = load_version(resolve(site.tracking, "small/2"), site, "own", tmp_path)
+    (ids,) = served.translator.vocabulary.encode_source([LINES[2]])
+    assert served.translator.vocabulary.source_pieces(ids).count("<unk>") == unknown
+    own = [translation.text for translation in served.translator.translate(LINES, served.decoding)]
+    assert all(own)
+    if overrides is WORDS:
+        assert own == [text.lower() for text in own]
+    for hypothesis in served.maps(LINES[2], LINES[2])["cross"].rows:
+        assert hypothesis
+    trained = find_trained_model("small/2", site)
+    export(trained, "ctranslate2", "float32", tmp_path / "exported")
+    folder = Folder(tmp_path / "exported", threads=1)
+    assert folder.translate(LINES, folder.search) == own
