@@ -32,6 +32,8 @@ repro translate --model demo@candidate < in.txt > out.txt
 Add --debug anywhere to see the traceback of an error."""
 COMMANDS = {
     "runs": "flows.commands.run:runs",
+    "new": "flows.commands.new:new",
+    "show": "flows.commands.show:show",
     "run": "flows.commands.run:run_command",
     "plan": "flows.commands.run:plan_command",
     "unfinished": "flows.commands.unfinished:unfinished",

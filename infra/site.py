@@ -134,9 +134,9 @@ class Site:
         if name not in SITES:
             raise BadConfiguration(f"unknown site {name!r}, known are: {', '.join(SITES)}")
         site = SITES[name]
-        root = os.environ.get("REPRO_ROOT") or f"{site.root}"
+        root = os.environ.get("REPRO_ROOT") or f"{_nearest(site.root)}"
         remote = check_s3_url(root) if "://" in root else ""
-        place = _cache_of(remote) if remote else Path(root)
+        place = _cache_of(remote) if remote else Path(root).expanduser()
         served = None if os.environ.get("MLFLOW_TRACKING_URI") else addresses.running_addresses(place)
         return replace(
             site,
@@ -167,6 +167,13 @@ SITES = {
     "local": Site(),
     "gpu": Site(device="cuda"),
 }
+
+
+def _nearest(root: Path) -> Path:
+    """``root`` in the working folder or the nearest folder above that has one, as git finds its repository."""
+    here = Path.cwd()
+    found = next((folder for folder in (here, *here.parents) if (folder / root).is_dir()), here)
+    return root if found == here else found / root
 
 
 def _cache_of(remote: str) -> Path:

@@ -19,7 +19,7 @@ def adopt(
     path: Annotated[Path, Parameter(help="folder with the artifact's files, or its only file")],
     /,
     *,
-    run: Annotated[str, RUN_NAMES, Parameter(help="name of the run, or FILE.py:NAME for your own")],
+    run: Annotated[str, RUN_NAMES, Parameter(help="name of the run, FILE.toml or FILE.py:NAME")],
     item: Annotated[str, Parameter(help="for download: the path of the file in the catalogue")] = "",
     force: Annotated[bool, Parameter(negative=(), help="replace an artifact that exists")] = False,
     overrides: OverridesOption = (),

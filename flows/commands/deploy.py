@@ -36,6 +36,8 @@ def deploy(
 
     repro deploy demo multi30k-ende --activate
 
+    repro deploy my-run.toml --activate
+
     repro deploy --notify https://example.org/hook
     """
     if activate and pause:

@@ -12,7 +12,7 @@ from infra.errors import BadConfiguration
 
 
 def explain_filters(
-    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run, or FILE.py:NAME for your own")],
+    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run, FILE.toml or FILE.py:NAME")],
     *,
     samples: Annotated[int, Parameter(help="rejected pairs to show for each filter")] = 3,
     seed: Annotated[int, Parameter(help="seed that chooses the samples")] = 1,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
+from flows.runs.values import unknown_name
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries
@@ -45,7 +46,10 @@ def models(
         return
     found = versions(site.registry, name)
     if not found:
-        say("no model is registered yet; register one with `repro run demo`")
+        others = {version.name for version in versions(site.registry)} if name else set()
+        if others:
+            raise BadConfiguration(unknown_name(name, sorted(others), f"{site.root}", "model"))
+        say(f"no model is registered in {site.root} yet; register one with `repro run demo`, or set REPRO_ROOT")
     found = found if sort == "name" else ordered(found, sort)
     if as_json:
         print(json.dumps([_as_json(version) for version in found], ensure_ascii=False))

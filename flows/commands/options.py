@@ -40,7 +40,9 @@ SiteOption = Annotated[str, Parameter(help="where to compute: local or gpu")]
 class RunOptions:
     """Arguments of run and plan: the fields of a RunRequest."""
 
-    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run (see `repro runs`), or FILE.py:NAME for your own")]
+    run: Annotated[
+        str, RUN_NAMES, Parameter(help="name of a run (see `repro runs`), or your own: FILE.toml, FILE.py:NAME")
+    ]
     _: KW_ONLY
     from_stage: Annotated[
         str, STAGE_NAMES, Parameter(name="--from", help="run this stage and all later ones, even if they are cached")

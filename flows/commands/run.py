@@ -14,6 +14,7 @@ from flows.commands.options import JsonOption, RunOptions
 from flows.orchestration.dispatch import dispatch
 from flows.runner import records
 from flows.runner.expected import compare_with_expected
+from flows.runner.find_run import foreign_sets
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
 from flows.runner.request import ResolvedRun
 from flows.runner.seeds import parse_seeds, run_seeds
@@ -73,6 +74,7 @@ def run_command(
     repro run my_runs.py:TINY --json
     """
     resolved = asked.request().resolve()  # reports a wrong argument before a server is started
+    _say_foreign_sets(resolved)
     several = parse_seeds(seeds) if seeds else ()
     configure_libraries(resolved.site.root)
     served = server_configured()
@@ -92,12 +94,18 @@ def run_command(
         print(json.dumps(outcome.as_json(), ensure_ascii=False))
 
 
+def _say_foreign_sets(resolved: ResolvedRun) -> None:
+    if sentence := foreign_sets(resolved.run):
+        say(sentence)
+
+
 def plan_command(asked: RunOptions, *, as_json: JsonOption = False) -> None:
     """Show for each stage whether it is cached, and if not, what changed since the last run. Runs nothing.
 
     Example: repro plan demo --set training.updates=200
     """
     resolved = asked.request().resolve()
+    _say_foreign_sets(resolved)
     check_database(resolved.site.tracking)
     outcome = resolved.plan.outcome
     if as_json:

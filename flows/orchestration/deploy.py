@@ -19,6 +19,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
 
+from flows.runner.find_run import find_run, is_file
 from infra.errors import BadConfiguration
 from infra.service.prefect_app import TEMPLATE, TYPE
 
@@ -26,23 +27,47 @@ ScheduleSwitch = Literal["on", "off", "as it is"]
 
 
 def deploy(file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None]) -> None:
-    """Deploy the named deployments of the file, or all. Raises BadConfiguration for an unknown name."""
+    """Deploy the named deployments of the file, or all; a run in a user's file (``my-run.toml``) gets one of its own.
+
+    Raises BadConfiguration for an unknown name.
+    """
     deployments = yaml.safe_load(file.read_text())["deployments"]
     known = [each["name"] for each in deployments]
+    own = [_deployment_of(name) for name in names if is_file(name)]
     for name in names:
-        if name not in known:
-            raise BadConfiguration(f"unknown deployment {name!r}, known are: {', '.join(known)}")
+        if name not in known and not is_file(name):
+            allowed = f"known are: {', '.join(known)}; FILE.toml or FILE.py:NAME for your own"
+            raise BadConfiguration(f"unknown deployment {name!r}, {allowed}")
+    for each in own:
+        if each["name"] in known:
+            raise BadConfiguration(
+                f"{each['parameters']['run']} is named {each['name']!r} like a built-in run; rename it"
+            )
     if switch != "as it is" and not names:
         raise BadConfiguration(
             "--activate and --pause need the names of deployments, for example `repro deploy demo --activate`"
         )
-    chosen = [each for each in deployments if not names or each["name"] in names]
+    chosen = [each for each in deployments if not names or each["name"] in names] + own
     with get_client(sync_client=True) as client:
         # Always all pools: a run may dispatch a stage to another pool.
         for pool in dict.fromkeys(each["work_pool"]["name"] for each in deployments):
             ensure_pool(client, pool, say)
         for each in chosen:
             _deploy(client, each, switch, say)
+
+
+def _deployment_of(name: str) -> dict[str, Any]:
+    """The deployment of a run in a user's file, nightly and paused; workers read the file at this path."""
+    run, (file, colon, which) = find_run(name), name.partition(":")
+    return {
+        "name": run.name,
+        "description": run.about,
+        "entrypoint": "flows.orchestration.prefect_flows.reproduce",
+        "parameters": {"run": f"{Path(file).absolute()}{colon}{which}"},
+        "tags": ["own"],
+        "work_pool": {"name": "cpu"},
+        "schedules": [{"cron": "0 2 * * *", "timezone": "UTC", "slug": "nightly", "active": False}],
+    }
 
 
 def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:

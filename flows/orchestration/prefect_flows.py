@@ -90,7 +90,7 @@ def reproduce(
     """Reproduce one run, from archives to a registered model version, with each stage cached.
 
     Args:
-        run: A run's name, as `repro runs` lists them, or FILE.py:NAME for one of your own.
+        run: A run's name, as `repro runs` lists them, or FILE.toml or FILE.py:NAME for one of your own.
         from_stage: Run this stage and all later ones, cached or not. Empty: only missing stages.
         until: The last stage to run. Empty: all stages.
         force: Stages to run again even if they are cached.

@@ -11,7 +11,7 @@ from itertools import product
 
 from flows.reproduce import STAGES
 from flows.runner import records
-from flows.runner.find_run import find_run
+from flows.runner.find_run import find_run, is_file
 from infra.errors import BadConfiguration
 from infra.store.local import Store
 from infra.store.manifest import Manifest
@@ -36,14 +36,14 @@ class ArtifactName:
 
 
 def parse_name(text: str) -> ArtifactName:
-    """The parts of ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM``; RUN may be ``FILE.py:NAME``.
+    """The parts of ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM``; RUN may be ``FILE.toml`` or ``FILE.py:NAME``.
 
     Raises BadConfiguration for an unknown stage, and for a file without that run.
     """
     run, stage, item = _split(text)
     if stage and stage not in STAGES:
         raise BadConfiguration(f"unknown stage {stage!r} in {text!r}, known are: {', '.join(STAGES)}")
-    return ArtifactName(find_run(run).name if ":" in run else run, stage, item)
+    return ArtifactName(find_run(run).name if is_file(run) else run, stage, item)
 
 
 def is_version(text: str) -> bool:

@@ -1,11 +1,13 @@
 """Finds a run by its name: one of ``flows.runs``, a row of the paper on some corpus, or one in a user's file."""
 
+import difflib
 import importlib.util
 import sys
 from pathlib import Path
 
 from flows.runs import RUNS, Run
 from flows.runs.paper_rows import parse_run_name
+from flows.runs.toml_runs import SUFFIX, run_from_toml
 from infra.errors import BadConfiguration
 
 PROJECT = str(Path(__file__).resolve().parents[2])
@@ -13,14 +15,48 @@ PROJECT = str(Path(__file__).resolve().parents[2])
 
 
 def find_run(name: str) -> Run:
-    """The run ``demo``, ``demo-paper-A1-scale8`` or ``my_runs.py:NAME``; raises BadConfiguration for an unknown one."""
+    """The run ``demo``, ``demo-paper-A1-scale8``, ``my-run.toml`` or ``my_runs.py:NAME``.
+
+    Raises BadConfiguration for an unknown one.
+    """
+    if name.endswith(SUFFIX):
+        return run_from_toml(Path(name), find_run)
     if ":" in name:
         return _run_from_file(*name.rsplit(":", 1))
     found = RUNS.get(name) or parse_run_name(name)
     if not found:
-        others = "rows of the paper elsewhere, as demo-paper-A1-scale8; FILE.py:NAME for your own"
-        raise BadConfiguration(f"unknown run {name!r}, known are: {', '.join(RUNS)}; {others}")
+        near = difflib.get_close_matches(name, RUNS, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        others = "`repro runs` lists them; FILE.toml or FILE.py:NAME for your own (`repro new` writes one)"
+        raise BadConfiguration(f"unknown run {name!r}{hint} {others}" if hint else f"unknown run {name!r}: {others}")
     return found
+
+
+def is_file(name: str) -> bool:
+    """Whether the name is that of a run in a user's file."""
+    return ":" in name or name.endswith(SUFFIX)
+
+
+def foreign_sets(run: Run) -> str:
+    """What to say of a run that is scored on sets of another corpus, as a built-in run with its corpus replaced is.
+
+    "" for none. Raises BadConfiguration if the other corpus has other languages.
+    """
+    languages = (run.corpus.source_language, run.corpus.target_language)
+    for other in RUNS.values():
+        theirs = [each.name for each in run.sets if each in other.sets]
+        if not theirs or run.corpus.parts == other.corpus.parts:
+            continue
+        if any(each.corpus.parts == run.corpus.parts and set(run.sets) <= set(each.sets) for each in RUNS.values()):
+            continue
+        sentence = f"{run.name} is scored on {', '.join(theirs)} of {other.corpus.name}"
+        if languages != (other.corpus.source_language, other.corpus.target_language):
+            raise BadConfiguration(
+                f"{sentence}, which is {other.corpus.source_language}-{other.corpus.target_language}, but translates "
+                f"{'-'.join(languages)}; give it sets of its own (sets, dev, filters.exclude)"
+            )
+        return f"{sentence}, not of its corpus {run.corpus.name}; sets, dev and filters.exclude name others"
+    return ""
 
 
 def _run_from_file(file: str, name: str) -> Run:

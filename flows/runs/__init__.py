@@ -15,8 +15,8 @@ from flows.runs.catalogue import (
     RUNS,
     VARIATIONS,
     WMT14_SAMPLE_ENDE,
-    standard_filters,
 )
+from flows.runs.languages import standard_filters
 from flows.runs.run import Run
 
 __all__ = [

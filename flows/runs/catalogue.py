@@ -2,36 +2,16 @@
 
 from dataclasses import replace
 
+from flows.runs.languages import standard_filters
 from flows.runs.profiles import PROFILES
 from flows.runs.run import Run
 from flows.runs.synthetic import BackTranslation, Distillation, monolingual
 from model.config import Averaging, Decoding, Model, Training
 from model.config.presets import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
-from tasks.cleaning.filters import (
-    Distinct,
-    Empty,
-    Filters,
-    Identical,
-    InvalidUnicode,
-    Language,
-    Length,
-    LengthRatio,
-    NoLetters,
-    NotIn,
-    OverlongWord,
-    Script,
-)
+from tasks.cleaning.filters import Length
 from tasks.corpus import catalogue
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
-
-
-def standard_filters(source: str, target: str, words: Length, exclude: tuple[str, ...]) -> Filters:
-    """Filters for small or noisy text: remove broken, overlong, foreign and repeated lines, and lines of the sets."""
-    broken = Empty(), InvalidUnicode(), NoLetters(), OverlongWord(), words, Identical()
-    wrong = Script(), Language(source, target), LengthRatio(2.5)
-    return Filters((*broken, *wrong, NotIn(), Distinct()), exclude=exclude)
-
 
 PAPER_PROFILE = PROFILES["paper"]
 """The paper names no cleaning (§5.1): only empty lines are removed, all others are used as published."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from model.config import quotes
-from model.config.keying import require, unkeyed_default
+from model.config.keying import require, unkeyed, unkeyed_default
 from model.lazy_import import lazy_import
 
 if TYPE_CHECKING:
@@ -329,8 +329,13 @@ class Filters:
     normalise: Normalise = Normalise()
     exclude: tuple[str, ...] = ()
     seed: int = 1
+    max_rejected: float = unkeyed(0.2)
+    """Largest share of pairs that rules may remove, without repetitions and lines of the sets; above it ``clean``
+    fails, since sides may be swapped, or the encoding or language may be another. 1: any share; so are corpora of fewer
+    than 1,000 pairs."""
 
     def __post_init__(self) -> None:
+        require(0 <= self.max_rejected <= 1, "filters.max_rejected", self.max_rejected, "a share from 0 to 1")
         names = [rule.name for rule in self.rules]
         require(len(set(names)) == len(names), "filters.rules", names, "each rule once")
         if self.exclude:

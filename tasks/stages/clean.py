@@ -22,7 +22,7 @@ from infra.errors import BadConfiguration, BadData
 from infra.processes.workers import Workers
 from infra.store.local import Artifact
 from model.lazy_import import lazy_import
-from tasks.cleaning.filters import SIDES, Filters, Normalise
+from tasks.cleaning.filters import SIDES, CrossPairFilter, Filters, Normalise, NotIn
 from tasks.cleaning.partitions import KEPT, REJECTED, Partitions, normalise_sides, read_batch, write_batches
 from tasks.corpus.catalogue import Corpus
 from tasks.corpus.reading import read_pairs
@@ -41,6 +41,9 @@ BUCKET_BYTES = 64 << 20
 """Bytes of compressed source text per shuffle bucket: bounds memory, and sets where Parquet's row groups end."""
 PART_BYTES = 256 << 20
 """Bytes of compressed source text per hash partition: bounds memory only."""
+
+FEWEST_JUDGED = 1_000
+"""Fewer pairs are no sample: ``filters.max_rejected`` holds from so many on."""
 
 
 class _ParquetWriter:
@@ -142,13 +145,27 @@ def _check_some_left(corpus: Corpus, read: int, counts: Mapping[str, int]) -> No
         )
 
 
+def _check_share(corpus: Corpus, filters: Filters, counts: Mapping[str, int], verdicts: Sequence[np.ndarray]) -> None:
+    """Raise BadData naming what was rejected if single pairs' rules reject more than ``filters.max_rejected``."""
+    judged = [rule.name for rule in filters.rules if not isinstance(rule, CrossPairFilter | NotIn)]
+    read, rejected = sum(map(len, verdicts)), sum(counts[name] for name in judged)
+    if read >= FEWEST_JUDGED and rejected > filters.max_rejected * read:
+        most = sorted(judged, key=lambda name: -counts[name])[:3]
+        raise BadData(
+            f"The filters reject {rejected:,} of {read:,} pairs of {corpus.name} ({rejected / read:.0%}), allowed by "
+            f"filters.max_rejected are {filters.max_rejected:.0%}. Most by: "
+            f"{', '.join(f'{name} {counts[name]:,}' for name in most if counts[name])}. Are sides swapped, or is the "
+            "language or encoding another? If the pairs should go, --set filters.max_rejected=1"
+        )
+
+
 @stage(version=1)
 def clean(
     out: Path, corpus: Corpus, archives: Mapping[str, Artifact], exclude: tuple[Artifact, ...], filters: Filters
 ) -> Facts:
     """Clean ``corpus``. ``archives``: its downloads by file path. ``exclude``: the sets whose lines ``NotIn`` removes.
 
-    Raises BadData when the corpus is empty, a part's sides differ in length, or no pair is left.
+    Raises BadData when the corpus is empty, a part's sides differ in length, no pair is left, or too many are rejected.
     """
     texts = {text.file for part in corpus.parts for text in (part.source, part.target)}
     total = sum((archives[file.path].path() / file.name).stat().st_size for file in texts)
@@ -170,6 +187,7 @@ def clean(
         counts = dict(zip(names, np.bincount(final, minlength=len(names) + 1)[:-1].tolist(), strict=True))
         read, dropped, written = len(final), sum(counts.values()), 0
         _check_some_left(corpus, read, counts)
+        _check_share(corpus, filters, counts, verdicts)
         for stays, leaves in _shuffled_buckets(len(verdicts), parts, workers):
             kept.write(stays)
             rejected.write(leaves)

@@ -62,7 +62,8 @@ def test_examples_name_runs_that_exist() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["run", "dem"], "unknown run 'dem', known are: demo, multi30k-ende"),
+        (["run", "dem"], "unknown run 'dem'; did you mean demo? `repro runs` lists them"),
+        (["run", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
         (["plan", "demo", "--until", "trian"], "unknown stage 'trian', known are: download,"),
         (["plan", "demo", "--from", "nothing"], "unknown stage 'nothing'"),
         (["plan", "demo", "--set", "training.update=3"], "did you mean updates"),

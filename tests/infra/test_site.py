@@ -27,6 +27,19 @@ def test_the_environment_completes_a_site(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert Site.named("gpu").tracking == "http://127.0.0.1:5000"
 
 
+def test_the_root_is_the_nearest_one_above(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("REPRO_ROOT", raising=False)
+    (tmp_path / "a/b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a/b")
+    assert Site.named().root == Path(".repro")
+    (tmp_path / ".repro").mkdir()
+    assert Site.named().root == tmp_path / ".repro"
+    (tmp_path / "a/b/.repro").mkdir()
+    assert Site.named().root == Path(".repro")
+    monkeypatch.setenv("REPRO_ROOT", "~/mine")
+    assert Site.named().root == Path.home() / "mine"
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "sentence"),
     [

@@ -11,12 +11,14 @@ import pytest
 import yaml
 from prefect import Flow
 
+from flows.orchestration import deploy as deploying
 from flows.orchestration import notify, prefect_flows
 from flows.orchestration.prefect_flows import SiteName
 from flows.runner import interrupted
 from flows.runner.paper import PaperRequest
 from flows.runner.request import RunRequest
 from flows.runs import RUNS, VARIATIONS
+from infra.errors import BadConfiguration
 from infra.site import SITES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -95,3 +97,16 @@ def test_gpu_stages_are_dispatched_to_the_gpu_pool(
 
 def test_the_form_offers_every_site() -> None:
     assert set(get_args(SiteName)) == set(SITES)
+
+
+def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text('extends = "demo"\n')
+    made = deploying._deployment_of("mine.toml")
+    assert (made["name"], made["parameters"]) == ("mine", {"run": f"{tmp_path}/mine.toml"})
+    assert [each["active"] for each in made["schedules"]] == [False]
+    Path("demo.toml").write_text('extends = "demo"\n')
+    with pytest.raises(BadConfiguration, match="demo.toml is named 'demo' like a built-in run; rename it"):
+        deploying.deploy(REPOSITORY / "prefect.yaml", ["demo.toml"], "as it is", print)
+    with pytest.raises(BadConfiguration, match="unknown deployment 'dem', known are: demo, .*FILE.toml"):
+        deploying.deploy(REPOSITORY / "prefect.yaml", ["dem"], "as it is", print)

@@ -12,7 +12,8 @@ from tasks.cleaning.filters import Distinct, Empty, Filters, Length, LengthRatio
 from tasks.stages import clean
 from tests.tasks.stages.test_clean import AS_READ, corpus_of
 
-FILTERS = Filters((Empty(), Length(1, 12), Distinct("source"), LengthRatio(4.0), Distinct(near=True)))
+RULES = Empty(), Length(1, 12), Distinct("source"), LengthRatio(4.0), Distinct(near=True)
+FILTERS = Filters(RULES, max_rejected=1)
 PAIRS = 3_000
 
 
@@ -68,7 +69,7 @@ def test_a_rule_that_other_processes_cannot_be_handed_is_named(tmp_path: Path, m
     class Mine(Empty):
         """Like one of a user's file that is no module."""
 
-    filters = Filters((Mine(),), AS_READ)
+    filters = Filters((Mine(),), AS_READ, max_rejected=1)
     plain = digests(tmp_path / "plain", filters)
     assert plain[0]["mine"] > 0
     monkeypatch.setenv("REPRO_WORKERS", "2")

@@ -250,3 +250,16 @@ def test_real_text_passes_almost_whole(real_text: Path, tmp_path: Path) -> None:
     assert sum(counts.values()) < 20
     _, everything, _ = cleaned(tmp_path / "raw", corpus, archives, replace(Filters(), normalise=AS_READ))
     assert everything.height == 29_000
+
+
+def test_ruined_text_stops_the_run(tmp_path: Path) -> None:
+    name, source, target = numbered(1_000)
+    corpus, archives = corpus_of(
+        tmp_path / "in", (name, source, ["" if n % 4 == 0 else target[n] for n in range(1_000)])
+    )
+    with pytest.raises(
+        BadData, match=r"reject 250 of 1,000 pairs of .* \(25%\), allowed .* are 20%. Most by: empty 250"
+    ):
+        cleaned(tmp_path / "a", corpus, archives, Filters((Empty(),)))
+    _, kept, _ = cleaned(tmp_path / "b", corpus, archives, Filters((Empty(),), max_rejected=0.25))
+    assert kept.height == 750

@@ -53,6 +53,13 @@ def test_unequal_or_empty_sides_are_refused(tmp_path: Path) -> None:
         prepared(tmp_path / "b", a_set(tmp_path, b"", b""), tmp_path)
 
 
+def test_text_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadData, match=r"dev: dev\.de is no UTF-8 in 1 lines, first in line 2; convert it, for example by iconv"
+    ):
+        prepared(tmp_path / "a", a_set(tmp_path, b"a\nb\n", "x\nö\n".encode("latin-1")), tmp_path)
+
+
 def test_real_sets_have_their_published_size(real_text: Path, tmp_path: Path) -> None:
     for evaluation, folder, pairs in (
         (catalogue.MULTI30K_ENDE_VAL, "multi30k", 1014),

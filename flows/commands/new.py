@@ -1,0 +1,129 @@
+"""``repro new``."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import polars as pl
+from cyclopts import Parameter
+
+from flows.runner.find_run import find_run
+from flows.runs import Run, own_text
+from flows.runs.own_text import TextFile, TextReport
+from flows.runs.toml_runs import SUFFIX, toml_of
+from flows.views.terminal import say
+from infra.errors import BadConfiguration
+from infra.store.files import write_atomically
+from model.config.keying import require_name
+from tasks.cleaning.filters import SIDES
+
+Pair = tuple[str, str]
+
+
+def new(
+    name: str,
+    *,
+    source: Annotated[str, Parameter(help="training text to translate from: FILE, or FILE:COLUMN of a table or TMX")],
+    target: Annotated[str, Parameter(help="its translation, line by line: FILE or FILE:COLUMN")],
+    dev: Annotated[
+        Pair | None, Parameter(help="source and target of the dev set; without it 1,000 pairs are held out")
+    ] = None,
+    test: Annotated[tuple[Pair, ...], Parameter(help="source and target of a test set; repeatable")] = (),
+    languages: Annotated[
+        Pair | None, Parameter(help="ISO 639-1 codes, such as en de; by default from file names or the text")
+    ] = None,
+    size: Annotated[
+        Literal["tiny", "small", "base"] | None,
+        Parameter(help="of the model; by default it follows the number of pairs"),
+    ] = None,
+    like: Annotated[str, Parameter(help="take model and training of this run, in place of --size")] = "",
+    replace: Annotated[bool, Parameter(help="write over an existing NAME.toml", negative=())] = False,
+) -> None:
+    """Write NAME.toml, a run of your own text, and say what the text looks like.
+
+    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .parquet or .tmx. The file pins it by checksum; edit it, then
+    use it like a built-in run.
+
+    For example:
+
+    repro new my-run --source train.en.gz --target train.de.gz --dev dev.en dev.de --test test.en test.de
+
+    repro new my-run --source pairs.tsv:1 --target pairs.tsv:2 --languages en de --size tiny
+
+    repro plan my-run.toml
+
+    repro run my-run.toml
+    """
+    try:
+        require_name(name, "name")
+    except ValueError as error:
+        raise BadConfiguration(f"{error}") from error
+    if size and like:
+        raise BadConfiguration("--size and --like exclude each other; give one of them")
+    file = Path(f"{name}{SUFFIX}")
+    if file.exists() and not replace:
+        raise BadConfiguration(f"{file} exists; give another name, or --replace")
+    sides = TextFile.parse(source, "--source"), TextFile.parse(target, "--target")
+    if sides[0] == sides[1]:
+        raise BadConfiguration(f"--source and --target are both {source!r}; give the two sides of the text")
+    first = next(own_text.read(*sides), None)
+    if first is None:
+        raise BadConfiguration(f"{source} and {target} hold no line")
+    known = languages or _languages(sides, first)
+    pairs = sum(frame.height for frame in own_text.read(*sides))
+    base = find_run(like) if like else own_text.LIKE[size or own_text.default_size(pairs)]
+    kept = own_text.filters_of(base, known, ())
+    sets = {"dev": _files(dev, "--dev") if dev else _held_out(name, known, own_text.hold_out(*sides, pairs, kept))}
+    for n, each in enumerate(test, 1):
+        sets["test" if len(test) == 1 else f"test{n}"] = _files(each, "--test")
+    try:
+        run = own_text.run_of(name, base, known, sides, sets, pairs)
+    except ValueError as error:
+        raise BadConfiguration(f"{error}") from error
+    frames = [frame for pair in sets.values() for frame in own_text.read(*pair)]
+    _say_report(own_text.look(*sides, run.filters, frames), run)
+    write_atomically(file, toml_of(run, base))
+    say(f"wrote {file}: {known[0]}-{known[1]}, {pairs:,} pairs, model and training of {base.name}")
+    say(f"next: repro plan {file}, then repro run {file}")
+
+
+def _files(words: Pair, option: str) -> tuple[TextFile, TextFile]:
+    return TextFile.parse(words[0], option), TextFile.parse(words[1], option)
+
+
+def _languages(sides: tuple[TextFile, TextFile], first: pl.DataFrame) -> Pair:
+    source, target = (own_text.guess_language(*each) for each in zip(sides, (first, first), SIDES, strict=True))
+    if not source or not target or source == target:
+        raise BadConfiguration(
+            f"the languages cannot be told from {sides[0].path.name} and {sides[1].path.name}; "
+            "give them, for example --languages en de"
+        )
+    return source, target
+
+
+def _held_out(name: str, languages: Pair, frame: pl.DataFrame) -> tuple[TextFile, TextFile]:
+    """Write the held-out pairs beside NAME.toml; the rule NotIn removes them from the training text."""
+    paths = [Path(f"{name}.dev.{language}") for language in languages]
+    for path, side in zip(paths, SIDES, strict=True):
+        write_atomically(path, "".join(f"{' '.join(line.split())}\n" for line in frame[side]))
+    say(
+        f"no --dev: held out {frame.height:,} pairs, chosen by seed {own_text.SEED}, as {paths[0]} and {paths[1]}; "
+        "they are removed from the training text"
+    )
+    return TextFile(paths[0]), TextFile(paths[1])
+
+
+def _say_report(report: TextReport, run: Run) -> None:
+    """What was seen in the text, and what would be filtered."""
+    share = report.rejected / report.looked_at
+    say(f"{report.pairs:,} pairs; filters reject {report.rejected:,} ({share:.1%}) of the first {report.looked_at:,}")
+    for rule, count in sorted(report.rejected_by.items(), key=lambda each: -each[1]):
+        source, target = (text if len(text) <= 60 else text[:57] + "..." for text in report.samples[rule])
+        say(f"  {rule}: {count:,}, for example {source!r} | {target!r}")
+    if report.repeated:
+        say(f"  repeated pairs: {report.repeated:,}; one of each stays")
+    if report.swapped > report.looked_at // 5:
+        source, target = run.corpus.source_language, run.corpus.target_language
+        say(
+            f"  the sides look exchanged: in {report.swapped:,} pairs the source looks like {target} and the target "
+            f"like {source}; exchange --source and --target, or --languages"
+        )

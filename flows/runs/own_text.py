@@ -1,0 +1,181 @@
+"""A run of a user's own text: what the text looks like, and the run that is made from it (``repro new``)."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import polars as pl
+
+from flows.runs.catalogue import MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
+from flows.runs.languages import standard_filters
+from flows.runs.run import Run
+from infra.errors import BadConfiguration, BadData
+from tasks.cleaning.filters import KNOWN, SIDES, STOP_WORDS, Filters, Language, Length
+from tasks.cleaning.partitions import first_rejecting_rule, normalise_sides, shuffle_positions
+from tasks.corpus.catalogue import COMPRESSED, TABLES, Corpus, EvaluationSet, File, Part, Text, text_suffix
+from tasks.corpus.reading import read_pairs
+
+LIKE = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
+"""The run whose model and training a size stands for."""
+SMALL_PAIRS, BASE_PAIRS = 40_000, 2_000_000
+"""From so many pairs on ``small`` and ``base`` are the default."""
+LOOKED_AT = 200_000
+"""Pairs that the rules are tried on."""
+HELD_OUT, SEED = 1_000, 1
+"""Pairs that are held out as a dev set, at most a twentieth of the corpus, and the seed that chooses them."""
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file of a user's, or a column of one: ``pairs.tsv:2``."""
+
+    path: Path
+    column: str = ""
+
+    @classmethod
+    def parse(cls, words: str, option: str) -> "TextFile":
+        """``FILE`` or ``FILE:COLUMN``; raises BadConfiguration naming the option if it does not exist or fit."""
+        whole = Path(words).expanduser()
+        file, _, column = words.rpartition(":")
+        path, column = (whole, "") if whole.exists() or not file else (Path(file).expanduser(), column)
+        if not path.is_file():
+            raise BadConfiguration(f"{option} is {words!r}, allowed is an existing FILE, or FILE:COLUMN")
+        if text_suffix(path.name) in TABLES and not column:
+            raise BadConfiguration(
+                f"{option} is {words!r}, a table; add its column: {words}:2, {words}:english, for TMX the language"
+            )
+        return cls(path, column)
+
+    def text(self, run: str, folder: Path) -> Text:
+        """The text as a run has it; files below ``folder`` are named by their way from there."""
+        absolute = self.path.absolute()
+        near = absolute.is_relative_to(folder.absolute())
+        url = str(absolute.relative_to(folder.absolute())) if near else str(absolute)
+        with absolute.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        return Text(File(f"{run}/{self.path.name}", url, found, size=absolute.stat().st_size), column=self.column)
+
+
+@dataclass
+class TextReport:
+    """What was seen in the training text."""
+
+    pairs: int = 0
+    looked_at: int = 0
+    rejected_by: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """For each rule, a pair that it rejects."""
+    swapped: int = 0
+    """Pairs that look as if their sides were exchanged."""
+    repeated: int = 0
+
+    @property
+    def rejected(self) -> int:
+        """Pairs that a rule rejects."""
+        return sum(self.rejected_by.values())
+
+
+def read(source: TextFile, target: TextFile) -> Iterator[pl.DataFrame]:
+    """Frames of aligned pairs. Raises BadData if the sides differ in length or a file cannot be read."""
+
+    def text(file: TextFile) -> Text:
+        return Text(File(f"own/{file.path.name}", sha256="0" * 64), column=file.column)  # no sum is needed to read it
+
+    return read_pairs((text(source), text(target)), (source.path, target.path))
+
+
+def look(source: TextFile, target: TextFile, filters: Filters, known: Sequence[pl.DataFrame]) -> TextReport:
+    """Read the whole text and try the rules on its first ``LOOKED_AT`` pairs; ``known``: the evaluation sets."""
+    report, head = TextReport(), list[pl.DataFrame]()
+    for frame in read(source, target):
+        if report.pairs < LOOKED_AT:
+            head.append(frame.head(LOOKED_AT - report.pairs))
+        report.pairs += frame.height
+    if not report.pairs:
+        raise BadData(f"{source.path.name} and {target.path.name} hold no line")
+    frame = normalise_sides(pl.concat(head), filters.normalise)
+    sets = normalise_sides(pl.concat([frame.head(0), *(each.select(SIDES) for each in known)]), filters.normalise)
+    seen = pl.any_horizontal(pl.col(side).is_in(sets[side].unique().implode()) for side in SIDES)
+    frame = frame.with_columns(seen.alias(KNOWN))
+    verdict = first_rejecting_rule(frame, filters)
+    for at, rule in enumerate(filters.rules):
+        if (hit := frame.filter(verdict == at)).height:
+            report.rejected_by[rule.name] = hit.height
+            report.samples[rule.name] = (hit["source"][0], hit["target"][0])
+    report.looked_at = frame.height
+    report.repeated = frame.height - frame.select(SIDES).unique().height
+    own = next((rule for rule in filters.rules if isinstance(rule, Language)), None)
+    if own:
+        exchanged = Language(own.target, own.source).keep() & ~own.keep()
+        report.swapped = frame.select(exchanged.sum()).item()
+    return report
+
+
+def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
+    """The language by the file's name (``train.de.gz``) or by common words; "" if neither tells."""
+    name = file.path.name
+    for packed in COMPRESSED:
+        name = name.removesuffix(packed)
+    for piece in reversed(name.split(".")[1:]):
+        if len(piece) == 2 and piece.isalpha() and piece.islower():
+            return piece
+    counts = {each: frame.select(Language._common(side, each).sum()).item() for each in STOP_WORDS}
+    best = max(counts, key=lambda each: counts[each])
+    return best if counts[best] > frame.height // 4 else ""
+
+
+def hold_out(source: TextFile, target: TextFile, pairs: int, filters: Filters) -> pl.DataFrame:
+    """The pairs of a dev set, as they are in the text, chosen by seed among those that the filters keep."""
+    count = min(HELD_OUT, pairs // 20)
+    best, first = pl.DataFrame(), 0
+    for frame in read(source, target):
+        order = pl.Series("order", shuffle_positions("dev", first, frame.height, SEED))
+        judged = normalise_sides(frame, filters.normalise).with_columns(pl.lit(value=False).alias(KNOWN))
+        fresh = frame.with_columns(order).filter(first_rejecting_rule(judged, filters) == len(filters.rules))
+        both = pl.concat([best, fresh] if best.height else [fresh]).unique("source", keep="first", maintain_order=True)
+        best, first = both.sort("order").head(count), first + frame.height
+    if not best.height:
+        raise BadConfiguration(
+            f"{source.path.name} has {pairs} pairs, too few to hold out a dev set; give one by --dev"
+        )
+    return best.select(SIDES)
+
+
+def default_size(pairs: int) -> str:
+    """The size of the model for so many pairs."""
+    return "tiny" if pairs < SMALL_PAIRS else "small" if pairs < BASE_PAIRS else "base"
+
+
+def run_of(
+    name: str,
+    like: Run,
+    languages: tuple[str, str],
+    train: tuple[TextFile, TextFile],
+    sets: Mapping[str, tuple[TextFile, TextFile]],
+    pairs: int,
+) -> Run:
+    """A run of this text with the model and training of ``like``; the first of the sets is the dev set.
+
+    Files below the working folder are named by their way from there, so that NAME.toml may move with them.
+    """
+    source, target = (file.text(name, Path.cwd()) for file in train)
+    evaluation = [EvaluationSet(each, *(file.text(name, Path.cwd()) for file in files)) for each, files in sets.items()]
+    # BPE cannot learn more pieces than the text has repeated pairs of pieces; small text is no use for rare ones.
+    size = min(like.vocabulary.size, max(1_000, pairs // 4))
+    return replace(
+        like,
+        name=name,
+        about=f"{languages[0]}-{languages[1]}, own text, model and training of {like.name}",
+        corpus=Corpus(name, *languages, (Part(name, source, target),)),
+        sets=tuple(evaluation),
+        dev=evaluation[0].name,
+        filters=filters_of(like, languages, tuple(sets)),
+        vocabulary=replace(like.vocabulary, size=size),
+    )
+
+
+def filters_of(like: Run, languages: tuple[str, str], exclude: tuple[str, ...]) -> Filters:
+    """Rules for these languages; limits of length are those of ``like``."""
+    words = next((rule for rule in like.filters.rules if isinstance(rule, Length)), Length(1, 150))
+    return standard_filters(*languages, words, exclude)

@@ -1,0 +1,137 @@
+"""Runs as plain values (tables, lists, text, numbers), as TOML has them, and back.
+
+``plain(run)`` has all fields; ``from_plain(Run, plain(run), "run")`` is the run again. A member of a tuple of rules
+names its class in ``rule``, a value of one of several classes names its own in ``kind``; ``"none"`` stands for None.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from flows.runs.filter_rules import RULES
+from flows.runs.values import unknown_name
+from infra.errors import BadConfiguration
+from tasks.cleaning.filters import Filter
+from tasks.corpus.catalogue import File, Text
+
+RULE, KIND, NONE = "rule", "kind", "none"
+COMPACT = (File, Text)
+"""Classes of which only the fields are written that differ from their defaults."""
+
+
+def plain(value: Any, kind: Any = None) -> Any:
+    """A configuration as plain values; ``kind`` is the declared type of the field that holds it.
+
+    Raises BadConfiguration for a rule of a class of the user's own, which only Python can name.
+    """
+    if value is None:
+        return NONE
+    if isinstance(value, tuple):
+        inner = get_args(kind)[0] if kind else None
+        return [plain(member, inner) for member in value]
+    if not is_dataclass(value):
+        return value
+    hints = get_type_hints(type(value))
+    table: dict[str, Any] = {}
+    if kind is Filter:
+        name = type(value).__name__
+        if RULES.get(name) is not type(value):
+            raise BadConfiguration(f"filters.rules has {name}, a class of your own: only a run in Python can have it")
+        table[RULE] = name
+    elif len(_classes(kind)) > 1:
+        table[KIND] = type(value).__name__
+    for field in fields(value):
+        present = getattr(value, field.name)
+        if not (isinstance(value, COMPACT) and present == field.default):
+            table[field.name] = plain(present, hints[field.name])
+    return table
+
+
+def from_plain(kind: Any, value: Any, path: str) -> Any:
+    """The value of the declared type ``kind``; ``path`` is its name in error messages.
+
+    Raises ValueError naming the field, its value and what is allowed.
+    """
+    if value == NONE and NoneType in get_args(kind):
+        return None
+    if kind is Filter:
+        return _member(RULES, value, path, RULE)
+    classes = _classes(kind)
+    if len(classes) > 1:
+        return _member({each.__name__: each for each in classes}, value, path, KIND)
+    if classes:
+        return _record(classes[0], value, path)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{path} is {_short(value)}, allowed is a list in square brackets")
+        return tuple(from_plain(get_args(kind)[0], each, f"{path}.{n}") for n, each in enumerate(value, 1))
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(f"{path} is {_short(value)}, allowed is {' or '.join(map(str, get_args(kind)))}")
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text in quotation marks"}
+    if kind not in words or not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{path} is {_short(value)}, allowed is {words.get(kind, kind)}")
+    return value
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of ``below`` with the values of ``above`` in their place; lists are replaced as a whole."""
+    found = dict(below)
+    for name, value in above.items():
+        inner = found.get(name)
+        if isinstance(inner, dict) and isinstance(value, dict):
+            # A value of another class shares no field.
+            value = merged(inner if value.get(KIND) in (None, inner.get(KIND)) else {}, value)
+        found[name] = value
+    return found
+
+
+def difference(base: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``merged(base, …)`` needs to give ``table``, which has the fields of ``base``."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        before = base.get(name)
+        if isinstance(value, dict) and isinstance(before, dict) and before.get(KIND) == value.get(KIND):
+            if inner := difference(before, value):
+                found[name] = inner
+        elif value != before:
+            found[name] = value
+    return found
+
+
+def _classes(kind: Any) -> list[type]:
+    """The dataclasses that a field of this type can hold."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return [each for each in kinds if isinstance(each, type) and is_dataclass(each)]
+
+
+def _member(known: Mapping[str, type], value: Any, path: str, by: str) -> Any:
+    """A value of the class that its entry ``by`` names."""
+    name = value.get(by) if isinstance(value, dict) else None
+    if not isinstance(name, str):
+        raise ValueError(f"{path} is {_short(value)}, allowed is a table with {by}, one of {', '.join(known)}")
+    if name not in known:
+        raise ValueError(unknown_name(name, list(known), path, by))
+    return _record(known[name], {key: each for key, each in value.items() if key != by}, f"{path} ({name})")
+
+
+def _record(kind: Any, value: Any, path: str) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is {_short(value)}, allowed is a table")
+    declared, hints = {field.name: field for field in fields(kind)}, get_type_hints(kind)
+    for name in value:
+        if name not in declared:
+            raise ValueError(unknown_name(name, list(declared), path))
+    for name, field in declared.items():
+        if name not in value and field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"{path} has no {name}")
+    return kind(**{name: from_plain(hints[name], each, f"{path}.{name}") for name, each in value.items()})
+
+
+def _short(value: object) -> str:
+    text = f"{value!r}"
+    return text if len(text) <= 60 else text[:57] + "..."

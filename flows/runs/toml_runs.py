@@ -1,0 +1,144 @@
+"""Runs in TOML: ``repro run my-run.toml``, ``repro show demo``.
+
+    extends = "multi30k-ende"      # every field that this file does not have
+    [training]
+    updates = 9_000
+
+The name of the run is that of the file, unless it has ``name``. A relative ``url`` of a file of text is a path below
+the folder of the TOML file. Lists, such as ``sets`` and ``filters.rules``, replace those of the other run.
+"""
+
+import json
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from flows.runs.filter_rules import RULES
+from flows.runs.plain_values import COMPACT, KIND, RULE, difference, from_plain, merged, plain
+from flows.runs.run import Run
+from infra.errors import BadConfiguration
+
+SUFFIX = ".toml"
+EXTENDS = "extends"
+
+
+def run_from_toml(path: Path, find: Callable[[str], Run]) -> Run:
+    """The run in a file; ``find`` gives the run that ``extends`` names.
+
+    Raises BadConfiguration naming the file, and the field, its value and what is allowed.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadConfiguration(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise BadConfiguration(f"{path} is not TOML: {error}") from error
+    _locate(table, path.parent)
+    base = table.pop(EXTENDS, "")
+    named = {"name": path.stem, "about": f"the run of {path.name}"}
+    if base:
+        if not isinstance(base, str):
+            raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, allowed is the name of a run")
+        other = str(path.parent / base) if base.endswith(SUFFIX) else base
+        if other.endswith(SUFFIX) and Path(other).resolve() == path.resolve():
+            raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, which is this file; allowed is another run")
+        named = plain(find(other)) | named
+    try:
+        run: Run = from_plain(Run, merged(named, table), "run")
+    except ValueError as error:
+        raise BadConfiguration(f"{path}: {error}") from error
+    return run
+
+
+def toml_of(run: Run, base: Run | None = None, base_name: str = "") -> str:
+    """The run as TOML: all fields, or with ``base`` those that differ from it.
+
+    The comments are the fields' own documentation.
+    """
+    table = plain(run)
+    head = ""
+    if base:
+        table = {"name": run.name, "about": run.about} | difference(plain(base), table)
+        head = f"{EXTENDS} = {json.dumps(base_name or base.name)}\n"
+    return head + "\n".join(_lines(table, Run, "")).strip("\n") + "\n"
+
+
+def _locate(value: Any, folder: Path) -> None:
+    """Make the relative urls in ``value`` paths below ``folder``."""
+    if isinstance(value, list):
+        for each in value:
+            _locate(each, folder)
+    elif isinstance(value, dict):
+        url = value.get("url")
+        if isinstance(url, str) and url and ":" not in url:
+            value["url"] = str(folder.absolute() / url)
+        for each in value.values():
+            _locate(each, folder)
+
+
+def _lines(table: Mapping[str, Any], kind: type | None, path: str) -> Iterator[str]:
+    """The lines of a table: values first, then the tables in it."""
+    documented, hints = (_documentation(kind), get_type_hints(kind)) if kind else ({}, {})
+    inner = {name: value for name, value in table.items() if _is_table(value, hints.get(name))}
+    for name, value in table.items():
+        if name not in inner:
+            yield from _comment(documented.get(name, ""))
+            yield f"{name} = {_value(value)}"
+    for name, value in inner.items():
+        whole = f"{path}.{name}".removeprefix(".")
+        yield from ["", *_comment(documented.get(name, ""))]
+        for n, member in enumerate(value if isinstance(value, list) else [value]):
+            yield from [""] * (n > 0)
+            yield f"[[{whole}]]" if isinstance(value, list) else f"[{whole}]"
+            yield from _lines(member, _class_of(hints.get(name), member), whole)
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(text.replace("``", ""), 110)]
+
+
+def _is_table(value: Any, kind: Any) -> bool:
+    """Whether the value is written as a table of its own; texts and files are written in one line."""
+    if isinstance(value, list):
+        return bool(value) and isinstance(value[0], dict)
+    return isinstance(value, dict) and kind not in COMPACT
+
+
+def _class_of(kind: Any, member: Mapping[str, Any]) -> type | None:
+    """The class of a value of a field of this type, as far as documentation needs it."""
+    if RULE in member:
+        return RULES[member[RULE]]
+    kinds = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and is_dataclass(each)]
+    named = [each for each in kinds if each.__name__ == member.get(KIND)]
+    return next(iter(named or kinds), None)
+
+
+@cache
+def _documentation(kind: Any) -> dict[str, str]:
+    """The text below each field in the class's source."""
+    import ast
+    import inspect
+
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for declared, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name):
+            text = below.value if isinstance(below, ast.Expr) else None
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                found[declared.target.id] = " ".join(text.value.split())
+    return {field.name: found[field.name] for field in fields(kind) if field.name in found}
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_value(each)}" for name, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)  # true, false, whole numbers; 1e-09 and 6.0 are TOML's floats too

@@ -1,0 +1,120 @@
+"""Runs in TOML are the runs that they were written from, and mistakes in a file are named."""
+
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.runner.find_run import find_run, foreign_sets
+from flows.runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR, RUNS
+from flows.runs.plain_values import from_plain
+from flows.runs.run import Run
+from flows.runs.toml_runs import toml_of
+from infra.errors import BadConfiguration
+from tasks.cleaning.filters import Empty
+from tasks.corpus.catalogue import Text
+from tasks.engine.keys import canonical
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+def again(text: str) -> object:
+    return from_plain(Run, tomllib.loads(text), "run")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_run_comes_back(name: str) -> None:
+    assert again(toml_of(RUNS[name])) == RUNS[name]
+
+
+@given(WORDS, WORDS, st.floats(0, 0.9), st.integers(1, 2**31 - 1), st.lists(st.integers(0, 9), min_size=2))
+def test_any_value_comes_back(about: str, column: str, smoothing: float, seed: int, seeds: list[int]) -> None:
+    text = Text(replace(DEMO.corpus.parts[0].source.file, path="own/a.tsv"), column=column or "1")
+    part = replace(DEMO.corpus.parts[0], source=text)
+    run = replace(
+        DEMO,
+        about=about,
+        corpus=replace(DEMO.corpus, parts=(part,)),
+        training=replace(DEMO.training, label_smoothing=smoothing, seed=seed),
+        decoding=replace(DEMO.decoding, ensemble=tuple(dict.fromkeys((seed, seed - 1, *seeds)))),
+    )
+    assert again(toml_of(run)) == run
+
+
+def test_what_differs_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    for name in RUNS:
+        file.write_text(toml_of(RUNS[name], MULTI30K_ENDE))
+        assert find_run(f"{file}") == RUNS[name], name
+    assert "[model]" not in toml_of(MULTI30K_ENFR, MULTI30K_ENDE)
+
+
+def test_a_file_extends_a_run_and_is_named_after_itself(tmp_path: Path) -> None:
+    file, deeper = tmp_path / "mine.toml", tmp_path / "deeper.toml"
+    file.write_text('extends = "demo"\n[training]\nupdates = 900\nfactor = 2\n')
+    deeper.write_text('extends = "mine.toml"\nabout = "deeper"\n[model]\nlayers = 3\n')
+    run = find_run(f"{deeper}")
+    training = replace(DEMO.training, updates=900, factor=2.0)
+    wanted = replace(DEMO, name="deeper", about="deeper", training=training, model=replace(DEMO.model, layers=3))
+    assert run == wanted
+    assert canonical(run.training) == canonical(training), "a whole number in a field of numbers is the same key"
+
+
+def test_a_relative_url_is_a_path_beside_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    table = toml_of(DEMO).replace('url = "embedded:demo/train.en"', 'url = "data/train.en"')
+    file.write_text(table)
+    found = find_run(f"{file}").corpus.parts[0]
+    assert found.source.file.url == f"{tmp_path}/data/train.en"
+    assert found.target.file.url == "embedded:demo/train.de"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[training]\nupdates = 9 0", "is not TOML: "),
+        ('extends = "demo"\n[trainin]\nupdates = 90', "unknown field 'trainin' in run; did you mean training"),
+        ('extends = "demo"\n[training]\nupdate = 90', "unknown field 'update' in run.training; did you mean updates"),
+        ('extends = "demo"\n[training]\nupdates = "90"', "run.training.updates is '90', allowed is a whole number"),
+        ('extends = "demo"\n[training]\nupdates = true', "run.training.updates is True, allowed is a whole number"),
+        ('extends = "demo"\n[training]\nupdates = -1', "training.updates is -1, allowed is"),
+        ('extends = "demo"\n[model]\nnorm = "no"', "run.model.norm is 'no', allowed is post or pre"),
+        ('extends = "demo"\nevaluate = "dev"', "run.evaluate is 'dev', allowed is a list in square brackets"),
+        ('extends = "demo"\nmodel = 3', "run.model is 3, allowed is a table"),
+        (
+            'extends = "demo"\n[[filters.rules]]\nrule = "Emty"',
+            "unknown rule 'Emty' in run.filters.rules.1; did you mean",
+        ),
+        ('extends = "demo"\n[[filters.rules]]\nmin = 1', "allowed is a table with rule, one of Empty, "),
+        ('extends = "demo"\n[[filters.rules]]\nrule = "Language"', "run.filters.rules.1 (Language) has no source"),
+        ('extends = "mine.toml"', "extends is 'mine.toml', which is this file"),
+        ('extends = "dem"', "unknown run 'dem'; did you mean demo?"),
+        ('name = "mine"', "run has no corpus"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(BadConfiguration) as found:
+        find_run(f"{file}")
+    assert sentence in f"{found.value}"
+
+
+def test_a_class_of_ones_own_has_no_toml() -> None:
+    @dataclass(frozen=True)
+    class Mine(Empty):
+        pass
+
+    rules = (*DEMO.filters.rules, Mine())
+    with pytest.raises(BadConfiguration, match="has Mine, a class of your own"):
+        toml_of(replace(DEMO, filters=replace(DEMO.filters, rules=rules)))
+
+
+def test_sets_of_another_corpus_are_said_or_refused() -> None:
+    assert not any(foreign_sets(run) for run in RUNS.values())
+    with pytest.raises(BadConfiguration, match="scored on dev, test of demo, which is en-de, but translates en-fr"):
+        foreign_sets(replace(DEMO, name="mine", corpus=MULTI30K_ENFR.corpus))
+    assert "scored on dev, test of demo, not of its corpus" in foreign_sets(replace(DEMO, corpus=MULTI30K_ENDE.corpus))
