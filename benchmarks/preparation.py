@@ -155,7 +155,7 @@ def encode(folder: Path) -> dict[str, Any]:
     lines = batch.column("source").cast("string")
     table = WordCache(tokenizer)
     began = time.process_time()
-    mine = table.encode(lines)
+    (mine,) = table.encode([lines])
     seconds = time.process_time() - began
     text = lines.to_pylist()
     began = time.process_time()

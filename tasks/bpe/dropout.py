@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from model.lazy_import import lazy_import
 from tasks.bpe.symbols import SHIFT, Integers
-from tasks.bpe.word_cache import Ragged, WordCache
+from tasks.bpe.word_cache import FIRST, Ragged, WordCache
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 else:
     np, tokenizers = lazy_import("numpy"), lazy_import("tokenizers")
 
-FIRST = 1 << SHIFT
-"""Marks the first byte of a chunk (a word, a number, punctuation), which no merge joins to the byte before."""
 NO_MERGE = 2**63 - 1
 CELLS_PER_BLOCK = 1 << 20
 """Bytes that are segmented at once, a limit of memory."""
 
 
 class ByteCache(WordCache):
-    """Lines as the ids of their bytes, before any merge; the first byte of each chunk is marked by ``FIRST``."""
+    """Lines as the ids of their bytes, before any merge; ``FIRST`` marks the first byte of each chunk (a word, a
+    number, punctuation), which no merge joins to the byte before."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         form = json.loads(tokenizer.to_str())
@@ -40,7 +39,7 @@ class ByteCache(WordCache):
         unmerged.encode_special_tokens = tokenizer.encode_special_tokens
         super().__init__(unmerged)
 
-    def _encode(self, lines: list[str]) -> Ragged:
+    def _encode_block(self, lines: list[str]) -> Ragged:
         rows = []
         for encoding in self._tokenizer.encode_batch(lines, add_special_tokens=False):
             ids, chunks = np.array(encoding.ids, np.int64), np.array(encoding.word_ids, np.int64)
@@ -90,7 +89,7 @@ def segment(marked: Ragged, merges: Merges, p: float, random: np.random.Generato
 
 
 def _segment_block(marked: Ragged, merges: Merges, p: float, random: np.random.Generator) -> Ragged:
-    pieces = marked.ids & (FIRST - 1)
+    pieces = (marked.ids & (FIRST - 1)).astype(np.int64)
     kept = np.ones(len(pieces), np.bool_)
     # The chunks that can still merge: the place of each symbol in ``pieces``, the symbol, and the rank of the merge
     # with the symbol after it.
@@ -117,7 +116,7 @@ def _segment_block(marked: Ragged, merges: Merges, p: float, random: np.random.G
         before = at[~first[at]] - 1
         _rerank(rank, symbol, first, before, merges)
     ends = np.concatenate(([0], np.cumsum(kept)))[np.cumsum(marked.lengths)]
-    return Ragged(pieces[kept], np.diff(ends, prepend=0))
+    return Ragged(pieces[kept].astype(np.int32), np.diff(ends, prepend=0))
 
 
 def _rerank(rank: Integers, symbol: Integers, first: NDArray[np.bool_], at: Integers, merges: Merges) -> None:

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, islice
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from model.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     import pyarrow as pa
     import pyarrow.compute as pc
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 else:
-    np, pa, pc = lazy_import("numpy"), lazy_import("pyarrow"), lazy_import("pyarrow.compute")
+    np, pl = lazy_import("numpy"), lazy_import("polars")
+    pa, pc = lazy_import("pyarrow"), lazy_import("pyarrow.compute")
 
 Integers: TypeAlias = "NDArray[np.int64]"
 ODD_SPACE = (
@@ -32,16 +35,24 @@ ODD_SPACE = (
 """Matches text whose white space may be more than single spaces between words; wider than any definition of it."""
 
 
+FIRST = 1 << 30
+"""Added to the id of the first byte of a chunk where chunks are marked (``tasks.bpe.dropout``)."""
+WORDS_PER_LINE = 100
+"""New words to encode as one line."""
+LINES_PER_CALL = 500
+"""Lines to encode at once: the library's results are many times larger than the pieces."""
+
+
 @dataclass(frozen=True)
 class Ragged:
     """Rows of different lengths, concatenated in ``ids``."""
 
-    ids: Integers
+    ids: NDArray[np.int32]
     lengths: Integers
 
     @classmethod
     def of(cls, rows: list[list[int]]) -> Ragged:
-        ids = np.fromiter(chain.from_iterable(rows), np.int64)
+        ids = np.fromiter(chain.from_iterable(rows), np.int32)
         return cls(ids, np.fromiter(map(len, rows), np.int64, len(rows)))
 
     def take(self, rows: Integers) -> Ragged:
@@ -49,7 +60,9 @@ class Ragged:
         starts = np.cumsum(self.lengths) - self.lengths
         lengths = self.lengths[rows]
         shifts = starts[rows] - (np.cumsum(lengths) - lengths)
-        return Ragged(self.ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())], lengths)
+        at = np.repeat(shifts, lengths)
+        at += np.arange(len(at))
+        return Ragged(self.ids[at], lengths)
 
     def cut(self, most: int) -> Ragged:
         """The first ``most`` ids of each row."""
@@ -63,9 +76,17 @@ class Ragged:
         ends = np.concatenate(([0], np.cumsum(self.lengths)))[np.cumsum(counts)]
         return Ragged(self.ids, np.diff(ends, prepend=0))
 
-    def concat(self, other: Ragged) -> Ragged:
-        """The rows of both."""
-        return Ragged(np.concatenate((self.ids, other.ids)), np.concatenate((self.lengths, other.lengths)))
+    def interleave(self, others: NDArray[np.bool_], other: Ragged) -> Ragged:
+        """The next row of ``other`` wherever ``others`` is true, and of this wherever not."""
+        if not others.any():
+            return self
+        row = np.where(others, len(self.lengths) + np.cumsum(others), np.cumsum(~others)) - 1
+        return self.concat(other).take(row)
+
+    def concat(self, *others: Ragged) -> Ragged:
+        """The rows of all."""
+        all_ids, all_lengths = zip(*((each.ids, each.lengths) for each in (self, *others)), strict=True)
+        return Ragged(np.concatenate(all_ids), np.concatenate(all_lengths))
 
 
 class WordSplitter:
@@ -77,11 +98,16 @@ class WordSplitter:
         )
 
     def split(self, lines: pa.Array) -> tuple[NDArray[np.bool_], pa.Array, Integers]:
-        """A mask of the lines to encode whole, and the concatenated words of the others with their number per line."""
-        whole: NDArray[np.bool_] = pc.match_substring_regex(lines, self._odd).to_numpy(zero_copy_only=False).copy()
-        split = pc.split_pattern(lines.filter(pa.array(~whole)) if whole.any() else lines, " ")
-        counts = pc.list_value_length(split).to_numpy(zero_copy_only=False).astype(np.int64)
-        return whole, split.flatten(), counts
+        """A mask of the lines to encode whole, and the concatenated words of the others, each with a space before it,
+        with their number per line."""
+        whole = pl.Series(pl.from_arrow(lines)).str.contains(self._odd).to_numpy().copy()
+        rest = pa.concat_arrays([pa.array([""]), lines.filter(pa.array(~whole)) if whole.any() else lines])
+        # In the text of all lines with a space before each, words are the parts from space to space: nothing is copied.
+        (_, end), text = _offsets_and_text(pc.binary_join(pa.ListArray.from_arrays([0, len(rest)], rest), " "))
+        spaces = np.flatnonzero(np.frombuffer(text, np.uint8, end) == ord(" "))
+        bounds = np.append(spaces, end).astype(np.int32)
+        words = pa.StringArray.from_buffers(len(spaces), pa.py_buffer(bounds), pa.py_buffer(text))
+        return whole, words, pc.count_substring(rest[1:], " ").to_numpy().astype(np.int64) + 1
 
 
 @cache
@@ -99,39 +125,66 @@ def characters_made_space(normaliser: bytes) -> tuple[str, ...]:
     return tuple(c for c, text in zip(given, made.split("\n"), strict=True) if any(map(str.isspace, text)))
 
 
+def _offsets_and_text(strings: pa.Array) -> tuple[Integers, memoryview]:
+    _, offsets, text = strings.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1]
+    return bounds.astype(np.int64), memoryview(text or b"")
+
+
 class WordCache:
     """The pieces of each word so far; emptied after ``max_words`` words, so that memory stays bounded."""
 
     def __init__(self, tokenizer: Tokenizer, max_words: int = 1_000_000) -> None:
         self._tokenizer, self._splitter = tokenizer, WordSplitter(tokenizer)
         self._max_words = max_words
-        self._numbers: dict[str, int] = {}
-        self._pieces = Ragged.of([])
+        self._nothing = pa.array([" "]), Ragged.of([[]])
+        self._known = self._nothing
+        """Words with the space before each, and their pieces; the first, so that there is one, occurs nowhere."""
+        self._begins = np.zeros(tokenizer.get_vocab_size(), np.int64)
+        """1 for the first piece of a word, 0 for the others; more for added tokens, which may take spaces with them."""
+        self._begins[[number for piece, number in tokenizer.get_vocab().items() if piece.startswith("Ġ")]] = 1
+        self._begins[list(tokenizer.get_added_tokens_decoder())] = 1 + WORDS_PER_LINE
 
-    def encode(self, lines: pa.Array) -> Ragged:
-        """Piece ids of each line, without special tokens."""
-        if len(self._numbers) > self._max_words:
-            self._numbers.clear()
-            self._pieces = Ragged.of([])
-        whole, words, counts = self._splitter.split(lines)
-        encoded = self._pieces_of(words).join(counts)
-        if not whole.any():
-            return encoded
-        row = np.arange(len(lines))
-        row[~whole] = np.arange(len(counts))
-        row[whole] = len(counts) + np.arange(whole.sum())
-        return encoded.concat(self._encode(lines.filter(pa.array(whole)).to_pylist())).take(row)
+    def encode(self, batches: Sequence[pa.Array]) -> Iterator[Ragged]:
+        """For each batch the piece ids of its lines, without special tokens. Words that occur in several batches are
+        looked up once."""
+        known, pieces = self._known
+        splits, words = [], [known]
+        for lines in batches:
+            whole, found, counts = self._splitter.split(lines)
+            splits.append((lines, whole, counts))
+            words.append(found)
+        numbered = pa.chunked_array(words).dictionary_encode()
+        distinct = numbered.chunk(0).dictionary
+        # pyarrow leaves out empty chunks.
+        numbers = np.concatenate([chunk.indices for chunk in numbered.chunks])
+        ends = np.cumsum([len(found) for found in words])
+        del words, numbered
+        pieces = pieces.concat(self._encode_words(distinct[len(known) :]))
+        self._known = (distinct, pieces) if len(distinct) <= self._max_words else self._nothing
+        for (lines, whole, counts), found in zip(splits, np.split(numbers, ends)[1:-1], strict=True):
+            encoded = pieces.take(found).join(counts)
+            yield encoded.interleave(whole, self._encode(lines.filter(pa.array(whole)).to_pylist()))
 
-    def _pieces_of(self, words: pa.Array) -> Ragged:
-        distinct = words.dictionary_encode()
-        numbers = self._numbers
-        found = np.fromiter(
-            (numbers.setdefault(word, len(numbers)) for word in distinct.dictionary.to_pylist()), np.int64
-        )
-        known = len(self._pieces.lengths)
-        if known < len(numbers):
-            self._pieces = self._pieces.concat(self._encode(list(islice(numbers, known, None))))
-        return self._pieces.take(found[distinct.indices.to_numpy()])
+    def _encode_words(self, words: pa.Array) -> Ragged:
+        """The pieces of words, many encoded as one line, because a call takes as long as encoding several words."""
+        if not len(words):
+            return Ragged.of([])
+        offsets, text = _offsets_and_text(words)
+        bounds = np.append(offsets[:-1:WORDS_PER_LINE], offsets[-1])
+        rows = self._encode([str(text[begin + 1 : end], "utf-8") for begin, end in pairwise(bounds)])
+        begins = self._begins[rows.ids & (FIRST - 1)]
+        numbers = np.full(len(rows.lengths), WORDS_PER_LINE)
+        numbers[-1] = len(words) - WORDS_PER_LINE * (len(numbers) - 1)
+        alone = np.repeat(np.add.reduceat(begins, np.cumsum(rows.lengths) - rows.lengths) != numbers, numbers)
+        if alone.any():
+            single = [word.removeprefix(" ") for word in words.filter(pa.array(alone)).to_pylist()]
+            return self._encode_words(words.filter(pa.array(~alone))).interleave(alone, self._encode(single))
+        return Ragged(rows.ids, np.diff(np.append(np.flatnonzero(begins), len(begins))))
 
     def _encode(self, lines: list[str]) -> Ragged:
+        blocks = (lines[begin : begin + LINES_PER_CALL] for begin in range(0, len(lines), LINES_PER_CALL))
+        return Ragged.of([]).concat(*map(self._encode_block, blocks))
+
+    def _encode_block(self, lines: list[str]) -> Ragged:
         return Ragged.of([e.ids for e in self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)])

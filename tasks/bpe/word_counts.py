@@ -73,15 +73,14 @@ def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFr
 
 
 def split_into_chunks(tokenizer: Tokenizer, words: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The chunks of words with their counts; the same chunk may occur in several rows."""
+    """The chunks of words, each with a space before it, with their counts; the same chunk may occur in several rows."""
     unchanged = "".join(
         rf"\x{{{ord(c):x}}}" for c in STABLE_CHARACTERS if tokenizer.normalizer.normalize_str(c) == f" {c}"
     )
-    plain = pl.col("chunk").str.contains(f"^[{unchanged}]+$")
-    spaced = pl.concat_str(pl.lit(" "), "chunk")
-    yield words.filter(plain).select(spaced.str.extract_all(CHUNK_PATTERN).alias("chunk"), "count").explode("chunk")
+    plain = pl.col("chunk").str.contains(f"^ [{unchanged}]+$")
+    yield words.filter(plain).select(pl.col("chunk").str.extract_all(CHUNK_PATTERN), "count").explode("chunk")
     for some in words.filter(~plain).iter_slices(WORDS_PER_CALL):
-        found = _chunks(tokenizer, " ".join(some["chunk"]))
+        found = _chunks(tokenizer, "".join(some["chunk"]).removeprefix(" "))
         # A word has a space before it and none inside.
         number = np.cumsum([chunk.startswith(SPACE) for chunk in found]) - 1
         yield pl.DataFrame({"chunk": map(chunk_text, found), "count": some["count"].gather(number)}, schema=_schema())

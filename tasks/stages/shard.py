@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -37,6 +38,8 @@ else:
     np, pa, pq = lazy_import("numpy"), lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
 
 BATCH_PAIRS = 50_000
+BYTES_TOGETHER = 64 << 20
+"""Fewest bytes of text whose distinct words are encoded at once, except at the end of a range: bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +88,12 @@ NO_LIMITS = Sharding(min_pieces=0, max_pieces=2**31 - 1)
 class Encoder:
     """Encodes batches of text as batches of piece ids: the plain ones, or one ``segmentation`` by BPE-dropout."""
 
-    def __init__(self, vocabulary: Path, sharding: Sharding, segmentation: int | None = None) -> None:
+    def __init__(self, vocabulary: Path, sharding: Sharding) -> None:
         pieces = TokenizerPair.load(vocabulary)
-        self._sharding, self._segmentation = sharding, segmentation
+        self._sharding = sharding
         self._source = WordCache(pieces.source)
         self._target = self._source if pieces.target is pieces.source else WordCache(pieces.target)
-        if segmentation is not None:
+        if sharding.bpe_dropout:
             self._drawn_source = DroppingEncoder(pieces.source, sharding.bpe_dropout)
             joint = self._drawn_source
             self._drawn_target = (
@@ -99,19 +102,32 @@ class Encoder:
         ids = pa.uint16() if max(pieces.source_size, pieces.target_size) <= 2**16 else pa.uint32()
         self.schema = pa.schema([("pair_id", pa.string()), ("source", pa.list_(ids)), ("target", pa.list_(ids))])
 
-    def encode(self, pairs: pa.RecordBatch, begin: int = 0) -> pa.RecordBatch:
-        """The pairs whose plain pieces are within the limits; ``begin`` is the number of the first of all pairs.
+    def encode(
+        self, batches: Sequence[pa.RecordBatch], begin: int = 0, segmentation: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """For each batch the pairs whose plain pieces are within the limits; ``begin`` is the number of the first of
+        all pairs.
 
         A pair that its drawn pieces bring beyond the limits keeps its plain ones.
         """
-        texts = [pairs.column(side).cast(pa.string()) for side in ("source", "target")]
-        source, target = self._source.encode(texts[0]), self._target.encode(texts[1])
+        texts = [[pairs.column(side).cast(pa.string()) for pairs in batches] for side in ("source", "target")]
+        encoded = self._source.encode(texts[0]), self._target.encode(texts[1])
+        for pairs, *lines, source, target in zip(batches, *texts, *encoded, strict=True):
+            if segmentation is None:
+                yield self._kept(pairs, source, target)
+            else:
+                random = np.random.default_rng([segmentation, begin])
+                drawn = self._drawn_source.encode(lines[0], random), self._drawn_target.encode(lines[1], random)
+                yield self._kept(pairs, source, target, drawn)
+            begin += pairs.num_rows
+
+    def _kept(
+        self, pairs: pa.RecordBatch, source: Ragged, target: Ragged, drawn: tuple[Ragged, Ragged] | None = None
+    ) -> pa.RecordBatch:
         if self._sharding.too_long == "cut":
             source, target = (side.cut(self._sharding.max_pieces) for side in (source, target))
         kept = np.flatnonzero(self._sharding.keeps(source.lengths, target.lengths))
-        if self._segmentation is not None:
-            random = np.random.default_rng([self._segmentation, begin])
-            drawn = self._drawn_source.encode(texts[0], random), self._drawn_target.encode(texts[1], random)
+        if drawn:
             fits = self._sharding.keeps(drawn[0].lengths, drawn[1].lengths)
             rows = np.arange(len(fits)) + np.where(fits, len(fits), 0)
             source, target = source.concat(drawn[0]).take(rows), target.concat(drawn[1]).take(rows)
@@ -131,7 +147,7 @@ class DroppingEncoder:
 
     def encode(self, lines: pa.Array, random: np.random.Generator) -> Ragged:
         """Drawn piece ids of each line, without special tokens."""
-        return segment(self._bytes.encode(lines), self._merges, self._p, random)
+        return segment(next(self._bytes.encode([lines])), self._merges, self._p, random)
 
 
 class ShardWriter:
@@ -221,16 +237,37 @@ class RangeEncoder:
     """A scratch folder that exists and that all workers see."""
     batch_pairs: int
     """Pairs per record batch."""
+    call: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Names this call of the stage, since a later one may find another vocabulary at the same path."""
 
     def encode(self, number: int, rows: RowRange, segmentation: int | None = None) -> Path:
         """Write the pairs of a range within the limits; the file appears by a rename, so the call can be repeated."""
-        encoder, path = Encoder(self.vocabulary, self.sharding, segmentation), self.folder / f"{number}.arrow"
+        encoder, path = _encoder(self), self.folder / f"{number}.arrow"
         partial, begin = path.with_name(f"{path.name}.{uuid.uuid4().hex}"), rows.begin
         with pa.ipc.new_file(str(partial), encoder.schema) as file:
-            for batch in read_batches(self.pairs, rows, self.batch_pairs):
-                file.write_batch(encoder.encode(batch, begin))
-                begin += batch.num_rows
+            for batches in _together(read_batches(self.pairs, rows, self.batch_pairs)):
+                for batch in encoder.encode(batches, begin, segmentation):
+                    file.write_batch(batch)
+                begin += sum(batch.num_rows for batch in batches)
         return partial.replace(path)
+
+
+@lru_cache(1)
+def _encoder(ranges: RangeEncoder) -> Encoder:
+    """One for all ranges that a process encodes in a call of the stage, so that it knows the words of those before."""
+    return Encoder(ranges.vocabulary, ranges.sharding)
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """The batches in lists of at least ``BYTES_TOGETHER``, except the last."""
+    found: list[pa.RecordBatch] = []
+    for batch in batches:
+        found.append(batch)
+        if sum(each.nbytes for each in found) >= BYTES_TOGETHER:
+            yield found
+            found = []
+    if found:
+        yield found
 
 
 def _lists(rows: Ragged, kind: pa.DataType) -> pa.Array:
@@ -283,6 +320,7 @@ def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) 
             folder.mkdir(exist_ok=True)
             written.append(_write(folder, schema, sharding.pairs_per_shard, islice(encoded, len(ranges))))
     scratch.rmdir()
+    _encoder.cache_clear()
     plain = written[0]
     if not plain.pairs:
         raise BadData(f"none of {read} pairs is within the limits in pieces: {sharding}")

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 import polars as pl
@@ -11,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from model.data.bpe import with_plain_quotes
 from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import STABLE_CHARACTERS, chunk_text, count_chunks, split_into_chunks, sum_counts
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary, add_tag, train_tokenizer
 
 WORDS = ["A", "dog", "runs", "don't", "they'll", "'s", "3,000", "x86_64", "(see", "below).", "...", "ﬁne", "Ünü"]
+TAG = "<synthetic>"
 SPACES = [" ", " ", "  ", "   ", *"\t\u00a0\u0085\u2028\u200b\u3000\x1c\u00a8\u00b4"]
 
 
@@ -25,14 +28,25 @@ def tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     return learnt
 
 
+def tagged(vocabulary: Vocabulary) -> Tokenizer:
+    learnt = tokenizer(vocabulary)
+    add_tag(learnt, TAG)
+    return learnt
+
+
 TOKENIZERS = {
     "plain": tokenizer(Vocabulary(size=300, min_frequency=1)),
     "lowercase": tokenizer(Vocabulary(size=300, min_frequency=1, lowercase=True)),
     "nfkc": tokenizer(Vocabulary(size=300, min_frequency=1, lowercase=True, nfkc=True)),
+    "tag": tagged(Vocabulary(size=300, min_frequency=1)),
+    "words": tokenizer(Vocabulary(size=260, min_frequency=4, tokens="words")),
+    "scripts": tokenizer(Vocabulary(size=300, min_frequency=1, scripts=("Latin",))),
+    "quotes": with_plain_quotes(tokenizer(Vocabulary(size=300, min_frequency=1))),
 }
 LINE = st.one_of(
     st.lists(st.sampled_from(WORDS + SPACES), max_size=12).map("".join),
     st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join),
+    st.lists(st.sampled_from(WORDS), max_size=6).map(lambda words: " ".join([TAG, *words])),
     st.text(st.one_of(st.characters(codec="utf-8"), st.just(" "))),
 )
 
@@ -42,9 +56,11 @@ LINE = st.one_of(
 @given(batches=st.lists(st.lists(LINE, max_size=6), max_size=3), max_words=st.sampled_from([3, 1000]))
 def test_same_ids_as_whole_lines(kind: str, batches: list[list[str]], max_words: int) -> None:
     table = WordCache(TOKENIZERS[kind], max_words)
-    for lines in batches:
-        ragged = table.encode(pa.array(lines, pa.string()))
-        assert as_lists(ragged) == [TOKENIZERS[kind].encode(line, add_special_tokens=False).ids for line in lines]
+    arrays = [pa.array(lines, pa.string()) for lines in batches]
+    expected = [TOKENIZERS[kind].encode(line, add_special_tokens=False).ids for line in chain(*batches)]
+    for at_once in (max(len(batches), 1), 1):
+        encoded = chain(*(table.encode(arrays[n : n + at_once]) for n in range(0, len(batches), at_once)))
+        assert list(chain(*map(as_lists, encoded))) == expected
 
 
 def as_lists(ragged: Ragged) -> list[list[int]]:
@@ -75,7 +91,24 @@ def test_plain_words_are_cut_as_the_tokenizer_cuts(name: str) -> None:
     for word in words:
         text = tokenizer.normalizer.normalize_str(word)
         expected.update(chunk_text(chunk) for chunk, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
-    found = sum_counts(
-        list(split_into_chunks(tokenizer, pl.DataFrame({"chunk": words, "count": 1}).cast({"count": pl.Int64})))
-    )
+    counts = pl.DataFrame({"chunk": [f" {word}" for word in words], "count": [1] * len(words)})
+    found = sum_counts(list(split_into_chunks(tokenizer, counts)))
     assert dict(found.iter_rows()) == expected
+
+
+def test_a_word_is_encoded_once_and_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+    encode = WordCache._encode
+
+    def recorded(self: WordCache, lines: list[str]) -> Ragged:
+        calls.append(lines)
+        return encode(self, lines)
+
+    monkeypatch.setattr(WordCache, "_encode", recorded)
+    table = WordCache(TOKENIZERS["plain"])
+    words = [f"word{n}" for n in range(250)]
+    for lines in ([" ".join(words)] * 3, [f"{first} {second}" for first in words for second in words[:9]]):
+        assert len(list(table.encode([pa.array(lines), pa.array(lines)]))) == 2
+    encoded = [line for lines in calls for line in lines]
+    assert " ".join(encoded).split() == words
+    assert len(encoded) == 3, "250 words in lines of 100"

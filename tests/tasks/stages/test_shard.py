@@ -1,5 +1,6 @@
 """Shards hold the pieces of whole lines, in order, within the limits; what is dropped is counted."""
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from infra.errors import BadData
 from infra.store.local import Artifact
 from model.data.bpe import TokenizerPair
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
-from tasks.stages.shard import NO_LIMITS, Encoder, Sharding, shard
+from tasks.stages.shard import NO_LIMITS, Encoder, RangeEncoder, Sharding, row_ranges, shard
 
 SOURCE = [f"dog {n} runs over {n * n} meadows" for n in range(50)] + ["", " odd\u00a0 space ", "word " * 300]
 TARGET = [f"Hund {n} läuft über {n * n} Wiesen" for n in range(50)] + ["leer", "  ", "Wort " * 290]
@@ -95,6 +96,20 @@ def test_pairs_beyond_the_limits_are_dropped_and_counted(
     assert 0 < len(within) < len(IDS)
     assert [row["pair_id"] for row in rows_of(tmp_path)] == within
     assert (facts["pairs"], facts["dropped"]) == (len(within), len(IDS) - len(within))
+
+
+def test_the_ranges_of_a_call_share_an_encoder_and_calls_do_not(
+    tmp_path: Path, text: Artifact, vocabulary: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = []
+    load = TokenizerPair.load
+    monkeypatch.setattr(TokenizerPair, "load", lambda folder: loaded.append(folder) or load(folder))
+    pairs = text.path() / "pairs.parquet"
+    (rows,) = row_ranges(pairs)
+    for calls in (1, 2):
+        encoder = RangeEncoder(pairs, vocabulary.path(), NO_LIMITS, tmp_path, 10)
+        assert pickle.loads(pickle.dumps(encoder)).encode(0, rows) == encoder.encode(0, rows)
+        assert len(loaded) == calls
 
 
 def test_long_pairs_can_be_cut(tmp_path: Path, text: Artifact, vocabulary: Artifact) -> None:
