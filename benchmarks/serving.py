@@ -1,18 +1,21 @@
-"""Measures the sentences per second of ``repro serve``, batched and unbatched: ``python benchmarks/serving.py --help``.
+"""Measures ``repro serve`` as it is, unbatched, and by the own engine: ``python benchmarks/serving.py --help``.
 
-Each server is a process with the same model. Concurrent clients (1, 8 and 32) send one sentence after another. The two
-servers take turns within a round, so that both see the same load of the machine.
+Each server is a process with the same model. Concurrent clients (1, 8 and 32) send one sentence after another. The
+servers take turns within a round, so that all see the same load of the machine. Besides sentences per second, the
+report has the clients' p50 and p99 and the CPU milliseconds that the server spends on a sentence.
 """
 
 import argparse
 import asyncio
+import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.machine import (
@@ -27,18 +30,32 @@ from benchmarks.machine import (
     spread,
     write_report,
 )
+from benchmarks.versions import WORDS, version
 
 EXAMPLES = """examples:
   REPRO_ROOT=.repro python benchmarks/serving.py --model demo@champion
   python benchmarks/serving.py --size base --seconds 60 --json
 """
-WAYS = {"batched": {}, "unbatched": {"batch": 1, "gather_seconds": 0.0}}
-WORD_LIST = "the a old young woman man dog cat house sees reads buys book apple red small town children teacher not"
-WORDS = WORD_LIST.split()
+WAYS: dict[str, dict[str, Any]] = {"served": {}, "unbatched": {"batch": 1, "gather_seconds": 0.0}, "own": {}}
+"""Limits of each server. All search by CTranslate2, except ``own``."""
+
+
+class Load(NamedTuple):
+    """What clients got from a server, and what it cost."""
+
+    rate: float
+    """Sentences per second."""
+    p50: float
+    """Milliseconds of a request."""
+    p99: float
+    cpu: float
+    """CPU milliseconds of the server for a sentence."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    flags = parser("serving.py", "Load on repro serve, batched and unbatched, taking turns.", EXAMPLES)
+    flags = parser(
+        "serving.py", "Load on repro serve as it is, unbatched, and by the own engine, taking turns.", EXAMPLES
+    )
     flags.add_argument("--model", default="", help="a registered version, as in demo@champion")
     flags.add_argument(
         "--size", default="small", help="without --model: random weights of this shape (tiny, small, base)"
@@ -59,15 +76,16 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the whole report. Raises RuntimeError if a server does not start or a request fails."""
     chosen = parse(arguments)
     servers = {way: started(way, arguments) for way in WAYS}
-    done: dict[str, dict[int, list[float]]] = {way: {n: [] for n in chosen.clients} for way in WAYS}
+    done: dict[str, dict[int, list[Load]]] = {way: {n: [] for n in chosen.clients} for way in WAYS}
     try:
         urls = {way: address(process) for way, process in servers.items()}
         for number in range(-1, chosen.rounds):  # the first warms up
             for clients in chosen.clients:
                 for way in WAYS if number % 2 else reversed(WAYS):
-                    rate = asyncio.run(load(urls[way], clients, chosen, chosen.seed + number))
+                    before = cpu_seconds(servers[way].pid)
+                    answered = asyncio.run(load(urls[way], clients, chosen, chosen.seed + number))
                     if number >= 0:
-                        done[way][clients].append(rate)
+                        done[way][clients].append(summary(answered, cpu_seconds(servers[way].pid) - before, chosen))
     finally:
         for process in servers.values():
             process.terminate()
@@ -77,11 +95,10 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         "device": processor(),
         "allocator": ALLOCATOR,
         **{name: value for name, value in vars(chosen).items() if name not in ("json", "serve", "commit")},
-        "rates_done": done,
-        "rates": {way: {n: spread(rates) for n, rates in by.items()} for way, by in done.items()},
-        "ratios": {
-            n: spread([a / b for a, b in zip(done["batched"][n], done["unbatched"][n], strict=True)])
-            for n in chosen.clients
+        "rates_done": {way: {n: [each.rate for each in loads] for n, loads in by.items()} for way, by in done.items()},
+        **{
+            name: {way: {n: spread([getattr(each, name) for each in by[n]]) for n in by} for way, by in done.items()}
+            for name in Load._fields
         },
     }
 
@@ -99,82 +116,54 @@ def address(process: "subprocess.Popen[str]") -> str:
     return url
 
 
-async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) -> float:
-    """Return the sentences per second that so many clients receive."""
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def summary(answered: Sequence[float], cpu: float, chosen: argparse.Namespace) -> Load:
+    """The load of requests that took so many seconds each."""
+    ordered = sorted(answered)
+    p50, p99 = (1000 * ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for p in (50, 99))
+    return Load(len(ordered) / chosen.seconds, p50, p99, 1000 * cpu / len(ordered))
+
+
+async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) -> list[float]:
+    """Return the seconds of each request that so many clients send."""
     import httpx
 
     draw = random.Random(seed)
     end = time.perf_counter() + chosen.seconds
 
-    async def one(client: httpx.AsyncClient) -> int:
-        answered = 0
-        while time.perf_counter() < end:
+    async def one(client: httpx.AsyncClient) -> list[float]:
+        answered = []
+        while (begun := time.perf_counter()) < end:
             text = " ".join(draw.choice(WORDS) for _ in range(chosen.words)) + "."
             response = await client.post(f"{url}/api/translate", json={"text": text, "beam": chosen.beam})
             if response.status_code != 200:
                 raise RuntimeError(f"{response.status_code}: {response.text}")
-            answered += 1
+            answered.append(time.perf_counter() - begun)
         return answered
 
     limits = httpx.Limits(max_connections=clients)
-    begun = time.perf_counter()
     async with httpx.AsyncClient(timeout=120, limits=limits) as client:
-        answered = sum(await asyncio.gather(*(one(client) for _ in range(clients))))
-    return answered / (time.perf_counter() - begun)
+        return [seconds for each in await asyncio.gather(*(one(client) for _ in range(clients))) for seconds in each]
 
 
 def serve(chosen: argparse.Namespace) -> None:
     """Run a server until SIGTERM."""
-    from flows.inference.served_model import load_version
-    from flows.inference.served_model import select_versions as versions
-    from infra.site import Site
     from infra.web.app import application
     from infra.web.limits import Limits
     from infra.web.server import address, bind_socket
     from infra.web.server import serve as serve_until_stopped
 
-    limits = Limits(**WAYS[chosen.serve])  # type: ignore[arg-type]
+    limits = Limits(**WAYS[chosen.serve])
     bound = bind_socket("127.0.0.1", 0)
-    if chosen.model:
-        site = Site.named()
-        served = load_version(versions([chosen.model], site)[0], site, "own")
-    else:
-        served = random_version(chosen)
-    where = address("127.0.0.1", bound)
-    serve_until_stopped(application([served], limits), bound, limits, lambda: print(where, flush=True))
-
-
-def random_version(chosen: argparse.Namespace) -> Any:
-    """Return a model with random weights and a vocabulary learnt from the clients' words, padded to the shape's size.
-
-    Outputs have up to ten tokens more than their source, since random weights seldom write eos.
-    """
-    import pyarrow as pa
-    import torch
-    from tokenizers import AddedToken, Tokenizer
-
-    from benchmarks.comparison import SIZES
-    from flows.inference.served_model import ServedVersion
-    from model.config import Decoding
-    from model.data.bpe import TokenizerPair
-    from model.decoding.sentence_splitting import splitter
-    from model.decoding.translator import Translator
-    from model.export.search_engine import SearchEngine
-    from model.network.transformer import Transformer
-    from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
-
-    torch.set_num_threads(chosen.threads)
-    torch.manual_seed(chosen.seed)
-    shape, size = SIZES[chosen.size]
-    found: Tokenizer = train_tokenizer([pa.array([WORD_LIST] * 4)], Vocabulary(size=300, min_frequency=1))
-    fill = size - found.get_vocab_size()
-    found.add_tokens([AddedToken(f"qx{number}xq", normalized=False) for number in range(fill)])
-    vocabulary = TokenizerPair(found, found, joint=True)
-    model = Transformer(shape, vocabulary.source_size, vocabulary.target_size).eval()
-    translator = Translator(model, vocabulary, torch.device("cpu"))
-    decoding = Decoding(beam=chosen.beam, max_extra=10)
-    engines = SearchEngine(translator)
-    return ServedVersion("random/1", (), ("en", "de"), decoding, translator, splitter("en"), engines)
+    with tempfile.TemporaryDirectory(prefix="serving-") as scratch:
+        served = version(chosen, "own" if chosen.serve == "own" else "ctranslate2", Path(scratch) / "version")
+        where = address("127.0.0.1", bound)
+        serve_until_stopped(application([served], limits), bound, limits, lambda: print(where, flush=True))
 
 
 def table(report: Mapping[str, Any]) -> str:
@@ -183,10 +172,11 @@ def table(report: Mapping[str, Any]) -> str:
         f"{report['model'] or report['size']}, beam {report['beam']}, sentences of {report['words']} words, "
         f"{report['rounds']} rounds of {report['seconds']:g} s; {report['device']}, {report['threads']} thread(s)"
     )
-    rows = [["clients", "batched, sentences/s", "unbatched", "batched, times"]]
+    rows = [["clients", "server", "sentences/s", "p50 ms", "p99 ms", "server's CPU ms a sentence"]]
     for clients in report["clients"]:
-        rates = [between(report["rates"][way][clients], ",.1f") for way in WAYS]
-        rows.append([f"{clients}", *rates, between(report["ratios"][clients], ".2f")])
+        for way in WAYS:
+            values = (between(report[name][way][clients], ",.1f") for name in Load._fields)
+            rows.append([f"{clients}", way, *values])
     return "\n".join([what, *aligned(rows)])
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 TOKENS_PER_LINE = 4
 """A block has ``batch_pieces / TOKENS_PER_LINE`` lines. Most lines are longer, so a block fills several batches, and
 lines of similar length are batched together."""
+MOST_LINES = 8_192
+"""Lines of the largest block: sorted by length they fill many batches, of which each thread computes one."""
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 Value = TypeVar("Value")
@@ -196,7 +198,8 @@ def translate(
             say(f"type lines to translate them with {names}; Ctrl-D ends")
         rate = RateDisplay()
         with open_output(output) as file:
-            for answer in stream.translate_blocks(line_blocks(descriptor, translator.batch_pieces // TOKENS_PER_LINE)):
+            blocks = line_blocks(descriptor, translator.batch_pieces // TOKENS_PER_LINE, most=MOST_LINES)
+            for answer in stream.translate_blocks(blocks):
                 file.write(answer)
                 file.flush()
                 rate.show(stream.lines, fraction_read(descriptor))

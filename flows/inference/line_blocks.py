@@ -24,6 +24,8 @@ CHUNK = 1 << 16
 BLOCK_BYTES = 1 << 20
 FLUSH_AFTER_SECONDS = 0.05
 """A block ends when a pipe sends nothing for this long."""
+QUICK_SECONDS = 5.0
+"""Blocks grow as long as one takes less than this."""
 WAIT_SECONDS = 1.0
 """The longest time that the first line of a block waits for more lines."""
 
@@ -47,9 +49,12 @@ def open_input(path: Path) -> Iterator[int]:
 
 
 def line_blocks(
-    descriptor: int, size: int, pause: float = FLUSH_AFTER_SECONDS, wait: float = WAIT_SECONDS
+    descriptor: int, size: int, pause: float = FLUSH_AFTER_SECONDS, wait: float = WAIT_SECONDS, most: int = 0
 ) -> Iterator[list[bytes]]:
-    """Blocks of up to ``size`` lines without newlines: fewer if the input pauses, ends, or has long lines."""
+    """Blocks of up to ``size`` lines without newlines: fewer if the input pauses, ends, or has long lines.
+
+    With ``most`` above ``size``, blocks grow to it as long as the caller is done with each within a few seconds.
+    """
     ready = select.poll()
     ready.register(descriptor, select.POLLIN)
     held: list[bytes] = []
@@ -65,9 +70,11 @@ def line_blocks(
         held += lines
         held_bytes += len(data)
         while len(held) >= size:
-            yield held[:size]
-            held = held[size:]
-            held_bytes = sum(map(len, held))
+            block, held, given = held[:size], held[size:], time.monotonic()
+            yield block
+            if time.monotonic() - given < QUICK_SECONDS:
+                size = max(size, min(2 * size, most))
+            held_bytes, started = sum(map(len, held)), time.monotonic()
         waited = time.monotonic() - started > wait
         if held and (held_bytes >= BLOCK_BYTES or waited or not ready.poll(pause * 1000)):
             yield held

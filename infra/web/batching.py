@@ -1,11 +1,13 @@
 """Batches the sentences of many requests for one model thread and returns each sentence as soon as it is done.
 
-Requests with equal search settings share a batch if they arrive within a few milliseconds or while the model is busy.
+Requests with equal search settings share a batch if they arrive while the model is busy, or within a few milliseconds
+where several shared the last one; a client alone never waits for others.
 Requests take turns, and a request's share of a batch doubles with each of its batches: its first sentence is done
 soon, and a long text does not delay a short one.
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 import threading
@@ -121,6 +123,8 @@ class Batcher:
         self.seconds_each = 0.0
         """Moving average of the seconds per sentence."""
         self._arrived = asyncio.Event()
+        self._last_requests = 1
+        """Requests in the last batch."""
 
     async def __aenter__(self) -> "Batcher":
         self._work = asyncio.create_task(self._serve())
@@ -177,7 +181,7 @@ class Batcher:
             if not self.queue:
                 self._arrived.clear()
                 await self._arrived.wait()
-                await asyncio.sleep(self.limits.gather_seconds)
+                await self._gather()
             now = time.monotonic()
             self.queue = deque(each for each in self.queue if not each.cancelled and now < each.deadline)
             if not self.queue:
@@ -187,7 +191,17 @@ class Batcher:
                 self.queue.popleft()
                 await self._run_exclusive(first)
             else:
-                await self._translate(self._next_batch(first))
+                batch = self._next_batch(first)
+                self._last_requests = len(batch)
+                await self._translate(batch)
+
+    async def _gather(self) -> None:
+        """Wait for as many requests as the last batch had: clients that are answered together ask again together."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.gather_seconds):
+                while len(self.queue) < self._last_requests:
+                    self._arrived.clear()
+                    await self._arrived.wait()
 
     async def _run_exclusive(self, queued: ExclusiveCall) -> None:
         try:

@@ -45,7 +45,7 @@ class Limits:
     batch: int = 32
     """Sentences that are translated together; 1 turns batching off."""
     gather_seconds: float = 0.004
-    """How long an idle server waits after a request for others to join its batch."""
+    """How long an idle server waits for others to join a request's batch, where several shared the last one."""
     request_seconds: float = 60.0
     body_seconds: float = 10.0
     header_seconds: float = 10.0

@@ -76,10 +76,19 @@ class Folder:
     def search_all(self, sources: Sequence[Sequence[str]], search: Mapping[str, Any]) -> list[list["Found"]]:
         """Return the hypotheses of each source, best first; an empty source has none."""
         sizes = [len(source) + 1 for source in sources]
-        found = self._search(sources, batches(sizes, search), search)
-        # A batch runs to the greatest length of its longest source: search again, alone, what exceeds its own.
-        beyond = [[n] for n, (first, *_) in found.items() if len(first.pieces) >= lengths(search, sizes[n])[1]]
-        found |= self._search(sources, beyond, search)
+        groups = list(batches(sizes, search))
+        found = self._search(sources, groups, search)
+        # A batch runs to the greatest length of its longest source: search again what exceeds its own.
+        beyond: dict[int, list[int]] = {}
+        for group in groups:
+            longest = lengths(search, sizes[group[0]])[1]
+            for number in group:
+                own = lengths(search, sizes[number])[1]
+                if own < longest and len(found[number][0].pieces) >= own:
+                    beyond.setdefault(sizes[number], []).append(number)
+        for size, numbers in beyond.items():
+            count = max(1, BATCH_PIECES // size)
+            found |= self._search(sources, (numbers[i : i + count] for i in range(0, len(numbers), count)), search)
         return [found.get(number, []) for number in range(len(sources))]
 
     def _search(

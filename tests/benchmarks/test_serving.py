@@ -1,19 +1,41 @@
-"""Test of the serving benchmark at a small size: both servers answer and the report is complete."""
+"""Tests of the benchmarks of serving at a small size: all servers and engines answer and the report is complete."""
 
 import json
 
-from benchmarks.serving import WAYS, measure, table
+import pytest
+
+pytest.importorskip("ctranslate2")
+from benchmarks import latency, translation
+from benchmarks.serving import WAYS, Load, measure, table
 
 SMALL = ["--size", "tiny", "--clients", "1,3", "--seconds", "0.3", "--rounds", "1", "--words", "2", "--beam", "1"]
+"""A few requests."""
 
 
-def test_both_ways_answer_and_a_ratio_is_taken_within_a_round() -> None:
+def test_every_server_answers_and_its_cpu_time_is_counted() -> None:
     report = measure(SMALL)
-    assert report["rates"].keys() == WAYS.keys()
-    for clients in (1, 3):
-        [batched], [unbatched] = (report["rates_done"][way][clients] for way in WAYS)
-        assert batched > 0
-        assert report["ratios"][clients]["median"] == batched / unbatched
-    assert json.loads(json.dumps(report))["command"] == "python benchmarks/serving.py " + " ".join(SMALL)
+    assert report["rate"].keys() == WAYS.keys()
     for way in WAYS:
+        for clients in (1, 3):
+            assert report["rates_done"][way][clients][0] > 0
+            found = {name: report[name][way][clients]["median"] for name in Load._fields}
+            assert 0 < found["p50"] <= found["p99"]
         assert way in table(report)
+    assert json.loads(json.dumps(report))["command"] == "python benchmarks/serving.py " + " ".join(SMALL)
+
+
+def test_every_engine_translates_one_sentence_after_the_other() -> None:
+    report = latency.measure(["--size", "tiny", "--sentences", "3", "--words", "2", "--beam", "2"])
+    for name in latency.ENGINES:
+        for kind in ("wall", "cpu"):
+            times = report["milliseconds"][name][kind]
+            assert 0 < times["p50"] <= times["p99"]
+        assert name in latency.table(report)
+
+
+def test_blocks_of_lines_are_translated_as_the_peer_does() -> None:
+    report = translation.measure(["--size", "tiny", "--lines", "40", "--rounds", "1", "--words", "3", "--beam", "2"])
+    for name in translation.ENGINES:
+        assert report["lines_per_cpu_second"][name]["median"] > 0
+        assert name in translation.table(report)
+    assert report["translated"] == 40

@@ -226,3 +226,19 @@ def test_progress_is_shown_after_five_seconds(
         "repro: 300 lines · 20.0 lines/s",
         "repro: 500 lines · 20.0 lines/s · 50.0 % read",
     ]
+
+
+def test_blocks_grow_while_they_are_translated_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"".join(b"%d\n" % number for number in range(1000)))
+
+    def sizes(most: int) -> list[int]:
+        with open_input(file) as descriptor:
+            blocks = list(line_blocks(descriptor, 10, most=most))
+        assert [line for block in blocks for line in block] == [b"%d" % number for number in range(1000)]
+        return [len(block) for block in blocks]
+
+    assert sizes(200) == [10, 20, 40, 80, 160, 200, 200, 200, 90]
+    assert sizes(0) == [10] * 100
+    monkeypatch.setattr("flows.inference.line_blocks.QUICK_SECONDS", 0.0)
+    assert sizes(200) == [10] * 100

@@ -75,3 +75,31 @@ def test_an_exclusive_call_returns_its_result_or_raises() -> None:
             assert await batcher.run_exclusively(lambda: 8) == 8
 
     asyncio.run(work())
+
+
+def test_a_client_alone_does_not_wait_and_several_are_gathered() -> None:
+    fake = Fake()
+
+    async def ask(batcher: Batcher, name: str) -> None:
+        async for _ in batcher.submit(fake, fake.search, 1, [Source(name)]).answers():
+            pass
+
+    async def work() -> None:
+        # With an hour to gather, whoever waits for others never ends.
+        async with Batcher(Limits(gather_seconds=3600.0)) as batcher:
+            for number in range(3):
+                await asyncio.wait_for(ask(batcher, f"alone {number}"), 60)
+            await asyncio.gather(*(ask(batcher, f"first {number}") for number in range(3)))
+            late = asyncio.create_task(ask(batcher, "second 0"))
+            await asyncio.sleep(0.05)
+            assert not late.done()
+            await asyncio.gather(late, ask(batcher, "second 1"), ask(batcher, "second 2"))
+
+    asyncio.run(work())
+    assert [sentences for sentences, _, _ in fake.batches] == [
+        ["alone 0"],
+        ["alone 1"],
+        ["alone 2"],
+        ["first 0", "first 1", "first 2"],
+        ["second 0", "second 1", "second 2"],
+    ]

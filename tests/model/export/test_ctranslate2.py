@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -129,6 +130,33 @@ def test_outputs_keep_to_the_lengths_asked_for(tmp_path: Path, monkeypatch: pyte
     assert any(len(output) > most for (_, most), output in zip(bounds, free, strict=True))
     for (least, most), output in zip(bounds, found, strict=True):
         assert least - 1 <= len(output) <= most
+
+
+def test_only_outputs_beyond_their_own_length_are_searched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, folder = exported(tmp_path, SHAPES[0])
+    searched: list[list[int]] = []
+    search = folder._search
+
+    def noted(asked: Any, groups: Any, settings: Any) -> Any:
+        given = [list(group) for group in groups]
+        searched.extend(given)
+        return search(asked, given, settings)
+
+    monkeypatch.setattr(folder, "_search", noted)
+    short, ids = replace(DECODING, max_extra=1), sources(24)
+    pieces = [[f"{own.vocabulary.source.id_to_token(i)}" for i in source] for source in ids]
+    found = folder.search_best(pieces, asdict(short))
+    expected = [best.pieces for best in own.search(ids, short)]
+    assert [tuple(own.vocabulary.target.token_to_id(piece) for piece in each) for each in found] == expected
+    first, *again = searched
+    assert len(first) == len(ids)
+    sizes = [{len(ids[number]) for number in group} for group in again]
+    assert again
+    assert all(len(each) == 1 for each in sizes), "a group has one length"
+    assert len(sizes) == len(set.union(*sizes)), "sources of one length are searched together"
+    assert max(map(len, ids)) not in set.union(*sizes), "the longest had room enough"
 
 
 def test_int8_is_smaller_and_nearly_the_same(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""The model versions that are measured: a registered one, or random weights of a size, with either search engine."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flows.inference.served_model import ServedVersion
+
+WORD_LIST = "the a old young woman man dog cat house sees reads buys book apple red small town children teacher not"
+WORDS = WORD_LIST.split()
+
+
+def version(chosen: argparse.Namespace, engine: str, folder: Path, workers: int = 1) -> "ServedVersion":
+    """Load ``chosen.model``, or make random weights of ``chosen.size``, with the engine ``own`` or ``ctranslate2``.
+
+    CTranslate2's form is written into ``folder``, which must not exist: it is used however it compares. ``workers``
+    batches are searched at once, each by ``chosen.threads`` threads.
+    """
+    from flows.inference.export import find_trained_model
+    from flows.inference.served_model import load_version, select_versions
+    from infra.site import Site
+    from model.export.ctranslate2 import write_folder
+    from model.export.ctranslate2_search import CTranslate2Search
+    from model.export.search_engine import SearchEngine
+
+    folder.mkdir(parents=True)
+    if chosen.model:
+        site = replace(Site.named(), threads=chosen.threads)
+        served = load_version(select_versions([chosen.model], site)[0], site, "own")
+        trained = find_trained_model(served.name, site)
+        weights, vocabulary = trained.weights, trained.vocabulary
+    else:
+        weights, vocabulary = folder / "weights", folder / "vocabulary"
+        served = random_version(chosen, weights, vocabulary)
+    if engine == "own":
+        return served
+    form = folder / "form"
+    form.mkdir()
+    write_folder(served.name, weights, vocabulary, served.decoding, form, "float32")
+    other = CTranslate2Search(form, served.translator.vocabulary, chosen.threads, workers)
+    return replace(served, engines=SearchEngine(served.translator, other))
+
+
+def random_version(chosen: argparse.Namespace, weights: Path, vocabulary: Path) -> "ServedVersion":
+    """Write and load random weights, with a vocabulary learnt from the clients' words, padded to the shape's size.
+
+    Outputs have up to ten tokens more than their source, since random weights seldom write eos.
+    """
+    import pyarrow as pa
+    import torch
+    from tokenizers import AddedToken, Tokenizer
+
+    from benchmarks.comparison import SIZES
+    from flows.inference.served_model import ServedVersion
+    from model.config import Decoding
+    from model.data.bpe import SOURCE_FILE
+    from model.decoding.sentence_splitting import splitter
+    from model.decoding.translator import Translator
+    from model.export.search_engine import SearchEngine
+    from model.network.transformer import Transformer
+    from model.network.weights import save_model
+    from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+
+    torch.manual_seed(chosen.seed)
+    shape, size = SIZES[chosen.size]
+    found: Tokenizer = train_tokenizer([pa.array([WORD_LIST] * 4)], Vocabulary(size=300, min_frequency=1))
+    fill = size - found.get_vocab_size()
+    found.add_tokens([AddedToken(f"qx{number}xq", normalized=False) for number in range(fill)])
+    for folder in (weights, vocabulary):
+        folder.mkdir()
+    found.save(str(vocabulary / SOURCE_FILE))
+    save_model(weights, Transformer(shape, size, size).eval())
+    translator = Translator.load(weights, vocabulary, "cpu", chosen.threads)
+    decoding = Decoding(beam=chosen.beam, max_extra=10)
+    engines = SearchEngine(translator)
+    return ServedVersion("random/1", (), ("en", "de"), decoding, translator, splitter("en"), engines)
