@@ -28,7 +28,7 @@ def test_typed_text_is_read_as_training_text_was(
     outcome = run_small(RunRequest("small", overrides=overrides))
     assert outcome.model_version == "small/2"
     site = Site.named()
-    served = load_version(resolve(site.tracking, "small/2"), site, "own", tmp_path)
+    served = load_version(resolve(site.tracking, "small/2"), site, "own")
     (ids,) = served.translator.vocabulary.encode_source([LINES[2]])
     assert served.translator.vocabulary.source_pieces(ids).count("<unk>") == unknown
     own = [translation.text for translation in served.translator.translate(LINES, served.decoding)]
