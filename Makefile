@@ -1,35 +1,45 @@
 # Two commands: `make demo` runs the whole pipeline on an embedded corpus, `make test` checks everything.
-# Both set up .venv first, once, from constraints.txt.
+# Both set up .venv first, once: the demo what it needs, the tests the rest too (infra/install.py).
 
 PYTHON ?= python3
 ENV := .venv/.ready
+RUNTIME := .venv/.runtime
 RUN := .venv/bin
 
-.PHONY: demo walk test test-slow lint types format setup clean help
+.PHONY: demo lock walk test test-slow lint types format setup clean help
 
 help:
 	@echo "make demo        the whole pipeline on the embedded corpus (about 3 minutes on two cores)"
 	@echo "make walk        docs/walk.md anew: three pairs of the demo, from raw line to score"
 	@echo "make test        lint, types and tests"
 	@echo "make test-slow   the slow tests: whole runs, kills, real text"
+	@echo "make lock        requirements.lock and requirements-dev.lock anew"
 	@echo "make format      format the code"
 	@echo "make clean       remove .venv and caches (what was computed lies in .repro and stays)"
 
 setup: $(ENV)
 
-$(ENV): pyproject.toml constraints.txt
-	@echo "Setting up .venv (a few minutes the first time) ..."
-	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is %d.%d; name another with PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
-	@$(PYTHON) -m venv .venv
-	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "setuptools>=77"
-	@$(RUN)/python -m pip install --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	@$(RUN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $(ENV)
+$(ENV) $(RUNTIME): INSTALL = $(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is %d.%d; name another with PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)' && $(PYTHON) -I infra/install.py .venv
 
-demo: $(ENV)
+$(ENV): pyproject.toml constraints.txt requirements-dev.lock
+	@echo "Setting up .venv for development (a minute or two the first time) ..."
+	@$(INSTALL) --dev
+	@touch $(RUNTIME) $(ENV)
+
+$(RUNTIME): pyproject.toml constraints.txt requirements.lock
+	@echo "Setting up .venv (a minute or two the first time) ..."
+	@$(INSTALL)
+	@touch $(RUNTIME)
+
+# Anew from pyproject.toml and constraints.txt, after either has changed.
+lock: $(ENV)
+	@$(PYTHON) -I infra/install.py .venv --lock
+
+# An environment for development has what the demo needs.
+demo: $(if $(wildcard $(ENV)),$(ENV),$(RUNTIME))
 	@$(RUN)/repro run demo
 
-walk: demo
+walk: $(ENV) demo
 	@$(RUN)/python docs/walk.py
 
 lint: $(ENV)

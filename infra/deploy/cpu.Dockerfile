@@ -4,7 +4,9 @@ FROM python:3.11-slim-bookworm
 # Package index of torch without CUDA; empty: the default index, whose torch has CUDA and needs 2 GB more.
 ARG TORCH_INDEX=""
 WORKDIR /opt/repro
-COPY constraints.txt pyproject.toml README.md ./
+COPY constraints.txt requirements.lock pyproject.toml README.md ./
+# By checksums; torch has others for each kind of device, so its version alone is pinned.
+RUN pip install --no-cache-dir --require-hashes --no-deps --requirement requirements.lock
 RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} --constraint constraints.txt torch
 
 COPY prefect.yaml ./

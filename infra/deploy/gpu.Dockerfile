@@ -5,7 +5,9 @@ FROM python:3.11-slim-bookworm
 # Compiled layers (REPRO_COMPILE) need a C compiler.
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /opt/repro
-COPY constraints.txt pyproject.toml README.md ./
+COPY constraints.txt requirements.lock pyproject.toml README.md ./
+# By checksums; torch has others for each kind of device, so its version alone is pinned.
+RUN pip install --no-cache-dir --require-hashes --no-deps --requirement requirements.lock
 RUN pip install --no-cache-dir --constraint constraints.txt torch
 
 COPY prefect.yaml ./
