@@ -25,8 +25,9 @@ OTHERS = {
     "model.export.ctranslate2": {"ctranslate2"},
     "model.export.ctranslate2_runtime": {"ctranslate2"},
     "model.export.huggingface": {"transformers"},
+    "model.network.packed_attention_triton": {"triton"},
 }
-"""Modules that no node needs, and the libraries that each of them alone may import besides."""
+"""Modules that no node needs, or GPU nodes alone, and the libraries that each of them alone may import besides."""
 EXECUTED = {"model.export.mlflow_model"}
 """MLflow executes this file by its path, outside any package: its imports cannot be relative."""
 ALONE = "model.export.ctranslate2_runtime"

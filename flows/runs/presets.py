@@ -12,7 +12,7 @@ _OFFICIAL_CODE = (
     "training.schedule=paper",
     "training.factor=2",
     "training.warmup=8000",
-    "training.batching=buckets",  # packed batches have no dropout of attention weights
+    "training.batching=buckets",
 )
 
 PRESETS = {

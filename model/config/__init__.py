@@ -304,7 +304,6 @@ def check_compatible(model: Model, training: Training) -> None:
     if training.batching == "packed":
         name, value = "training.batching", training.batching
         require(model.attention == "own", name, value, "buckets where model.attention is torch")
-        require(not model.p_drop_attention, name, value, "buckets where model.p_drop_attention is above 0")
     for name in ("attention_coverage_encoder", "attention_coverage_cross"):
         weight = getattr(training, name)
         require(model.attention == "own" or not weight, f"training.{name}", weight, "0 where model.attention is torch")

@@ -17,9 +17,14 @@ from torch import Tensor, nn
 
 from ..config import Model
 from .linear import Linear
+from .packed_attention import HAS_TRITON, packed_attention, padded_indices
+from .widths import Widths
 
-KeysValues = tuple[Tensor, Tensor]
-"""Keys (B, H, S, K) and values (B, H, S, V) of one attention; packed (M, H, K) and (M, H, V)."""
+KeysValues = tuple[Tensor, ...]
+"""Keys (B, H, S, K) and values (B, H, S, V) of one attention; packed: one tensor with both, (S, H * (K + V))."""
+LONGEST_SHORT = 256
+"""The longest sentence, in pieces, for which a GPU uses the kernels for short sentences. An estimate: no GPU was
+available to measure it."""
 MIN_CACHE_LENGTH = 32
 """Minimum capacity of a cache, in target positions, after its first reordering."""
 
@@ -59,11 +64,7 @@ class SequenceOffsets:
 
     def padded_indices(self) -> tuple[Tensor, Tensor]:
         """Positions (B, max_seqlen) of the pieces of each sentence that is not empty, and which of them are valid."""
-        begins_N, ends_N = self.cu_seqlens[:-1].long(), self.cu_seqlens[1:].long()
-        filled_N = ends_N > begins_N
-        index_BT = begins_N[filled_N, None] + torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
-        valid_BT = index_BT < ends_N[filled_N, None]
-        return index_BT.where(valid_BT, 0), valid_BT
+        return padded_indices(self.cu_seqlens, self.max_seqlen)
 
 
 @dataclass(frozen=True)
@@ -74,20 +75,34 @@ class PackedMask:
     keys: SequenceOffsets
     causal: bool = False
 
-    def attend(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor, p_drop: float) -> Tensor:
+    def attend(self, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
         """Scaled dot-product attention (§3.2.1), heads joined: (M, H * V).
 
-        The GPU kernel reads packed sentences directly and has no dropout; other devices use padded rows.
+        ``x_MX`` holds queries, keys and values side by side, or queries alone where ``memory_SY`` holds the others.
         """
-        if q_MHK.device.type == "cuda":
+        q, k = self.queries, self.keys
+        short = HAS_TRITON and max(q.max_seqlen, k.max_seqlen) <= LONGEST_SHORT
+        if p_drop or (short and x_MX.device.type == "cuda"):
+            seed = torch.randint(1 << 62, (), device=x_MX.device) if p_drop else None
+            out_MX: Tensor = packed_attention(
+                x_MX, memory_SY, q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen, list(widths), self.causal,
+                p_drop, seed,
+            )[0]  # fmt: skip
+            return out_MX
+        q_MHK, k_MHK, v_MHV = (x.view(*x.shape[:-1], widths.heads, -1) for x in widths.split(x_MX, memory_SY))
+        if x_MX.device.type == "cuda":
             return _varlen(self, q_MHK, k_MHK, v_MHV).flatten(1)
+        return self._attend_padded(q_MHK, k_MHK, v_MHV)
+
+    def _attend_padded(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
+        """``attend`` without dropout by torch's attention over padded rows, the fastest on a CPU."""
         index_BT, valid_BT = self.queries.padded_indices()
         (k_BHSK, v_BHSV), seen = self._to_padded(k_MHK, v_MHV)
         q_BHTK = q_MHK[index_BT].transpose(1, 2)
         if self.causal:
             steps = q_BHTK.shape[2]
             seen = seen & torch.ones(steps, steps, dtype=torch.bool, device=seen.device).tril()
-        x_BTX = PaddedMask(seen).attend(q_BHTK, k_BHSK, v_BHSV, p_drop)
+        x_BTX = PaddedMask(seen).attend(q_BHTK, k_BHSK, v_BHSV, p_drop=0.0)
         x_MX = x_BTX.new_zeros(q_MHK.shape[0], x_BTX.shape[-1])
         return x_MX.index_put((index_BT[valid_BT],), x_BTX[valid_BT])
 
@@ -170,6 +185,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.p_drop = config.heads, config.p_drop_attention
         self.widths = [config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v]
+        self.head_widths = Widths(config.heads, config.d_k, config.d_v)
         self.out = Linear(config.heads * config.d_v, config.d_model)
 
     def split_heads(self, x: Tensor) -> Tensor:
@@ -177,9 +193,15 @@ class Attention(nn.Module):
         x = x.view(*x.shape[:-1], self.heads, -1)
         return x.transpose(1, 2) if x.dim() == 4 else x
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Attend, join the heads and project: (…, D)."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, attention_mask: PaddedMask) -> Tensor:
+        """Attend, join the heads and project: (B, T, D)."""
         out: Tensor = self.out(attention_mask.attend(q, k, v, self.p_drop if self.training else 0.0))
+        return out
+
+    def attend_packed(self, x_MX: Tensor, memory_SY: Tensor | None, attention_mask: PackedMask) -> Tensor:
+        """``attend`` for the joined tensors of ``PackedMask.attend``: (M, D)."""
+        p_drop = self.p_drop if self.training else 0.0
+        out: Tensor = self.out(attention_mask.attend(x_MX, memory_SY, self.head_widths, p_drop))
         return out
 
 
@@ -192,7 +214,10 @@ class SelfAttention(Attention):
 
     def forward(self, x: Tensor, attention_mask: AttentionMask, kv_cache: KVCache | None = None) -> Tensor:
         """Attend over ``x`` (…, D) and the past positions in ``kv_cache``, which is extended by those of ``x``."""
-        q, k, v = (self.split_heads(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))
+        joined = self.query_keys_values(x)
+        if isinstance(attention_mask, PackedMask):
+            return self.attend_packed(joined, None, attention_mask)
+        q, k, v = (self.split_heads(x) for x in joined.split(self.widths, dim=-1))
         if kv_cache is None:
             return self.attend(q, k, v, attention_mask)
         steps, (k, v) = q.shape[2], kv_cache.extend(k, v)
@@ -218,16 +243,25 @@ class CrossAttention(Attention):
 
     def project_memory(self, memory: Tensor) -> KeysValues:
         """Keys and values of the encoder's output, computed once per source."""
-        k, v = self.keys_values(memory).split(self.widths[1:], dim=-1)
+        joined = self.keys_values(memory)
+        if joined.dim() == 2:
+            return (joined,)
+        k, v = joined.split(self.widths[1:], dim=-1)
         return self.split_heads(k), self.split_heads(v)
 
     def forward(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
         """Attend R rows over B sources: the beams of a source become additional queries of that source."""
-        return self.attend(self.project_queries(x, memory), *memory, attention_mask).view_as(x)
+        if isinstance(attention_mask, PackedMask):
+            return self.attend_packed(self.query(x), memory[0], attention_mask)
+        k, v = memory
+        return self.attend(self.project_queries(x, memory), k, v, attention_mask).view_as(x)
 
     def weights(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
         """The attention weights of ``forward``: (B, H, R // B * T, S), each row summing to 1; (M, H, S) if packed."""
-        return attention_mask.weights(self.project_queries(x, memory), memory[0])
+        keys = memory[0]
+        if isinstance(attention_mask, PackedMask):
+            keys = self.split_heads(keys[:, : self.widths[1]])
+        return attention_mask.weights(self.project_queries(x, memory), keys)
 
     def project_queries(self, x: Tensor, memory: KeysValues) -> Tensor:
         q = self.query(x)

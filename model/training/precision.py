@@ -6,6 +6,7 @@ import torch
 
 from ..config import Model, Training, supports_varlen_attention
 from ..config.keying import require
+from ..network.packed_attention import HAS_TRITON
 
 CPU_FLAGS = Path("/proc/cpuinfo")
 
@@ -30,6 +31,9 @@ def configure_precision(model: Model, training: Training, device: torch.device) 
         for name in ("attention_coverage_encoder", "attention_coverage_cross"):
             weight = getattr(training, name)
             require(not weight, f"training.{name}", weight, "0 where training.batching is packed on a GPU")
+        named = "model.p_drop_attention"
+        allowed = "0 where training.batching is packed on a GPU and Triton is not installed"
+        require(HAS_TRITON or not model.p_drop_attention, named, model.p_drop_attention, allowed)
         allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
         require(supports_varlen_attention(model), "training.batching", training.batching, allowed)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

@@ -153,7 +153,7 @@ def test_the_gpu_path_computes_the_same_and_compiles_once(shards: Shards, monkey
     batches = [load_packed(shards, np.array(rows), SHAPE) for rows in ([3, 17, 5], [1, 2, 30, 31])]
     plain = [build_model(config)(b.source, b.target, b.packing) for b in batches]
     # Force the kernel's branch on a machine without a GPU.
-    monkeypatch.setattr(PackedMask, "attend", lambda mask, q, k, v, _: attention._varlen(mask, q, k, v).flatten(1))
+    monkeypatch.setattr(PackedMask, "_attend_padded", lambda mask, *qkv: attention._varlen(mask, *qkv).flatten(1))
     model, compiled = build_model(config), []
 
     def count(graph: torch.fx.GraphModule, _: object) -> object:

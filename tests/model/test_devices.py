@@ -1,0 +1,144 @@
+"""Tests that a CPU and a GPU pass alike; on a GPU with ``pytest -m gpu``."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from small_training import SIZE, TRAINING, pairs, rows, weights, write_job, write_shards, write_vocabulary
+from torch import Tensor, nn
+
+from model.config import Decoding, Model
+from model.data.batches import load_packed, load_padded
+from model.data.bpe import TokenizerPair
+from model.data.packing import BatchShape
+from model.data.shards import Shards
+from model.decoding.translator import Translator
+from model.network.packed_attention import packed_attention
+from model.network.transformer import Transformer
+from model.network.widths import Widths
+from model.training.loss import Objective
+
+ROOT = Path(__file__).resolve().parents[2]
+WIDE = Model(layers=2, d_model=64, d_ff=128, heads=2, d_k=32, d_v=32, p_drop=0.0, norm="pre")
+DROPPING = replace(WIDE, p_drop=0.1, p_drop_attention=0.1)
+SHAPE = BatchShape(384, 384, 64, 10, 10)
+INTERRUPTED = "import small_training; small_training.end_after({update}); small_training.main(small_training.work)"
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def train(path: Path, end_after: int = 10**9) -> None:
+    """Train in a separate process, since CUDA does not survive a fork; it is asked to end after an update."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])}
+    command = [sys.executable, "-c", INTERRUPTED.format(update=end_after), str(path)]
+    subprocess.run(command, env=environment, check=False, timeout=280)
+
+
+@pytest.mark.slow  # three processes that import torch
+def test_a_resumed_packed_training_is_the_uninterrupted_one_to_the_bit(tmp_path: Path, device: str) -> None:
+    precision: Any = "bf16" if device == "cuda" else "fp32"
+    training = replace(TRAINING, updates=90, checkpoint_every=30, dev_every=45, peak=1e-2, batching="packed")
+    settings = {"model": DROPPING, "training": replace(training, precision=precision), "device": device}
+    whole, stopped = (write_job(tmp_path, name=name, **settings) for name in ("whole", "stopped"))
+    train(whole)
+    train(stopped, end_after=20)
+    assert len(weights(stopped)) == 1
+    train(stopped)
+    assert weights(stopped) == weights(whole)
+    assert len(weights(whole)) > 1
+    nll = [row["nll"] for row in rows(whole) if "nll" in row]
+    assert np.mean(nll[-10:]) < 0.9 * np.mean(nll[:10]), "it learns, with dropout of attention weights"
+
+
+@pytest.mark.parametrize("kind", ["self", "causal", "cross"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_packed_attention_has_the_values_and_gradients_of_float64(device: str, kind: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    sizes, causal = Widths(2, 32, 32), kind == "causal"
+    lengths = [1, 28, 33, 70, 0]
+    keys = [6, 64, 12, 65, 0] if kind == "cross" else lengths
+    at = [torch.tensor([0, *counts]).cumsum(0).int() for counts in (lengths, keys)]
+    x = torch.randn(sum(lengths), 64 if kind == "cross" else 192, dtype=dtype)
+    memory = torch.randn(sum(keys), 128, dtype=dtype) if kind == "cross" else None
+    grad = torch.randn(sum(lengths), 64, dtype=dtype)
+
+    def computed(device: str, dtype: torch.dtype) -> list[Tensor]:
+        inputs = [None if y is None else y.to(device, dtype).detach().requires_grad_() for y in (x, memory)]
+        offsets, seed = [y.to(device) for y in at], torch.tensor(5, device=device)
+        out = packed_attention(*inputs, *offsets, 70, 70, list(sizes), causal, 0.2, seed)[0]
+        out.backward(grad.to(device, dtype))
+        return [y.detach().cpu().double() for y in (out, *(z.grad for z in inputs if z is not None))]
+
+    most = 2e-2 if dtype == torch.bfloat16 else 1e-5
+    for found, exact in zip(computed(device, dtype), computed("cpu", torch.float64), strict=True):
+        assert float((found - exact).norm() / exact.norm()) < most
+
+
+def loss_and_gradients(device: str, packed: bool, wrapped: bool = False) -> Tensor:
+    """The loss of 30 pairs and all gradients, in one tensor."""
+    torch.manual_seed(0)
+    objective: nn.Module = Objective(Transformer(WIDE, SIZE, SIZE), 0.1).to(device)
+    if wrapped:
+        objective = nn.parallel.DistributedDataParallel(
+            objective, broadcast_buffers=False, gradient_as_bucket_view=True
+        )
+    shards, some = Shards(Path(os.environ["SMALL_SHARDS"])), np.arange(30)
+    batch = load_packed(shards, some, SHAPE) if packed else load_padded(shards, some)
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        loss, _ = objective(batch.to(torch.device(device)))
+    (loss / batch.pieces).backward()
+    return torch.cat([loss.detach().flatten(), *(p.grad.flatten() for p in objective.parameters())]).cpu()
+
+
+@pytest.fixture
+def small_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMALL_SHARDS", str(write_shards(tmp_path / "shards", pairs(40))))
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_packed_is_padded(device: str) -> None:
+    packed, padded = (loss_and_gradients(device, packed) for packed in (True, False))
+    loss, exact = packed[0], padded[0]
+    assert float(loss) == pytest.approx(float(exact), rel=1e-2 if device == "cuda" else 1e-5)
+    assert torch.cosine_similarity(packed[1:], padded[1:], dim=0) > (0.99 if device == "cuda" else 0.99999)
+
+
+@pytest.fixture
+def group_of_one(device: str, tmp_path: Path) -> Iterator[None]:
+    """A process group with this process alone: gloo on a CPU, NCCL on a GPU."""
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("small_shards", "group_of_one")
+@pytest.mark.parametrize("packed", [True, False])
+def test_ddp_of_one_process_has_the_gradients_of_the_bare_model(device: str, packed: bool) -> None:
+    bare, wrapped = (loss_and_gradients(device, packed, wrapped) for wrapped in (False, True))
+    assert torch.equal(bare, wrapped)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_batch_is_searched_as_each_sentence_alone_on_a_cpu(tmp_path: Path, device: str, beam: int) -> None:
+    torch.manual_seed(0)
+    model = Transformer(WIDE, SIZE, SIZE).double().eval()
+    vocabulary = TokenizerPair.load(write_vocabulary(tmp_path / "vocabulary"))
+    sources = [source for source, _ in pairs(20)]
+    decoding = Decoding(beam=beam, max_extra=10)
+    one = Translator(model, vocabulary, torch.device("cpu"))
+    alone = [one.search([source], decoding)[0] for source in sources]
+    found = Translator(model.to(device), vocabulary, torch.device(device)).search(sources, decoding)
+    assert [hypothesis.pieces for hypothesis in found] == [hypothesis.pieces for hypothesis in alone]
+    assert len({tuple(hypothesis.pieces) for hypothesis in alone}) > 5

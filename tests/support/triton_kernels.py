@@ -1,0 +1,118 @@
+"""Checks of the Triton kernels without a GPU: ``python triton_kernels.py interpret`` or ``compile``; needs Triton.
+
+``interpret`` runs them in Triton's interpreter against float64, ``compile`` makes the code for an H100 or H200 and asks
+ptxas for its registers. Each prints one line of JSON.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.pop("TRITON_INTERPRET", None)
+if sys.argv[1] == "interpret":
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
+
+import torch
+import triton
+from torch import Tensor
+
+from model.network import packed_attention_triton as kernels
+from model.network.packed_attention import packed_attention
+from model.network.widths import Widths
+
+LENGTHS = [1, 5, 28, 32, 33, 70, 9, 0, 0]
+KEY_LENGTHS = [6, 31, 4, 64, 12, 65, 1, 0, 0]
+
+
+def interpreted() -> list[dict[str, object]]:
+    """For every kind of attention the errors of output and gradients relative to float64."""
+    found: list[dict[str, object]] = []
+    for kind in ("self", "causal", "cross"):
+        for p_drop in (0.0, 0.3):
+            for d_k, d_v in ((32, 32), (8, 12)):
+                settings = {"kind": kind, "p_drop": p_drop, "d_k": d_k, "d_v": d_v}
+                found.append(settings | errors(kind, p_drop, Widths(2, d_k, d_v)))
+    return found
+
+
+def errors(kind: str, p_drop: float, sizes: Widths) -> dict[str, float]:
+    torch.manual_seed(0)
+    keys = KEY_LENGTHS if kind == "cross" else LENGTHS
+    queries_at, keys_at = (torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (LENGTHS, keys))
+    own, other = sizes.heads * sizes.d_k, sizes.heads * (sizes.d_k + sizes.d_v)
+    memory = torch.randn(sum(keys), other) if kind == "cross" else None
+    x = torch.randn(sum(LENGTHS), own if kind == "cross" else own + other)
+    grad = torch.randn(sum(LENGTHS), sizes.heads * sizes.d_v)
+    seed = torch.tensor(0x1234567890ABCDEF) if p_drop else None
+    causal = kind == "causal"
+
+    wide = [None if y is None else y.double().requires_grad_() for y in (x, memory)]
+    expected, lse = packed_attention(*wide, queries_at, keys_at, 70, 70, list(sizes), causal, p_drop, seed)
+    expected.backward(grad.double())
+
+    out, sums = kernels.forward(x, memory, queries_at, keys_at, sizes, causal, p_drop, seed)
+    grads = [None if y is None else torch.full_like(y, torch.nan) for y in (x, memory)]
+    into = sizes.split(*grads)
+    kernels.backward(into, grad, x, memory, out, sums, queries_at, keys_at, sizes, causal, p_drop, seed)
+    pairs = [(out, expected), (sums, lse), *((a, b.grad) for a, b in zip(grads, wide, strict=True) if b is not None)]
+    return {"error": max(relative(a, b.detach()) for a, b in pairs)}
+
+
+def relative(found: Tensor, exact: Tensor) -> float:
+    return float((found.double() - exact).norm() / exact.norm())
+
+
+def compiled() -> list[dict[str, object]]:
+    """For each kernel, in bfloat16 with heads of 64, its registers, spilled bytes and tensor-core products on sm_90."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    ptxas = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+    floats, offsets = ("scale", "slope", "gain"), ("QUERIES", "KEYS")
+    found: list[dict[str, object]] = []
+    for name, warps in (("_forward", kernels.FORWARD_WARPS), ("_backward", kernels.BACKWARD_WARPS)):
+        for causal in (False, True):
+            for p_drop in (0.0, 0.1):
+                kernel = getattr(kernels, name)
+                constants = kernels.constants(Widths(8, 64, 64), causal, p_drop)
+                kinds, attributes = {}, {}
+                for i, argument in enumerate(kernel.arg_names):
+                    kinds[argument] = "*bf16" if argument.isupper() else "fp32" if argument in floats else "i32"
+                    if argument in (*offsets, "LSE", "SEED"):
+                        kinds[argument] = {"LSE": "*fp32", "SEED": "*i64"}.get(argument, "*i32")
+                    if argument in constants:
+                        kinds[argument] = "constexpr"
+                    elif argument.isupper() or argument.endswith("_stride"):
+                        attributes[(i,)] = [["tt.divisibility", 16]]
+                values = {(kernel.arg_names.index(key),): value for key, value in constants.items()}
+                source = ASTSource(kernel, kinds, constexprs=values, attrs=attributes)
+                made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+                with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+                    file.write(made.asm["ptx"])
+                    file.flush()
+                    command = [ptxas, "-v", "-arch=sm_90a", "-o", "/dev/null", file.name]
+                    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+                spilled = [int(number) for number in re.findall(r"(\d+) bytes spill", said)]
+                registers = re.search(r"Used (\d+) registers", said)
+                assert registers, said
+                assert spilled, said
+                found.append(
+                    {
+                        "kernel": name,
+                        "causal": causal,
+                        "p_drop": p_drop,
+                        "registers": int(registers[1]),
+                        "spilled": sum(spilled),
+                        "products": made.asm["ptx"].count("mma.sync") + made.asm["ptx"].count("wgmma.mma"),
+                        "atomics": len(re.findall(r"\b(atom|red)\.", made.asm["ptx"])),
+                    }
+                )
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(interpreted() if sys.argv[1] == "interpret" else compiled()))
