@@ -46,7 +46,7 @@ def version(chosen: argparse.Namespace, engine: str, folder: Path, workers: int 
 def random_version(chosen: argparse.Namespace, weights: Path, vocabulary: Path) -> "ServedVersion":
     """Write and load random weights, with a vocabulary learnt from the clients' words, padded to the shape's size.
 
-    Outputs have up to ten tokens more than their source, since random weights seldom write eos.
+    Each word is a token, so that sources have one length; outputs have up to ten tokens more, as they seldom end.
     """
     import pyarrow as pa
     import torch
@@ -65,7 +65,7 @@ def random_version(chosen: argparse.Namespace, weights: Path, vocabulary: Path) 
 
     torch.manual_seed(chosen.seed)
     shape, size = SIZES[chosen.size]
-    found: Tokenizer = train_tokenizer([pa.array([WORD_LIST] * 4)], Vocabulary(size=300, min_frequency=1))
+    found: Tokenizer = train_tokenizer([pa.array([WORD_LIST] * 4)], Vocabulary(size=329, min_frequency=1))
     fill = size - found.get_vocab_size()
     found.add_tokens([AddedToken(f"qx{number}xq", normalized=False) for number in range(fill)])
     for folder in (weights, vocabulary):
