@@ -75,7 +75,8 @@ def test_hints_name_extras_of_this_project_and_no_other_package() -> None:
     assert PROJECT["scripts"] == {"repro": "flows.cli:main"}
     extras = PROJECT["optional-dependencies"]
     hinted = set()
-    for path in [TOP / "README.md", *(each for name in PACKAGES for each in (TOP / name).rglob("*.py"))]:
+    pages = [TOP / "README.md", *TOP.glob("docs/*.md")]
+    for path in [*pages, *(each for name in PACKAGES for each in (TOP / name).rglob("*.py"))]:
         text = path.read_text()
         assert not re.search(r"\brepro\[", text), path
         hinted |= set(re.findall(r"pip install -e '\.\[([\w{}-]+)\]'", text))
