@@ -1,11 +1,70 @@
-"""The documentation: what the README promises about itself."""
+"""The documentation: what the README promises about itself, and the site that Sphinx builds from the Markdown."""
 
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 TOP = Path(__file__).resolve().parents[1]
+PAGES = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/README.md"}
+
+
+def build(source: Path, out: Path) -> "subprocess.CompletedProcess[str]":
+    """Build as `make docs` does: warnings, also of links that lead nowhere, are errors."""
+    options = ["-W", "--keep-going", "-n", "-q", "-c", f"{source / 'docs'}", "-d", f"{out}-doctrees"]
+    command = [sys.executable, "-m", "sphinx", *options, f"{source}", f"{out}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("docs") / "site"
+    done = build(TOP, out)
+    assert done.returncode == 0, done.stderr
+    return out
 
 
 def test_the_readme_is_short_and_names_the_licence_last() -> None:
     lines = (TOP / "README.md").read_text().splitlines()
     assert len(lines) <= 120
     assert lines[-1] == "No licence has been chosen yet."
+
+
+def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
+    pages = {f"{path.relative_to(TOP)}" for path in TOP.glob("docs/*.md")} | {
+        name for name in PAGES if (TOP / name).is_file()
+    }
+    assert {f"{path.relative_to(site).with_suffix('.md')}" for path in site.rglob("*.html")} >= pages
+    first = (site / "README.html").read_text()
+    linked = set(re.findall(r'<li class="toctree-l1[^"]*"><a [^>]*href="([^"#]+)\.html"', first))
+    assert {f"{name}.md" for name in linked} == pages - {"README.md"}
+    assert 'url=README.html"' in (site / "index.html").read_text()
+
+
+def test_the_pages_load_nothing_from_other_hosts(site: Path) -> None:
+    away = re.compile(r"""(?:src=|@import |url\()["']?(?:https?:)?//|<link [^>]*href=["'](?:https?:)?//""")
+    files = [path for path in site.rglob("*") if path.suffix in (".html", ".css")]
+    assert len(files) > 20
+    assert not [path for path in files if away.search(path.read_text())]
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    text = (TOP / "docs" / "conf.py").read_text()
+    text = re.sub(r"CONTENTS = \{.*?\n\}", 'CONTENTS = {"All": ["docs/page"]}', text, flags=re.DOTALL)
+    (docs / "conf.py").write_text(text)
+    shutil.copytree(TOP / "docs" / "site", docs / "site")
+    (docs / "page.md").write_text("# Page\n\n## A part\n\n[first](../README.md)\n")
+    page = tmp_path / "README.md"
+    page.write_text("# First\n\n[one](docs/page.md) [two](docs/page.md#a-part)\n")
+    done = build(tmp_path, tmp_path / "right")
+    assert done.returncode == 0, done.stderr
+    page.write_text("# First\n\n[one](docs/pages.md) [two](docs/page.md#a-place)\n")
+    done = build(tmp_path, tmp_path / "wrong")
+    assert done.returncode != 0
+    assert "docs/pages.md" in done.stderr
+    assert "a-place" in done.stderr
