@@ -6,11 +6,12 @@ ENV := .venv/.ready
 RUNTIME := .venv/.runtime
 RUN := .venv/bin
 
-.PHONY: demo lock walk docs test test-slow lint types format setup clean help
+.PHONY: demo lock walk reference docs test test-slow lint types format setup clean help
 
 help:
 	@echo "make demo        the whole pipeline on the embedded corpus (about 3 minutes on two cores)"
 	@echo "make walk        docs/walk.md anew: three pairs of the demo, from raw line to score"
+	@echo "make reference   docs/commands.md and docs/run-fields.md anew, from the program"
 	@echo "make docs        the documentation as a site: build/site/index.html"
 	@echo "make test        lint, types and tests"
 	@echo "make test-slow   the slow tests: whole runs, kills, real text"
@@ -42,6 +43,9 @@ demo: $(if $(wildcard $(ENV)),$(ENV),$(RUNTIME))
 
 walk: $(ENV) demo
 	@$(RUN)/python docs/walk.py
+
+reference: $(ENV)
+	@$(RUN)/python docs/reference.py
 
 # Warnings, also of links that lead nowhere, are errors.
 docs: $(ENV)

@@ -18,7 +18,7 @@ CONTENTS = {
         "docs/deployment",
         "CONTRIBUTING",
     ],
-    "Reference": ["docs/files", "docs/presets", "CHANGELOG"],
+    "Reference": ["docs/commands", "docs/run-fields", "docs/files", "docs/presets", "CHANGELOG"],
     "Explanation": [
         "docs/design",
         "docs/paper",

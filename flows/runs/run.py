@@ -21,19 +21,29 @@ class Run:
     """
 
     name: str
+    """Names its records, its artifacts and its registered model."""
     about: str
+    """One line for ``repro runs``."""
     corpus: Corpus
+    """The training text."""
     sets: tuple[EvaluationSet, ...]
     """Evaluation sets. Adding one does not repeat the training."""
     dev: str
     """The set that training validates on and that decides on ``champion``; never a test set."""
     filters: Filters
+    """How the training text is cleaned; the paper names no cleaning."""
     vocabulary: Vocabulary
+    """How text becomes tokens (§5.1)."""
     sharding: Sharding
+    """Which pairs are left out for their length, and how they are stored."""
     model: Model
+    """The Transformer's shape (§3, Table 3)."""
     training: Training
+    """Batches, schedule, optimizer, regularisation (§5)."""
     averaging: Averaging
+    """Which checkpoints become the model (§6.1)."""
     decoding: Decoding
+    """How evaluation sets are translated, and registered versions by default (§6.1)."""
     evaluate: tuple[str, ...] = ()
     """The sets to translate and score, with the dev set among them; empty for all. A sweep scores the dev set alone."""
     comet: Comet = Comet()  # noqa: RUF009 - frozen

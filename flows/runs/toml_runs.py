@@ -82,7 +82,7 @@ def _locate(value: Any, folder: Path) -> None:
 
 def _lines(table: Mapping[str, Any], kind: type | None, path: str) -> Iterator[str]:
     """The lines of a table: values first, then the tables in it."""
-    documented, hints = (_documentation(kind), get_type_hints(kind)) if kind else ({}, {})
+    documented, hints = (field_documentation(kind), get_type_hints(kind)) if kind else ({}, {})
     inner = {name: value for name, value in table.items() if _is_table(value, hints.get(name))}
     for name, value in table.items():
         if name not in inner:
@@ -118,8 +118,8 @@ def _class_of(kind: Any, member: Mapping[str, Any]) -> type | None:
 
 
 @cache
-def _documentation(kind: Any) -> dict[str, str]:
-    """The text below each field in the class's source."""
+def field_documentation(kind: Any) -> dict[str, str]:
+    """The text below each field in the source of a configuration class."""
     import ast
     import inspect
 

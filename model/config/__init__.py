@@ -33,20 +33,34 @@ class Model:
     """The Transformer's shape (§3). Defaults are the paper's base model (Table 3, row base)."""
 
     layers: int = 6
+    """Layers of the encoder, and as many of the decoder (§3.1, N in Table 3)."""
     d_model: int = 512
+    """Width of embeddings and of every sublayer's output (§3.1); an even number."""
     d_ff: int = 2048
+    """Inner width of the feed-forward networks (§3.3)."""
     heads: int = 8
+    """Attention heads of each layer (§3.2.2, h in Table 3)."""
     d_k: int = 64
+    """Width of a head's queries and keys (§3.2.2)."""
     d_v: int = 64
+    """Width of a head's values (§3.2.2)."""
     p_drop: float = 0.1
+    """Probability of dropout on every sublayer's output and on the sums of embeddings and positions (§5.4)."""
     p_drop_attention: float = 0.0
+    """Probability of dropout on attention weights, which the paper does not have."""
     p_drop_relu: float = 0.0
+    """Probability of dropout after the feed-forward networks' ReLU, which the paper does not have."""
     norm: Literal["post", "pre"] = "post"
+    """post: LayerNorm(x + Sublayer(x)) (§3.1); pre: x + Sublayer(LayerNorm(x)), with a norm at each stack's end."""
     positions: Literal["sinusoid", "learned", "learned_sinusoid"] = "sinusoid"
-    """learned_sinusoid: a learned table that starts as the sinusoids."""
+    """sinusoid: sines and cosines (§3.5); learned: a table of parameters (Table 3, row E); learned_sinusoid: a learned
+    table that starts as the sinusoids."""
     max_positions: int = 1024
+    """Rows of a learned table of positions: the most tokens of a sentence. Sinusoids have no limit."""
     tied: bool = True
+    """One matrix for source and target embeddings and the output projection (§3.4); it needs a joint vocabulary."""
     init: Literal["glorot", "normal"] = "glorot"
+    """glorot: Glorot-uniform matrices, embeddings N(0, 1/d_model); normal: all matrices from N(0, 1/d_model)."""
     attention: Literal["own", "torch"] = unkeyed_default("own")
     """own: this project's layers; torch: those of torch.nn.Transformer, as a reference."""
     qkv_bias: bool = unkeyed_default(False)
@@ -85,27 +99,38 @@ class Training:
     """Training (§5). Defaults are the paper's base run on WMT14 En-De."""
 
     updates: int = 100_000
+    """Optimizer steps (§5.2)."""
     batch_tokens: int = 25_000
     """Maximum pieces of an update per side, including bos or eos, summed over all ranks (§5.1)."""
     label_smoothing: float = 0.1
+    """Probability that smoothing spreads over the vocabulary (§5.4); 0: none."""
     schedule: Literal["paper", "inverse_sqrt", "linear", "constant"] = "paper"
     """paper: factor * d_model^-0.5 * min(update^-0.5, update * warmup^-1.5) (§5.3); inverse_sqrt, linear, constant
     rise linearly to ``peak`` over ``warmup`` updates."""
     warmup: int = 4_000
+    """Updates over which the learning rate rises (§5.3)."""
     factor: float = 1.0
+    """Factor of the schedule ``paper``."""
     peak: float = 1e-3
+    """Highest learning rate of the schedules other than ``paper``."""
     beta1: float = 0.9
+    """Adam's decay of the mean of gradients (§5.3)."""
     beta2: float = 0.98
+    """Adam's decay of the mean of their squares (§5.3)."""
     eps: float = 1e-9
+    """What Adam adds to the root of the mean of squares (§5.3)."""
     clip_norm: float = 0.0
     """Maximum gradient norm; 0 disables clipping, as in the paper."""
     seed: int = 1
+    """Seed of initial weights, dropout, and the order of batches."""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """Numbers of matrix products; weights, moments, norms and softmax are float32 in any case. tf32 needs a GPU."""
     checkpoint_every: int = 1_500
     """Updates between two checkpoints; the paper's 10 minutes at 0.4 s an update (§5.2, §6.1)."""
     keep: int = 5
     """Number of last checkpoints to keep for averaging."""
     dev_every: int = 1_500
+    """Updates between two computations of the dev perplexity."""
     batch_sentences: int = unkeyed_default(0)
     """Maximum pairs of an update, in place of ``batch_tokens``, which then limits nothing; 0: counted in tokens."""
     epochs: int = unkeyed_default(0)
@@ -116,6 +141,7 @@ class Training:
     batching: Literal["buckets", "packed"] = unkeyed_default("buckets")
     """buckets: pairs of similar length, padded; packed: pairs of any length end to end, in batches of one size."""
     optimizer: Literal["adam", "adamw"] = unkeyed_default("adam")
+    """adam: the paper's (§5.3); adamw: with ``weight_decay`` apart from the gradient."""
     weight_decay: float = unkeyed_default(0.0)
     """AdamW's weight decay of matrices and embeddings; biases and norms have none."""
     attention_entropy: float = unkeyed_default(0.0)
@@ -206,6 +232,7 @@ class Averaging:
     """Checkpoint averaging (§6.1: the last 5 for base, 20 for big; Table 3 uses 1)."""
 
     count: int = 5
+    """Checkpoints whose weights are averaged; at most ``training.keep``."""
     which: Literal["last", "best", "ema"] = unkeyed_default("last")
     """last: the last ``count``; best: the one with the lowest dev perplexity (needs training.patience above 0);
     ema: the moving average at the last update (needs training.ema above 0)."""
@@ -222,6 +249,7 @@ class Decoding:
     """Beam search (§6.1)."""
 
     beam: int = 4
+    """Hypotheses that the search keeps at each step."""
     alpha: float = 0.6
     """Length penalty ((5 + length) / 6) ** alpha."""
     max_extra: int = 50
@@ -291,6 +319,7 @@ class Sampling:
     top_p: float = 1.0
     """Sample from the most likely pieces that together reach this probability only."""
     seed: int = 1
+    """A sentence's random numbers depend on this seed and on the sentence's number alone."""
 
     def __post_init__(self) -> None:
         require(self.temperature > 0, "sampling.temperature", self.temperature, "a number above 0")

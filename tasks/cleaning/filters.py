@@ -326,9 +326,13 @@ class Filters:
     """
 
     rules: tuple[Filter, ...] = ()
+    """Rules in their order; the first that rejects a pair is counted."""
     normalise: Normalise = Normalise()
+    """How lines are normalised before the rules see them."""
     exclude: tuple[str, ...] = ()
+    """Sets whose lines are removed from the training text."""
     seed: int = 1
+    """Seed of the shuffle."""
     max_rejected: float = unkeyed(0.2)
     """Largest share of pairs that rules may remove, without repetitions and lines of the sets; above it ``clean``
     fails, since sides may be swapped, or the encoding or language may be another. 1: any share; so are corpora of fewer

@@ -45,7 +45,9 @@ class Comet:
     """A checkpoint of COMET; with an empty ``path`` it is not run. Only its checksum enters keys."""
 
     path: str = unkeyed("")
+    """The checkpoint's file; empty: COMET is not run."""
     sha256: str = ""
+    """The checkpoint's sha256, 64 hex digits."""
     python: str = unkeyed("")
     """The interpreter that has unbabel-comet; empty: that of this process."""
 

@@ -62,9 +62,11 @@ class Vocabulary:
     """Entries including special tokens and bytes; per side if ``joint`` is false. The most entries where ``tokens`` is
     words."""
     joint: bool = True
+    """One vocabulary for both sides, which ``model.tied`` needs (§3.4, §5.1); false: one for each."""
     lowercase: bool = False
     """Lower-case text before encoding; output is then lower-cased too."""
     nfkc: bool = False
+    """Normalise text by Unicode's NFKC before encoding."""
     min_frequency: int = 2
     """Fewest occurrences of a pair of pieces to merge it; of a word where ``tokens`` is words."""
     scripts: tuple[str, ...] = unkeyed_default(())

@@ -53,6 +53,7 @@ class Sharding:
     max_ratio: float = 0.0
     """Largest ratio of the longer to the shorter side in pieces; 0 turns the limit off."""
     pairs_per_shard: int = 500_000
+    """Most pairs of a file."""
     bpe_dropout: float = unkeyed_default(0.0)
     """Probability with which BPE-dropout leaves out a merge in training text; 0: the plain pieces only."""
     too_long: Literal["drop", "cut"] = unkeyed_default("drop")
