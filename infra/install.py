@@ -22,6 +22,7 @@ UV_NAMES = {
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
     "no-index": "UV_NO_INDEX",
+    "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
     "default-timeout": "UV_HTTP_TIMEOUT",
     "timeout": "UV_HTTP_TIMEOUT",
@@ -56,7 +57,7 @@ def install(folder: Path, *, dev: bool, with_uv: bool = True) -> None:
     pip = [f"{python}", "-m", "pip", "--disable-pip-version-check"]
     uv = _find_uv(folder, pip) if with_uv else ""
     environment = _environment_of_uv(pip) if uv else dict(os.environ)
-    if not uv:
+    if with_uv and not uv:
         print("uv cannot be had; pip installs, which takes longer", file=sys.stderr)
     command = [uv, "pip", "install", "--python", f"{python}"] if uv else [*pip, "install"]
     requirements = PROJECT / ("requirements-dev.lock" if dev else "requirements.lock")
@@ -111,9 +112,20 @@ def main() -> None:
         if asked.lock:
             lock(asked.folder.absolute())
         else:
-            install(asked.folder.absolute(), dev=asked.dev, with_uv=not asked.pip)
+            _install_by_any(asked.folder.absolute(), dev=asked.dev, with_uv=not asked.pip)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
+
+
+def _install_by_any(folder: Path, *, dev: bool, with_uv: bool) -> None:
+    """Install with uv, and with pip if uv fails: pip has settings that uv lacks. Raises CalledProcessError."""
+    try:
+        install(folder, dev=dev, with_uv=with_uv)
+    except subprocess.CalledProcessError as error:
+        if Path(error.cmd[0]).name != "uv":
+            raise
+        print("uv failed; pip installs, which takes longer", file=sys.stderr)
+        install(folder, dev=dev, with_uv=False)
 
 
 if __name__ == "__main__":

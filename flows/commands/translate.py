@@ -170,7 +170,7 @@ def translate(
             engines = open_version_engine(
                 version, folder, translator, site, decoding, engine, quantization, n_best, several_batches=True
             )
-        if engines.other or engine == "ctranslate2":
+        if engines.other or engine == "ctranslate2" or quantization != "float32":
             say(f"{version.name}/{version.version} is searched by {engines.name}: {engines.note or engines.reason}")
         search = (
             sampler(translator, sampling, decoding)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from flows.inference.version_config import decoding_config
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.tracking.model_version import Version
@@ -33,8 +34,9 @@ def open_version_engine(
 ) -> "SearchEngine":
     """The engine of a version whose files are in ``folder``.
 
-    The site's threads compute one batch, or with ``several_batches`` one batch each. Raises BadConfiguration if
-    CTranslate2 is asked for and its library is missing.
+    ``decoding`` and ``n_best`` are those of the searches to come. The site's threads compute one batch, or with
+    ``several_batches`` one batch each. Raises BadConfiguration if CTranslate2 is asked for and its library cannot be
+    loaded.
     """
     from model.export.search_engine import open_engine
 
@@ -54,11 +56,14 @@ def open_version_engine(
             n_best,
             workers,
             threads,
+            decoding_config(version),
         )
     except ModuleNotFoundError as error:
         if f"{error.name}".split(".")[0] != "ctranslate2":
             raise
         raise BadConfiguration("ctranslate2 is not installed here: pip install -e '.[ctranslate2]'") from error
+    except ImportError as error:
+        raise BadConfiguration(f"--engine is 'ctranslate2', and its library cannot be loaded: {error}") from error
 
 
 def dev_lines(version: Version, site: Site) -> Sequence[str]:

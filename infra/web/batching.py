@@ -214,14 +214,18 @@ class Batcher:
                 queued.answer.set_result(result)
 
     def _next_batch(self, first: QueuedRequest) -> list[tuple[QueuedRequest, list[tuple[int, Source]]]]:
-        """Take a share of each request with the search settings of ``first`` until the batch is full.
+        """Take a share of each request that is searched as ``first`` is until the batch is full.
 
         Requests with sentences left move to the end of the queue.
         """
         compatible = [
             each
             for each in self.queue
-            if isinstance(each, QueuedRequest) and each.served is first.served and each.search == first.search
+            if isinstance(each, QueuedRequest)
+            and each.served is first.served
+            and each.search == first.search
+            # The engine may depend on it: nobody's engine depends on who else asks.
+            and (each.n_best > 1) == (first.n_best > 1)
         ]
         taken: list[tuple[QueuedRequest, list[tuple[int, Source]]]] = []
         free = self.limits.batch

@@ -1,7 +1,8 @@
 """The CTranslate2 form of a trained model in a cache folder, made at first use and compared with the own search.
 
 A form lies in ``<cache>/<digest>/``; the digest is that of weights, vocabulary, quantization and CTranslate2's version.
-``form.json`` there holds the sum of each file and the result of the comparison. The cache may be deleted at any time.
+``form.json`` there holds the sum of each file and the result of the comparison; its time is that of the last use. The
+forms used last stay, older ones go when a new one is made. The cache may be deleted at any time.
 """
 
 import fcntl
@@ -12,7 +13,7 @@ import random
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,8 @@ SAMPLE = 100
 SAMPLE_PIECES = (3, 20)
 """Least and greatest length of a drawn source."""
 DIGITS = 20
+KEPT = 10
+"""Forms in a cache folder, each as large as the model."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,9 @@ def find_or_make(
 ) -> Form:
     """Return the form of a model, which is made if there is none or a file of it is damaged.
 
-    ``translator`` is the loaded model, ``lines`` are sentences to compare; without them sources are drawn. Processes
-    that need the same form wait for the one that makes it. Raises ValueError for a model that CTranslate2 cannot
-    represent, OSError if the cache cannot be written.
+    ``translator`` is the loaded model; ``decoding`` are the settings and ``lines`` the sentences of the comparison;
+    without sentences sources are drawn. Processes that need the same form wait for the one that makes it. Raises
+    ValueError for a model that CTranslate2 cannot represent, OSError if the cache cannot be written.
     """
     name = _digest(weights, vocabulary, quantization)
     folder = cache / name
@@ -77,6 +80,7 @@ def find_or_make(
             partial.rename(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+        _remove_unused(cache)
     return Form(folder, quantization, equal, sentences)
 
 
@@ -106,9 +110,22 @@ def _read(folder: Path, quantization: Quantization) -> Form | None:
         record = json.loads((folder / RECORD).read_text())
         if any(_sha256(folder / name) != digest for name, digest in record["files"].items()):
             return None
-        return Form(folder, quantization, int(record["equal"]), int(record["sentences"]))
+        form = Form(folder, quantization, int(record["equal"]), int(record["sentences"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+    with suppress(OSError):  # another user's form can be read, but not marked as used
+        os.utime(folder / RECORD)
+    return form
+
+
+def _remove_unused(cache: Path) -> None:
+    """Remove the forms whose last use is longest ago, all but ``KEPT``."""
+    used: list[tuple[int, Path]] = []
+    for record in cache.glob(f"*/{RECORD}"):
+        with suppress(FileNotFoundError):  # another process has just removed it
+            used.append((record.stat().st_mtime_ns, record.parent))
+    for _, folder in sorted(used, reverse=True)[KEPT:]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _digest(weights: Path, vocabulary: Path, quantization: Quantization) -> str:

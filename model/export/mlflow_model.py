@@ -82,10 +82,19 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         if why_unsupported(decoding):
             return SearchEngine(self.translator, reason=why_unsupported(decoding))
         if choice not in self.engines:
-            caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-            cache = Path(caches) / "repro" / "ctranslate2"
-            threads = torch.get_num_threads()
-            self.engines[choice] = open_engine(self.translator, *self.folders, decoding, cache, choice, threads=threads)
+            try:
+                caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            except RuntimeError as error:  # a user without a home folder, as in some containers
+                return SearchEngine(self.translator, reason=f"no folder for CTranslate2's form: {error}")
+            self.engines[choice] = open_engine(
+                self.translator,
+                *self.folders,
+                decoding,
+                caches / "repro" / "ctranslate2",
+                choice,
+                threads=torch.get_num_threads(),
+                compared=Decoding(),
+            )
         return self.engines[choice]
 
 

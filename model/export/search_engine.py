@@ -99,12 +99,15 @@ def open_engine(
     n_best: int = 1,
     workers: int = 1,
     threads: int = 1,
+    compared: Decoding | None = None,
 ) -> SearchEngine:
     """Return the engine for a model: its CTranslate2 form in ``cache``, which is made and compared at first use.
 
-    ``lines`` are sentences to compare, ``n_best`` is the greatest number of hypotheses of a search. ``auto`` uses
-    CTranslate2 on CPUs if the library is there. Raises ValueError for an unknown choice, ModuleNotFoundError if
-    ``ctranslate2`` is asked for and the library is missing.
+    ``decoding`` and ``n_best``, the greatest number of hypotheses, are those of the searches to come. The form is
+    compared over ``lines`` with the settings ``compared`` (default: ``decoding``), which should be the model's own: the
+    result is kept with the form, and must not depend on who uses it first. ``auto`` uses CTranslate2 on CPUs if the
+    library can be loaded. Raises ValueError for an unknown choice, ImportError if ``ctranslate2`` is asked for and the
+    library cannot be loaded.
     """
     require(choice in ("auto", "own", "ctranslate2"), "engine", choice, "auto, own or ctranslate2")
 
@@ -121,11 +124,15 @@ def open_engine(
         return own(reason)
     if choice == "auto" and find_spec("ctranslate2") is None:
         return own("the library ctranslate2 is not installed")
-    from .ctranslate2_form import find_or_make
-    from .ctranslate2_search import CTranslate2Search
-
     try:
-        form = find_or_make(cache, weights, vocabulary, translator, decoding, quantization, lines)
+        from .ctranslate2_form import find_or_make
+        from .ctranslate2_search import CTranslate2Search
+    except ImportError as error:  # such as a library that this system's loader refuses
+        if choice == "ctranslate2":
+            raise
+        return own(f"the library ctranslate2 cannot be loaded: {error}")
+    try:
+        form = find_or_make(cache, weights, vocabulary, translator, compared or decoding, quantization, lines)
     except ValueError as error:
         return own(f"CTranslate2 cannot represent the model: {error}")
     except OSError as error:

@@ -1,11 +1,14 @@
 """The installation: pip's settings reach uv, and the locks hold what the project declares."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from infra import install
 from infra.install import uv_environment
 
 TOP = Path(__file__).resolve().parents[2]
@@ -28,6 +31,7 @@ global.index-url='https://mirror.example/simple'
 global.extra-index-url='file:///a/simple file:///b/simple'
 global.find-links='/elsewhere'
 global.cert='/etc/ssl/bundle.pem'
+global.trusted-host='mirror.example'
 install.no-compile='1'
 """
     assert uv_environment(listed, {"PATH": "/bin"}) == {
@@ -37,6 +41,7 @@ install.no-compile='1'
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_FIND_LINKS": "/media/wheels,/media/more",
         "SSL_CERT_FILE": "/etc/ssl/bundle.pem",
+        "UV_INSECURE_HOST": "mirror.example",
     }
 
 
@@ -44,6 +49,27 @@ def test_a_setting_of_uv_counts_more_than_one_of_pip() -> None:
     present = {"UV_DEFAULT_INDEX": "https://own.example/simple"}
     assert uv_environment("global.index-url='https://mirror.example/simple'", present) == present
     assert uv_environment("", {}) == {}
+
+
+@pytest.mark.parametrize(("failing", "tried", "code"), [("/usr/bin/uv", [True, False], 0), ("/env/python", [True], 3)])
+def test_pip_installs_where_uv_fails(
+    failing: str, tried: list[bool], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def fails_first(folder: Path, *, dev: bool, with_uv: bool) -> None:
+        asked.append(with_uv)
+        if with_uv:
+            raise subprocess.CalledProcessError(3, [failing, "pip", "install"])
+
+    monkeypatch.setattr(install, "install", fails_first)
+    monkeypatch.setattr(sys, "argv", ["install.py", "folder"])
+    try:
+        install.main()
+        ended = 0
+    except SystemExit as end:
+        ended = int(end.code or 0)
+    assert (asked, ended) == (tried, code)
 
 
 @pytest.mark.parametrize("lock", LOCKS)

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_pipeline import run_small
 
 from flows.runner.request import RunRequest
+from model.config import Decoding
 from tests.flows.test_cli import call
 
 LINE = "The old woman sees a dog."
@@ -81,3 +83,22 @@ def test_results_say_which_engine_searched_and_the_engines_agree(
     assert rows("--engine", "ctranslate2", "--n-best", "2")[1] == ["own search"] * 3
     assert "n_best is 2, and CTranslate2 keeps no more" in capsys.readouterr().err
     assert rows("--quantization", "int8")[1] == ["CTranslate2"] * 3
+    assert rows("--quantization", "int8", "--prefix", "Das")[1] == ["own search"] * 3
+    assert "searched by own search: CTranslate2 does not do --prefix alike" in capsys.readouterr().err
+
+
+def test_engines_are_compared_with_the_settings_of_the_run_whatever_is_asked_for(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ctranslate2")
+    compared: list[Decoding] = []
+
+    def noted(*arguments: Any) -> None:
+        compared.append(arguments[4])
+        raise ValueError
+
+    monkeypatch.setattr("model.export.ctranslate2_form.find_or_make", noted)
+    for search in (), ("--beam", "1"), ("--alpha", "3"):
+        answer(monkeypatch, tmp_path, f"{LINE}\n", "--model", "small/1", *search)
+    assert len(compared) == 3
+    assert compared[0] == compared[1] == compared[2]

@@ -67,6 +67,20 @@ def test_a_short_text_does_not_wait_for_a_long_one() -> None:
     assert len(fake.batches) >= 11
 
 
+def test_a_request_for_one_hypothesis_shares_no_batch_with_one_for_several() -> None:
+    fake = Fake()
+
+    async def work() -> None:
+        async with Batcher(Limits()) as batcher:
+            asked = [batcher.submit(fake, fake.search, n_best, [Source(f"{n_best}")]) for n_best in (1, 3, 1, 2)]
+            for request in asked:
+                async for _ in request.answers():
+                    pass
+
+    asyncio.run(work())
+    assert [(sentences, n_best) for sentences, _, n_best in fake.batches] == [(["1", "1"], 1), (["3", "2"], 3)]
+
+
 def test_an_exclusive_call_returns_its_result_or_raises() -> None:
     async def work() -> None:
         async with Batcher(Limits()) as batcher:

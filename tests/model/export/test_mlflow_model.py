@@ -92,6 +92,16 @@ def test_both_engines_give_the_same_and_the_rows_name_them(loaded: Any) -> None:
         assert {row["engine"] for row in loaded.predict(TEXT, params=params)} == {"own search"}
 
 
+def test_without_a_home_folder_the_own_engine_searches(loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setattr(loaded.unwrap_python_model(), "engines", {})
+    assert {row["engine"] for row in loaded.predict(TEXT, params={"scores": True})} == {"own search"}
+
+
 def test_prefix_and_samples(loaded: Any, translator: Translator) -> None:
     for text in loaded.predict([TEXT[0], TEXT[2]], params={"prefix": "The men"}):
         assert text.startswith("The men")

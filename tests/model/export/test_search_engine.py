@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +122,27 @@ def test_a_form_is_made_once_and_again_if_it_is_damaged(
     assert not list(tmp_path.glob("*.partial-*"))
 
 
+def test_the_forms_used_longest_ago_are_removed(
+    translator: Translator, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctranslate2_form, "KEPT", 2)
+    monkeypatch.setattr(ctranslate2_form, "SAMPLE", 2)
+
+    def used(model: int) -> Path:
+        """Open a model of other files than the rest, and return the record of its form."""
+        vocabulary = tmp_path / f"vocabulary-{model}"
+        if not vocabulary.exists():
+            shutil.copytree(folders[1], vocabulary)
+            (vocabulary / f"{model}").touch()
+        opened(translator, (folders[0], vocabulary), tmp_path / "cache")
+        return max((tmp_path / "cache").glob("*/form.json"), key=lambda record: record.stat().st_mtime_ns)
+
+    first, second = used(1), used(2)
+    assert used(1) == first
+    third = used(3)
+    assert [first.exists(), second.exists(), third.exists()] == [True, False, True]
+
+
 def test_a_killed_attempt_leaves_nothing_that_is_used(
     translator: Translator, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,10 +216,12 @@ def test_what_keeps_the_own_engine_is_said(
     assert "cannot hold the model's CTranslate2 form" in opened(translator, folders, tmp_path / "file" / "x").reason
     with pytest.raises(ValueError, match="engine is 'marian', allowed is auto, own or ctranslate2"):
         opened(translator, folders, tmp_path, choice="marian")
+    monkeypatch.setitem(sys.modules, "model.export.ctranslate2_form", None)
+    reason = opened(translator, folders, tmp_path).reason
+    assert reason.startswith("the library ctranslate2 cannot be loaded: ")
     monkeypatch.setattr("model.export.search_engine.find_spec", lambda _: None)
     assert opened(translator, folders, tmp_path).reason == "the library ctranslate2 is not installed"
     assert not list(tmp_path.glob("*/form.json"))
-    monkeypatch.setitem(sys.modules, "model.export.ctranslate2_form", None)
     with pytest.raises(ModuleNotFoundError):
         opened(translator, folders, tmp_path, choice="ctranslate2")
 
