@@ -52,14 +52,13 @@ def main(name: str) -> int:
             env=environment_of(service, program, os.environ),
         )
         try:
-            if program.serves:
-                _wait_for_start(process, program)
+            started = program.serves and _starts(process, program)
         except BaseException:
             _end(process, folder, name)
             raise
     try:
         if program.serves:
-            threading.Thread(target=_kill_if_silent, args=(process, program), daemon=True).start()
+            threading.Thread(target=_kill_if_silent, args=(process, program, started), daemon=True).start()
         return process.wait()
     finally:
         _end(process, folder, name)
@@ -69,15 +68,18 @@ def _say_wait(holder: str) -> None:
     print(f"waiting for {holder}, which starts a server on the same database", flush=True)
 
 
-def _wait_for_start(process: subprocess.Popen[bytes], program: Program) -> None:
-    """Wait until the server answers, but not longer than others should wait for the lock."""
+def _starts(process: subprocess.Popen[bytes], program: Program) -> bool:
+    """Wait until the server answers, but not longer than others should wait for the lock; whether it answered."""
     deadline = time.monotonic() + LOCK_SECONDS
-    while process.poll() is None and not healthy(program.health) and time.monotonic() < deadline:
+    while process.poll() is None and time.monotonic() < deadline:
+        if healthy(program.health):
+            return True
         signals.wait(POLL_SECONDS)
+    return False
 
 
-def _kill_if_silent(process: subprocess.Popen[bytes], program: Program) -> None:
-    watch = SilenceWatch(program.health)
+def _kill_if_silent(process: subprocess.Popen[bytes], program: Program, answered: bool) -> None:
+    watch = SilenceWatch(program.health, answered)
     while process.poll() is None:
         if watch.is_silent():
             print(f"{program.name} no longer answers {program.health}: it is killed and started again", flush=True)

@@ -135,7 +135,7 @@ def test_a_training_of_three_epochs_is_that_of_their_updates(tmp_path: Path) -> 
 
 
 def read_epoch(folder: Path, number: int) -> list[Any]:
-    return sampler_of(TRAINING, Shards(folder, drawn=True)).epoch(number)
+    return sampler_of(MODEL, TRAINING, Shards(folder, drawn=True)).epoch(number)
 
 
 def test_batches_of_eight_sentences_make_five_updates_an_epoch(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ GOOD = "import json, sys, pathlib; job = json.load(open(sys.argv[1])); out = pat
 def job(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> JobSpec:
     (folder / "some_job.py").write_text(GOOD + code)
     monkeypatch.setenv("PYTHONPATH", str(folder))
+    # Else a job that is written over another one of its length and second would run the other's bytecode.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     out = folder / "out"
     out.mkdir(exist_ok=True)
     return JobSpec("some_job", {"size": 3}, {"text": folder}, out, {})

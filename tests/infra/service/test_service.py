@@ -153,6 +153,7 @@ def test_a_server_that_no_longer_answers_is_started_again_and_a_worker_is_not(ro
     with ended(root):
         service = lifecycle.up(free_service(root), os.environ, print).service
         before = by_name(service)
+        time.sleep(2)  # its supervisor also has to have seen it answer
         for name in ("mlflow", "cpu-1"):
             for pid in tagged_pids(service.folder, name) - {before[name].pid}:
                 os.kill(pid, signal.SIGSTOP)

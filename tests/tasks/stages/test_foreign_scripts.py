@@ -64,9 +64,9 @@ def test_no_piece_is_learnt_of_or_across_a_foreign_character() -> None:
 def test_shards_and_dropout_read_lines_as_the_tokenizer_does(pieces: TokenizerPair) -> None:
     lines = ["Der Hund中 Жук läuft", "中", " Hund  Ж!? Ж", "", "nicht«Ж»"]
     expected = pieces.encode_source(lines)
-    cached = WordCache(pieces.source).encode(pa.array(lines))
+    (cached,) = WordCache(pieces.source).encode([pa.array(lines)])
     assert cached.ids.tolist() == [i for ids in expected for i in ids]
-    marked = ByteCache(pieces.source).encode(pa.array(lines))
+    (marked,) = ByteCache(pieces.source).encode([pa.array(lines)])
     drawn = segment(marked, Merges.of(pieces.source), 0.0, np.random.default_rng(1))
     assert drawn.ids.tolist() == cached.ids.tolist()
     dropped = segment(marked, Merges.of(pieces.source), 1.0, np.random.default_rng(1))

@@ -60,7 +60,8 @@ def test_shards_hold_the_tokens_of_the_tokenizer(tmp_path: Path) -> None:
     pieces = learnt(tmp_path, WORDS)
     lines = ["Der Hund", "", " Der  Hund schläft", "läuft nicht.", "<unk> </s>"]
     expected = pieces.encode_source(lines)
-    assert WordCache(pieces.source).encode(pa.array(lines)).ids.tolist() == [i for ids in expected for i in ids]
+    (found,) = WordCache(pieces.source).encode([pa.array(lines)])
+    assert found.ids.tolist() == [i for ids in expected for i in ids]
     assert set(expected[-1]) == {UNK}, "markup in a text is no special token"
 
 
