@@ -1,14 +1,17 @@
 """``repro new``."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 import polars as pl
 from cyclopts import Parameter
 
-from flows.runner.find_run import find_run
-from flows.runs import Run, own_text
+from flows.runner.find_run import find_run, is_file
+from flows.runs import RUNS, own_text
 from flows.runs.own_text import TextFile, TextReport
+from flows.runs.paper_rows import parse_run_name
+from flows.runs.text_remarks import remarks_on_columns, remarks_on_set, remarks_on_text
 from flows.runs.toml_runs import SUFFIX, toml_of
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
@@ -57,6 +60,8 @@ def new(
         require_name(name, "name")
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
+    if name in RUNS or parse_run_name(name):
+        raise BadConfiguration(f"{name} is a built-in run; give another name")
     if size and like:
         raise BadConfiguration("--size and --like exclude each other; give one of them")
     file = Path(f"{name}{SUFFIX}")
@@ -68,26 +73,45 @@ def new(
     first = next(own_text.read(*sides), None)
     if first is None:
         raise BadConfiguration(f"{source} and {target} hold no line")
-    known = languages or _languages(sides, first)
+    known = _checked(languages) if languages else _languages(sides, first)
     pairs = sum(frame.height for frame in own_text.read(*sides))
     base = find_run(like) if like else own_text.LIKE[size or own_text.default_size(pairs)]
     kept = own_text.filters_of(base, known, ())
-    sets = {"dev": _files(dev, "--dev") if dev else _held_out(name, known, own_text.hold_out(*sides, pairs, kept))}
-    for n, each in enumerate(test, 1):
-        sets["test" if len(test) == 1 else f"test{n}"] = _files(each, "--test")
+    tests = {"test" if len(test) == 1 else f"test{n}": _files(each, "--test") for n, each in enumerate(test, 1)}
+    if dev:
+        sets = {"dev": _files(dev, "--dev")} | tests
+    else:
+        paths = _held_out_paths(name, known, sides, replace)
+        sets = {"dev": _held_out(paths, own_text.hold_out(*sides, pairs, kept))} | tests
     try:
         run = own_text.run_of(name, base, known, sides, sets, pairs)
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
-    frames = [frame for pair in sets.values() for frame in own_text.read(*pair)]
-    _say_report(own_text.look(*sides, run.filters, frames), run)
-    write_atomically(file, toml_of(run, base))
+    frames = {each: pl.concat([first.head(0), *own_text.read(*pair)]) for each, pair in sets.items()}
+    report = own_text.look(*sides, run.filters, list(frames.values()))
+    _say_report(report)
+    for remark in (
+        *remarks_on_columns(sides, first.row(0)),
+        *remarks_on_text(report, run),
+        *(remark for each, frame in frames.items() for remark in remarks_on_set(each, frame, run)),
+    ):
+        say(f"warning: {remark}")
+    write_atomically(file, toml_of(run, base, like if is_file(like) else ""))
     say(f"wrote {file}: {known[0]}-{known[1]}, {pairs:,} pairs, model and training of {base.name}")
     say(f"next: repro plan {file}, then repro run {file}")
 
 
 def _files(words: Pair, option: str) -> tuple[TextFile, TextFile]:
     return TextFile.parse(words[0], option), TextFile.parse(words[1], option)
+
+
+def _checked(languages: Pair) -> Pair:
+    for each in languages:
+        if not re.fullmatch("[a-z]{2,3}", each):
+            raise BadConfiguration(f"--languages has {each!r}, allowed are ISO 639 codes, such as en and de")
+    if languages[0] == languages[1]:
+        raise BadConfiguration(f"--languages has {languages[0]!r} twice; give two languages")
+    return languages
 
 
 def _languages(sides: tuple[TextFile, TextFile], first: pl.DataFrame) -> Pair:
@@ -100,9 +124,19 @@ def _languages(sides: tuple[TextFile, TextFile], first: pl.DataFrame) -> Pair:
     return source, target
 
 
-def _held_out(name: str, languages: Pair, frame: pl.DataFrame) -> tuple[TextFile, TextFile]:
-    """Write the held-out pairs beside NAME.toml; the rule NotIn removes them from the training text."""
+def _held_out_paths(name: str, languages: Pair, sides: tuple[TextFile, TextFile], replace: bool) -> list[Path]:
+    """The files beside NAME.toml that the held-out pairs are written to."""
     paths = [Path(f"{name}.dev.{language}") for language in languages]
+    for path in filter(Path.exists, paths):
+        if any(path.samefile(side.path) for side in sides):
+            raise BadConfiguration(f"{path}, which the dev set would be written to, is the text itself; rename it")
+        if not replace:
+            raise BadConfiguration(f"{path} exists; give it by --dev, or give another name, or --replace")
+    return paths
+
+
+def _held_out(paths: list[Path], frame: pl.DataFrame) -> tuple[TextFile, TextFile]:
+    """Write the held-out pairs; the rule NotIn removes them from the training text."""
     for path, side in zip(paths, SIDES, strict=True):
         write_atomically(path, "".join(f"{' '.join(line.split())}\n" for line in frame[side]))
     say(
@@ -112,7 +146,7 @@ def _held_out(name: str, languages: Pair, frame: pl.DataFrame) -> tuple[TextFile
     return TextFile(paths[0]), TextFile(paths[1])
 
 
-def _say_report(report: TextReport, run: Run) -> None:
+def _say_report(report: TextReport) -> None:
     """What was seen in the text, and what would be filtered."""
     share = report.rejected / report.looked_at
     say(f"{report.pairs:,} pairs; filters reject {report.rejected:,} ({share:.1%}) of the first {report.looked_at:,}")
@@ -121,9 +155,3 @@ def _say_report(report: TextReport, run: Run) -> None:
         say(f"  {rule}: {count:,}, for example {source!r} | {target!r}")
     if report.repeated:
         say(f"  repeated pairs: {report.repeated:,}; one of each stays")
-    if report.swapped > report.looked_at // 5:
-        source, target = run.corpus.source_language, run.corpus.target_language
-        say(
-            f"  the sides look exchanged: in {report.swapped:,} pairs the source looks like {target} and the target "
-            f"like {source}; exchange --source and --target, or --languages"
-        )

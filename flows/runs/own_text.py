@@ -13,7 +13,7 @@ from flows.runs.run import Run
 from infra.errors import BadConfiguration, BadData
 from tasks.cleaning.filters import KNOWN, SIDES, STOP_WORDS, Filters, Language, Length
 from tasks.cleaning.partitions import first_rejecting_rule, normalise_sides, shuffle_positions
-from tasks.corpus.catalogue import COMPRESSED, TABLES, Corpus, EvaluationSet, File, Part, Text, text_suffix
+from tasks.corpus.catalogue import ARCHIVES, COMPRESSED, TABLES, Corpus, EvaluationSet, File, Part, Text, text_suffix
 from tasks.corpus.reading import read_pairs
 
 LIKE = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
@@ -41,6 +41,8 @@ class TextFile:
         path, column = (whole, "") if whole.exists() or not file else (Path(file).expanduser(), column)
         if not path.is_file():
             raise BadConfiguration(f"{option} is {words!r}, allowed is an existing FILE, or FILE:COLUMN")
+        if path.name.endswith(ARCHIVES):
+            raise BadConfiguration(f"{option} is {words!r}, an archive; unpack it and give the file of text in it")
         if text_suffix(path.name) in TABLES and not column:
             raise BadConfiguration(
                 f"{option} is {words!r}, a table; add its column: {words}:2, {words}:english, for TMX the language"
@@ -49,12 +51,13 @@ class TextFile:
 
     def text(self, run: str, folder: Path) -> Text:
         """The text as a run has it; files below ``folder`` are named by their way from there."""
-        absolute = self.path.absolute()
-        near = absolute.is_relative_to(folder.absolute())
-        url = str(absolute.relative_to(folder.absolute())) if near else str(absolute)
+        absolute = self.path.parent.resolve() / self.path.name  # a link keeps its name, whose suffix tells the format
+        near = absolute.is_relative_to(folder.resolve())
+        url = str(absolute.relative_to(folder.resolve()) if near else absolute)
         with absolute.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
-        return Text(File(f"{run}/{self.path.name}", url, found, size=absolute.stat().st_size), column=self.column)
+        # With its folders: en/text.txt and de/text.txt are two files.
+        return Text(File(f"{run}/{url.lstrip('/')}", url, found, size=absolute.stat().st_size), column=self.column)
 
 
 @dataclass
@@ -105,11 +108,17 @@ def look(source: TextFile, target: TextFile, filters: Filters, known: Sequence[p
             report.samples[rule.name] = (hit["source"][0], hit["target"][0])
     report.looked_at = frame.height
     report.repeated = frame.height - frame.select(SIDES).unique().height
-    own = next((rule for rule in filters.rules if isinstance(rule, Language)), None)
-    if own:
-        exchanged = Language(own.target, own.source).keep() & ~own.keep()
-        report.swapped = frame.select(exchanged.sum()).item()
+    report.swapped = exchanged(frame, filters)
     return report
+
+
+def exchanged(frame: pl.DataFrame, filters: Filters) -> int:
+    """The number of pairs that look as if their sides were exchanged; 0 if the filters do not tell the languages."""
+    own = next((rule for rule in filters.rules if isinstance(rule, Language)), None)
+    if own is None:
+        return 0
+    count: int = frame.select((Language(own.target, own.source).keep() & ~own.keep()).sum()).item()
+    return count
 
 
 def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:

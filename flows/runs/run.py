@@ -7,7 +7,7 @@ from model.config import Averaging, Decoding, Model, Training, check_compatible
 from model.config.keying import require, require_finite, require_name
 from model.config.mixture import parse_mixture
 from tasks.cleaning.filters import Filters
-from tasks.corpus.catalogue import Corpus, EvaluationSet
+from tasks.corpus.catalogue import Corpus, EvaluationSet, files
 from tasks.evaluation.comet import Comet
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
@@ -62,6 +62,11 @@ class Run:
         allowed = f"names among {', '.join(names)}, with the dev set {self.dev}"
         fits = not self.evaluate or (set(self.evaluate) <= set(names) and self.dev in self.evaluate)
         require(fits, "evaluate", self.evaluate, allowed)
+        texts = self.synthetic.monolingual if isinstance(self.synthetic, BackTranslation) else self.corpus
+        sums: dict[str, tuple[str, str]] = {}
+        for file in (*files(self.corpus, self.sets), *files(texts)):  # downloads are known by their path
+            same = sums.setdefault(file.path, (file.sha256, file.md5)) == (file.sha256, file.md5)
+            require(same, "file.path", file.path, "a path of its own for each file: another has it, with another sum")
         parts = [part.name for part in self.corpus.parts]
         if isinstance(self.synthetic, BackTranslation):
             self.synthetic.check(self.corpus, self.training.start)

@@ -26,15 +26,17 @@ SUFFIX = ".toml"
 EXTENDS = "extends"
 
 
-def run_from_toml(path: Path, find: Callable[[str], Run]) -> Run:
-    """The run in a file; ``find`` gives the run that ``extends`` names.
+def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Path, ...] = ()) -> Run:
+    """The run in a file; ``find`` gives the run that ``extends`` names, unless that is a file too.
 
-    Raises BadConfiguration naming the file, and the field, its value and what is allowed.
+    ``extended_by`` are the files that extend this one. Raises BadConfiguration naming the file, and the field, its
+    value and what is allowed.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadConfiguration(f"{path} cannot be read: {error.strerror}") from error
+        others = "`repro new` writes such a file, `repro runs` lists built-in runs"
+        raise BadConfiguration(f"{path} cannot be read: {error.strerror}; {others}") from error
     except ValueError as error:  # UnicodeDecodeError is one
         raise BadConfiguration(f"{path} is not TOML: {error}") from error
     _locate(table, path.parent)
@@ -43,10 +45,11 @@ def run_from_toml(path: Path, find: Callable[[str], Run]) -> Run:
     if base:
         if not isinstance(base, str):
             raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, allowed is the name of a run")
-        other = str(path.parent / base) if base.endswith(SUFFIX) else base
-        if other.endswith(SUFFIX) and Path(other).resolve() == path.resolve():
-            raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, which is this file; allowed is another run")
-        named = plain(find(other)) | named
+        above, file = (*extended_by, path.resolve()), path.parent / base
+        if base.endswith(SUFFIX) and file.resolve() in above:
+            allowed = "which is this file or extends it; allowed is another run"
+            raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, {allowed}")
+        named = plain(run_from_toml(file, find, above) if base.endswith(SUFFIX) else find(base)) | named
     try:
         run: Run = from_plain(Run, merged(named, table), "run")
     except ValueError as error:

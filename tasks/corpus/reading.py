@@ -16,9 +16,10 @@ from tasks.corpus import archives, plain, tables, tmx
 from tasks.corpus.catalogue import Text, text_suffix
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
 else:
-    pl = lazy_import("polars")
+    np, pl = lazy_import("numpy"), lazy_import("polars")
 
 ROWS = 200_000
 """Pairs per frame."""
@@ -57,9 +58,10 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[list[
 def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[pl.DataFrame]:
     """Frames of at most ROWS aligned lines of two texts, columns ``source`` and ``target``; ``paths`` are their files.
 
-    Raises BadData with both line counts when one side has more lines than the other.
+    Raises BadData with both line counts, and the first line that looks shifted, when one side has more lines than the
+    other.
     """
-    sides = [read_lines(path, text.member, text.column) for text, path in zip(texts, paths, strict=True)]
+    sides = _sides(texts, paths)
     buffered: tuple[list[str], list[str]] = [], []
     read = [0, 0]
     while True:
@@ -72,9 +74,11 @@ def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[p
             for side in (0, 1):
                 read[side] += sum(len(block) for block in sides[side])
             source, target = (_label(path, text.member, text.column) for text, path in zip(texts, paths, strict=True))
+            first = shifted_line(*(_line_lengths(side) for side in _sides(texts, paths)))
+            where = f"; from about line {first} on they look shifted" if first else ""
             raise BadData(
                 f"{source} has {read[0]} lines and {target} has {read[1]}: line n of one must translate line n of the "
-                "other"
+                f"other{where}"
             )
         if not count:
             return
@@ -82,6 +86,34 @@ def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[p
         yield pl.DataFrame({"source": buffered[0][:count], "target": buffered[1][:count]}, schema=schema)
         for side in (0, 1):
             del buffered[side][:count]
+
+
+def shifted_line(source: np.ndarray, target: np.ndarray) -> int:
+    """The number, from 1, of the first line after a gap on one side, by the lengths of the lines; 0 if none is sure.
+
+    Lengths of translations are similar. Before the gap lines with the same number are compared, behind it those that
+    the difference in the number of lines makes partners; the gap is where the sum of the differences is the least.
+    """
+    lengths = [np.log(side + 1.0) for side in (source, target)]
+    least = min(map(len, lengths))
+    heads, tails = [side[:least] for side in lengths], [side[len(side) - least :] for side in lengths]
+    gained = np.abs(heads[0] - heads[1]) - np.abs(tails[0] - tails[1])
+    behind = np.cumsum(gained[::-1])[::-1]
+    if not least or behind.max() <= 0:
+        return 0
+    first = int(behind.argmax())
+    # Five standard errors: lines that do not translate each other anywhere have such a place by chance otherwise.
+    sure = behind[first] > 5 * np.sqrt(np.square(gained[first:]).sum())
+    return first + 1 if sure else 0
+
+
+def _sides(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> list[Iterator[list[str]]]:
+    return [read_lines(path, text.member, text.column) for text, path in zip(texts, paths, strict=True)]
+
+
+def _line_lengths(blocks: Iterator[list[str]]) -> np.ndarray:
+    """The length of each line in characters."""
+    return np.concatenate([np.zeros(0, np.int32), *(np.fromiter(map(len, block), np.int32) for block in blocks)])
 
 
 def _label(path: Path, member: str, column: str) -> str:

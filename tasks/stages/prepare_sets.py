@@ -21,8 +21,8 @@ else:
 def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFrame:
     """The pairs of a set: ``pair_id`` (``newstest2014:17``), ``source``, ``target``.
 
-    Raises BadData when the set is empty, its sides differ in their number of lines, or a line is no UTF-8: a score on
-    such text would be wrong.
+    Raises BadData when the set is empty, its sides differ in their number of lines, or a line is not UTF-8: a score
+    on such text would be wrong.
     """
     frames = list(read_pairs((evaluation.source, evaluation.target), (source, target)))
     if not frames:
@@ -32,7 +32,7 @@ def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFr
         broken = pairs.select(pl.arg_where(pl.col(side).str.contains("\ufffd", literal=True))).to_series()
         if broken.len():
             raise BadData(
-                f"{evaluation.name}: {path.name} is no UTF-8 in {broken.len()} lines, first in line {broken[0] + 1}; "
+                f"{evaluation.name}: {path.name} is not UTF-8 in {broken.len()} lines, first in line {broken[0] + 1}; "
                 "convert it, for example by iconv -f latin1 -t utf-8, and give its new checksum"
             )
     pair_id = pl.format("{}:{}", pl.lit(evaluation.name), pl.int_range(pl.len()))

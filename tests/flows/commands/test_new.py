@@ -66,7 +66,7 @@ def test_exchanged_sides_are_seen(text: Path, capsys: pytest.CaptureFixture[str]
     assert "the sides look exchanged" in capsys.readouterr().err
 
 
-def test_columns_of_a_table(text: Path) -> None:
+def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sides = [
         demo_corpus.content(f"demo/train.{side}").decode(errors="replace").split("\n")[:-1] for side in ("en", "de")
     ]
@@ -81,6 +81,10 @@ def test_columns_of_a_table(text: Path) -> None:
     new("mine", source="pairs.tsv:1", target="pairs.tsv:2")
     run = find_run("mine.toml")
     assert (run.corpus.source_language, run.corpus.target_language) == ("en", "de"), "told by common words"
+    assert "names of the columns" not in capsys.readouterr().err
+    write_atomically(text / "named.tsv", "english\tgerman\n" + (text / "pairs.tsv").read_text())
+    new("named", source="named.tsv:1", target="named.tsv:2")
+    assert "the first row, 'english' and 'german', may be the names of the columns" in capsys.readouterr().err
     assert [text.column for text in (run.corpus.parts[0].source, run.corpus.parts[0].target)] == ["1", "2"]
 
 
@@ -94,21 +98,67 @@ def test_columns_of_a_table(text: Path) -> None:
         ({"size": "tiny", "like": "demo"}, "--size and --like exclude each other"),
         ({"like": "dem"}, "unknown run 'dem'; did you mean demo?"),
         ({"name": "../mine"}, "name is '../mine', allowed is"),
+        ({"name": "demo"}, "demo is a built-in run; give another name"),
+        ({"languages": ("English", "de")}, "--languages has 'English', allowed are ISO 639 codes"),
+        ({"languages": ("de", "de")}, "--languages has 'de' twice"),
+        ({"source": "text.tgz"}, "--source is 'text.tgz', an archive; unpack it"),
+        ({"dev": None}, "mine.dev.en exists; give it by --dev, or give another name, or --replace"),
+        (
+            {"source": "mine.dev.en", "target": "dev.de", "dev": None, "replace": True},
+            "mine.dev.en, which the dev set would be written to, is the text itself",
+        ),
     ],
 )
 def test_mistakes_are_named(text: Path, words: dict[str, str], sentence: str) -> None:
+    for name in ("text.tgz", "mine.dev.de"):
+        (text / name).write_bytes(b"its content")
+    (text / "mine.dev.en").write_bytes((text / "dev.en").read_bytes())
     given = {"name": "mine", "source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
     with pytest.raises((BadConfiguration, Fault, ValueError)) as found:
         new(**given | words)
     assert sentence in f"{found.value}"
     assert not list(text.glob("*.toml"))
+    assert (text / "mine.dev.de").read_bytes() == b"its content"
 
 
 def test_latin_1_is_seen(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = demo_corpus.content("demo/train.de").decode(errors="replace")
     (text / "latin.de").write_bytes(lines.encode("latin-1", "replace"))
     new("mine", source="data/train.en.gz", target="latin.de", dev=("dev.en", "dev.de"))
-    assert "invalid_unicode: " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "invalid_unicode: " in said
+    assert "pairs are not UTF-8; convert the file, for example by iconv" in said
+    assert "the run would stop at clean: its filters reject" in said
+
+
+def test_mistakes_in_sets_are_seen(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = {"source": "data/train.en.gz", "target": "data/train.de.gz"}
+    (text / "latin.de").write_bytes((text / "dev.de").read_bytes().decode().encode("latin-1"))
+    new("mine", **train, dev=("dev.de", "dev.en"), test=(("dev.en", "latin.de"), ("dev.en", "dev.de")))
+    said = capsys.readouterr().err
+    assert "warning: dev: the sides look exchanged" in said
+    assert "warning: test1: " in said
+    assert "warning: test2" not in said
+    new("again", **train, dev=("data/train.en.gz", "data/train.de.gz"))
+    assert "have a line of a dev or test set; is a file given twice?" in capsys.readouterr().err
+
+
+def test_files_of_one_name_stay_two_files(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side in ("en", "de"):
+        (text / side).mkdir()
+        (text / side / "text.txt").write_bytes(demo_corpus.content(f"demo/train.{side}"))
+    new("mine", source="en/text.txt", target="de/text.txt", dev=("dev.en", "dev.de"), languages=("en", "qq"))
+    part = find_run("mine.toml").corpus.parts[0]
+    assert [each.file.path for each in (part.source, part.target)] == ["mine/en/text.txt", "mine/de/text.txt"]
+    assert "nothing is known of the language 'qq'" in capsys.readouterr().err
+
+
+def test_a_file_like_another(text: Path) -> None:
+    words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
+    new("mine", **words)
+    new("other", **words, like="mine.toml")
+    assert (text / "other.toml").read_text().startswith('extends = "mine.toml"\n')
+    assert find_run("other.toml").model == find_run("mine.toml").model
 
 
 def test_filters_follow_the_languages() -> None:

@@ -55,7 +55,7 @@ def test_unequal_or_empty_sides_are_refused(tmp_path: Path) -> None:
 
 def test_text_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        BadData, match=r"dev: dev\.de is no UTF-8 in 1 lines, first in line 2; convert it, for example by iconv"
+        BadData, match=r"dev: dev\.de is not UTF-8 in 1 lines, first in line 2; convert it, for example by iconv"
     ):
         prepared(tmp_path / "a", a_set(tmp_path, b"a\nb\n", "x\nö\n".encode("latin-1")), tmp_path)
 
