@@ -18,15 +18,18 @@ CONTENTS = {
         "docs/deployment",
         "CONTRIBUTING",
     ],
-    "Reference": ["docs/commands", "docs/run-fields", "docs/files", "docs/presets", "CHANGELOG"],
+    "Reference": ["docs/commands", "docs/run-fields", "docs/files", "docs/presets", "docs/data", "CHANGELOG"],
     "Explanation": [
         "docs/design",
         "docs/paper",
         "docs/reproducibility",
         "docs/faults",
         "docs/walk",
+        "SECURITY",
         "benchmarks/README",
     ],
+    "Troubleshooting": ["docs/troubleshooting"],
+    "Glossary": ["docs/glossary"],
 }
 """The navigation: pages by group, as paths from the project's folder."""
 
@@ -34,7 +37,7 @@ project = "Attention Is All You Need, reproduced"
 html_title = project
 extensions = ["myst_parser"]
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "benchmarks/README.md"]
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "benchmarks/README.md"]
 exclude_patterns = ["**/.*", "build", "dist", "tests"]
 myst_heading_anchors = 4
 highlight_language = "text"

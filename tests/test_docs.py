@@ -1,5 +1,6 @@
 """The documentation: what the README promises about itself, and the site that Sphinx builds from the Markdown."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 TOP = Path(__file__).resolve().parents[1]
 PAGES = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/README.md"}
@@ -68,3 +70,30 @@ def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "docs/pages.md" in done.stderr
     assert "a-place" in done.stderr
+
+
+def test_the_messages_of_the_troubleshooting_page_are_those_of_the_program() -> None:
+    said = set()
+    for path in [path for package in ("flows", "tasks", "model", "infra") for path in (TOP / package).rglob("*.py")]:
+        nodes = ast.walk(ast.parse(path.read_text()))
+        said |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    text = "\n".join(said)
+    page = (TOP / "docs" / "troubleshooting.md").read_text()
+    spans = [
+        span for title in re.findall(r"^### (.*)$", page, re.MULTILINE) for span in re.findall(r"`([^`]+)`", title)
+    ]
+    parts = {part.strip(" .,;") for span in spans for part in span.split("…")}
+    assert len(parts) > 30
+    assert not {part for part in parts if part not in text}
+
+
+def test_the_citation_has_what_its_schema_requires() -> None:
+    """Citation File Format 1.2.0, as far as this file uses it."""
+    cited = yaml.safe_load((TOP / "CITATION.cff").read_text())
+    assert cited["cff-version"] == "1.2.0"
+    known = {"cff-version", "message", "title", "type", "authors", "abstract", "keywords", "references"}
+    assert {"message", "title", "authors"} <= set(cited) <= known
+    (paper,) = cited["references"]
+    assert {"type", "title", "authors"} <= set(paper)
+    for author in (*cited["authors"], *paper["authors"]):
+        assert set(author) in ({"name"}, {"family-names", "given-names"})
