@@ -17,14 +17,11 @@ from torch import Tensor, nn
 
 from ..config import Model
 from .linear import Linear
-from .packed_attention import HAS_TRITON, packed_attention, padded_indices
+from .packed_attention import packed_attention, padded_indices
 from .widths import Widths
 
 KeysValues = tuple[Tensor, ...]
 """Keys (B, H, S, K) and values (B, H, S, V) of one attention; packed: one tensor with both, (S, H * (K + V))."""
-LONGEST_SHORT = 256
-"""The longest sentence, in pieces, for which a GPU uses the kernels for short sentences. An estimate: no GPU was
-available to measure it."""
 MIN_CACHE_LENGTH = 32
 """Minimum capacity of a cache, in target positions, after its first reordering."""
 
@@ -81,9 +78,8 @@ class PackedMask:
         ``x_MX`` holds queries, keys and values side by side, or queries alone where ``memory_SY`` holds the others.
         """
         q, k = self.queries, self.keys
-        short = HAS_TRITON and max(q.max_seqlen, k.max_seqlen) <= LONGEST_SHORT
-        if p_drop or (short and x_MX.device.type == "cuda"):
-            seed = torch.randint(1 << 62, (), device=x_MX.device) if p_drop else None
+        if p_drop:  # without dropout torch's operator is used on GPUs, as no GPU has run this one yet
+            seed = torch.randint(1 << 62, (), device=x_MX.device)
             out_MX: Tensor = packed_attention(
                 x_MX, memory_SY, q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen, list(widths), self.causal,
                 p_drop, seed,
