@@ -117,14 +117,6 @@ def input_replaced_while_it_is_read() -> AbstractContextManager[Any]:
     return patch.object(Artifact, "is_replaced", lambda artifact: False)
 
 
-def quarantined_without_the_lock() -> AbstractContextManager[Any]:
-    @contextmanager
-    def always_free(path: Path) -> Iterator[bool]:
-        yield True
-
-    return patch.object(local, "try_file_lock", always_free)
-
-
 executor_lock = executor.file_lock
 QUICKLY_FOUND: tuple[Bug, ...] = (
     no_fsync_of_files,
@@ -142,7 +134,6 @@ QUICKLY_FOUND: tuple[Bug, ...] = (
 FOUND_LATER: tuple[Bug, ...] = (
     damage_ignored,
     replaced_artifact_not_restored,
-    quarantined_without_the_lock,
 )
 
 
