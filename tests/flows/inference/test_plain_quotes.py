@@ -12,13 +12,14 @@ from flows.inference.served_model import load_version
 from flows.runner.request import RunRequest
 from infra.site import Site
 from infra.tracking.registry import resolve
+from infra.web.protocol import Source
 
 TYPED = "The „old“ woman sees a ‚dog‘, doesn’t she?"
 PLAIN = "The \"old\" woman sees a 'dog', doesn't she?"
 
 
 @pytest.mark.slow
-def test_typed_quotes_are_read_as_in_training_by_the_version_that_was_trained_so(small: Path, tmp_path: Path) -> None:
+def test_typed_quotes_are_read_as_in_training_by_the_version_that_was_trained_so(small: Path) -> None:
     outcome = run_small(RunRequest("small", overrides=("filters.normalise.quotes=true",)))
     assert outcome.model_version == "small/2"
     assert all(score["source_input"] == "typographic quotes made plain" for score in outcome.scores.values())
@@ -26,8 +27,8 @@ def test_typed_quotes_are_read_as_in_training_by_the_version_that_was_trained_so
     assert resolve(site.tracking, "small/2").tags["dev.source_input"] == "typographic quotes made plain"
     assert "dev.source_input" not in resolve(site.tracking, "small/1").tags
     for name, same in (("small/1", False), ("small/2", True)):
-        served = load_version(resolve(site.tracking, name), site, "own", tmp_path)
-        typed, plain = served.translate([TYPED, PLAIN], served.search, 1)
+        served = load_version(resolve(site.tracking, name), site, "own")
+        typed, plain = served.translate([Source(TYPED), Source(PLAIN)], served.search, 1)
         assert (typed.pieces == plain.pieces) == same, "on the page"
         mlflow.set_tracking_uri(site.tracking)
         model = mlflow.pyfunc.load_model(f"models:/{name}").unwrap_python_model()
