@@ -9,7 +9,7 @@ RUN := .venv/bin
 .PHONY: demo lock walk reference docs test test-slow lint types format setup clean help
 
 help:
-	@echo "make demo        the whole pipeline on the embedded corpus (about 3 minutes on two cores)"
+	@echo "make demo        the whole pipeline on the embedded corpus (some minutes on two cores)"
 	@echo "make walk        docs/walk.md anew: three pairs of the demo, from raw line to score"
 	@echo "make reference   docs/commands.md and docs/run-fields.md anew, from the program"
 	@echo "make docs        the documentation as a site: build/site/index.html"

@@ -71,11 +71,11 @@ def install(folder: Path, *, dev: bool, with_uv: bool = True) -> None:
 
 
 def lock(folder: Path) -> None:
-    """Write both locks anew, with uv and the versions of constraints.txt. Raises CalledProcessError."""
+    """Rewrite both locks with uv and the versions of constraints.txt. Raises CalledProcessError."""
     pip = [f"{folder / 'bin' / 'python'}", "-m", "pip", "--disable-pip-version-check"]
     uv = _find_uv(folder, pip)
     if not uv:
-        sys.exit("uv cannot be had, which alone writes the locks; install it with pip install uv")
+        sys.exit("only uv writes the locks, and it cannot be installed here; try pip install uv")
     without_torch = "torch ; python_version < '3'"
     for name, extra in (("requirements.lock", []), ("requirements-dev.lock", ["--extra", "dev"])):
         options = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header"]
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--dev", action="store_true", help="install what the tests need as well")
     parser.add_argument("--pip", action="store_true", help="use pip even if uv can be had")
-    parser.add_argument("--lock", action="store_true", help="write the locks anew and install nothing")
+    parser.add_argument("--lock", action="store_true", help="rewrite both locks and install nothing")
     asked = parser.parse_args()
     try:
         if asked.lock:

@@ -88,7 +88,7 @@ def new(
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
     frames = {each: pl.concat([first.head(0), *own_text.read(*pair)]) for each, pair in sets.items()}
-    report = own_text.look(*sides, run.filters, list(frames.values()))
+    report = own_text.look(*sides, pairs, run.filters, list(frames.values()))
     _say_report(report)
     for remark in (
         *remarks_on_columns(sides, first.row(0)),

@@ -10,7 +10,7 @@ import polars as pl
 from flows.runs.catalogue import MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
 from flows.runs.languages import standard_filters
 from flows.runs.run import Run
-from infra.errors import BadConfiguration, BadData
+from infra.errors import BadConfiguration
 from tasks.cleaning.filters import KNOWN, SIDES, STOP_WORDS, Filters, Language, Length
 from tasks.cleaning.partitions import first_rejecting_rule, normalise_sides, shuffle_positions
 from tasks.corpus.catalogue import ARCHIVES, COMPRESSED, TABLES, Corpus, EvaluationSet, File, Part, Text, text_suffix
@@ -88,15 +88,14 @@ def read(source: TextFile, target: TextFile) -> Iterator[pl.DataFrame]:
     return read_pairs((text(source), text(target)), (source.path, target.path))
 
 
-def look(source: TextFile, target: TextFile, filters: Filters, known: Sequence[pl.DataFrame]) -> TextReport:
-    """Read the whole text and try the rules on its first ``LOOKED_AT`` pairs; ``known``: the evaluation sets."""
-    report, head = TextReport(), list[pl.DataFrame]()
+def look(source: TextFile, target: TextFile, pairs: int, filters: Filters, known: Sequence[pl.DataFrame]) -> TextReport:
+    """Try the rules on the first ``LOOKED_AT`` of the text's ``pairs``; ``known``: the evaluation sets."""
+    report, head, count = TextReport(pairs), list[pl.DataFrame](), 0
     for frame in read(source, target):
-        if report.pairs < LOOKED_AT:
-            head.append(frame.head(LOOKED_AT - report.pairs))
-        report.pairs += frame.height
-    if not report.pairs:
-        raise BadData(f"{source.path.name} and {target.path.name} hold no line")
+        head.append(frame.head(LOOKED_AT - count))
+        count += frame.height
+        if count >= LOOKED_AT:
+            break
     frame = normalise_sides(pl.concat(head), filters.normalise)
     sets = normalise_sides(pl.concat([frame.head(0), *(each.select(SIDES) for each in known)]), filters.normalise)
     seen = pl.any_horizontal(pl.col(side).is_in(sets[side].unique().implode()) for side in SIDES)
