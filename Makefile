@@ -6,13 +6,14 @@ ENV := .venv/.ready
 RUNTIME := .venv/.runtime
 RUN := .venv/bin
 
-.PHONY: demo lock walk reference docs test test-slow lint types format setup clean help
+.PHONY: demo lock walk reference docs notebook test test-slow lint types format setup clean help
 
 help:
 	@echo "make demo        the whole pipeline on the embedded corpus (some minutes on two cores)"
 	@echo "make walk        docs/walk.md anew: three pairs of the demo, from raw line to score"
-	@echo "make reference   docs/commands.md and docs/run-fields.md anew, from the program"
+	@echo "make reference   docs/commands.md, run-fields.md and python.md anew, from the program"
 	@echo "make docs        the documentation as a site: build/site/index.html"
+	@echo "make notebook    versions, curves, sentences, rejected pairs and attention of a root, in a browser (marimo)"
 	@echo "make test        lint, types and tests"
 	@echo "make test-slow   the slow tests: whole runs, kills, real text"
 	@echo "make lock        requirements.lock and requirements-dev.lock anew"
@@ -51,6 +52,9 @@ reference: $(ENV)
 docs: $(ENV)
 	@$(RUN)/python -m sphinx -W --keep-going -n -q -c docs -d build/doctrees . build/site
 	@echo "build/site/index.html"
+
+notebook: $(ENV)
+	@$(RUN)/marimo edit --skip-update-check docs/notebooks/explore.py
 
 lint: $(ENV)
 	@echo "Format and lint ..."

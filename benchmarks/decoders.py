@@ -17,7 +17,8 @@ from benchmarks.contestants import marian
 from model.config import Decoding, Model
 from model.config.special_pieces import EOS, PAD, SPECIAL_TOKENS, UNK
 from model.decoding.beam_search import SearchConstraints, beam_search
-from model.decoding.translator import SPECIAL_IDS, CachedDecoder
+from model.decoding.cached_decoder import decoder_starter
+from model.decoding.translator import SPECIAL_IDS, pad_sequences
 from model.network.transformer import Transformer
 
 ALPHA = 0.6
@@ -67,11 +68,11 @@ class Own(Decoder):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self.model = random_model(setting).to(self.device).eval()
+        self.start = decoder_starter(random_model(setting).to(self.device).eval())
 
     @torch.inference_mode()
     def decode(self, work: Work) -> list[int]:
-        step = CachedDecoder(self.model, [[*source, EOS] for source in work.sources], self.device)
+        step = self.start(pad_sequences([[*source, EOS] for source in work.sources], self.device))
         constraints = [SearchConstraints(max_length=length, min_length=length) for length in work.lengths]
         decoding = Decoding(beam=self.setting.beam, alpha=ALPHA)
         return [best.length for best, *_ in beam_search(step, constraints, decoding, SPECIAL_IDS, self.device)]

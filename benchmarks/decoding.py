@@ -121,10 +121,11 @@ CLOCKS = ("wall", "cpu")
 def works(chosen: argparse.Namespace, vocabulary: int, seed: int) -> Iterator[Any]:
     """Yield the batches of a round."""
     import numpy as np
+    import torch
 
     from benchmarks.decoders import Work, draw_sources
     from benchmarks.synthetic import LENGTHS
-    from model.decoding.translator import BATCH_PIECES, batch_by_length
+    from model.decoding.batches import batch_by_length, batch_pieces
 
     if chosen.lengths == "fixed":
         for begin in range(0, chosen.sentences, chosen.batch):
@@ -134,7 +135,8 @@ def works(chosen: argparse.Namespace, vocabulary: int, seed: int) -> Iterator[An
     sides = LENGTHS[chosen.lengths].draw(np.random.default_rng(seed + 1), chosen.sentences)
     source, target = (side.tolist() for side in sides)
     sources = draw_sources(source, vocabulary, seed + 1)
-    for numbers in batch_by_length([length + 1 for length in source], BATCH_PIECES[chosen.device]):
+    pieces = batch_pieces(torch.device(chosen.device))
+    for numbers in batch_by_length([length + 1 for length in source], pieces):
         yield Work([sources[n] for n in numbers], [target[n] + 1 for n in numbers])
 
 

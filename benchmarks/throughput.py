@@ -56,6 +56,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="torch.compile the layers of all contestants (on a GPU)",
     )
     flags.add_argument("--peers", default="torch,marian", help="comma-separated: torch, marian; '' for none")
+    flags.add_argument("--variant", default="as-is", help="a change of this engine (benchmarks/variants.py); operator")
     flags.add_argument("--pairs", type=int, default=0, help="of the made-up corpus (as many as are sorted together)")
     chosen = flags.parse_args(arguments)
     gpu = chosen.device == "cuda"
@@ -80,11 +81,13 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     from benchmarks.comparison import SIZES, compare
     from benchmarks.contestants import PEERS, Contestant, Own, Setting, missing
     from benchmarks.synthetic import LENGTHS, write_corpus
+    from benchmarks.variants import VARIANTS
     from model.config import Training
     from model.config.keying import require
     from model.data.batches import POOL_BATCHES
 
     require(chosen.size in SIZES, "--size", chosen.size, ", ".join(SIZES))
+    require(chosen.variant in VARIANTS, "--variant", chosen.variant, ", ".join(VARIANTS))
     for peer in chosen.peers:
         require(peer in PEERS, "--peers", peer, ", ".join(PEERS))
     left_out = {peer: missing(peer) for peer in chosen.peers if missing(peer)}
@@ -102,7 +105,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     threads = torch.get_num_threads()
     torch.set_num_threads(chosen.threads)
     try:
-        with tempfile.TemporaryDirectory(prefix="throughput-") as folder:
+        with tempfile.TemporaryDirectory(prefix="throughput-") as folder, VARIANTS[chosen.variant]():
             write_corpus(Path(folder), lengths, pairs, vocabulary, chosen.seed)
             setting = Setting(
                 Path(folder), model, training, vocabulary, chosen.device, chosen.threads, compile=chosen.compile

@@ -18,7 +18,15 @@ CONTENTS = {
         "docs/deployment",
         "CONTRIBUTING",
     ],
-    "Reference": ["docs/commands", "docs/run-fields", "docs/files", "docs/presets", "docs/data", "CHANGELOG"],
+    "Reference": [
+        "docs/commands",
+        "docs/run-fields",
+        "docs/python",
+        "docs/files",
+        "docs/presets",
+        "docs/data",
+        "CHANGELOG",
+    ],
     "Explanation": [
         "docs/design",
         "docs/paper",

@@ -1,17 +1,19 @@
-"""Write the pages that come from the program itself: ``docs/commands.md`` and ``docs/run-fields.md``.
+"""Write the pages that come from the program itself: ``commands.md``, ``run-fields.md`` and ``python.md``.
 
     python docs/reference.py        (`make reference` does it)
 
 A test compares the pages with what this program makes.
 """
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
-from inspect import getdoc
+from inspect import getdoc, getsource
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from flows import api
 from flows.cli import application
 from flows.runs.filter_rules import RULES
 from flows.runs.run import Run
@@ -92,7 +94,27 @@ def run_fields() -> str:
     return MADE + "\n".join(lines) + "\n"
 
 
-def _about(kind: type) -> list[str]:
+def python_interface() -> str:
+    """The page of ``flows.api``, from its docstrings and signatures."""
+    lines = ["# The Python interface", "", *_about(api)]
+    functions = sorted((getattr(api, name) for name in api.__all__), key=lambda each: each.__code__.co_firstlineno)
+    for each in functions:
+        code = ["```python", f"{each.__name__}{_signature(each)}", "```"]
+        lines += ["", f"## {each.__name__}", "", *code, "", *_about(each)]
+    return MADE + "\n".join(lines) + "\n"
+
+
+def _signature(function: Callable[..., object]) -> str:
+    """The signature with types as the source writes them, a parameter per line if it is long."""
+    (node,) = ast.parse(getsource(function)).body
+    assert isinstance(node, ast.FunctionDef)
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    parts = [part.replace("=", " = ", 1) for part in re.split(r", (?=\*|\w+:)", ast.unparse(node.args))]
+    text = f"({', '.join(parts)}){returned}"
+    return text if len(text) < 90 else "(\n" + "".join(f"    {part},\n" for part in parts) + f"){returned}"
+
+
+def _about(kind: object) -> list[str]:
     return (getdoc(kind) or "").replace("``", "`").splitlines()
 
 
@@ -136,7 +158,7 @@ def _default(field: "Field[Any]") -> str:
     return "empty" if value == "" else f"`{value:_}`" if isinstance(value, int) else f"`{value}`"
 
 
-PAGES = {"commands.md": commands, "run-fields.md": run_fields}
+PAGES = {"commands.md": commands, "run-fields.md": run_fields, "python.md": python_interface}
 """What makes each page."""
 
 if __name__ == "__main__":

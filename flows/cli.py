@@ -15,6 +15,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 
 from flows import __version__
+from flows.views.json_log import configure_log
 from flows.views.standard_streams import discard_stdout, flush_stdout, prepare_streams
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
@@ -50,14 +51,22 @@ COMMANDS = {
     "models": "flows.commands.models:models",
     "deploy": "flows.commands.deploy:deploy",
     "promote": "flows.commands.models:promote",
+    "site": "flows.commands.site:site",
     "ls": "flows.commands.ls:ls",
     "path": "flows.commands.ls:path",
+    "lineage": "flows.commands.lineage:lineage",
+    "history": "flows.commands.history:history",
     "sign": "flows.commands.sign:sign",
     "verify": "flows.commands.verify:verify",
+    "check": "flows.commands.check:check",
     "gc": "flows.commands.gc:gc",
+    "backup": "flows.commands.backup:backup",
+    "restore": "flows.commands.backup:restore",
     "up": "flows.commands.up:up",
     "down": "flows.commands.down:down",
     "status": "flows.commands.status:status",
+    "doctor": "flows.commands.doctor:doctor",
+    "env": "flows.commands.env:env",
 }
 """Where each command is defined. Only the one that is called is imported."""
 RESUMABLE = ("run", "paper", "sweep")
@@ -116,6 +125,7 @@ def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> i
     signals.install_handlers()
     try:
         try:
+            configure_log()
             command()
         except SystemExit:  # of --help, and of cyclopts after a command
             flush_stdout()
@@ -152,4 +162,4 @@ def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> i
 def _say(message: str) -> None:
     from flows.views.terminal import say  # loads what a list of commands does not need
 
-    say(message)
+    say(message, "error")

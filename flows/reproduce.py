@@ -99,4 +99,6 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     by_system = {name: {system or seed_item(own): scored[name, system] for system in systems} for name in evaluated}
     seeds = by_system if len(systems) > 1 else None
     page = report(run.name, corpus, shards, trainings[own], evaluated, hypotheses, scores, paper_row_of(run), seeds)
-    register(run.name, averaged[OWN_MODEL], vocabulary, page, scores, evaluated, run.dev, modified)
+    register(
+        run.name, averaged[OWN_MODEL], vocabulary, page, scores, evaluated, run.dev, modified, run.min_champion_bleu
+    )

@@ -15,6 +15,7 @@ from infra.processes.workers import Workers, executor
 from infra.servers import addresses
 from infra.servers.loopback import on_loopback
 from infra.servers.sqlite_addresses import sqlite_uri
+from infra.store.files import user_cache
 from infra.store.local import Store
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, check_s3_url
@@ -137,7 +138,10 @@ class Site:
         root = os.environ.get("REPRO_ROOT") or f"{_nearest(site.root)}"
         remote = check_s3_url(root) if "://" in root else ""
         place = _cache_of(remote) if remote else Path(root).expanduser()
-        served = None if os.environ.get("MLFLOW_TRACKING_URI") else addresses.running_addresses(place)
+        mlflow = os.environ.get("MLFLOW_TRACKING_URI", "")
+        if mlflow == sqlite_uri(place / "mlflow.db"):
+            mlflow = ""  # `repro env` says so where no service runs; one may have been started since
+        served = None if mlflow else addresses.running_addresses(place)
         return replace(
             site,
             root=place,
@@ -146,7 +150,7 @@ class Site:
             trust=os.environ.get("REPRO_TRUST") or site.trust,
             sign_key=os.environ.get("REPRO_SIGN_KEY") or site.sign_key,
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
-            tracking_uri=served.mlflow if served else os.environ.get("MLFLOW_TRACKING_URI") or site.tracking_uri,
+            tracking_uri=served.mlflow if served else mlflow or site.tracking_uri,
             tracking_file=served.file if served else "",
             launcher=_word("REPRO_LAUNCHER", site.launcher, LauncherName),
             nodes=_number("REPRO_NODES", site.nodes),
@@ -178,8 +182,7 @@ def _nearest(root: Path) -> Path:
 
 def _cache_of(remote: str) -> Path:
     """The local folder for a remote root, one per root, so that several roots can use one REPRO_CACHE."""
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(os.environ.get("REPRO_CACHE") or Path(caches) / "repro" / "stores")
+    cache = Path(os.environ.get("REPRO_CACHE") or user_cache("stores"))
     name = remote.partition("://")[2]
     return cache / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 

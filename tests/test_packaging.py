@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from test_architecture import NODE
 
 from flows import __version__
 
@@ -92,3 +93,10 @@ def test_what_works_only_up_to_a_version_has_a_bound() -> None:
     pinned = {line.partition("==")[0].lower() for line in lines if "==" in line}
     needed = {re.split(r"[<>=!~\[]", each)[0].lower() for each in PROJECT["dependencies"] + DEVELOPMENT}
     assert needed <= pinned, "constraints.txt has a version of each"
+
+
+def test_a_node_needs_the_libraries_of_model_alone() -> None:
+    node = tomllib.loads((TOP / "pyproject.toml").read_text())["dependency-groups"]["node"]
+    names = {re.split(r"[<>=!~\[]", each)[0] for each in node}
+    assert names == NODE
+    assert set(node) <= set(PROJECT["dependencies"]), "with the same bounds"

@@ -23,33 +23,17 @@ def attention(
 
     Example: repro attention "The old woman sees a dog." --model demo@candidate --out dog.png
     """
-    from infra.web.limits import Limits
-    from infra.web.protocol import Source
-
     site = Site.named()
     configure_libraries(site.root)
     if out.is_dir() or not out.parent.is_dir():
         raise BadConfiguration(f"--out is {out}, allowed is a file in an existing folder")
+    from flows.inference.attention import attention_of
     from flows.inference.served_model import load_version, select_versions
     from tasks.evaluation.plots import DARK, LIGHT, attention_heads
 
     [version] = select_versions([model], site)
     served = load_version(version, site, "own")
-    source = " ".join(sentence.split())
-    limit = min(Limits().attention_pieces, served.longest)
-    for name, text in (("the sentence", source), ("--target", target)):
-        length = served.lengths([text])[0]
-        if length > limit:
-            raise BadConfiguration(f"{name} has {length} pieces, allowed are {limit}")
-    if not source:
-        raise BadConfiguration("the sentence is empty, allowed is a sentence")
-    text = target
-    if not target:
-        [own] = served.translate([Source(source)], served.search, 1)
-        text = own.hypotheses[0].text
-        maps = served.maps(source, own.hypotheses[0].ids[:limit])
-    else:
-        maps = served.maps(source, target)
+    text, maps = attention_of(served, sentence, target)
     kinds = {
         "encoder: source over itself": maps["encoder"],
         "decoder: translation over itself": maps["decoder"],

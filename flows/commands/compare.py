@@ -8,45 +8,65 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
-from flows.views.tables import collapse_table, comparison_table
+from flows.views.comparison_view import collapse_table, differing_table, scores_table, trainings_table
 from flows.views.terminal import console
+from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries
 from infra.site import Site
 
 
 def compare(
-    a: Annotated[
-        str, Parameter(help="a run, a version such as demo@champion or demo/3, or scores such as demo/score/test")
+    *names: Annotated[
+        str, Parameter(help="runs, versions such as demo@champion or demo/3, or scores such as demo/score/test")
     ],
-    b: Annotated[str, Parameter(help="another run, version or scores")],
-    *,
-    html: Annotated[Path | None, Parameter(help="also write an HTML page with the sentences that differ most")] = None,
+    html: Annotated[Path | None, Parameter(help="also write an HTML page with curves and single sentences")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two runs or model versions on every set that both were scored on, with paired bootstrap p-values.
+    """Compare runs or model versions: the fields in which they differ, their trainings, and their scores.
 
-    Example: repro compare demo/1 demo@candidate --html compared.html
+    Scores are those of every set that both the first and another one were scored on, with p-values by paired bootstrap.
+
+    For example:
+
+    repro compare demo/1 demo@candidate --html compared.html
+
+    repro compare demo/1 demo/2 demo/3
     """
-    from flows.inspection.compare import collapse_curves, compare_systems, find_system
+    from flows.inspection.compare import compare_with_first, find_system, histories, layer_signs
     from tasks.evaluation.collapse import last_values
-    from tasks.evaluation.compare import page
+    from tasks.evaluation.compare import page, trainings_picture
     from tasks.evaluation.pictures import layers_picture
+    from tasks.registration.differences import differing_fields
 
+    if len(names) < 2:
+        raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
     site = Site.named()
     configure_libraries(site.root)
-    first, second = find_system(a, site), find_system(b, site)
-    comparisons = compare_systems(first, second, site)
+    systems = [find_system(name, site) for name in names]
+    titles = [system.name for system in systems]
+    fields = differing_fields([system.lineage for system in systems])
+    comparisons = compare_with_first(systems, site)
+    curves, layers = histories(systems, site), layer_signs(systems, site)
+    last = {name: last_values(each) for name, each in layers.items()}
     error = console()
-    error.print(f"A: {first.name}\nB: {second.name}", markup=False)
-    error.print(comparison_table(comparisons))
-    curves = {f"A: {first.name}": collapse_curves(first, site), f"B: {second.name}": collapse_curves(second, site)}
-    last = [last_values(each) for each in curves.values()]
-    if any(last):
-        error.print(collapse_table(*last))
+    error.print(differing_table(titles, fields) if fields else "no recorded field differs")
+    for table in (trainings_table(curves), collapse_table(last), scores_table(titles, comparisons)):
+        if table:
+            error.print()
+            error.print(table)
     if html:
-        html.write_text(page(first.name, second.name, comparisons, layers_picture(curves)))
+        pictures = trainings_picture(curves), layers_picture(layers)
+        html.write_text(page(titles, fields, comparisons, *pictures))
         error.print(f"\npage:    {html}", markup=False, soft_wrap=True)
     if as_json:
-        sets, layers = [asdict(each) for each in comparisons], {"a": last[0], "b": last[1]}
-        result = {"a": first.name, "b": second.name, "sets": sets, "layers": layers}
+        result = {
+            "systems": titles,
+            "differing": [asdict(field) for field in fields],
+            "comparisons": [
+                {"with": other, "sets": [asdict(each) for each in sets]}
+                for other, sets in zip(titles[1:], comparisons, strict=True)
+            ],
+            "curves": {name: {column: [*map(float, each[column])] for column in each} for name, each in curves.items()},
+            "layers": last,
+        }
         print(json.dumps(result, ensure_ascii=False))

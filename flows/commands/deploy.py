@@ -22,7 +22,9 @@ def deploy(
     pause: Annotated[bool, Parameter(help="switch off the schedules of the named deployments", negative=())] = False,
     notify: Annotated[
         str,
-        Parameter(help="URL to post the end of each run to, with its scores (or REPRO_NOTIFY_URL); none stops it"),
+        Parameter(
+            help="URL to post the end of each run and each move of an alias to (or REPRO_NOTIFY_URL); none stops it"
+        ),
     ] = "",
     file: Annotated[Path, Parameter(help="file with the deployments")] = FILE,
 ) -> None:

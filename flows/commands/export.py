@@ -5,10 +5,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.inference.export import Quantization, Target
+from flows.inference.export import Target
 from flows.views.terminal import say
 from infra.servers.environment import configure_libraries
 from infra.site import Site
+from model.config.engines import Quantization
 
 
 def export(
@@ -32,12 +33,15 @@ def export(
     repro export multi30k-ende --to huggingface --out my-model
     """
     from flows.inference.export import export, find_trained_model
+    from flows.inspection.model_cards import find_card
+    from tasks.registration.model_card import as_markdown
 
     site = Site.named()
     configure_libraries(site.root)
     trained = find_trained_model(run, site)
     suffix = "" if quantization == "float32" else f"-{quantization}"
     folder = out or Path("exports") / f"{trained.name.replace('/', '-')}-{to}{suffix}"
-    export(trained, to, quantization, folder)
+    card = as_markdown(find_card(run, site)) if to == "huggingface" else ""
+    export(trained, to, quantization, folder, card)
     say(f"{trained.name} is exported to {folder}; {folder / 'README.md'} shows how to use it")
     print(folder)

@@ -14,6 +14,7 @@ from flows.views.tables import size_text
 from flows.views.terminal import say
 from infra.servers.environment import configure_libraries
 from infra.site import Site
+from infra.tracking.deleted_runs import MIN_AGE_DAYS, deleted_runs, remove_deleted_runs
 
 
 def gc(
@@ -31,7 +32,8 @@ def gc(
     """List, or delete, artifacts that no kept run needs, and leftovers of unfinished work older than a week.
 
     Of each run, with each set of overrides, the artifacts of the newest record and of the newest finished record are
-    kept. A registered model version keeps its weights, vocabulary and scores.
+    kept. A registered model version keeps its weights, vocabulary and scores. Runs that were deleted in MLflow more
+    than a week ago go too, where its database is a file on this machine.
 
     For example:
 
@@ -47,11 +49,16 @@ def gc(
     finally:
         collector.enable()
     _show(found)
+    hidden = deleted_runs(where.registry)
+    if hidden:
+        say(f"goes: {hidden} runs that were deleted in MLflow more than {MIN_AGE_DAYS} days ago, with their files")
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     if delete:
         say(f"deleted {size_text(remove_garbage(where, found, say))}")
-    elif found.removable or found.leftovers:
+        if hidden:
+            remove_deleted_runs(where.registry)
+    elif found.removable or found.leftovers or hidden:
         say("nothing was deleted; repeat with --delete to delete what is listed as goes")
 
 

@@ -15,22 +15,30 @@ def ls(
     name: Annotated[str, Parameter(help="a run, RUN/STAGE or RUN/STAGE/ITEM; default: every run with a record")] = "",
     /,
     *,
+    why: Annotated[bool, Parameter(help="also say which versions and runs use each", negative=())] = False,
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
     """List the newest artifact of each stage of a run: name, key, size, age, state (there, missing, damaged), path.
+
+    The latest is first.
 
     For example:
 
     repro ls
 
     repro ls multi30k-ende/score
-    """
-    from flows.inspection.artifact_list import list_artifacts
 
-    found = list_artifacts(name, Site.named(site))
+    repro ls multi30k-ende/clean --why
+    """
+    from flows.inspection.artifact_list import list_artifacts, users_of
+
+    where = Site.named(site)
+    found = list_artifacts(name, where)
+    users = users_of(found, where) if why else {}
     if as_json:
-        print(json.dumps({"artifacts": [each.as_json() for each in found]}, ensure_ascii=False))
+        forms = [each.as_json() | users.get((each.stage, each.key), {}) for each in found]
+        print(json.dumps({"artifacts": forms}, ensure_ascii=False))
         return
     if not found:
         say("no run has a record here yet; start one with `repro run demo`")
@@ -39,6 +47,8 @@ def ls(
         age = "" if each.age_seconds is None else age_text(each.age_seconds)
         state = f"{each.state} ({each.why})" if each.why else each.state
         print(f"{each.name:{width}}  {each.key}  {size_text(each.bytes):>10}  {age:>8}  {state:7}  {each.path}")
+        for what, names in users.get((each.stage, each.key), {}).items():
+            print(f"    {what}: {', '.join(names) or 'none'}")
 
 
 def path(name: Annotated[str, Parameter(help="RUN/STAGE or RUN/STAGE/ITEM")], /, *, site: SiteOption = "local") -> None:

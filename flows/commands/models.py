@@ -1,13 +1,15 @@
 """``repro models`` and ``repro promote``."""
 
 import json
+import os
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
-from flows.runs.values import unknown_name
+from flows.runs import RUNS
+from flows.runs.values import did_you_mean, unknown_name
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries
@@ -45,10 +47,9 @@ def models(
         _show(name, site, as_json)
         return
     found = versions(site.registry, name)
+    if not found and name:
+        raise BadConfiguration(_unknown_model(name, site))
     if not found:
-        others = {version.name for version in versions(site.registry)} if name else set()
-        if others:
-            raise BadConfiguration(unknown_name(name, sorted(others), f"{site.root}", "model"))
         say(f"no model is registered in {site.root} yet; register one with `repro run demo`, or set REPRO_ROOT")
     found = found if sort == "name" else ordered(found, sort)
     if as_json:
@@ -84,12 +85,26 @@ def promote(
         say(f"{named} is {alias} already; nothing changed")
         return
     reason = set_alias(site.tracking, chosen, alias, why)
+    if os.environ.get("PREFECT_API_URL"):
+        from flows.orchestration.notify import tell_of_alias  # loads Prefect
+
+        tell_of_alias(named, alias, reason.partition(" ")[2])
     print(f"{chosen.name}@{alias} is {named}  {reason}")
+
+
+def _unknown_model(name: str, site: Site) -> str:
+    """The sentence about a model that is not registered, with the nearest names: of models, or else of runs."""
+    from infra.tracking.registry import versions
+
+    if others := sorted({version.name for version in versions(site.registry)}):
+        return unknown_name(name, others, f"{site.root}", "model")
+    hint = f"; `repro run {name}` registers one" if name in RUNS else did_you_mean(name, RUNS)
+    return f"no model {name!r} is registered in {site.root}, which has none yet{hint}"
 
 
 def _show(name: str, site: Site, as_json: bool) -> None:
     """Print one version: its tags, its source run with parameters, and the history of its model's aliases."""
-    from infra.tracking.model_version import history
+    from infra.tracking.model_version import grouped_tags, history
     from infra.tracking.registry import resolve, source_run, versions
 
     version = resolve(site.tracking, name)
@@ -106,7 +121,7 @@ def _show(name: str, site: Site, as_json: bool) -> None:
     for name, value in source.items():
         print(f"  {name}  {value}")
     print("\ntags")
-    for name, value in sorted(version.tags.items()):
+    for name, value in sorted(grouped_tags(version.tags).items()):
         if not name.startswith("promotion."):
             print(f"  {name}  {value}")
     print("\naliases, newest move first")

@@ -43,7 +43,8 @@ def new(
 ) -> None:
     """Write NAME.toml, a run of your own text, and say what the text looks like.
 
-    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .parquet or .tmx. The file pins it by checksum; edit it, then
+    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .parquet or .tmx, a folder that save_to_disk of Hugging Face's
+    datasets wrote, or a dataset on its Hub, whose revision is pinned. The file pins it by checksum; edit it, then
     use it like a built-in run.
 
     For example:
@@ -51,6 +52,10 @@ def new(
     repro new my-run --source train.en.gz --target train.de.gz --dev dev.en dev.de --test test.en test.de
 
     repro new my-run --source pairs.tsv:1 --target pairs.tsv:2 --languages en de --size tiny
+
+    repro new my-run --source data/train:translation.en --target data/train:translation.de
+
+    repro new my-run --source hf://datasets/ME/MINE/train.parquet:en --target hf://datasets/ME/MINE/train.parquet:de
 
     repro plan my-run.toml
 
@@ -128,7 +133,7 @@ def _held_out_paths(name: str, languages: Pair, sides: tuple[TextFile, TextFile]
     """The files beside NAME.toml that the held-out pairs are written to."""
     paths = [Path(f"{name}.dev.{language}") for language in languages]
     for path in filter(Path.exists, paths):
-        if any(path.samefile(side.path) for side in sides):
+        if any(path.samefile(file) for side in sides for file in side.files):
             raise BadConfiguration(f"{path}, which the dev set would be written to, is the text itself; rename it")
         if not replace:
             raise BadConfiguration(f"{path} exists; give it by --dev, or give another name, or --replace")

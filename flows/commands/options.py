@@ -7,9 +7,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.completion import FIELD_PATHS, RUN_NAMES, STAGE_NAMES
-from flows.inference.version_engine import EngineChoice, Quantization
 from flows.runner.request import RunRequest
 from flows.runs.overrides import STRICT_NUMERICS
+from model.config.engines import EngineChoice, Quantization
 
 JsonOption = Annotated[
     bool, Parameter(name="--json", help="print one JSON object as the last line of stdout", negative=())

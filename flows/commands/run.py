@@ -14,7 +14,6 @@ from flows.commands.options import JsonOption, RunOptions
 from flows.orchestration.dispatch import dispatch
 from flows.runner import records
 from flows.runner.expected import compare_with_expected
-from flows.runner.find_run import foreign_sets
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
 from flows.runner.request import ResolvedRun
 from flows.runner.seeds import parse_seeds, run_seeds
@@ -27,6 +26,7 @@ from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
 from infra.tracking.registry_sqlite import check_database
+from infra.tracking.run_pages import experiment_page
 from tasks.evaluation.seed_spread import is_own
 
 
@@ -74,7 +74,8 @@ def run_command(
     repro run my_runs.py:TINY --json
     """
     resolved = asked.request().resolve()  # reports a wrong argument before a server is started
-    _say_foreign_sets(resolved)
+    if resolved.remark:
+        say(resolved.remark)
     several = parse_seeds(seeds) if seeds else ()
     configure_libraries(resolved.site.root)
     served = server_configured()
@@ -94,18 +95,14 @@ def run_command(
         print(json.dumps(outcome.as_json(), ensure_ascii=False))
 
 
-def _say_foreign_sets(resolved: ResolvedRun) -> None:
-    if sentence := foreign_sets(resolved.run):
-        say(sentence)
-
-
 def plan_command(asked: RunOptions, *, as_json: JsonOption = False) -> None:
     """Show for each stage whether it is cached, and if not, what changed since the last run. Runs nothing.
 
     Example: repro plan demo --set training.updates=200
     """
     resolved = asked.request().resolve()
-    _say_foreign_sets(resolved)
+    if resolved.remark:
+        say(resolved.remark)
     check_database(resolved.site.tracking)
     outcome = resolved.plan.outcome
     if as_json:
@@ -161,21 +158,38 @@ def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
 
 def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
     programs, tracking = quote(f"{Path(sys.executable).parent}"), site.tracking
-    mlflow = f"{programs}/mlflow ui --backend-store-uri {quote(tracking)}   then http://127.0.0.1:5000"
+    page = experiment_page(tracking, outcome.run)
+    command = f"{programs}/mlflow ui --backend-store-uri {quote(tracking)}   then http://127.0.0.1:5000/{page}"
+    mlflow = f"{tracking.rstrip('/')}/{page}" if tracking.startswith(("http://", "https://")) else command
     home = os.environ.get("PREFECT_HOME", "")
     # Not `prefect server start`, which any web page can command. The service shows what is in the root, no other home.
     in_root = same_folder(Path(home), site.root.absolute() / "prefect")
     prefect = f"{programs}/repro up   then http://127.0.0.1:4200" if in_root else f"recorded in {home}"
     lines = [
         "",
-        f"mlflow:  {tracking if tracking.startswith('http') else mlflow}",
+        f"mlflow:  {mlflow}",
         f"prefect: {_served_at() if served else prefect}",
     ]
     reports = [row for row in outcome.rows if row.stage == "report" and row.path]
-    lines += [f"report:  {stage_folder(row, site)}/report.html" for row in reports]
+    titled = _report_of_version(outcome, site)
+    lines += [f"report:  {titled or stage_folder(row, site) / 'report.html'}" for row in reports]
+    for row in outcome.rows:
+        if decision := row.facts.get("decision", ""):
+            lines.append(f"version: {row.facts['name']}/{row.facts['version']}, {decision}")
     if outcome.model_version:
         lines.append(f"model:   {programs}/repro translate --model {outcome.model_version} < in.txt > out.txt")
     return lines
+
+
+def _report_of_version(outcome: Outcome, site: Site) -> Path | None:
+    """The page of the registered version on this machine, which names it; None where a server has it."""
+    registered = next((row for row in outcome.rows if row.stage == "register" and row.path), None)
+    if not registered:
+        return None
+    version = json.loads((stage_folder(registered, site) / "version.json").read_text())
+    run = site.root / "mlflow-artifacts" / outcome.run / version["run_id"]
+    page = run / "artifacts" / "report" / "report.html"
+    return page if page.exists() else None
 
 
 def _served_at() -> str:

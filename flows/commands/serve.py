@@ -1,7 +1,11 @@
 """``repro serve``."""
 
+import asyncio
 import os
+import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -9,6 +13,7 @@ from cyclopts import Parameter
 from flows.commands.options import EngineOption, QuantizationOption
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
+from infra.processes.children import SAFE_PATH, die_with_parent
 from infra.processes.malloc import keep_pages
 from infra.servers.credentials import Credentials, read_credentials
 from infra.servers.environment import configure_libraries
@@ -32,6 +37,8 @@ def serve(
     quantization: QuantizationOption = "float32",
 ) -> None:
     """Serve registered model versions: a web page to translate and inspect, and a JSON API, documented at /docs.
+
+    The site that `repro site` writes is at /site/; it is written at the first request, and again after ten minutes.
 
     Ctrl-C or SIGTERM stops it once requests in progress are answered. Beyond this machine it needs a user and a
     password (REPRO_AUTH or REPRO_AUTH_FILE), and requests from pages of other sites are refused.
@@ -62,6 +69,7 @@ def serve(
     keep_pages()
     from flows.inference.served_model import load_version, select_versions
     from infra.web.app import application
+    from infra.web.static_site import StaticSite
 
     versions = []
     for version in select_versions(models, site):
@@ -73,7 +81,8 @@ def serve(
     if not inside:
         say(f"others can reach {host}: they need the password, and nothing is encrypted")
     limits = Limits()
-    app = application(versions, limits)
+    folder = tempfile.TemporaryDirectory(prefix="repro-site-", ignore_cleanup_errors=True)
+    app = application(versions, limits, StaticSite(Path(folder.name), write_site))
     guarded = protected(app, host, allow_host, None if inside else credentials)
     where = address(host, taken)
 
@@ -81,10 +90,27 @@ def serve(
         say(f"serving at {where}; Ctrl-C stops")
         print(where, flush=True)
 
-    serve_until_stopped(guarded, taken, limits, ready)
+    with folder:
+        serve_until_stopped(guarded, taken, limits, ready)
     say("stopped")
     if app.batcher.worker.busy:
         end_at_once()
+
+
+async def write_site(folder: Path) -> None:
+    """Write the site in a process of its own: a large one takes minutes, in which this one goes on translating."""
+    command = [sys.executable, "-c", "from flows.cli import main; main()", "site", "--out", f"{folder}"]
+    environment = os.environ | SAFE_PATH
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.DEVNULL, env=environment, preexec_fn=die_with_parent()
+    )
+    try:
+        status = await process.wait()
+    except asyncio.CancelledError:
+        process.terminate()
+        raise
+    if status:
+        raise RuntimeError(f"repro site ended with {status}")
 
 
 def protected(app: "ASGIApp", host: str, allow_host: Sequence[str], credentials: Credentials | None) -> "ASGIApp":

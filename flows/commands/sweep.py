@@ -10,7 +10,7 @@ from flows.commands.options import JsonOption, OverridesOption, SiteOption
 from flows.orchestration.dispatch import dispatch_sweep
 from flows.tuning.sweep import SweepRequest
 from flows.views.tables import sweep_table
-from flows.views.terminal import console
+from flows.views.terminal import console, say
 from infra.servers.environment import configure_libraries
 
 
@@ -48,6 +48,8 @@ def sweep(
     repro sweep wmt14-ende-base --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2
     """
     resolved = SweepRequest(run, space, trials, on, prune, overrides, at_once, site).resolve()
+    if resolved.base.remark:
+        say(resolved.base.remark)
     configure_libraries(resolved.base.site.root)
     found = dispatch_sweep(resolved)
     error = console()

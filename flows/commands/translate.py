@@ -159,10 +159,11 @@ def translate(
             raise BadConfiguration(f"--beta is {decoding.beta}, allowed is 0 with --contains")
         translator, folder = load_translator(versions, site)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
-        from model.decoding.lines import LineTranslator, Splitting, beam_searcher, sampler
+        from model.decoding.lines import LineTranslator, Splitting, beam_searcher, check_known, sampler
         from model.decoding.sentence_splitting import unsplit
         from model.export.search_engine import SearchEngine
 
+        _valid(lambda: check_known("prefix", prefix, translator))
         constrained = {"--sample": sample, "--contains": bool(contains), "--prefix": bool(prefix)}
         if option := next((name for name, given in constrained.items() if given), ""):
             engines = SearchEngine(translator, reason=f"CTranslate2 does not do {option} alike")
@@ -185,7 +186,7 @@ def translate(
         as_json = scores or n_best > 1
         stream = TranslationStream(
             lines.translate,
-            lines.too_long,
+            lines.why_empty,
             trained,
             splits,
             as_json,
@@ -206,8 +207,8 @@ def translate(
         rate.end()
     for warning in stream.warnings:
         say(warning)
-    if stream.too_long.lines:
-        raise Fault(f"{stream.too_long}")
+    if stream.untranslated.lines:
+        raise Fault(f"{stream.untranslated}")
 
 
 def _resolve(name: str, site: Site) -> "Version":
@@ -243,7 +244,7 @@ def _valid(make: Callable[[], Value]) -> Value:
         return make()
     except ValueError as error:
         message = re.sub(
-            r"\b(?:decoding\.|sampling\.|(?=n_best|contains))(\w+)", lambda field: _option(field[1]), f"{error}"
+            r"\b(?:decoding\.|sampling\.|(?=n_best|contains|prefix))(\w+)", lambda field: _option(field[1]), f"{error}"
         )
         raise BadConfiguration(message) from error
 

@@ -17,10 +17,10 @@ from infra.site import Site, open_store
 from infra.tracking.model_files import local_folder
 from infra.tracking.registry import resolve
 from model.config import Decoding, from_json
+from model.config.engines import Quantization
 from model.errors import JobError
 
 Target = Literal["ctranslate2", "huggingface"]
-Quantization = Literal["float32", "int8"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def find_trained_model(name: str, site: Site) -> TrainedModel:
     return TrainedModel(name, weights, vocabulary, from_json(Decoding, fields))
 
 
-def export(trained: TrainedModel, to: Target, quantization: Quantization, out: Path) -> None:
-    """Write the folder ``out`` atomically.
+def export(trained: TrainedModel, to: Target, quantization: Quantization, out: Path, card: str = "") -> None:
+    """Write the folder ``out`` atomically; its ``README.md`` begins with the text of the ``card``.
 
     Raises BadConfiguration if it exists, a library is missing, or the format does not support the model.
     """
@@ -70,6 +70,8 @@ def export(trained: TrainedModel, to: Target, quantization: Quantization, out: P
             from model.export.huggingface import write_folder as write_for_transformers
 
             write_for_transformers(*arguments)
+        readme = partial / "README.md"
+        readme.write_text("\n".join(filter(None, (card, readme.read_text()))))
         partial.rename(out)
     except ModuleNotFoundError as error:
         library = f"{error.name}".split(".")[0]

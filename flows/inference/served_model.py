@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flows.inference.version_config import decoding_config
-from flows.inference.version_engine import EngineChoice, Quantization, open_version_engine
+from flows.inference.version_engine import open_version_engine
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.model_files import local_folder
@@ -19,6 +19,7 @@ from infra.tracking.model_version import PREFERRED, Version
 from infra.tracking.registry import resolve, versions
 from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence, Source
 from model.config import Decoding, Sampling
+from model.config.engines import EngineChoice, Quantization
 from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
 from model.errors import JobError
 
@@ -35,6 +36,7 @@ class ServedVersion:
 
     name: str
     aliases: tuple[str, ...]
+    remark: str
     languages: tuple[str, str]
     decoding: Decoding
     translator: Translator
@@ -61,6 +63,12 @@ class ServedVersion:
 
     def prefix_length(self, prefix: str) -> int:
         return len(self.translator.vocabulary.encode_target([prefix.strip()])[0])
+
+    def unknown_in_prefix(self, prefix: str) -> str:
+        return self.translator.vocabulary.unknown_in_target(prefix.strip())
+
+    def most_hypotheses(self, beam: int) -> int:
+        return replace(self.decoding, beam=beam).most_hypotheses
 
     def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
         decoding = replace(self.decoding, beam=search.beam, alpha=search.alpha)
@@ -148,6 +156,7 @@ def load_version(
     return ServedVersion(
         f"{version.name}/{version.version}",
         version.aliases,
+        version.remark,
         (version.tags.get("source_language", ""), version.tags.get("target_language", "")),
         decoding,
         translator,

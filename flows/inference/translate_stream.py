@@ -69,7 +69,7 @@ class TranslationStream:
         self.translate, self.explain, self.seen, self.split = translate, explain, seen, split
         self.as_json, self.engine, self.prefix, self.prefix_column = as_json, engine, prefix, prefix_column
         self.lines = 0
-        self.too_long = LineWarning("too long for this model, left empty")
+        self.untranslated = LineWarning("not translated, left empty")
         self.unreadable = LineWarning("not UTF-8, U+FFFD replaces the bytes that could not be read")
         self.several = LineWarning("several sentences were translated as one (--split always separates them)")
         self.unseen = LineWarning(
@@ -106,8 +106,8 @@ class TranslationStream:
         error = ""
         if not line.translations:
             error = self.explain(line, number)
-            self.too_long.note(number)
-            if self.too_long.lines <= MAX_NAMED_LINES:
+            self.untranslated.note(number)
+            if self.untranslated.lines <= MAX_NAMED_LINES:
                 say(error)
         elif line.longest > self.seen:
             self.unseen.note(number)
@@ -124,7 +124,7 @@ class TranslationStream:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings to print at the end. Lines that are too long are not among them: they are errors."""
+        """Warnings to print at the end. Lines without a translation are not among them: they are errors."""
         warnings = (self.unreadable, self.several, self.unseen, self.cut)
         return [f"{warning}" for warning in warnings if warning.lines]
 

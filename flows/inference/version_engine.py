@@ -2,23 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from flows.inference.version_config import decoding_config
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.tracking.model_version import Version
 from model.config import Decoding
+from model.config.engines import COMPARED, EngineChoice, Quantization
 
 if TYPE_CHECKING:
     from model.decoding.translator import Translator
     from model.export.search_engine import SearchEngine
 
-EngineChoice = Literal["auto", "own", "ctranslate2"]
-Quantization = Literal["float32", "int8"]
 FORMS = "ctranslate2"
-SAMPLE = 100
-"""Dev sentences that are read for the comparison of the engines."""
 
 
 def open_version_engine(
@@ -75,4 +72,4 @@ def dev_lines(version: Version, site: Site) -> Sequence[str]:
     import pyarrow.parquet as pq
 
     lines: list[str] = pq.read_table(file, columns=["source"]).column("source").to_pylist()
-    return lines[:: max(1, len(lines) // SAMPLE)][:SAMPLE]
+    return lines[:: max(1, len(lines) // COMPARED)][:COMPARED]

@@ -1,14 +1,18 @@
 """The artifacts of runs by their readable names: key, size, age, state and place of each. Writes nothing."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from flows.runner.artifact_names import ArtifactName, find_artifacts
+from flows.inspection.artifact_graph import Name, read_graph
+from flows.inspection.artifact_uses import uses_of
+from flows.inspection.run_history import read_history
+from flows.runner.artifact_names import ArtifactName, existing_manifest, find_artifacts
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
-from infra.store.local import Store
+from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest, bytes_of
 from infra.store.s3 import S3Store
 
@@ -40,7 +44,9 @@ class ListedArtifact:
 
 
 def list_artifacts(text: str, site: Site) -> list[ListedArtifact]:
-    """What ``RUN[/STAGE[/ITEM]]`` names, "" all runs. Raises BadConfiguration if no record has such an artifact.
+    """What ``RUN[/STAGE[/ITEM]]`` names, "" all runs, the latest first; missing ones come last.
+
+    Raises BadConfiguration if no record has such an artifact.
 
     Files whose size, time and inode are as when they were last hashed count as undamaged; others are hashed.
     """
@@ -51,7 +57,14 @@ def list_artifacts(text: str, site: Site) -> list[ListedArtifact]:
         if (name.stage, key) not in looked_up:  # runs share artifacts
             looked_up[name.stage, key] = _look_up(store, name.stage, key)
         listed.append(_listed(name, key, *looked_up[name.stage, key]))
-    return listed
+    return sorted(listed, key=lambda each: each.made, reverse=True)
+
+
+def users_of(listed: Sequence[ListedArtifact], site: Site) -> dict[Name, dict[str, list[str]]]:
+    """The ``versions`` and ``runs`` (with overrides) on record that use each artifact."""
+    graph, uses = read_graph(site), uses_of(read_history(open_store(site)))
+    names = {(each.stage, each.key) for each in listed}
+    return {name: {"versions": graph.versions_of.get(name, []), "runs": uses.runs(name)} for name in names}
 
 
 def artifact_folders(text: str, site: Site) -> list[Path]:
@@ -65,6 +78,21 @@ def artifact_folders(text: str, site: Site) -> list[Path]:
         stages = ", ".join(dict.fromkeys(f"{name.run}/{name.stage}" for name in found))
         raise BadConfiguration(f"{text!r} names a whole run, allowed is a stage of it: {stages}")
     return [_folder(store, name, key) for name, key in found.items()]
+
+
+def find_artifact(text: str, site: Site) -> Artifact:
+    """The newest artifact that ``RUN/STAGE[/ITEM]`` names.
+
+    Raises BadConfiguration if the name means none or several, or the artifact is missing.
+    """
+    store = open_store(site)
+    found = find_artifacts(store, text)
+    if len(found) > 1:
+        raise BadConfiguration(
+            f"{text!r} names {len(found)} artifacts, allowed is one of: {', '.join(map(str, found))}"
+        )
+    [(name, key)] = found.items()
+    return store.artifact(existing_manifest(store, text, name.stage, key))
 
 
 def _folder(store: Store, name: ArtifactName, key: str) -> Path:

@@ -1,31 +1,37 @@
-"""Find the score artifacts of two runs or model versions, and compare them.
+"""Find the score artifacts of runs or model versions, and compare them.
 
 ``multi30k-ende@champion`` and ``multi30k-ende/3`` name versions of the registry, ``multi30k-ende/score/val`` the scores
 of one set; any other name is a run, whose newest record with scores counts.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
 from flows.runner.artifact_names import existing_manifest, is_version, stage_manifests
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
+from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest
 from infra.tracking.registry import resolve
 from tasks.evaluation.collapse import LayerCurves, layer_curves
-from tasks.evaluation.compare import Comparison, compare
+from tasks.evaluation.compare import Comparison, History, compare
+from tasks.registration.differences import version_lineage
 from tasks.registration.lineage import lineage
+from tasks.reporting.pictures import training_curves
 
 SCORE_KEY_TAG = "key.score."
 
 
 @dataclass(frozen=True)
 class ScoredSystem:
-    """A name to display, and the manifest of the scores by set."""
+    """A name to display, the manifest of the scores by set, and the manifests of all that it was made from."""
 
     name: str
-    scores: dict[str, Manifest]
+    scores: Mapping[str, Manifest]
+    lineage: Mapping[str, Manifest]
 
 
 def find_system(name: str, site: Site) -> ScoredSystem:
@@ -35,35 +41,63 @@ def find_system(name: str, site: Site) -> ScoredSystem:
         version = resolve(site.tracking, name)
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
         scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
-        return ScoredSystem(f"{version.name}/{version.version}", scores)
-    return ScoredSystem(name, stage_manifests(store, name, "score"))
+        return ScoredSystem(f"{version.name}/{version.version}", scores, version_lineage(store, version.tags))
+    scores = stage_manifests(store, name, "score")
+    return ScoredSystem(name, scores, lineage(store.artifact(score) for score in scores.values()))
 
 
-def collapse_curves(system: ScoredSystem, site: Site) -> LayerCurves:
-    """The signs of collapse of the system's training, by layer; empty if it was deleted or recorded none."""
-    store = open_store(site)
-    training = lineage(store.artifact(score) for score in system.scores.values()).get("train")
-    metrics = store.artifact(training).path() / "metrics.jsonl" if training else None
-    return layer_curves(metrics) if metrics and metrics.exists() else {}
+def training_of(system: ScoredSystem, store: Store) -> Artifact | None:
+    """The training of the system's own model; None if it was deleted."""
+    training = system.lineage.get("train")
+    return store.artifact(training) if training else None
 
 
-def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> list[Comparison]:
-    """Compare every set that both systems have, in the order of ``a``. Raises BadConfiguration if there is none."""
+def layer_signs(systems: Sequence[ScoredSystem], site: Site) -> dict[str, LayerCurves]:
+    """The signs of collapse of each system's training, by layer; empty if it was deleted or recorded none."""
+    metrics = {system.name: _metrics(system, site) for system in systems}
+    return {name: layer_curves(file) if file else {} for name, file in metrics.items()}
+
+
+def histories(systems: Sequence[ScoredSystem], site: Site) -> dict[str, History]:
+    """The learning curves of each system whose training still exists, by name."""
+    metrics = {system.name: _metrics(system, site) for system in systems}
+    return {name: training_curves(file) for name, file in metrics.items() if file}
+
+
+def _metrics(system: ScoredSystem, site: Site) -> Path | None:
+    """The file with the metrics of the system's training; None if it was deleted."""
+    training = training_of(system, open_store(site))
+    file = training.path() / "metrics.jsonl" if training else None
+    return file if file and file.exists() else None
+
+
+def compare_with_first(systems: Sequence[ScoredSystem], site: Site) -> list[list[Comparison]]:
+    """Each system after the first one compared with the first; raises what ``compare_systems`` raises."""
+    return [compare_systems(systems[0], other, site) for other in systems[1:]]
+
+
+def common_sets(a: ScoredSystem, b: ScoredSystem) -> list[str]:
+    """The sets that both systems have, in the order of ``a``. Raises BadConfiguration if there is none."""
     common = [name for name in a.scores if name in b.scores]
     if not common:
         sets = f"{a.name} has {', '.join(a.scores)}, {b.name} has {', '.join(b.scores)}"
         raise BadConfiguration(f"no set was scored for both: {sets}")
-    store = open_store(site)
+    return common
 
-    def sentences(score: Manifest) -> pl.DataFrame:
-        return pl.read_parquet(store.artifact(score).path() / "sentences.parquet")
 
+def read_sentences(score: Manifest, site: Site) -> pl.DataFrame:
+    """The sentences of one set: ``pair_id``, ``source``, ``reference``, ``hypothesis``, ``bleu``, ``chrf``."""
+    return pl.read_parquet(open_store(site).artifact(score).path() / "sentences.parquet")
+
+
+def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> list[Comparison]:
+    """Compare every set that both systems have, in the order of ``a``. Raises BadConfiguration if there is none."""
     return [
         compare(
             name,
-            sentences(a.scores[name]),
-            sentences(b.scores[name]),
+            read_sentences(a.scores[name], site),
+            read_sentences(b.scores[name], site),
             a.scores[name].arguments.get("language", "en"),
         )
-        for name in common
+        for name in common_sets(a, b)
     ]

@@ -19,7 +19,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
 
-from flows.runner.find_run import find_run, is_file
+from flows.runner.find_run import find_run, foreign_sets, is_file
 from infra.errors import BadConfiguration
 from infra.service.prefect_app import TEMPLATE, TYPE
 
@@ -59,6 +59,7 @@ def deploy(file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callab
 def _deployment_of(name: str) -> dict[str, Any]:
     """The deployment of a run in a user's file, nightly and paused; workers read the file at this path."""
     run, (file, colon, which) = find_run(name), name.partition(":")
+    foreign_sets(run)  # refuses those of other languages now, not at night
     return {
         "name": run.name,
         "description": run.about,

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from flows.runner.run import conclude
 from flows.tuning.sweep import ResolvedSweep, SweepResults
 from flows.views.terminal import say
 from infra.processes import signals
-from infra.servers.environment import server_configured
+from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.prefect_sqlite import has_abandoned_flow_runs
 from infra.servers.temporary_prefect import temporary_server
 from infra.site import Site
@@ -31,7 +32,7 @@ def dispatch(resolved: ResolvedRun, has_server: bool) -> Outcome:
         conclude(resolved, outcome, say)
         return outcome
     check_database(resolved.site.tracking)
-    _ensure_server()
+    _ensure_server(resolved.site)
     from flows.orchestration.prefect_flows import run_with_prefect
 
     return signals.run_shielded(lambda: run_with_prefect(resolved))
@@ -46,8 +47,9 @@ def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
             conclude(each, cached.outcomes[row], say)
         write_pages(cached, Site.named(resolved.request.site).root)
         return cached
-    check_database(Site.named(resolved.request.site).tracking)
-    _ensure_server()
+    site = Site.named(resolved.request.site)
+    check_database(site.tracking)
+    _ensure_server(site)
     from flows.orchestration.prefect_flows import paper_with_prefect
 
     return signals.run_shielded(lambda: paper_with_prefect(resolved))
@@ -56,7 +58,7 @@ def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
 def dispatch_sweep(resolved: ResolvedSweep) -> SweepResults:
     """Run the trials of a sweep as one flow; raises Fault if no trial has a score."""
     check_database(resolved.base.site.tracking)
-    _ensure_server()
+    _ensure_server(resolved.base.site)
     from flows.orchestration.prefect_flows import sweep_with_prefect
 
     return signals.run_shielded(lambda: sweep_with_prefect(resolved))
@@ -67,8 +69,9 @@ def close_dead_runs(site: Site) -> int:
 
     Where the user has no Prefect server, a temporary one is started if its database has such a flow run.
     """
+    configure_libraries(site.root)
     if not server_configured() and has_abandoned_flow_runs():
-        _ensure_server()
+        _ensure_server(site)
     return interrupted.close_dead_runs(site)
 
 
@@ -79,10 +82,26 @@ def _close_earlier(resolved: ResolvedRun) -> None:
         close_dead_runs(resolved.site)
 
 
-def _ensure_server() -> None:
+def has_user_server() -> bool:
+    """Whether the user has a Prefect server: the temporary one of an earlier call in this process is not theirs."""
+    return server_configured() and os.environ.get("PREFECT_API_URL") not in _temporary_servers
+
+
+_temporary_servers: set[str] = set()
+"""Addresses of the servers that this process started."""
+
+
+def _ensure_server(site: Site) -> None:
     """Start a server, if none is configured, before Prefect is imported: it reads the address on import."""
+    configure_libraries(site.root)
     if not server_configured():
         # Registered before Prefect is imported, so that the server ends last: Prefect sends its log at exit.
         stack = ExitStack()
         atexit.register(stack.close)
-        os.environ["PREFECT_API_URL"] = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"]), say))
+        address = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"]), say))
+        os.environ["PREFECT_API_URL"] = address
+        _temporary_servers.add(address)
+    if "prefect" in sys.modules:  # a notebook imported it before
+        from prefect.context import refresh_global_settings_context
+
+        refresh_global_settings_context()

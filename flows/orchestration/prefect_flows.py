@@ -18,6 +18,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from flows.orchestration.duplicates import duplicate_run
+from flows.orchestration.notify import tell_of_registration
 from flows.orchestration.remote_stage import DeploymentDispatch, current_work_pool
 from flows.orchestration.single_stage import StageRequest, run_single_stage
 from flows.reproduce import StageName
@@ -27,6 +28,7 @@ from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFa
 from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.runner.run import run as run_resolved
 from flows.tuning.sweep import ResolvedSweep, SweepRequest, SweepResults, run_sweep
+from flows.views.json_log import configure_log
 from flows.views.tables import metric_names
 from flows.views.terminal import TerminalDisplay, say
 from infra.errors import Fault, NetworkFault
@@ -63,6 +65,7 @@ def _close_dead_runs_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> Non
 
 def _claim_and_close_dead_runs(site: str) -> None:
     """Label this flow run with our process id, and close runs whose process died."""
+    configure_log()  # a worker started this process, not the command line
     prefect_states.label_process(UUID(flow_run.id))
     close_dead_runs(Site.named(site))
 
@@ -106,6 +109,8 @@ def reproduce(
     resolved = _resolved_run.get()
     if resolved is None or resolved.request != request:  # a worker runs this flow
         resolved = request.resolve(again=flow_run.run_count > 1)
+        if resolved.remark:
+            say(resolved.remark)
     pool = _dispatch_pool(resolved.site)
     task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records", ("gpu",) if pool else ())
     label = resolved.title or run if flow_run.parent_flow_run_id else ""  # several may run at once
@@ -115,6 +120,9 @@ def reproduce(
         outcome = run_resolved(resolved, display, task_wrapper, dispatch)
     finally:
         task_wrapper.close()
+    for row in outcome.rows:
+        if row.stage == "register" and row.state == "completed":
+            tell_of_registration(dict(row.facts))
     publish_markdown("scores", _scores_markdown(outcome), f"Scores of {outcome.run}")
     return Completed(message=_summary_line(outcome), data=outcome.as_json())
 
@@ -284,6 +292,8 @@ def hyperparameter_sweep(
     resolved = _resolved_sweep.get()
     if resolved is None or resolved.request != request:  # a worker runs this flow
         resolved = request.resolve()
+        if resolved.base.remark:
+            say(resolved.base.remark)
     return run_sweep(resolved, run_with_prefect, say)
 
 

@@ -59,13 +59,11 @@ class DeploymentDispatch:
                     run, mine = self._submit(client, remote), True
                 self._announce(run, remote, mine)
                 try:
-                    state = self._wait_until_final(client, run, remote)
+                    state = self._wait_until_final(client, run, remote, mine)
                 except Exception:
                     raise
                 except BaseException:
-                    if mine or not _has_live_parent(client, run):
-                        with suppress(Exception):  # the server may be unreachable; the store keeps the work in any case
-                            client.set_flow_run_state(run.id, Cancelling(message="The run that waited for it ended."))
+                    _cancel(client, run, mine)
                     raise
                 if mine or state.type != StateType.CANCELLED:
                     return raise_for_state(state, f"{remote.call.label} ({run.name})")
@@ -112,7 +110,7 @@ class DeploymentDispatch:
             with suppress(Exception):  # a missing link must not fail the stage
                 create_link_artifact(link, link_text=f"{remote.call.label}: {run.name}", key="handed-over")
 
-    def _wait_until_final(self, client: SyncPrefectClient, run: FlowRun, remote: RemoteStage) -> State:
+    def _wait_until_final(self, client: SyncPrefectClient, run: FlowRun, remote: RemoteStage, mine: bool) -> State:
         label, started, warned = remote.call.label, time.monotonic(), False
         last_answer = last_error = last_check = started
         while True:
@@ -136,6 +134,11 @@ class DeploymentDispatch:
                 continue
             if run.state and run.state.is_final():
                 return run.state
+            try:
+                remote.watch()
+            except Fault:
+                _cancel(client, run, mine)
+                raise
             if now - started > LATE_SECONDS and not _is_started(run) and not warned:
                 warned = True
                 self.say(f"{label}: no worker of pool {self.pool} has started it yet")
@@ -146,6 +149,13 @@ class DeploymentDispatch:
         with suppress(httpx.HTTPError):
             client.set_flow_run_state(run.id, Crashed(message=message), force=True)
         return JobFailed(f"{label} ({run.name}): {message}")
+
+
+def _cancel(client: SyncPrefectClient, run: FlowRun, mine: bool) -> None:
+    """Cancel a flow run that nobody waits for any more: not that of another run that lives."""
+    if mine or not _has_live_parent(client, run):
+        with suppress(Exception):  # the server may be unreachable; the store keeps the work in any case
+            client.set_flow_run_state(run.id, Cancelling(message="The run that waited for it ended."))
 
 
 def _is_started(run: FlowRun) -> bool:

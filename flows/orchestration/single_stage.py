@@ -11,6 +11,7 @@ from typing import NoReturn
 from flows.reproduce import COUNTED_AS, STAGES, reproduce
 from flows.runner.request import RunRequest
 from flows.runs.initial_weights import initial_weights_of
+from flows.runs.overrides import changes_results
 from infra.errors import BadConfiguration
 from infra.site import open_store
 from infra.store.local import Artifact
@@ -91,7 +92,7 @@ def run_single_stage(request: StageRequest, display: Display, task_wrapper: Task
         else:
             tracker.start(run.name, f"{run.name} {request.label}", {"site": request.site}, {})
         with engine(_SingleStageEngine(runner, request)):
-            reproduce(run, bool(request.overrides), initial_weights_of(run, site, store))
+            reproduce(run, changes_results(request.overrides), initial_weights_of(run, site, store))
         raise BadConfiguration(f"{request.run} has no stage {request.label!r}")
     except StopPipeline:
         status = "FINISHED"

@@ -1,6 +1,5 @@
 """Finds a run by its name: one of ``flows.runs``, a row of the paper on some corpus, or one in a user's file."""
 
-import difflib
 import importlib.util
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from flows.runs import RUNS, Run
 from flows.runs.paper_rows import parse_run_name
 from flows.runs.toml_runs import SUFFIX, run_from_toml
+from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 
 PROJECT = str(Path(__file__).resolve().parents[2])
@@ -25,8 +25,7 @@ def find_run(name: str) -> Run:
         return _run_from_file(*name.rsplit(":", 1))
     found = RUNS.get(name) or parse_run_name(name)
     if not found:
-        near = difflib.get_close_matches(name, RUNS, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(name, RUNS)
         others = "`repro runs` lists them; FILE.toml or FILE.py:NAME for your own (`repro new` writes one)"
         raise BadConfiguration(f"unknown run {name!r}{hint} {others}" if hint else f"unknown run {name!r}: {others}")
     return found

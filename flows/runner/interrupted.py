@@ -6,7 +6,7 @@ at Prefect's server, the runs in MLflow and the records that would otherwise sta
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,13 +47,7 @@ class InterruptedRun:
 
         Forced stages resume too: the same request continues an interrupted attempt.
         """
-        arguments = ["repro", "run", self.request.get("run") or self.run]
-        arguments += [argument for value in self.overrides for argument in ("--set", value)]
-        arguments += ["--from", self.request["from_stage"]] if self.request.get("from_stage") else []
-        arguments += [argument for stage in self.request.get("force", ()) for argument in ("--force", stage)]
-        arguments += ["--until", self.request["until"]] if self.request.get("until") else []
-        arguments += ["--site", self.request["site"]] if self.request.get("site", "local") != "local" else []
-        return shlex.join(arguments)
+        return command_of(self.run, self.overrides, self.request)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -63,6 +57,17 @@ class InterruptedRun:
             "command": self.command,
             "record": f"{self.record}",
         }
+
+
+def command_of(run: str, overrides: Sequence[str], request: Mapping[str, Any]) -> str:
+    """The command line of a request as a record has it."""
+    arguments = ["repro", "run", request.get("run") or run]
+    arguments += [argument for value in overrides for argument in ("--set", value)]
+    arguments += ["--from", request["from_stage"]] if request.get("from_stage") else []
+    arguments += [argument for stage in request.get("force", ()) for argument in ("--force", stage)]
+    arguments += ["--until", request["until"]] if request.get("until") else []
+    arguments += ["--site", request["site"]] if request.get("site", "local") != "local" else []
+    return shlex.join(arguments)
 
 
 def unfinished(site: Site) -> list[InterruptedRun]:

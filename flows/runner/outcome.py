@@ -64,8 +64,8 @@ class StageFailed(Exception):
 
 
 def cached_outcome(planned: Outcome) -> Outcome | None:
-    """The outcome of a run in which every stage is a hit; None where there is work."""
-    if any(row.state != "hit" for row in planned.rows):
+    """The outcome of a run in which every stage is a hit; None where there is work, or where a limit is broken."""
+    if any(row.state != "hit" or row.breach for row in planned.rows):
         return None
     return Outcome(planned.run, [replace(row, state="cached") for row in planned.rows])
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,8 @@ NAME_FORMAT = "%Y%m%dT%H%M%S-%f"
 SEEDS = "-seeds"
 """The end of the name of a record that compares seeds."""
 Stages = list[dict[str, Any]]
+Row = tuple[str, str, str, str]
+"""Stage, item, key and state."""
 T = TypeVar("T")
 WITH_ARTIFACT = ("cached", "completed", "hit")
 """States of a stage that has an artifact."""
@@ -50,28 +52,35 @@ def write(
     outcome: str,
     started: datetime,
     attempt: str = "",
+    failure: str = "",
 ) -> Path:
     """Write the record of the run that ``started`` then, over an earlier record of it; returns the file.
 
-    ``request`` holds the fields of the request, ``attempt`` is the attempt that its forced stages belong to. The record
-    names the calling process as the one that runs it.
+    ``request`` holds the fields of the request, ``attempt`` is the attempt that its forced stages belong to,
+    ``failure`` says which stage failed and why. The record names the calling process as the one that runs it.
     """
-    stages = [
-        {"stage": r.stage, "item": r.item, "key": r.key, "state": r.state, "seconds": r.seconds, "form": r.form}
-        for r in rows
-    ]
     record = {
         "run": name,
         "overrides": list(request["overrides"]),
         "outcome": outcome,
+        "failure": failure,
+        "ended": "" if outcome == "RUNNING" else datetime.now(UTC).isoformat(timespec="seconds"),
         "who": user(),
         "commit": commit(),
         "process": process_identity(),
         "asked": {name: request[name] for name in REQUEST_FIELDS},
         "attempt": attempt,
-        "stages": stages,
+        "stages": [_stage_form(row) for row in rows],
     }
     return _write_json(root, name, started, "", record)
+
+
+def _stage_form(row: StageResult) -> dict[str, Any]:
+    """A stage as a record holds it; ``failures`` and ``gpu_kwh`` only where there are any."""
+    form: dict[str, Any] = {"stage": row.stage, "item": row.item, "key": row.key, "state": row.state}
+    form |= {"seconds": row.seconds, "form": row.form}
+    form |= {"failures": list(row.failures)} if row.failures else {}
+    return form | ({"gpu_kwh": row.facts["gpu_kwh"]} if "gpu_kwh" in row.facts else {})
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -128,27 +137,30 @@ def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
 
 
 def newest_keys(root: Path, name: str) -> dict[tuple[str, str], str]:
-    """The key of the newest artifact of each (stage, item) of the run, from its readable records.
+    """The key of the newest artifact of each (stage, item) of the run, from its readable records (``newest_of``)."""
+
+    def rows(stages: Stages) -> list[Row]:
+        return [(each["stage"], each["item"], each["key"], each["state"]) for each in stages]
+
+    return newest_of(_read_stages(root, name, rows))
+
+
+def newest_of(newest_first: Iterable[Iterable[Row]]) -> dict[tuple[str, str], str]:
+    """The key of the newest artifact of each (stage, item) in records of one run, each with its rows.
 
     Items of a stage that the newest record with the whole stage no longer has are left out.
     """
-
-    def stages_with_rows(stages: Stages) -> dict[str, list[tuple[str, str, bool]]]:
-        rows: dict[str, list[tuple[str, str, bool]]] = {}
-        for each in stages:
-            rows.setdefault(each["stage"], []).append((each["item"], each["key"], each["state"] in WITH_ARTIFACT))
-        return rows
-
     found: dict[tuple[str, str], str] = {}
     whole: set[str] = set()
-    for record in _read_stages(root, name, stages_with_rows):
-        for stage, rows in record.items():
-            if stage in whole:
-                continue
-            for item, key, made in rows:
+    for rows in newest_first:
+        by_stage: dict[str, list[tuple[str, str, bool]]] = {}
+        for stage, item, key, state in rows:
+            by_stage.setdefault(stage, []).append((item, key, state in WITH_ARTIFACT))
+        for stage in by_stage.keys() - whole:
+            for item, key, made in by_stage[stage]:
                 if made:
                     found.setdefault((stage, item), key)
-            if all(made for _, _, made in rows):
+            if all(made for _, _, made in by_stage[stage]):
                 whole.add(stage)
     return found
 

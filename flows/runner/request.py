@@ -4,7 +4,7 @@
 and scope behind them. ``ResolvedRun.plan`` reads the store when it is first needed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,16 +12,17 @@ from typing import Any
 
 from flows.reproduce import COUNTED_AS, STAGES, reproduce
 from flows.runner import records
-from flows.runner.find_run import find_run
+from flows.runner.find_run import find_run, foreign_sets
 from flows.runner.interrupted import InterruptedRun, attempt_to_resume
 from flows.runner.outcome import Outcome
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
-from flows.runs.overrides import override
+from flows.runs.overrides import changes_results, override
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.local import Store
 from tasks.engine.keys import differences
+from tasks.engine.limits import Limits
 from tasks.engine.lookup import CacheLookup
 from tasks.engine.planner import Planner, Scope, StageResult, StopPipeline
 from tasks.engine.progress import MetricsWatch, ignore_metrics
@@ -55,7 +56,8 @@ class RunRequest:
                 )
         after = STAGES[STAGES.index(self.from_stage) :] if self.from_stage else ()
         scope = Scope(STAGES, self.until, frozenset((*self.force, *after)), counted_as=COUNTED_AS)
-        return ResolvedRun(self, override(find_run(self.run), self.overrides), Site.named(self.site), scope, again)
+        run = override(find_run(self.run), self.overrides)
+        return ResolvedRun(self, run, Site.named(self.site), scope, again, foreign_sets(run))
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class ResolvedRun:
     site: Site
     scope: Scope
     again: bool = False
+    remark: str = ""
+    """A sentence that says which sets belong to another corpus; "" if none does."""
     title: str = ""
     """The name of its run in MLflow; empty for the run's own."""
     parent: str = ""
@@ -116,15 +120,29 @@ class ResolvedRun:
         resumes = self.scope.forced and interrupted and interrupted.attempt
         scope = replace(self.scope, attempt=interrupted.attempt) if interrupted and resumes else self.scope
         initial = initial_weights_of(self.run, self.site, store)
-        planner = Planner(store, self.site, scope)
+        limits = Limits.parse(self.run.expect)
+        planner = Planner(store, self.site, scope, limits)
         self.walk(planner, initial)
+        if not scope.until:
+            _check_places(limits, planner.rows)
         rows = _with_changes(planner.rows, records.last_arguments(self.site.root, name), initial)
         return RunPlan(store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
 
     def walk(self, present: Engine, initial: InitialWeights | None) -> None:
         """Call the stages of the run, as far as its scope goes, under an engine."""
         with engine(present), _until_stopped():
-            reproduce(self.run, bool(self.request.overrides), initial)
+            reproduce(self.run, changes_results(self.request.overrides), initial)
+
+
+def _check_places(limits: Limits, rows: Sequence[StageResult]) -> None:
+    """Raise BadConfiguration for a limit on a stage or an item that the run does not have."""
+    items: dict[str, list[str]] = {}
+    for row in rows:
+        items.setdefault(row.stage, []).append(row.item)
+    for limit in limits.limits:
+        if limit.item not in items.get(limit.stage, ()):
+            known = [f"{limit.stage} {item}".strip() for item in items.get(limit.stage, ())] or items
+            raise BadConfiguration(f"expect has a limit on {limit.label!r}, allowed is {', '.join(known)}")
 
 
 def plan(request: RunRequest) -> Outcome:

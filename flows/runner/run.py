@@ -6,9 +6,11 @@ from datetime import datetime
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.request import ResolvedRun
+from flows.runs.titles import run_title, settings_text
 from infra.errors import Fault, describe
-from infra.tracking.tracker import PARENT, Tracker
+from infra.tracking.tracker import OVERRIDES, PARENT, SETTINGS, Tracker
 from tasks.engine.keys import canonical
+from tasks.engine.limits import Limits
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import Display
 from tasks.engine.remote import NO_DISPATCH, Dispatch
@@ -31,7 +33,16 @@ def run(
     if planned.resumed:
         display.say("the same request was cut off before: its forced stages go on from there")
     runner = Runner(
-        planned.store, site, planned.scope, display, tracker, task_wrapper, dispatch, planned.lookups, resolved.watch
+        planned.store,
+        site,
+        planned.scope,
+        display,
+        tracker,
+        task_wrapper,
+        dispatch,
+        planned.lookups,
+        resolved.watch,
+        Limits.parse(resolved.run.expect),
     )
     outcome, status = Outcome(resolved.run.name, runner.rows), "FAILED"
     try:
@@ -50,7 +61,7 @@ def run(
         raise
     finally:
         tracker.finish(status)
-        _write_record(resolved, runner.rows, status, started, display.say)
+        _write_record(resolved, runner.rows, status, started, display.say, outcome.failure)
     return outcome
 
 
@@ -71,9 +82,11 @@ def _start_tracking(tracker: Tracker, resolved: ResolvedRun) -> None:
     overrides, start = " ".join(request.overrides), initial.version if initial else ""
     settings = {name: getattr(run, name) for name in TRACKED_SETTINGS}
     adopted = {f"adopted.{name}": origin for name, origin in resolved.plan.adopted.items()}
-    tags = {"overrides": overrides, "site": request.site, "start": start, **adopted}
+    tags = {OVERRIDES: overrides, SETTINGS: settings_text(request.overrides), "site": request.site, "start": start}
+    by_field = {f"set.{path}": text for path, _, text in (each.partition("=") for each in request.overrides)}
     grouped = {PARENT: resolved.parent} if resolved.parent else {}
-    tracker.start(run.name, resolved.title or run.name, {**tags, **grouped}, canonical(settings))
+    title = resolved.title or run_title(run.name, request.overrides)
+    tracker.start(run.name, title, {**tags, **by_field, **adopted, **grouped}, canonical(settings))
 
 
 def _failure(rows: Sequence[StageResult], error: Exception) -> str:
@@ -83,10 +96,15 @@ def _failure(rows: Sequence[StageResult], error: Exception) -> str:
 
 
 def _write_record(
-    resolved: ResolvedRun, rows: Sequence[StageResult], status: str, started: datetime, say: Callable[[str], None]
+    resolved: ResolvedRun,
+    rows: Sequence[StageResult],
+    status: str,
+    started: datetime,
+    say: Callable[[str], None],
+    failure: str = "",
 ) -> None:
-    store, request = resolved.plan.store, vars(resolved.request)
+    store, request, name = resolved.plan.store, vars(resolved.request), resolved.run.name
     try:
-        store.send(records.write(store.root, resolved.run.name, request, rows, status, started, resolved.plan.attempt))
+        store.send(records.write(store.root, name, request, rows, status, started, resolved.plan.attempt, failure))
     except (OSError, Fault) as error:
         say(f"this run left no record: {error}")

@@ -16,6 +16,13 @@ from tasks.stages.shard import Sharding
 PAPER_PROFILE = PROFILES["paper"]
 """The paper names no cleaning (§5.1): only empty lines are removed, all others are used as published."""
 
+DATA_LIMITS = (
+    "warn clean.rejected_share <= 0.1",
+    "warn shard.train.length_ratio >= 0.5",
+    "warn shard.train.length_ratio <= 2",
+)
+"""What training text should be like in any of these languages."""
+
 DEMO = Run(
     name="demo",
     about="English-German by a small grammar, embedded: the whole pipeline in minutes on two cores",
@@ -37,6 +44,7 @@ DEMO = Run(
     ),
     averaging=Averaging(5),
     decoding=Decoding(),
+    expect=(*DATA_LIMITS, "warn train.dev_perplexity <= 1.5"),
 )
 
 MULTI30K_ENDE = Run(
@@ -61,6 +69,7 @@ MULTI30K_ENDE = Run(
     ),
     averaging=Averaging(8),
     decoding=Decoding(alpha=2.0),
+    expect=(*DATA_LIMITS, "warn train.dev_perplexity <= 6"),
 )
 
 MULTI30K_ENFR = replace(
@@ -70,6 +79,7 @@ MULTI30K_ENFR = replace(
     corpus=catalogue.MULTI30K_ENFR,
     sets=(catalogue.MULTI30K_ENFR_VAL, catalogue.MULTI30K_ENFR_TEST),
     filters=standard_filters("en", "fr", Length(1, 100), ("val", "test_2016_flickr")),
+    expect=DATA_LIMITS,
 )
 
 WMT14_SAMPLE_ENDE = Run(
@@ -93,6 +103,7 @@ WMT14_SAMPLE_ENDE = Run(
     ),
     averaging=Averaging(5),
     decoding=Decoding(),
+    expect=DATA_LIMITS,
 )
 
 MULTI30K_ENDE_BACK_TRANSLATION = replace(
@@ -103,6 +114,7 @@ MULTI30K_ENDE_BACK_TRANSLATION = replace(
         monolingual("wmt14-sample-de", "de", {"wmt14_sample": catalogue.WMT14_SAMPLE_ENDE.parts[0].target}),
         lines=30_000,
     ),
+    expect=DATA_LIMITS,
 )
 
 DEMO_DISTILLED = replace(
@@ -111,6 +123,7 @@ DEMO_DISTILLED = replace(
     about="a model of a third of the demo's size, trained on the demo's translations of its own text",
     model=replace(DEMO.model, layers=1, d_model=80, d_k=20, d_v=20),
     synthetic=Distillation(DEMO.model),
+    expect=DATA_LIMITS,
 )
 
 MULTI30K_ENDE_DISTILLED = replace(
@@ -119,6 +132,7 @@ MULTI30K_ENDE_DISTILLED = replace(
     about="a third of multi30k-ende's size, trained on translations by three models of multi30k-ende",
     model=replace(MULTI30K_ENDE.model, layers=2, d_model=64, d_k=16, d_v=16, p_drop=0.1),
     synthetic=Distillation(MULTI30K_ENDE.model, seeds=(1, 2, 3), n_best=7, decoding=MULTI30K_ENDE.decoding),
+    expect=DATA_LIMITS,
 )
 
 PAPER_BASE = Run(
@@ -138,6 +152,7 @@ PAPER_BASE = Run(
     training=BASE_TRAINING,
     averaging=Averaging(5),
     decoding=Decoding(),
+    expect=DATA_LIMITS,
 )
 
 PAPER_BIG = replace(

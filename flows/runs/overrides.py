@@ -68,6 +68,11 @@ def value_of(run: Any, path: str, text: str) -> object:
     return found
 
 
+def changes_results(assignments: Sequence[str]) -> bool:
+    """Whether a run with these assignments may have other results; limits on results do not change them."""
+    return any(assignment.partition("=")[0] != "expect" for assignment in assignments)
+
+
 def _sort_key(assignment: str) -> tuple[bool, str]:
     """Sorts the profile first, then by path."""
     path = assignment.partition("=")[0]

@@ -8,9 +8,11 @@ from pathlib import Path
 import polars as pl
 
 from flows.runs.catalogue import MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
+from flows.runs.hub_dataset import SCHEME, hub_files
 from flows.runs.languages import standard_filters
 from flows.runs.run import Run
-from infra.errors import BadConfiguration
+from flows.runs.saved_dataset import shards
+from infra.errors import BadConfiguration, BadData
 from tasks.cleaning.filters import KNOWN, SIDES, STOP_WORDS, Filters, Language, Length
 from tasks.cleaning.partitions import first_rejecting_rule, normalise_sides, shuffle_positions
 from tasks.corpus.catalogue import ARCHIVES, COMPRESSED, TABLES, Corpus, EvaluationSet, File, Part, Text, text_suffix
@@ -28,17 +30,27 @@ HELD_OUT, SEED = 1_000, 1
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of a user's, or a column of one: ``pairs.tsv:2``."""
+    """A file of a user's, or a column of one: ``pairs.tsv:2``, or of a saved dataset: ``data/train:translation.en``."""
 
     path: Path
     column: str = ""
+    shards: tuple[Path, ...] = ()
+    """The files of a dataset; none where ``path`` is a file."""
+    urls: tuple[str, ...] = ()
+    """Their addresses on the Hugging Face Hub, if they are from there."""
 
     @classmethod
     def parse(cls, words: str, option: str) -> "TextFile":
         """``FILE`` or ``FILE:COLUMN``; raises BadConfiguration naming the option if it does not exist or fit."""
+        if words.startswith(SCHEME):
+            return cls._on_hub(words, option)
         whole = Path(words).expanduser()
         file, _, column = words.rpartition(":")
         path, column = (whole, "") if whole.exists() or not file else (Path(file).expanduser(), column)
+        if path.is_dir():
+            if not column:
+                raise BadConfiguration(f"{option} is {words!r}, a dataset; add its column: {words}:translation.en")
+            return cls(path, column, shards(path, option))
         if not path.is_file():
             raise BadConfiguration(f"{option} is {words!r}, allowed is an existing FILE, or FILE:COLUMN")
         if path.name.endswith(ARCHIVES):
@@ -49,15 +61,37 @@ class TextFile:
             )
         return cls(path, column)
 
-    def text(self, run: str, folder: Path) -> Text:
-        """The text as a run has it; files below ``folder`` are named by their way from there."""
-        absolute = self.path.parent.resolve() / self.path.name  # a link keeps its name, whose suffix tells the format
+    @classmethod
+    def _on_hub(cls, words: str, option: str) -> "TextFile":
+        address, _, column = words.rpartition(":")
+        if address == SCHEME[:2]:
+            address, column = words, ""
+        if text_suffix(address) in TABLES and not column:
+            raise BadConfiguration(f"{option} is {words!r}, a table; add its column: {words}:translation.en")
+        places, urls = hub_files(address, option)
+        return cls(Path(address.removeprefix(SCHEME)), column, places, urls)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that have the text, in their order."""
+        return self.shards or (self.path,)
+
+    def texts(self, run: str, folder: Path) -> list[Text]:
+        """The texts as a run has them, one for each file; those below ``folder`` are named by their way from there."""
+        urls = self.urls or ("",) * len(self.files)
+        return [self._text(path, url, run, folder) for path, url in zip(self.files, urls, strict=True)]
+
+    def _text(self, path: Path, url: str, run: str, folder: Path) -> Text:
+        absolute = path.parent.resolve() / path.name  # a link keeps its name, whose suffix tells the format
         near = absolute.is_relative_to(folder.resolve())
-        url = str(absolute.relative_to(folder.resolve()) if near else absolute)
+        url = url or str(absolute.relative_to(folder.resolve()) if near else absolute)
         with absolute.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
         # With its folders: en/text.txt and de/text.txt are two files.
-        return Text(File(f"{run}/{url.lstrip('/')}", url, found, size=absolute.stat().st_size), column=self.column)
+        return Text(
+            File(f"{run}/{url.removeprefix(SCHEME).lstrip('/')}", url, found, size=absolute.stat().st_size),
+            column=self.column,
+        )
 
 
 @dataclass
@@ -82,10 +116,14 @@ class TextReport:
 def read(source: TextFile, target: TextFile) -> Iterator[pl.DataFrame]:
     """Frames of aligned pairs. Raises BadData if the sides differ in length or a file cannot be read."""
 
-    def text(file: TextFile) -> Text:
-        return Text(File(f"own/{file.path.name}", sha256="0" * 64), column=file.column)  # no sum is needed to read it
+    def text(path: Path, column: str) -> Text:
+        return Text(File(f"own/{path.name}", sha256="0" * 64), column=column)  # no sum is needed to read it
 
-    return read_pairs((text(source), text(target)), (source.path, target.path))
+    if len(source.files) != len(target.files):
+        counts = f"{len(source.files)} and {len(target.files)} files"
+        raise BadData(f"{source.path} and {target.path} have {counts}: give two columns of one dataset")
+    for paths in zip(source.files, target.files, strict=True):
+        yield from read_pairs((text(paths[0], source.column), text(paths[1], target.column)), paths)
 
 
 def look(source: TextFile, target: TextFile, pairs: int, filters: Filters, known: Sequence[pl.DataFrame]) -> TextReport:
@@ -125,7 +163,7 @@ def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
     name = file.path.name
     for packed in COMPRESSED:
         name = name.removesuffix(packed)
-    for piece in reversed(name.split(".")[1:]):
+    for piece in reversed([*name.split(".")[1:], *file.column.split(".")]):
         if len(piece) == 2 and piece.isalpha() and piece.islower():
             return piece
     counts = {each: frame.select(Language._common(side, each).sum()).item() for each in STOP_WORDS}
@@ -167,20 +205,32 @@ def run_of(
 
     Files below the working folder are named by their way from there, so that NAME.toml may move with them.
     """
-    source, target = (file.text(name, Path.cwd()) for file in train)
-    evaluation = [EvaluationSet(each, *(file.text(name, Path.cwd()) for file in files)) for each, files in sets.items()]
+    texts = list(zip(*(file.texts(name, Path.cwd()) for file in train), strict=True))
+    parts = [Part(name if len(texts) == 1 else f"{name}-{n}", *pair) for n, pair in enumerate(texts)]
+    evaluation = [
+        EvaluationSet(each, *(_only_text(each, file, name) for file in files)) for each, files in sets.items()
+    ]
     # BPE cannot learn more pieces than the text has repeated pairs of pieces; small text is no use for rare ones.
     size = min(like.vocabulary.size, max(1_000, pairs // 4))
     return replace(
         like,
         name=name,
         about=f"{languages[0]}-{languages[1]}, own text, model and training of {like.name}",
-        corpus=Corpus(name, *languages, (Part(name, source, target),)),
+        corpus=Corpus(name, *languages, tuple(parts)),
         sets=tuple(evaluation),
         dev=evaluation[0].name,
         filters=filters_of(like, languages, tuple(sets)),
         vocabulary=replace(like.vocabulary, size=size),
     )
+
+
+def _only_text(name: str, file: TextFile, run: str) -> Text:
+    """The text of one side of the evaluation set ``name``."""
+    if len(file.files) > 1:
+        raise BadConfiguration(
+            f"{name} is {file.path}, in {len(file.files)} files, allowed is one: save it as one shard"
+        )
+    return file.texts(run, Path.cwd())[0]
 
 
 def filters_of(like: Run, languages: tuple[str, str], exclude: tuple[str, ...]) -> Filters:

@@ -142,6 +142,7 @@ def row_run(row: str, corpus: str, scale: int) -> Run:
         training=_training(base, own.training.label_smoothing),
         decoding=replace(base.decoding, beam=1) if own.decoding.beam == 1 else base.decoding,
         averaging=base.averaging if ROWS[row].table == 2 else Averaging(1),
+        expect=(),
     )
 
 

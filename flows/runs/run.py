@@ -8,8 +8,10 @@ from model.config.keying import require, require_finite, require_name
 from model.config.mixture import parse_mixture
 from tasks.cleaning.filters import Filters
 from tasks.corpus.catalogue import Corpus, EvaluationSet, files
+from tasks.engine.limits import Limits
 from tasks.evaluation.comet import Comet
 from tasks.stages.learn_bpe import Vocabulary
+from tasks.stages.register import MIN_CHAMPION_BLEU
 from tasks.stages.shard import Sharding
 
 
@@ -48,12 +50,20 @@ class Run:
     """The sets to translate and score, with the dev set among them; empty for all. A sweep scores the dev set alone."""
     comet: Comet = Comet()  # noqa: RUF009 - frozen
     """The checkpoint of COMET to score with; none by default. Changing it repeats scoring alone."""
+    min_champion_bleu: float = MIN_CHAMPION_BLEU
+    """BLEU on the dev set, from 0 to 100, below which a version never becomes ``champion``; 0 for no limit."""
+    expect: tuple[str, ...] = ()
+    """Limits on facts of stages, such as `score.dev.bleu >= 20` or `warn train.seconds <= 3600`. A breach fails the
+    stage as bad data, but keeps its artifact, or warns. They enter no key."""
     synthetic: BackTranslation | Distillation | None = None
     """How synthetic training pairs are made; None: the pairs of the corpus alone."""
 
     def __post_init__(self) -> None:
         require_name(self.name, "name")
         require_finite(self, "")
+        limit = self.min_champion_bleu
+        require(0 <= limit <= 100, "min_champion_bleu", limit, "a BLEU score from 0 to 100")
+        Limits.parse(self.expect)
         names = [s.name for s in self.sets]
         require(len(set(names)) == len(names), "sets", names, "sets of different names")
         require(self.dev in names, "dev", self.dev, f"one of the run's sets: {', '.join(names)}")

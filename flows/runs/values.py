@@ -1,7 +1,7 @@
 """Values of fields from text, by the types that dataclasses declare, and sentences about unknown names."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import is_dataclass
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -40,6 +40,10 @@ def parse_value(kind: Any, text: str, whole: str) -> Any:
 
 def unknown_name(name: str, known: Sequence[str], whole: str, what: str = "field") -> str:
     """The sentence about an unknown field or rule ``name`` of ``whole``, with its neighbours among ``known``."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"unknown {what} {name!r} in {whole}{hint} (known: {', '.join(known)})"
+    return f"unknown {what} {name!r} in {whole}{did_you_mean(name, known)} (known: {', '.join(known)})"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean demo?``, or "" if none of ``known`` is near."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

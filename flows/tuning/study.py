@@ -1,10 +1,12 @@
-"""The study of a sweep: its trials, in a file below the root from which a sweep that was cut off goes on.
+"""The study of a sweep: its trials, in a file from which a sweep that was cut off goes on.
 
 A trial is COMPLETE with its dev score, PRUNED by its dev curve, or FAIL. One that is RUNNING while no sweep holds the
 study's lock was cut off: it is queued again with the same settings, so that its finished stages and checkpoints count.
 """
 
-from collections.abc import Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +17,10 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from flows.tuning.search_space import Dimension, Direction
+from flows.tuning.study_copy import JOURNAL
 from infra.errors import BadConfiguration
+from infra.store.files import write_atomically
 
-JOURNAL = "study.log"
 FAILURE, ASSIGNMENTS, MLFLOW_RUN = "failure", "assignments", "mlflow_run"
 """Attributes of trials; the last one is one of the study."""
 STARTUP_TRIALS = 5
@@ -44,13 +47,19 @@ class SweepStudy:
     direction: Direction
     dimensions: Sequence[Dimension]
     seed: int = 0
+    save: Callable[[], None] = lambda: None
+    """Called after each change, one call at a time: sends the journal to where another machine finds it."""
+    mlflow_place: str = ""
+    """Names an MLflow that other machines with this study do not share."""
     study: Study = field(init=False)
+    _saving: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         """Open or create the study. The caller holds its lock."""
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.folder.mkdir(parents=True, exist_ok=True)
         file = f"{self.folder / JOURNAL}"
+        _drop_half_line(self.folder / JOURNAL)
         try:
             storage = JournalStorage(JournalFileBackend(file, lock_obj=JournalFileOpenLock(file)))
             self.study = optuna.create_study(
@@ -68,20 +77,28 @@ class SweepStudy:
             self.study.tell(trial.number, state=TrialState.FAIL)  # without FAILURE: cut off
             self.study.enqueue_trial(trial.params)
 
+    @contextlib.contextmanager
+    def _saved(self) -> Iterator[None]:
+        yield
+        with self._saving:
+            self.save()
+
     def ask(self) -> tuple[Trial, tuple[str, ...]]:
         """A new trial and its assignments for ``--set``."""
-        trial = self.study.ask()
-        assignments = tuple(dimension.suggest(trial) for dimension in self.dimensions)
-        trial.set_user_attr(ASSIGNMENTS, assignments)
+        with self._saved():
+            trial = self.study.ask()
+            assignments = tuple(dimension.suggest(trial) for dimension in self.dimensions)
+            trial.set_user_attr(ASSIGNMENTS, assignments)
         return trial, assignments
 
     def tell(self, trial: Trial, value: float | None, *, pruned: bool = False, failure: str = "") -> None:
         """End a trial with its score, as pruned or as failed."""
         state = TrialState.PRUNED if pruned else TrialState.COMPLETE
-        if value is None and not pruned:
-            trial.set_user_attr(FAILURE, failure)
-            state = TrialState.FAIL
-        self.study.tell(trial, None if pruned else value, state=state)
+        with self._saved():
+            if value is None and not pruned:
+                trial.set_user_attr(FAILURE, failure)
+                state = TrialState.FAIL
+            self.study.tell(trial, None if pruned else value, state=state)
 
     @property
     def ended(self) -> int:
@@ -103,11 +120,20 @@ class SweepStudy:
     @property
     def mlflow_run(self) -> str:
         """The run in MLflow that groups the trials, "" before there is one."""
-        return str(self.study.user_attrs.get(MLFLOW_RUN, ""))
+        return str(self.study.user_attrs.get(f"{MLFLOW_RUN}{self.mlflow_place}", ""))
 
     @mlflow_run.setter
     def mlflow_run(self, run_id: str) -> None:
-        self.study.set_user_attr(MLFLOW_RUN, run_id)
+        with self._saved():
+            self.study.set_user_attr(f"{MLFLOW_RUN}{self.mlflow_place}", run_id)
+
+
+def _drop_half_line(journal: Path) -> None:
+    """Remove the last line of a journal that was cut off within it; Optuna would write on behind it."""
+    content = journal.read_bytes() if journal.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        write_atomically(journal, whole.decode())
 
 
 def _row(trial: FrozenTrial) -> TrialRow:

@@ -1,12 +1,13 @@
 """A sweep: trials of one run with proposed settings, each a run up to its dev score that shares stages with the others.
 
-``<root>/sweeps/<name>/`` holds the study, ``sweep.json`` and ``sweep.png``. The same request continues its study. No
-trial translates a test set.
+``<root>/sweeps/<name>/`` holds the study, ``sweep.json`` and ``sweep.png``. The same request continues its study, from
+another machine too where the root is a bucket. No trial translates a test set.
 """
 
 import hashlib
 import json
 import math
+import platform
 import shlex
 import threading
 import time
@@ -17,10 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest
+from flows.runs.titles import run_title
 from flows.tuning.search_space import Dimension, Direction, parse_space
+from flows.tuning.study_copy import JOURNAL, StudyCopy
 from infra.errors import BadConfiguration, Fault, describe
 from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
+from infra.site import open_store
 from infra.store.files import write_atomically
 from infra.tracking.tracker import Tracker
 from tasks.engine.progress import ignore_metrics
@@ -138,19 +142,26 @@ def run_sweep(
 ) -> SweepResults:
     """Run trials until as many have ended as were asked for; trials of an earlier call of the same sweep count.
 
-    A trial that fails does not stop the others. Raises BadConfiguration if another process runs this sweep, Fault if
-    no trial has a score.
+    A trial that fails does not stop the others. Waits while another machine runs this sweep. Raises BadConfiguration if
+    another process of this machine does, Fault if no trial has a score.
     """
+    store = open_store(resolved.base.site)
+    store.say = say
+
+    def waiting(holder: str) -> None:
+        say(f"sweep {resolved.name}: waiting for {holder}, which runs it")
+
     with try_file_lock(resolved.folder / "lock") as free:
         if not free:
             raise BadConfiguration(f"another process runs the sweep {resolved.name}; wait for it, or end it first")
-        sweep = _Sweep(resolved, run_trial, say)
-        status = "KILLED"
-        try:
-            sweep.run()
-            status = "FINISHED"
-        finally:
-            sweep.finish(status)
+        with store.lease("sweeps", resolved.name, waiting) as check:
+            sweep = _Sweep(resolved, run_trial, say, StudyCopy(store, resolved.folder / JOURNAL, check, say))
+            status = "KILLED"
+            try:
+                sweep.run()
+                status = "FINISHED"
+            finally:
+                sweep.finish(status)
     found = sweep.results()
     if found.best is None:
         failures = dict.fromkeys(row.failure for row in found.rows if row.failure)
@@ -162,14 +173,22 @@ class _Sweep:
     """One sitting of a sweep: asks for settings, runs them, tells the study, logs to MLflow."""
 
     def __init__(
-        self, resolved: ResolvedSweep, run_trial: Callable[[ResolvedRun], Outcome], say: Callable[[str], None]
+        self,
+        resolved: ResolvedSweep,
+        run_trial: Callable[[ResolvedRun], Outcome],
+        say: Callable[[str], None],
+        copy: StudyCopy,
     ) -> None:
         from flows.tuning.study import SweepStudy  # loads Optuna, for a third of a second
 
         self.resolved, self.run_trial, self.say = resolved, run_trial, say
         self._lock = threading.Lock()
-        self.study: SweepStudy = SweepStudy(resolved.folder, MEASURES[resolved.request.on], resolved.dimensions)
         site, asked = resolved.base.site, resolved.request
+        copy.fetch()
+        place = "" if site.shares_tracking else f" of {site.root.absolute()} on {platform.node()}"
+        self.study: SweepStudy = SweepStudy(
+            resolved.folder, MEASURES[asked.on], resolved.dimensions, save=copy.send, mlflow_place=place
+        )
         self.tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
         if self.study.mlflow_run:
             self.tracker.join(self.study.mlflow_run)
@@ -196,7 +215,7 @@ class _Sweep:
         try:
             run = replace(
                 self.resolved.trial(assignments),
-                title=f"{label}: {' '.join(assignments)}",
+                title=run_title(label, assignments),
                 parent=self.study.mlflow_run,
                 watch=watch if asked.prune else ignore_metrics,
             )

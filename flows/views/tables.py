@@ -1,4 +1,4 @@
-"""Tables of a run, of seeds, of a comparison and of rows of the paper, and the formats of their numbers."""
+"""Tables of a run, of seeds, of a sweep and of rows of the paper, and the formats of their numbers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from rich.table import Table
 
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
-from tasks.evaluation.collapse import SIGNS
-from tasks.evaluation.compare import Comparison
 from tasks.evaluation.seed_spread import SeedSpread
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red
 
 def stage_table(rows: Sequence[StageResult]) -> Table:
     """One row per stage: its state, its time, and why it runs or else its facts."""
-    table = _table()
+    table = plain_table()
     for name in ("stage", "item", "state"):
         table.add_column(name, no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
@@ -39,18 +37,18 @@ def stage_table(rows: Sequence[StageResult]) -> Table:
 
 def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
     """One row per metric, one column per evaluation set."""
-    table = _table()
+    table = plain_table()
     table.add_column("score")
     for name in scores:
         table.add_column(name, justify="right")
     for name in metric_names(scores):
-        table.add_row(name, *(_number(card.get(name, "")) for card in scores.values()))
+        table.add_row(name, *(number_text(card.get(name, "")) for card in scores.values()))
     return table
 
 
 def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
     """One row per metric and set: its value for each seed, their mean and standard deviation, and their ensemble's."""
-    table = _table()
+    table = plain_table()
     for name in ("set", "score"):
         table.add_column(name)
     ensemble = ["ensemble"] if any(spread.ensemble is not None for spread in spreads) else []
@@ -60,53 +58,27 @@ def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
         cells = [spread.values.get(seed, "") for seed in seeds]
         cells += [spread.summary.get(name, "") for name in ("mean", "deviation")]
         cells += ["" if spread.ensemble is None else spread.ensemble] if ensemble else []
-        table.add_row(spread.set_name, spread.measure, *(_number(cell) for cell in cells))
+        table.add_row(spread.set_name, spread.measure, *(number_text(cell) for cell in cells))
     return table
 
 
 def sweep_table(found: SweepResults) -> Table:
     """One row per trial, the best score first, then pruned and failed ones: its settings, score and time."""
-    table = _table()
+    table = plain_table()
     for name in ("trial", "state", *(dimension.path for dimension in found.resolved.dimensions)):
         table.add_column(name)
     table.add_column(found.resolved.request.on, justify="right")
     table.add_column("time", justify="right", no_wrap=True)
     for row in found.ranked():
         settings = [setting.partition("=")[2] for setting in row.settings] or [""] * len(found.resolved.dimensions)
-        score = escape(row.failure) if row.value is None else _number(row.value)
+        score = escape(row.failure) if row.value is None else number_text(row.value)
         table.add_row(f"{row.number}", row.state, *settings, score, duration(row.seconds))
-    return table
-
-
-def comparison_table(comparisons: Sequence[Comparison]) -> Table:
-    """One row per metric and set: both systems' values, B - A, and the p-value of the difference."""
-    table = _table()
-    for name in ("set", "score"):
-        table.add_column(name)
-    for name in ("A", "B", "B - A", "p"):
-        table.add_column(name, justify="right")
-    table.add_column("protocol", overflow="fold")
-    for comparison in comparisons:
-        for row in comparison.differences:
-            numbers = (_number(row.a), _number(row.b), f"{row.b - row.a:+.2f}", f"{row.p:.3f}", row.protocol)
-            table.add_row(comparison.name, row.measure, *numbers)
-    return table
-
-
-def collapse_table(a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]]) -> Table:
-    """One row per sign of collapse: its last value in each layer, for both systems."""
-    table = _table()
-    for name in ("at the last dev check, by layer", "A", "B"):
-        table.add_column(name, overflow="fold")
-    for sign, words in SIGNS.items():
-        if sign in a or sign in b:
-            table.add_row(words, *("  ".join(f"{value:.3g}" for value in each.get(sign, ())) for each in (a, b)))
     return table
 
 
 def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Rows beside the paper's values. Empty columns are left out, since a terminal is narrow."""
-    table = _table()
+    table = plain_table()
     shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
     for i in shown:
         table.add_column(columns[i], justify="left" if columns[i] in ("row", "set") else "right", overflow="fold")
@@ -115,7 +87,8 @@ def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def _table() -> Table:
+def plain_table() -> Table:
+    """A table without lines."""
     return Table(box=None, pad_edge=False, header_style="bold")
 
 
@@ -128,7 +101,7 @@ def metric_names(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
     """The first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``."""
     short = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) <= MAX_FACT_LENGTH]
-    return " · ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in short[:limit])
+    return " · ".join(f"{name.replace('_', ' ')} {number_text(value)}" for name, value in short[:limit])
 
 
 def size_text(count: int) -> str:
@@ -144,7 +117,8 @@ def age_text(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def _number(value: Any) -> str:
+def number_text(value: Any) -> str:
+    """Numbers with grouped digits, floats with two decimals."""
     if isinstance(value, float):
         return f"{value:,.2f}"
     if isinstance(value, int):

@@ -3,10 +3,12 @@
 import sys
 import time
 from collections.abc import Callable
+from typing import Literal
 
 from rich.console import Console
 from rich.markup import escape
 
+from flows.views.json_log import event
 from flows.views.tables import format_facts
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
@@ -38,6 +40,8 @@ class TerminalDisplay:
         self._shown = time.monotonic()
         self._open[call.label] = (0.0, 0.0)
         self._clear()
+        if event("info", "stage begins", **self._names(call.stage.name, call.item), key=call.key, why=why):
+            return
         self.console.print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {escape(why)}[/dim]")
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
@@ -47,6 +51,9 @@ class TerminalDisplay:
         if now - self._shown < (LIVE_PROGRESS_SECONDS if self._live else PLAIN_PROGRESS_SECONDS):
             return
         self._shown = now
+        names = self._names(call.stage.name, call.item)
+        if event("info", "stage progresses", **names, done=done, total=total, detail=text):
+            return
         if (parallel := len(self._open)) > 1:
             done, total = (sum(numbers) for numbers in zip(*self._open.values(), strict=True))
             text = f"of {parallel} in parallel: {text}"
@@ -60,6 +67,8 @@ class TerminalDisplay:
 
     def say(self, text: str) -> None:
         self._clear()
+        if event("info", f"{self.prefix}{text}"):
+            return
         self.console.print(f"  {self.prefix}[yellow]{escape(text)}[/yellow]")
 
     def end(self, row: StageResult) -> None:
@@ -67,12 +76,22 @@ class TerminalDisplay:
         label = f"{row.stage} {row.item}".strip()
         only = set(self._open) <= {label}
         self._open.pop(label, None)
+        if row.state in ("completed", "failed"):
+            level = "error" if row.state == "failed" else "info"
+            names = self._names(row.stage, row.item)
+            made = {"key": row.key, "seconds": row.seconds, "facts": dict(row.facts)}
+            if event(level, f"stage {row.state}", **names, **made):
+                return
         name = "" if only else f"[bold]{label}[/bold] "
         if row.state == "completed":
             facts = f"[dim]{escape(format_facts(row.facts))}[/dim]"
             self.console.print(f"  {self.prefix}{name}[green]completed[/green] in {duration(row.seconds)}  {facts}")
         elif row.state == "failed":
             self.console.print(f"  {self.prefix}{name}[red]failed[/red]")
+
+    def _names(self, stage: str, item: str) -> dict[str, str]:
+        run = {"run": self.prefix.removesuffix(": ")} if self.prefix else {}
+        return run | {"stage": stage} | ({"item": item} if item else {})
 
     def _clear(self) -> None:
         if self._live:
@@ -86,6 +105,7 @@ def console() -> Console:
     return Console(stderr=True, highlight=False, width=width)
 
 
-def say(text: str) -> None:
-    """Print one message of the program to stderr: ``repro: ...``."""
-    print(f"repro: {text}", file=sys.stderr)
+def say(text: str, level: Literal["info", "error"] = "info") -> None:
+    """Print one message of the program to stderr: ``repro: ...``, or a JSON object."""
+    if not event(level, text):
+        print(f"repro: {text}", file=sys.stderr)

@@ -10,8 +10,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
@@ -30,6 +31,25 @@ def install_handlers() -> None:
     """Let SIGINT raise KeyboardInterrupt and SIGTERM SystemExit(143): here, or in ``check`` while work is shielded."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _handle)
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Handle signals as after ``install_handlers`` during a block, in a program that has handlers of its own.
+
+    Only the main thread receives signals: on another one nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    install_handlers()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _received.clear()
 
 
 def check() -> None:

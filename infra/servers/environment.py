@@ -47,7 +47,8 @@ def configure_libraries(root: Path) -> None:
     if not server_configured():
         if "PREFECT_HOME" not in os.environ:
             home = root.absolute() / "prefect"
-            private_folder(home)
+            if home.exists():  # only what runs Prefect creates it
+                private_folder(home)
             settings["PREFECT_HOME"] = str(home)
             settings |= prefect_database(home)
         if service := addresses.running_addresses(root):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from infra.errors import JobFailed
 from infra.processes.children import SAFE_PATH, die_with_parent, signal_group, terminate_group
 from infra.processes.locks import file_lock
-from infra.servers.environment import PERSISTENT_LEASES
+from infra.servers.environment import PERSISTENT_LEASES, private_folder
 from infra.servers.loopback import LOOPBACK, SilenceWatch, free_ports, healthy
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 """Prefect's setting: origins whose pages may call the server, separated by commas."""
-START_SECONDS = 180.0
-"""A fresh database takes 20 s on quiet cores."""
+START_SECONDS = 600.0
+"""A fresh database takes 20 s on quiet cores, over 180 s on busy ones."""
 POLL_SECONDS = 0.1
 KEEP_SECONDS = 0.5
 RESTARTS = 5
@@ -68,7 +68,9 @@ def temporary_server(home: Path, say: Callable[[str], None] = lambda _: None) ->
 
     A server that ends or no longer answers is started again at the same address, ``RESTARTS`` times at most.
     """
-    home.mkdir(parents=True, exist_ok=True)
+    if not home.exists():
+        private_folder(home)
+    home.mkdir(parents=True, exist_ok=True)  # fails where private_folder could not
     (port,) = free_ports(1)
     log = home / "server.log"
     with file_lock(start_lock(home), lambda _: None):
@@ -128,4 +130,4 @@ def _wait_for_health(server: subprocess.Popen[bytes], address: str, log: Path) -
         if healthy(address):
             return
         time.sleep(POLL_SECONDS)
-    raise JobFailed(f"Prefect's server did not answer within {START_SECONDS:.0f} s; see {log}")
+    raise JobFailed(f"Prefect's server did not answer within {START_SECONDS:.0f} s: repeat the command; see {log}")

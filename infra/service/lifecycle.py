@@ -19,6 +19,7 @@ from infra.service.prefect_app import allowed_hosts
 from infra.service.programs import write_users_settings
 from infra.service.settings import Service, read
 from infra.service.status import ProgramState, states
+from infra.service.upgrades import upgrade
 
 HEALTHY_SECONDS = 300.0
 """Two new databases take 40 s on idle cores."""
@@ -106,6 +107,8 @@ def running(folder: Path) -> Service | None:
 
 def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
     private_folder(service.place / "prefect")
+    if not outer.get(databases.VARIABLE):
+        upgrade(service.place, say)
     (service.place / "mlflow-artifacts").mkdir(exist_ok=True)
     if outer.get(databases.VARIABLE):
         found = Databases(outer[databases.VARIABLE])

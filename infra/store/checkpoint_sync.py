@@ -109,6 +109,15 @@ class Snapshot:
             self.say(f"{self._label}: the snapshot at {self.bucket.url(self.prefix)} lacks files and is not used")
             self._index = replace(self._index, files={})
 
+    def read(self, name: str) -> bytes:
+        """A file of the snapshot in the bucket; b"" where there is none, or an altered one. Raises NetworkFault."""
+        index = self._read_index()
+        expected = index.files.get(name, "") if index else ""
+        content = b""
+        with contextlib.suppress(NoSuchKey):  # a newer snapshot replaced it meanwhile
+            content = self.bucket.read(f"{self.prefix}/{expected}") if expected else b""
+        return content if hashlib.sha256(content).hexdigest() == expected else b""
+
     def upload_in_background(self) -> None:
         """Start to send the folder's files if it is time and more than logs changed; returns at once."""
         if self._stopped or time.monotonic() < self._next or (self._thread and self._thread.is_alive()):

@@ -10,6 +10,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 
+def user_cache(name: str) -> Path:
+    """The folder ``name`` of what this user has downloaded or made from other files and can have again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "repro" / name
+
+
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -188,8 +188,8 @@ class Store:
         return self
 
     def sealed(self) -> Iterator[Manifest]:
-        """Every artifact, by stage and key."""
-        for stage, key in self.names():
+        """Every artifact, by stage and key, in one pass: each manifest is opened once."""
+        for stage, key in self._folders():
             if manifest := self.manifest(stage, key):
                 yield manifest
 

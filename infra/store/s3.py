@@ -10,6 +10,7 @@ runs/…                                 small files that machines share
 
 import contextlib
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -19,12 +20,12 @@ from typing import Any
 from infra.errors import BadData, NetworkFault
 from infra.processes.locks import file_lock
 from infra.store.cache import ArtifactCache
-from infra.store.checkpoint_sync import Snapshot
+from infra.store.checkpoint_sync import INDEX, Snapshot
 from infra.store.files import stamp_of, write_atomically, write_stamps
 from infra.store.lease import Lease
 from infra.store.local import Artifact, Store
 from infra.store.manifest import MANIFEST, Manifest, bytes_of, is_of_attempt, manifest_envelope
-from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
+from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo, PreconditionFailed
 from infra.store.s3_manifests import RemoteManifest, RemoteManifests
 from infra.store.signatures import NO_KEYS, Keys
 
@@ -91,9 +92,17 @@ class S3Store(Store):
         remote = self._manifests.get(manifest.stage, manifest.key)
         return self._manifests.unlisted(remote) if remote else []
 
+    def sealed(self) -> Iterator[Manifest]:
+        """Every artifact that a trusted key signed, by stage and key.
+
+        One listing in all, and one request for each manifest that this machine has no copy of.
+        """
+        for remote in self._manifests.get_all():
+            if not self.keys.refusal(remote.manifest, remote.signature):
+                yield remote.manifest
+
     def names(self) -> list[tuple[str, str]]:
-        parts = (name.split("/") for name in self.bucket.list(""))
-        return sorted((stage, key) for stage, key, *rest in parts if rest == [MANIFEST])
+        return self._manifests.names()
 
     def keys_of(self, stage: str) -> list[str]:
         return sorted(name.partition("/")[0] for name in self.bucket.list(stage) if name.endswith(f"/{MANIFEST}"))
@@ -117,15 +126,25 @@ class S3Store(Store):
         self._replaces[stage, key] = self._manifests.etag(stage, key)
         partial = super().partial(stage, key, resume, attempt)
         if resume:
-            suffix = partial.name.rpartition(".partial-")[2]
-            note = self.root / "published" / f"{stage}-{key}.{suffix}.json"
-            snapshot = Snapshot(self.bucket, f"{stage}/{key}/{suffix}", partial, note, self.say, self.keys)
+            snapshot = self._snapshot(stage, key, partial.name.rpartition(".partial-")[2], partial)
             self._snapshots.setdefault(partial, snapshot).begin(attempt)
         return partial
 
     def sync_checkpoint(self, partial: Path) -> None:
         if snapshot := self._snapshots.get(partial):
             snapshot.upload_in_background()
+
+    def read_unfinished(self, stage: str, key: str, name: str) -> bytes:
+        """A file of an artifact that a machine is making, as of its newest snapshot; b"" where there is none."""
+        found = {n: info for n, info in self.bucket.list(f"{stage}/{key}").items() if n.endswith(f"/{INDEX}")}
+        if not found:
+            return b""
+        suffix, _, _ = max(found, key=lambda name: found[name].modified).rpartition("/")
+        return self._snapshot(stage, key, suffix, self.folder(stage, key)).read(name)
+
+    def _snapshot(self, stage: str, key: str, suffix: str, folder: Path) -> Snapshot:
+        note = self.root / "published" / f"{stage}-{key}.{suffix}.json"
+        return Snapshot(self.bucket, f"{stage}/{key}/{suffix}", folder, note, self.say, self.keys)
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         stage, key = description["stage"], description["key"]
@@ -201,11 +220,14 @@ class S3Store(Store):
         self.bucket.put(path.absolute().relative_to(self.root).as_posix(), path.read_bytes())
 
     def receive(self, folder: str, newest: int = 0) -> None:
-        for name in sorted(self.bucket.list(folder))[-newest:]:
-            path = self.root / folder / name
-            if not path.exists():
-                with contextlib.suppress(NoSuchKey):
-                    write_atomically(path, self.bucket.read(f"{folder}/{name}").decode())
+        listed = self.bucket.list(folder)
+        for name in sorted(listed)[-newest:]:
+            path, info = self.root / folder / name, listed[name]
+            if _is_current(path, info):
+                continue
+            with contextlib.suppress(NoSuchKey):
+                write_atomically(path, self.bucket.read(f"{folder}/{name}").decode())
+                os.utime(path, (info.modified, info.modified))
 
     def _copy_lock(self, stage: str, key: str) -> contextlib.AbstractContextManager[int]:
         """Held by the process that downloads, seals or sends this machine's copy of an artifact."""
@@ -290,3 +312,15 @@ class S3Store(Store):
             f"{self.bucket.url(remote.key_of(name))} does not match its sum: its artifact was quarantined as {renamed},"
             " and the next run makes it again"
         )
+
+
+def _is_current(path: Path, info: ObjectInfo) -> bool:
+    """Whether a small file is here as it was sent last: a record changes when its run ends.
+
+    What this machine wrote and could not send is newer than the object.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return status.st_size == info.bytes or status.st_mtime > info.modified

@@ -8,12 +8,17 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from infra.processes.threads import run_in_threads
 from infra.store.files import write_atomically
 from infra.store.manifest import MANIFEST, Manifest, manifest_envelope, parse_manifest
 from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo, PreconditionFailed
+
+READS_AT_ONCE = 16
+MANIFESTS_IN_MEMORY = 1000
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,24 @@ class RemoteManifests:
         if is_new:
             self._write_copy(stage, key, listed.etag, remote)
         return remote
+
+    def names(self) -> list[tuple[str, str]]:
+        """Stage and key of everything that has a manifest, readable or not, sorted; all are listed anew."""
+        listed: dict[tuple[str, str], dict[str, ObjectInfo]] = {}
+        for name, info in self._bucket.list("").items():
+            stage, _, rest = name.partition("/")
+            key, _, file = rest.partition("/")
+            listed.setdefault((stage, key), {})[file] = info
+        found = sorted(name for name in listed if MANIFEST in listed[name])
+        self._listed.update((name, listed[name]) for name in found)
+        return found
+
+    def get_all(self) -> Iterator[RemoteManifest]:
+        """Every manifest in the bucket by one listing, sorted by stage and key; several are downloaded at a time."""
+        calls = [partial(self.get, stage, key, relist=False) for stage, key in self.names()]
+        for first in range(0, len(calls), MANIFESTS_IN_MEMORY):
+            found = run_in_threads(calls[first : first + MANIFESTS_IN_MEMORY], READS_AT_ONCE, "manifest")
+            yield from filter(None, found)
 
     def has(self, stage: str, key: str) -> bool:
         """Whether the bucket has a manifest for the artifact, readable or not."""
@@ -133,4 +156,5 @@ class RemoteManifests:
             return None
 
     def _write_copy(self, stage: str, key: str, etag: str, remote: RemoteManifest) -> None:
-        write_atomically(self._copy(stage, key), json.dumps({"etag": etag, "told": remote.to_json()}))
+        with contextlib.suppress(OSError):  # without a copy the next look downloads it again
+            write_atomically(self._copy(stage, key), json.dumps({"etag": etag, "told": remote.to_json()}))

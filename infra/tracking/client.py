@@ -6,6 +6,7 @@ One process at a time creates a SQLite file. A run's tag ``process`` names the p
 import logging
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,13 @@ def mlflow_client(uri: str) -> Any:
     file = sqlite_file(uri)
     if not file:
         return MlflowClient(uri)
-    with file_lock(create_lock(file), lambda _: None):
+    with ExitStack() as held:
+        try:
+            held.enter_context(file_lock(create_lock(file), lambda _: None))
+        except OSError:
+            if not file.exists():
+                raise
+            # On a read-only disk nobody creates tables in the file that is there.
         client = MlflowClient(with_sqlite_timeout(uri))
         client.search_registered_models(max_results=1)  # creates the registry's tables
         return client

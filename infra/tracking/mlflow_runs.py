@@ -11,6 +11,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,27 @@ METRICS_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
 MAX_PARAM_LENGTH = 6000
 MAX_TAG_LENGTH = 8000
+DATASET_DIGEST = 36
+"""Digits of a digest that MLflow can hold."""
 CURSOR = "metrics_cursor"
 START_TOKEN = "start"
 PARENT = "mlflow.parentRunId"
+OVERRIDES = "overrides"
+SETTINGS = "settings"
+"""The tag of a parent run with its settings in words, which end the names of its children."""
 EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Opens the experiment as a list of training runs; without it the UI takes it for a chat application's."""
+
+
+@dataclass(frozen=True)
+class TrackedDataset:
+    """A dataset that a run used: ``context`` is its role, ``digest`` that of its content, ``profile`` its counts."""
+
+    context: str
+    name: str
+    digest: str
+    source: Mapping[str, Any]
+    profile: Mapping[str, Any]
 
 
 class MlflowRuns:
@@ -38,6 +55,8 @@ class MlflowRuns:
     def __init__(self, uri: str, artifact_root: Path) -> None:
         self.uri, self.artifact_root = uri, artifact_root
         self.experiment_id = ""
+        self.parent_tags: Mapping[str, str] = {}
+        """The tags of the parent run, once it is known."""
         self._client: Any = None
         self._cursors: dict[str, dict[str, int]] = {}
         """By run: the last step logged of each metric."""
@@ -56,7 +75,7 @@ class MlflowRuns:
         self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any], start_ms: int
     ) -> str:
         """Create the parent run unless an earlier call did; gives its id."""
-        self.experiment_id = self._experiment(experiment)
+        self.experiment_id, self.parent_tags = self._experiment(experiment), dict(tags)
         token = f"tags.{START_TOKEN} = '{self._start_token}'"
         if created := self.client.search_runs([self.experiment_id], token, max_results=1):
             run_id = str(created[0].info.run_id)
@@ -67,8 +86,10 @@ class MlflowRuns:
         return run_id
 
     def use_experiment_of(self, run_id: str) -> None:
-        """Put further runs into the experiment of ``run_id``."""
-        self.experiment_id = self.experiment_id or str(self.client.get_run(run_id).info.experiment_id)
+        """Put further runs into the experiment of the parent ``run_id``."""
+        if not self.experiment_id:
+            run = self.client.get_run(run_id)
+            self.experiment_id, self.parent_tags = str(run.info.experiment_id), run.data.tags
 
     def start_stage(self, parent: str, row: StageRow, params: Mapping[str, Any], start_ms: int) -> str:
         """Reopen the unfinished run of this key in this folder under ``parent``, or create one; gives its id."""
@@ -80,7 +101,8 @@ class MlflowRuns:
         if interrupted := next((run for run in found if run.data.tags.get("place") == folder), None):
             return self._reopen(interrupted, parent)
         tags = {PARENT: parent, "stage": row.stage, "item": row.item, "stage_key": row.key, "place": folder}
-        run_id = self._create(row.label, tags | _source_tags(f"tasks/stages/{row.stage}.py"), start_ms)
+        name = " · ".join(filter(None, (row.label, self.parent_tags.get(SETTINGS, ""))))
+        run_id = self._create(name, tags | _source_tags(f"tasks/stages/{row.stage}.py"), start_ms)
         self._log_params(run_id, params)
         return run_id
 
@@ -135,14 +157,13 @@ class MlflowRuns:
         if metrics or tags:
             self.client.log_batch(run_id, metrics[:METRICS_PER_BATCH], (), tags[:PARAMS_PER_BATCH])
 
-    def log_input(
-        self, run_id: str, context: str, name: str, digest: str, source: str, profile: Mapping[str, Any]
-    ) -> None:
-        """Name a data set that the run used; the UI shows it in the column Dataset."""
+    def log_input(self, run_id: str, data: TrackedDataset) -> None:
+        """Name a dataset that the run used; the UI shows it in the column Dataset."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        data = Dataset(name, digest[:36], "local", json.dumps({"uri": source}), profile=json.dumps(dict(profile)))
-        self.client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", context)])])
+        source, profile = json.dumps(dict(data.source)), json.dumps(dict(data.profile))
+        entity = Dataset(data.name, data.digest[:DATASET_DIGEST], "local", source, profile=profile)
+        self.client.log_inputs(run_id, [DatasetInput(entity, [InputTag("mlflow.data.context", data.context)])])
 
     def _experiment(self, name: str) -> str:
         """Id of the experiment, which is created or restored where necessary."""

@@ -13,30 +13,28 @@ from pathlib import Path
 
 from infra.errors import BadConfiguration, BadData
 from infra.servers.sqlite_addresses import sqlite_file
-from infra.store.files import sha256_of
+from infra.store.files import sha256_of, user_cache
 from infra.store.manifest import MANIFEST, content_digest
 from infra.tracking import registry_sqlite
 from infra.tracking.client import mlflow_client, refused
 from infra.tracking.model_version import Version
-
-CACHE = Path.home() / ".cache" / "repro" / "models"
-"""Downloaded models; a model never changes."""
-
 
 PARTS = {"weights": "average", "vocabulary": "learn_bpe"}
 """The folders of a model, each with the stage whose artifact it is a copy of."""
 MODEL_ID = re.compile(r"\bm-[0-9a-f]{32}\b")
 
 
-def local_folder(uri: str, version: Version, cache: Path = CACHE) -> Path:
-    """The folder with the model's ``weights/`` and ``vocabulary/``, downloaded into ``cache`` from a remote store.
+def local_folder(uri: str, version: Version, cache: Path | None = None) -> Path:
+    """The folder with the model's ``weights/`` and ``vocabulary/``, downloaded from a remote store into ``cache``.
+
+    Without ``cache`` that is the user's: a model never changes.
 
     Raises BadConfiguration where the files were removed, and BadData where they are not those that were registered.
     """
     address = _address(uri, version)
     folder, is_checked = _on_this_machine(address), False
     if folder is None:
-        folder = cache / urllib.parse.quote(address, safe="")
+        folder = (cache or user_cache("models")) / urllib.parse.quote(address, safe="")
         is_checked = folder.exists() and not _damage(folder, version)
         if not is_checked:
             shutil.rmtree(folder, ignore_errors=True)

@@ -4,28 +4,36 @@ MLflow's own ``log_model`` keeps the server's address in global state; this modu
 MLflow executes the model's code file once while saving, so this process imports what that file imports.
 """
 
+import hashlib
+import importlib
 import json
 import os
+import re
 import shutil
+import sys
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
 from infra.tracking.client import fail_pending_models, mlflow_client, refused
+from infra.tracking.mlflow_runs import DATASET_DIGEST
 from infra.tracking.sbom import SBOM_FILE, environment_sbom
+
+NAME_DIGITS = 12
 
 
 @dataclass(frozen=True)
 class TextModel:
     """A model that maps lines of text to lines of text.
 
-    ``code``: the file that calls ``set_model``. ``package``: the folder that it imports from. ``folders``: its files,
-    by the name that it looks up. ``options``: params of ``predict`` with their defaults. ``libraries``: what must be
-    installed. ``config``: MLflow's ``model_config``.
+    ``code``: the file that calls ``set_model``. ``package``: the folder with it, and with all that it imports.
+    ``folders``: its files, by the name that it looks up. ``options``: params of ``predict`` with their defaults.
+    ``libraries``: what must be installed. ``config``: MLflow's ``model_config``.
     """
 
     code: Path
@@ -37,7 +45,17 @@ class TextModel:
     config: Mapping[str, int | str] = field(default_factory=dict)
 
 
-def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mapping[str, float]) -> str:
+@dataclass(frozen=True)
+class ModelMetric:
+    """A score of a model, and the name and digest of the dataset that it was measured on, "" for none."""
+
+    name: str
+    value: float
+    dataset: str = ""
+    digest: str = ""
+
+
+def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Sequence[ModelMetric]) -> str:
     """Log ``model`` and its ``metrics`` to the run; gives the model's id.
 
     Raises NetworkFault if MLflow refuses. A model that was not stored completely is marked as FAILED: by this call, or,
@@ -93,19 +111,20 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
         # MLflow uses the folder's own name, which here is a key; hard links spare a copy of large files.
         shutil.copytree(folder, scratch / "in" / name, copy_function=_link)
         folders[name] = str(scratch / "in" / name)
-    package = scratch / "in" / model.package.name
-    shutil.copytree(model.package, package, ignore=shutil.ignore_patterns("__pycache__"))
+    code = copy_under_own_name(model, scratch / "in")
+    package = scratch / "in" / code.relative_to(scratch / "in").parts[0]
     kinds = {bool: DataType.boolean, int: DataType.long, float: DataType.double, str: DataType.string}
     options = [ParamSpec(name, kinds[type(value)], value) for name, value in model.options.items()]
     text = Schema([ColSpec(DataType.string)])
-    # MLflow warns about the missing type hint on predict (one would drop the params) and resets the warning filters.
-    with warnings.catch_warnings(record=True):
+    # MLflow executes the code file while it saves. It warns about the missing type hint on predict (one would drop the
+    # params) and resets the warning filters.
+    with warnings.catch_warnings(record=True), _importable(package):
         save_model(
             path=str(scratch / "model"),
             mlflow_model=Model(
                 artifact_path=made.artifact_location, run_id=run_id, model_uuid=made.model_id, model_id=made.model_id
             ),
-            python_model=str(model.code),
+            python_model=str(code),
             code_paths=[str(package)],
             artifacts=folders,
             signature=ModelSignature(text, text, ParamSchema(options)),
@@ -116,7 +135,40 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
     (scratch / "model" / SBOM_FILE).write_text(json.dumps(environment_sbom(), indent=1))
 
 
-def _attach(store: Any, run_id: str, model_id: str, metrics: Mapping[str, float]) -> None:
+def copy_under_own_name(model: TextModel, folder: Path) -> Path:
+    """Copy the package into ``folder`` under a name of its own, and return the code file in the copy.
+
+    So several versions, each with its code, and a module of the caller that has the package's former name, can be
+    imported into one process. Imports within the package must be relative; those of the code file, which MLflow
+    executes by its path, are changed.
+    """
+    files = sorted(path for path in model.package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    name = model.package.name
+    digest = hashlib.sha256(
+        b"".join(f"{file.relative_to(model.package)}".encode() + file.read_bytes() for file in files)
+    )
+    own = f"{name}_{digest.hexdigest()[:NAME_DIGITS]}"
+    shutil.copytree(model.package, folder / own, ignore=shutil.ignore_patterns("__pycache__"))
+    code = folder / own / model.code.relative_to(model.package)
+    imports = re.compile(rf"^(\s*(?:from|import)\s+){re.escape(name)}(?=[.\s])", re.MULTILINE)
+    code.write_text(imports.sub(rf"\g<1>{own}", code.read_text()))
+    return code
+
+
+@contextmanager
+def _importable(package: Path) -> Iterator[None]:
+    """Let the copied package be imported, and forget its modules afterwards: their files are about to be removed."""
+    sys.path.insert(0, f"{package.parent}")
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(f"{package.parent}")
+        for name in [each for each in sys.modules if each.partition(".")[0] == package.name]:
+            del sys.modules[name]
+
+
+def _attach(store: Any, run_id: str, model_id: str, metrics: Sequence[ModelMetric]) -> None:
     """Link the model as output of the run and of its parent, and log its metrics."""
     from mlflow.entities import LoggedModelOutput, Metric
 
@@ -124,7 +176,19 @@ def _attach(store: Any, run_id: str, model_id: str, metrics: Mapping[str, float]
     now, parent = run.info.start_time, run.data.tags.get("mlflow.parentRunId")
     for producer in (run_id, parent) if parent else (run_id,):
         store.log_outputs(producer, [LoggedModelOutput(model_id, step=0)])
-    numbers = [Metric(name, value, now, 0, model_id=model_id) for name, value in metrics.items()]
+    numbers = [
+        Metric(
+            each.name,
+            each.value,
+            now,
+            0,
+            model_id=model_id,
+            dataset_name=each.dataset or None,
+            dataset_digest=each.digest[:DATASET_DIGEST] or None,
+            run_id=run_id,
+        )
+        for each in metrics
+    ]
     for begin in range(0, len(numbers), 1000):
         store.log_batch(run_id, numbers[begin : begin + 1000])
 

@@ -4,6 +4,7 @@ A score is a tag ``<set>.bleu``; the tag ``dev_set`` names the set that choices 
 ``promotion.<alias>`` has one line for each time that the alias was moved to the version: when, by whom, why.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,18 @@ PREFERRED = ("champion", "candidate")
 """The alias that a bare model name means: the first of these that is set, else the newest version."""
 PROMOTION_TAG = "promotion."
 DIGEST_TAG = "digest."
+FIRST = "first of its name"
+"""Says, in the reason of a promotion, that the model had no other version."""
+GROUPED_TAGS = {
+    "keys": "key.",
+    "digests": DIGEST_TAG,
+    "decoding": "decoding.",
+    "changes": "changed.",
+    "origins": "adopted.",
+}
+"""Tags of MLflow that hold, as JSON, all tags with a prefix: one for each would fill a screen."""
+SCORES_TAG = "scores"
+"""The tag that holds all tags ``<set>.<fact>``."""
 Order = Literal["newest", "dev", "test"]
 
 
@@ -44,6 +57,11 @@ class Version:
     def dev(self) -> str:
         """Name of the set that choices were made on; empty for a version that this project did not register."""
         return self.tags.get("dev_set", "")
+
+    @property
+    def settings(self) -> str:
+        """The overrides of its run in words, ``p_drop 0.2 · seed 3``; empty for none and for versions of before."""
+        return self.tags.get("settings", "")
 
     @property
     def protocol(self) -> str:
@@ -78,6 +96,12 @@ class Version:
                 found += [Promotion(when, tag.removeprefix(PROMOTION_TAG), self.version, why) for when, _, why in lines]
         return sorted(found, key=lambda move: move.when)
 
+    @property
+    def remark(self) -> str:
+        """What is to be known of a champion: that it had nothing to be compared with; otherwise empty."""
+        reasons = [move.why for move in self.promotions if move.alias == PREFERRED[0]]
+        return FIRST if PREFERRED[0] in self.aliases and reasons and FIRST in reasons[-1] else ""
+
     def line(self) -> str:
         """``multi30k-ende/3  2026-11-21 12:00  champion, candidate  val (dev) 34.12  test 33.80  13a…``."""
         scores = [f"{name}{' (dev)' * (name == self.dev)} {bleu:.2f}" for name, bleu in self.bleu.items()]
@@ -87,8 +111,8 @@ class Version:
             if stage in self.digests
         ]
         created = f"{self.created.astimezone():%Y-%m-%d %H:%M}"
-        changed = "with overrides" if self.tags.get("modified") == "true" else ""
-        identity = [f"{self.name}/{self.version}", created, ", ".join(self.aliases)]
+        changed = self.settings or ("with overrides" if self.tags.get("modified") == "true" else "")
+        identity = [f"{self.name}/{self.version}", created, ", ".join(filter(None, (*self.aliases, self.remark)))]
         return "  ".join(part for part in [*identity, *scores, self.protocol, *digests, changed] if part)
 
 
@@ -104,7 +128,34 @@ def make_version(
     """A Version from MLflow's values; the preferred aliases come first."""
     in_order = tuple(sorted(aliases, key=lambda alias: (*PREFERRED, alias).index(alias)))
     created = datetime.fromtimestamp(created_ms / 1000, UTC)
-    return Version(name, int(version), created, in_order, dict(tags), run_id or "", source or "")
+    return Version(name, int(version), created, in_order, _separate_tags(tags), run_id or "", source or "")
+
+
+def grouped_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags as MLflow stores them: with scores, keys, digests and decoding in one tag each."""
+    sets = tuple(f"{tag.removesuffix('.bleu')}." for tag in tags if tag.endswith(".bleu"))
+    prefixes = {**{group: (prefix,) for group, prefix in GROUPED_TAGS.items()}, SCORES_TAG: sets}
+    found: dict[str, dict[str, str]] = {}
+    for tag, value in tags.items():
+        group = next((group for group, begins in prefixes.items() if tag.startswith(begins)), "")
+        found.setdefault(group, {})[tag.removeprefix(GROUPED_TAGS.get(group, ""))] = value
+    alone = found.pop("", {})
+    return alone | {group: json.dumps(values, ensure_ascii=False) for group, values in found.items()}
+
+
+def _separate_tags(stored: Mapping[str, str]) -> dict[str, str]:
+    """The opposite of ``grouped_tags``; versions of before have no groups, and foreign tags of these names stay."""
+    tags: dict[str, str] = {}
+    for tag, value in stored.items():
+        prefix = "" if tag == SCORES_TAG else GROUPED_TAGS.get(tag)
+        try:
+            inner = None if prefix is None else json.loads(value)
+        except ValueError:
+            inner = None
+        tags |= (
+            {f"{prefix}{name}": f"{text}" for name, text in inner.items()} if isinstance(inner, dict) else {tag: value}
+        )
+    return tags
 
 
 def ordered(found: Iterable[Version], by: Order) -> list[Version]:

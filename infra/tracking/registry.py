@@ -12,6 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,8 +21,17 @@ from infra.servers import credentials
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.tracking import registry_sqlite
 from infra.tracking.client import all_pages, mlflow_client, refused
-from infra.tracking.model_version import PREFERRED, PROMOTION_TAG, Version, history, make_version
+from infra.tracking.model_version import PREFERRED, PROMOTION_TAG, Version, grouped_tags, history, make_version
 from infra.tracking.provenance import user
+
+
+@dataclass(frozen=True)
+class ModelAbout:
+    """What the page of a registered model says about all its versions."""
+
+    description: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
 
 RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 """MLflow takes these for versions."""
@@ -85,19 +95,26 @@ def resolve(uri: str, text: str) -> Version:
 
 
 def create_version(
-    uri: str, name: str, model_id: str, run_id: str, tags: Mapping[str, str], description: str
+    uri: str,
+    name: str,
+    model_id: str,
+    run_id: str,
+    tags: Mapping[str, str],
+    description: str,
+    about: ModelAbout = ModelAbout(),
 ) -> Version:
-    """Register a logged model as the next version of the model ``name``. Raises NetworkFault if MLflow refuses."""
+    """Register a logged model as the next version of the model ``name``, which is created with what is said ``about``
+    it. Raises NetworkFault if MLflow refuses."""
     client = mlflow_client(uri)
     try:
         with contextlib.suppress(Exception):  # it exists; any other error shows in the next call
-            client.create_registered_model(name)
+            client.create_registered_model(name, tags=dict(about.tags), description=about.description)
         model = client.get_logged_model(model_id)
         # A server resolves ``models:/``; for a file MLflow would look for the id at the address in its global state.
         served = uri.startswith(("http://", "https://"))
         source = f"models:/{model_id}" if served else model.artifact_location
         created = client.create_model_version(
-            name, source, run_id, tags=dict(tags), description=description, model_id=model_id
+            name, source, run_id, tags=grouped_tags(tags), description=description, model_id=model_id
         )
         # The model's own page names its versions by this tag.
         named = {"mlflow.modelVersions": json.dumps([{"name": name, "version": int(created.version)}])}

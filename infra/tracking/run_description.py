@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 LONGEST_KEY = 250
+PAGES = {"train": ("Curves", "model-metrics"), "register": ("Report", "artifacts/report/report.html")}
+"""Stages whose pages the description links to first: the label, and the place below the page of the stage's run."""
 NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -30,12 +32,18 @@ class StageRow:
     def label(self) -> str:
         return f"{self.stage} {self.item}".strip()
 
+    @property
+    def page(self) -> str:
+        """The address of its run's page below that of MLflow; "" while it has none."""
+        return f"#/experiments/{self.experiment}/runs/{self.run_id}" if self.run_id else ""
+
 
 def run_description(lines: Sequence[StageRow], headline: str) -> str:
-    """Markdown: a table of the numbers of the stage ``headline`` by item, and a table of the stages with links."""
+    """Markdown: links to curves and report, the numbers of the stage ``headline`` by item, the stages with links."""
     scored = [line for line in lines if line.stage == headline and numeric_facts(line.facts)]
     names = list(dict.fromkeys(name for line in scored for name in numeric_facts(line.facts)))[:8]
-    text = []
+    pages = [(*PAGES[line.stage], line.page) for line in lines if line.stage in PAGES and not line.item and line.page]
+    text = [" · ".join(f"[{label}]({page}/{place})" for label, place, page in pages), ""] if pages else []
     if scored:
         text += [_table_row(["", *names]), _table_row(["---", *["---:"] * len(names)])]
         for line in scored:
@@ -47,7 +55,7 @@ def run_description(lines: Sequence[StageRow], headline: str) -> str:
         _table_row(["---", "---", "---:", "---", "---"]),
     ]
     for line in lines:
-        link = f"[{line.run_id[:8]}](#/experiments/{line.experiment}/runs/{line.run_id})" if line.run_id else ""
+        link = f"[{line.run_id[:8]}]({line.page})" if line.page else ""
         seconds = f"{line.seconds:.1f}" if line.seconds else ""
         text.append(_table_row([line.label, line.state, seconds, _few(line.facts), link]))
     return "\n".join(text)

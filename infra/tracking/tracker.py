@@ -13,22 +13,26 @@ from typing import Any
 from infra.servers.relocation import DATABASE
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.tracking.client import refused
-from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, PARENT, MlflowRuns
+from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTINGS, MlflowRuns, TrackedDataset
 from infra.tracking.run_description import NO_FACTS, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
 
-__all__ = ["PARENT", "Tracker"]
+__all__ = ["OVERRIDES", "PARENT", "SETTINGS", "Tracker"]
 
 PENDING = "later:"
 """Prefix of the id of a stage that began while MLflow was away, until it has one of MLflow's."""
 NOTE = "mlflow.note.content"
+CURVES_STAGE = "train"
+PARENT_CURVES = ("time", "done", "loss", "dev_perplexity")
+"""Columns of the training's rows that the parent gets too."""
 
 
 class Tracker:
     """Writes one pipeline run to MLflow at ``uri``, by default a SQLite file beside ``artifact_root``.
 
     Artifacts go below ``artifact_root`` unless a server stores them. The numbers of the stage ``headline`` are also
-    logged to the parent run as ``item.number``, so that runs can be compared in a table. A stage that begins while
+    logged to the parent run as ``item.number``, and ``PARENT_CURVES`` of the training, so that runs can be compared in
+    a table and in charts. A stage that begins while
     MLflow is away gets a temporary id that every method accepts.
     """
 
@@ -51,6 +55,11 @@ class Tracker:
     @property
     def experiment_id(self) -> str:
         return self._runs.experiment_id
+
+    @property
+    def parent_tags(self) -> Mapping[str, str]:
+        """The tags of the parent run; empty until a write reached MLflow."""
+        return self._runs.parent_tags
 
     def start(self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> str:
         """Begin the parent run of one pipeline run; gives its id, or "" while MLflow is away."""
@@ -85,7 +94,9 @@ class Tracker:
         if isinstance(waiting, _MetricRows) and waiting.run_id == run_id:
             waiting.rows.extend(rows)
         elif run_id:
-            self._writes.put("metrics", _MetricRows(self, run_id, list(rows)))
+            row = self._row(run_id)
+            to_parent = row is not None and row.stage == CURVES_STAGE and not row.item
+            self._writes.put("metrics", _MetricRows(self, run_id, list(rows), to_parent))
         self._writes.flush()
 
     def log_artifacts(self, run_id: str, files: Iterable[Path], folder: str = "") -> None:
@@ -94,17 +105,17 @@ class Tracker:
             self._put(file.name, run_id, partial(self._log_artifact, file, folder))
         self._writes.flush()
 
-    def log_input(
-        self, run_id: str, context: str, name: str, digest: str, source: str, profile: Mapping[str, Any]
-    ) -> None:
-        """Name a data set that the run used, by the digest of its content; shown in the UI's column Dataset."""
+    def log_input(self, run_id: str, data: TrackedDataset) -> None:
+        """Name a dataset that a stage used, in its run ("" for a cached stage) and in the parent."""
         if run_id:
-            self._put("data", run_id, lambda real: self._runs.log_input(real, context, name, digest, source, profile))
+            self._put("data", run_id, lambda real: self._runs.log_input(real, data))
+        if run_id or self._start_parent is not None:
+            self._writes.put("data", lambda: self._runs.log_input(self._parent(), data))
         self._writes.flush()
 
     def finish_stage(self, run_id: str, status: str, facts: Mapping[str, Any]) -> None:
         """End a child: ``status`` FINISHED, FAILED or KILLED; numbers among the facts become metrics, the rest tags."""
-        row = self._pending.get(run_id) or next((r for r in reversed(self._rows) if r.run_id == run_id), None)
+        row = self._row(run_id)
         if row and row.state == "running":
             row.state = {"FINISHED": "completed"}.get(status, status.lower())
             row.seconds, row.facts = time.monotonic() - row.begun, facts
@@ -163,6 +174,9 @@ class Tracker:
             raise LookupError(f"{row.label if row else 'the stage'} has no run")
         return real
 
+    def _row(self, run_id: str) -> StageRow | None:
+        return self._pending.get(run_id) or next((r for r in reversed(self._rows) if r.run_id == run_id), None)
+
     def _parent(self) -> str:
         if not self.run_id:
             assert self._start_parent, "a stage is tracked after start() or join()"
@@ -199,9 +213,14 @@ class _MetricRows:
     tracker: Tracker
     run_id: str
     rows: list[Mapping[str, Any]]
+    to_parent: bool
 
     def __call__(self) -> None:
-        self.tracker._runs.log_metrics(self.tracker._resolved_id(self.run_id), self.rows)
+        runs = self.tracker._runs
+        runs.log_metrics(self.tracker._resolved_id(self.run_id), self.rows)
+        if self.to_parent:
+            chosen = [{name: row[name] for name in PARENT_CURVES if name in row} for row in self.rows]
+            runs.log_metrics(self.tracker._parent(), chosen)
 
 
 def _now_ms() -> int:

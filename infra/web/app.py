@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -19,9 +19,11 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from infra.web.batching import Batcher, QueuedRequest
-from infra.web.limits import Limits, LimitsMiddleware, RefusedRequest
+from infra.web.limits import Limits, LimitsMiddleware, Receive, RefusedRequest, Send
+from infra.web.metrics import Metrics
 from infra.web.protocol import AttentionMap, ServedModel, Source
 from infra.web.schemas import (
     AttentionRequest,
@@ -34,6 +36,7 @@ from infra.web.schemas import (
     TranslationPlan,
     validation_message,
 )
+from infra.web.static_site import StaticSite, add_site
 
 LOG = logging.getLogger(__name__)
 PAGES = {"/": "index.html", "/docs": "docs.html"}
@@ -52,29 +55,44 @@ T = TypeVar("T")
 class Application(LimitsMiddleware):
     """The application behind its limits, with the queue, so that the server can see whether a search still runs."""
 
-    def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits) -> None:
+    def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits, metrics: Metrics) -> None:
         super().__init__(app, limits)
         self.batcher = batcher
+        paths = {route.path for route in app.routes if isinstance(route, Route)}
+        self._measured = metrics.measured(super().__call__, paths)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        await self._measured(scope, receive, send)
 
 
-def application(served: Sequence[ServedModel], limits: Limits) -> Application:
-    """Build the ASGI application over at least one version."""
+def application(served: Sequence[ServedModel], limits: Limits, site: StaticSite | None = None) -> Application:
+    """Build the ASGI application over at least one version; ``site`` is shown below ``/site/``."""
     batcher = Batcher(limits)
+    metrics = Metrics(served, lambda: batcher.waiting)
+    batcher.on_batch = metrics.count_batch
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with batcher:
             yield
+        if site:
+            await site.close()
 
     app = FastAPI(title="repro serve", version="1", docs_url=None, redoc_url=None, lifespan=lifespan)
     index = ModelIndex(served, limits)
     _add_pages(app)
+    if site:
+        add_site(app, site)
     _add_error_handlers(app)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, Any]:
         """Report that the server answers, which versions it serves and how many sentences wait."""
         return {"status": "ready", "models": [each.name for each in served], "waiting": batcher.waiting}
+
+    @app.get("/metrics", include_in_schema=False)
+    async def prometheus_metrics() -> Response:
+        return metrics.page()
 
     @app.get("/api/models")
     async def models() -> list[ModelInfo]:
@@ -123,7 +141,7 @@ def application(served: Sequence[ServedModel], limits: Limits) -> Application:
         weights = found.weights.astype(float).round(4).tolist()
         return AttentionResponse(version.name, body.kind, found.rows, found.columns, weights)
 
-    return Application(app, batcher, limits)
+    return Application(app, batcher, limits, metrics)
 
 
 async def _planned(index: ModelIndex, body: TranslateRequest) -> TranslationPlan:

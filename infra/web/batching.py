@@ -122,6 +122,8 @@ class Batcher:
         self.queue: deque[QueuedRequest | ExclusiveCall] = deque()
         self.seconds_each = 0.0
         """Moving average of the seconds per sentence."""
+        self.on_batch: Callable[[ServedModel, int, float], None] = lambda *_: None
+        """Is told of each batch: the version, the number of sentences, the seconds that they took."""
         self._arrived = asyncio.Event()
         self._last_requests = 1
         """Requests in the last batch."""
@@ -260,7 +262,9 @@ class Batcher:
             first.done.put_nowait(Failure(error))
             first.cancel()
             return
-        each = (time.monotonic() - started) / len(sentences)
+        seconds = time.monotonic() - started
+        self.on_batch(first.served, len(sentences), seconds)
+        each = seconds / len(sentences)
         self.seconds_each = each if not self.seconds_each else 0.8 * self.seconds_each + 0.2 * each
         answers = iter(translated)
         for request, part in batch:

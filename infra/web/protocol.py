@@ -93,6 +93,11 @@ class ServedModel(Protocol):
         ...
 
     @property
+    def remark(self) -> str:
+        """What is to be known of its aliases, shown behind them; empty for nothing."""
+        ...
+
+    @property
     def languages(self) -> tuple[str, str]:
         """Language codes of source and target; empty where they are unknown."""
         ...
@@ -122,6 +127,14 @@ class ServedModel(Protocol):
 
     def prefix_length(self, prefix: str) -> int:
         """Count the tokens of a prefix."""
+        ...
+
+    def unknown_in_prefix(self, prefix: str) -> str:
+        """Return the first word or character of a prefix that is not in the vocabulary, "" if there is none."""
+        ...
+
+    def most_hypotheses(self, beam: int) -> int:
+        """Return the most hypotheses that a search with this beam can finish."""
         ...
 
     def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[Sentence]:

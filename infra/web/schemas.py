@@ -42,7 +42,7 @@ class TranslateRequest(BaseModel):
     alpha: float | None = Field(
         None, allow_inf_nan=False, description="exponent of the length penalty; default: the version's"
     )
-    nbest: int = Field(1, description="hypotheses per sentence, at most the beam")
+    nbest: int = Field(1, description="hypotheses per sentence, at most 2 x beam - 1")
     prefix: Text = Field("", description="how the translation of each paragraph begins")
     sample: bool = Field(False, description="draw each token from the model's distribution instead of beam search")
     temperature: float = Field(1.0, allow_inf_nan=False, description="with sample: below 1 favours likely tokens")
@@ -67,6 +67,7 @@ class ModelInfo:
 
     name: str
     aliases: tuple[str, ...]
+    remark: str
     source_language: str
     target_language: str
     beam: int
@@ -161,6 +162,10 @@ class ModelIndex:
         """Tokens of the longest sentence that is accepted."""
         return min(self.limits.pieces, served.longest)
 
+    def widest(self, served: ServedModel) -> int:
+        """The largest beam that is accepted."""
+        return max(self.limits.beam, served.search.beam)
+
     def cards(self) -> list[ModelInfo]:
         """Describe every version, in the order in which they are served."""
         names = ("characters", "sentences", "beam", "attention_pieces")
@@ -169,11 +174,12 @@ class ModelIndex:
             ModelInfo(
                 each.name,
                 each.aliases,
+                each.remark,
                 *each.languages,
                 each.search.beam,
                 each.search.alpha,
                 each.engine,
-                limits | {"pieces": self.longest(each)},
+                limits | {"pieces": self.longest(each), "nbest": each.most_hypotheses(self.widest(each))},
             )
             for each in self.served
         ]
@@ -186,15 +192,18 @@ class ModelIndex:
             served.search.alpha if request.alpha is None else request.alpha,
             self.sampling(request),
         )
-        check_range("beam", search.beam, 1, max(limits.beam, served.search.beam))
+        check_range("beam", search.beam, 1, self.widest(served))
         check_range("alpha", search.alpha, 0, MAX_ALPHA)
-        most = (1, " with sample") if request.sample else (search.beam, " (the beam)")
+        finished = f", the most that can finish with beam {search.beam}"
+        most = (1, " with sample") if request.sample else (served.most_hypotheses(search.beam), finished)
         check_range("nbest", request.nbest, 1, *most)
         check_characters("the text", request.text, limits)
         prefix = " ".join(request.prefix.split())
         check_characters("prefix", prefix, limits)
         if (length := served.prefix_length(prefix)) > self.longest(served):
             raise RefusedRequest(422, f"prefix has {length} pieces, allowed are {self.longest(served)}")
+        if unknown := served.unknown_in_prefix(prefix):
+            raise RefusedRequest(422, f"prefix has {unknown!r}, allowed are words and characters of the vocabulary")
         lines = request.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         paragraphs = tuple(tuple(served.sentences(line)) for line in lines)
         plan = TranslationPlan(served, search, request.nbest, paragraphs, prefix)

@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -27,6 +29,10 @@ from ..config.keying import require
 
 BLOCK = 32
 """Columns per block in ``blockwise_topk``."""
+MIN_BLOCKWISE = 1 << 16
+"""Below this many values ``torch.topk`` takes less time than finding blocks."""
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class IncrementalDecoder(Protocol):
@@ -171,9 +177,10 @@ def beam_search(
     decoding.check_n_best(n_best)
     check_prefixes(constraints, special_ids)
     state = BeamState(constraints, decoding, n_best)
-    log_p_BW = torch.zeros(len(constraints), 1, dtype=torch.float64, device=device)
+    # The candidates of each step come to the host at once; choosing among so few is faster there.
+    log_p_BW: Floats = np.zeros((len(constraints), 1))
     pieces_R = torch.full((len(constraints),), special_ids.bos, device=device)
-    prefixes_RT = torch.empty(len(constraints), 0, dtype=torch.int64, device=device)
+    prefixes_RT: Ints = np.empty((len(constraints), 0), dtype=np.int64)
     coverage_RS = torch.zeros(len(constraints), 1, device=device)
     while state.live:
         sentences, width = log_p_BW.shape
@@ -185,47 +192,49 @@ def beam_search(
         scores_RC, pieces_RC = candidates(log_p_RN, decoding.beam, special_ids)
         for sentence, piece in state.forced().items():
             rows = slice(sentence * width, (sentence + 1) * width)
-            scores_RC[rows] = -torch.inf
-            scores_RC[rows, 0], pieces_RC[rows, 0] = log_p_RN[rows, piece].double(), piece
+            scores_RC[rows] = -math.inf
+            scores_RC[rows, 0], pieces_RC[rows, 0] = log_p_RN[rows, piece].double().cpu().numpy(), piece
         per_row = scores_RC.shape[1]
+        scores_BX = (log_p_BW.reshape(-1, 1) + scores_RC).reshape(sentences, -1)
         # Stable: equal candidates stay in the order of hypothesis and token.
-        scores_BX = (log_p_BW.view(-1, 1) + scores_RC).view(sentences, -1)
-        scores_BX, order_BX = scores_BX.sort(dim=1, descending=True, stable=True)
-        pieces_BX = pieces_RC.reshape(sentences, -1).gather(1, order_BX)
-        rows_BX = order_BX // per_row + width * torch.arange(sentences, device=device)[:, None]
+        order_BX = np.argsort(-scores_BX, axis=1, kind="stable")
+        sentence_B1 = np.arange(sentences)[:, None]
+        scores_BX, pieces_BX = scores_BX[sentence_B1, order_BX], pieces_RC.reshape(sentences, -1)[sentence_B1, order_BX]
+        rows_BX = order_BX // per_row + width * sentence_B1
 
         ends_BX = pieces_BX == special_ids.eos
-        ended_BK = (ends_BX & (scores_BX > -torch.inf))[:, : decoding.beam]
+        ended_BK = (ends_BX & (scores_BX > -math.inf))[:, : decoding.beam]
         entries: list[list[BeamEntry]] = [[] for _ in state.live]
-        for sentence, rank in ended_BK.nonzero().tolist():
-            row = rows_BX[sentence, rank]
+        for sentence, rank in np.argwhere(ended_BK).tolist():
+            row = int(rows_BX[sentence, rank])
             coverage = float(coverage_penalty(coverage_RS[row][None], decoding.beta)) if decoding.beta else 0.0
             ended = state.finish(sentence, prefixes_RT[row].tolist(), float(scores_BX[sentence, rank]), coverage)
-            entries[sentence].append(BeamEntry(ended, int(row) % width))
+            entries[sentence].append(BeamEntry(ended, row % width))
 
-        live_BW = ends_BX.to(torch.uint8).argsort(dim=1, stable=True)[:, : decoding.beam]
-        log_p_BW = scores_BX.masked_fill(ends_BX, -torch.inf).gather(1, live_BW)
-        rows_BW, pieces_BW = rows_BX.gather(1, live_BW), pieces_BX.gather(1, live_BW)
-        prefixes_RT = torch.cat([prefixes_RT[rows_BW.view(-1)], pieces_BW.view(-1, 1)], dim=1)
+        live_BW = np.argsort(ends_BX, axis=1, kind="stable")[:, : decoding.beam]
+        log_p_BW = np.where(ends_BX, -math.inf, scores_BX)[sentence_B1, live_BW]
+        rows_BW, pieces_BW = rows_BX[sentence_B1, live_BW], pieces_BX[sentence_B1, live_BW]
+        prefixes_RT = np.concatenate([prefixes_RT[rows_BW.reshape(-1)], pieces_BW.reshape(-1, 1)], axis=1)
+        prefixes_BWT = prefixes_RT.reshape(*log_p_BW.shape, -1)
         if observe is not None:
-            live = state.live_entries(log_p_BW, prefixes_RT.view(*log_p_BW.shape, -1), rows_BW % width)
+            live = state.live_entries(log_p_BW, prefixes_BWT, rows_BW % width)
             for number, ended_here, live_here in zip(state.live, entries, live, strict=True):
                 found = [*ended_here, *live_here]
                 observe(number, sorted(found, key=lambda entry: -entry.hypothesis.log_probability))
 
-        stay = state.end_step(log_p_BW, prefixes_RT.view(*log_p_BW.shape, -1))
+        stay = state.end_step(log_p_BW, prefixes_BWT)
         if not stay:
             break
         if decoding.beta:
-            coverage_RS = coverage_RS[rows_BW[torch.tensor(stay, device=device)].reshape(-1)]
+            coverage_RS = coverage_RS[torch.from_numpy(rows_BW[stay].reshape(-1)).to(device)]
         if len(stay) < sentences:
-            stay_B = torch.tensor(stay, device=device)
-            step.keep_sentences(stay_B)
-            log_p_BW, rows_BW, pieces_BW = log_p_BW[stay_B], rows_BW[stay_B], pieces_BW[stay_B]
-            prefixes_RT = prefixes_RT.view(sentences, -1, prefixes_RT.shape[1])[stay_B].flatten(0, 1)
-        rows_R, pieces_R = rows_BW.reshape(-1), pieces_BW.reshape(-1)
-        if not torch.equal(rows_R, torch.arange(sentences * width, device=device)):
-            step.reorder(rows_R)
+            step.keep_sentences(torch.tensor(stay, device=device))
+            log_p_BW, rows_BW, pieces_BW = log_p_BW[stay], rows_BW[stay], pieces_BW[stay]
+            prefixes_RT = prefixes_BWT[stay].reshape(-1, prefixes_RT.shape[1])
+        rows_R = rows_BW.reshape(-1)
+        pieces_R = torch.from_numpy(pieces_BW.reshape(-1)).to(device)
+        if not np.array_equal(rows_R, np.arange(sentences * width)):
+            step.reorder(torch.from_numpy(rows_R).to(device))
     return state.best
 
 
@@ -237,42 +246,49 @@ def check_prefixes(constraints: Sequence[SearchConstraints], special_ids: Specia
         require(excluded.isdisjoint(constraint.prefix), "prefix", constraint.prefix, allowed)
 
 
-def candidates(log_p_RN: Tensor, beam: int, special_ids: SpecialIds) -> tuple[Tensor, Tensor]:
-    """Select the best next tokens of each row: log-probabilities (R, C) in float64, descending, and ids (R, C).
+def candidates(log_p_RN: Tensor, beam: int, special_ids: SpecialIds) -> tuple[Floats, Ints]:
+    """Select the best next tokens of each row: log-probabilities (R, C), descending, and ids (R, C).
 
     C is the beam plus eos plus the forbidden tokens, which get minus infinity. Raises FloatingPointError for NaN.
     """
     count = min(beam + 1 + len(special_ids.forbidden), log_p_RN.shape[1])
     scores_RC, pieces_RC = stable_topk(log_p_RN, count)
-    if bool(scores_RC.isnan().any()):
+    if np.isnan(scores_RC).any():
         raise FloatingPointError("the model gives scores that are not finite: its weights have diverged")
     for piece in special_ids.forbidden:
-        scores_RC = scores_RC.masked_fill(pieces_RC == piece, -torch.inf)
-    return scores_RC.double(), pieces_RC
+        scores_RC[pieces_RC == piece] = -math.inf
+    return scores_RC, pieces_RC
 
 
-def stable_topk(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def stable_topk(values_RN: Tensor, count: int) -> tuple[Floats, Ints]:
     """Return the ``count`` greatest values of each row, descending, and their columns; of equal values the first.
 
     ``torch.topk`` does not define which of equal values it takes, so its result could change with the batch.
     """
     available = min(count + 1, values_RN.shape[1])
-    values_RC, columns_RC = blockwise_topk(values_RN, available)
-    columns_RC, by_column_RC = columns_RC.sort(dim=1)
-    values_RC, order_RC = values_RC.gather(1, by_column_RC).sort(dim=1, descending=True, stable=True)
-    columns_RC = columns_RC.gather(1, order_RC)
+    values_RC, columns_RC = to_host(*blockwise_topk(values_RN, available))
+    order_RC = np.lexsort((columns_RC, -values_RC))
+    row_R1 = np.arange(len(order_RC))[:, None]
+    values_RC, columns_RC = values_RC[row_R1, order_RC], columns_RC[row_R1, order_RC]
     if available > count:
-        tied = (values_RC[:, count - 1] == values_RC[:, count]).nonzero().view(-1)
-        if tied.numel():
-            values_TN, columns_TN = values_RN[tied].sort(dim=1, descending=True, stable=True)
-            values_RC[tied], columns_RC[tied] = values_TN[:, :available], columns_TN[:, :available]
+        tied = np.flatnonzero(values_RC[:, count - 1] == values_RC[:, count])
+        if len(tied):
+            values_TN, columns_TN = values_RN[torch.from_numpy(tied)].sort(dim=1, descending=True, stable=True)
+            values_RC[tied], columns_RC[tied] = to_host(values_TN[:, :available], columns_TN[:, :available])
     return values_RC[:, :count], columns_RC[:, :count]
 
 
+def to_host(values_RC: Tensor, columns_RC: Tensor) -> tuple[Floats, Ints]:
+    """Copy candidates to the host: one transfer, as each waits for the device."""
+    both = torch.stack([values_RC.double(), columns_RC.double()]).cpu().numpy()
+    return both[0], both[1].astype(np.int64)
+
+
 def blockwise_topk(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Compute ``values_RN.topk(count)`` six times faster on a CPU: it searches the blocks with the greatest maxima."""
+    """Compute ``values_RN.topk(count)``, of many values six times faster on a CPU: it searches the blocks with the
+    greatest maxima."""
     blocks = values_RN.shape[1] // BLOCK
-    if blocks <= count:
+    if blocks <= count or values_RN.numel() < MIN_BLOCKWISE:
         return values_RN.topk(count, dim=1)
     covered, device = blocks * BLOCK, values_RN.device
     best_RC = values_RN[:, :covered].reshape(-1, blocks, BLOCK).amax(dim=2).topk(count, dim=1).indices
@@ -316,7 +332,7 @@ class BeamState:
         self.best[number] = sorted([*self.best[number], ended], key=lambda each: -each.score)[: self.n_best]
         return ended
 
-    def live_entries(self, log_p_BW: Tensor, live_BWT: Tensor, parents_BW: Tensor) -> list[list[BeamEntry]]:
+    def live_entries(self, log_p_BW: Floats, live_BWT: Ints, parents_BW: Ints) -> list[list[BeamEntry]]:
         """The live hypotheses of each live sentence after this step, as they would be if they were cut here."""
         penalty = length_penalty(self.length, self.decoding.alpha)
         rows = zip(log_p_BW.tolist(), live_BWT.tolist(), parents_BW.tolist(), strict=True)
@@ -329,7 +345,7 @@ class BeamState:
             for row in rows
         ]
 
-    def end_step(self, live_log_p_BW: Tensor, live_BWT: Tensor) -> list[int]:
+    def end_step(self, live_log_p_BW: Floats, live_BWT: Ints) -> list[int]:
         """End the step, drop the sentences that are done, and return the numbers of the others in order.
 
         ``live_log_p_BW`` are the log-probabilities of the live hypotheses, descending, ``live_BWT`` their tokens. They

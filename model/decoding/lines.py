@@ -50,7 +50,8 @@ class Splitting:
 
 @dataclass(frozen=True)
 class TranslatedLine:
-    """The translations of a line, best first; none if its longest sentence or its prefix is too long for the model."""
+    """The translations of a line, best first; none if its longest sentence or its prefix is too long for the model, or
+    its prefix has a word that the model does not know."""
 
     translations: tuple[Translation, ...]
     sentences: int
@@ -58,6 +59,8 @@ class TranslatedLine:
     """Tokens of its longest sentence."""
     prefix: int = 0
     """Tokens of its prefix."""
+    unknown: str = ""
+    """The first word of its prefix that is not in the vocabulary."""
 
 
 def beam_searcher(
@@ -73,13 +76,20 @@ def beam_searcher(
     beam can finish, or for a text that is not in the vocabulary.
     """
     decoding.check_n_best(n_best)
+    for text in contains:
+        check_known("contains", text, translator)
     phrases = tuple(map(tuple, translator.vocabulary.encode_target([text.strip() for text in contains])))
-    for text, phrase in zip(contains, phrases, strict=True):
-        require(UNK not in phrase, "contains", text, "a text whose words and characters are in the vocabulary")
     if phrases:
         return lambda sources, prefixes, _: translator.search_with_phrases(sources, decoding, n_best, phrases, prefixes)
     search = engine or translator
     return lambda sources, prefixes, _: search.search_n_best(sources, decoding, n_best, prefixes)
+
+
+def check_known(name: str, text: str, translator: Translator) -> None:
+    """Raise ValueError that names the first word or character of a text which is not in the vocabulary."""
+    unknown = translator.vocabulary.unknown_in_target(text.strip())
+    allowed = f"a text whose words and characters are in the model's vocabulary; {unknown!r} is not"
+    require(not unknown, name, text, allowed)
 
 
 def sampler(translator: Translator, sampling: Sampling, decoding: Decoding) -> SearchFunction:
@@ -106,10 +116,12 @@ class LineTranslator:
         ``prefixes`` has a text for each line, which its translation begins with.
         """
         encoded = self.split_and_encode(lines)
-        forced = self.translator.vocabulary.encode_target([text.strip() for text in prefixes or [""] * len(lines)])
+        vocabulary = self.translator.vocabulary
+        begins = [text.strip() for text in prefixes or [""] * len(lines)]
+        forced = vocabulary.encode_target(begins)
         longest = [max(map(len, sources), default=0) for sources in encoded]
         fits = [
-            length <= self.limit and len(prefix) < self.translator.longest_target
+            length <= self.limit and len(prefix) < self.translator.longest_target and UNK not in prefix
             for length, prefix in zip(longest, forced, strict=True)
         ]
         accepted = [sources if fit else [] for sources, fit in zip(encoded, fits, strict=True)]
@@ -122,7 +134,9 @@ class LineTranslator:
         results = []
         for number, sources in enumerate(encoded):
             translations = self.combine_sentences(found[firsts[number] : ends[number]]) if fits[number] else ()
-            results.append(TranslatedLine(translations, len(sources), longest[number], len(forced[number])))
+            prefix = forced[number]
+            unknown = vocabulary.unknown_in_target(begins[number]) if UNK in prefix else ""
+            results.append(TranslatedLine(translations, len(sources), longest[number], len(prefix), unknown))
         self.next_number += len(found)
         return results
 
@@ -158,8 +172,10 @@ class LineTranslator:
             finished=all(hypothesis.finished for hypothesis in hypotheses),
         )
 
-    def too_long(self, line: TranslatedLine, number: int) -> str:
+    def why_empty(self, line: TranslatedLine, number: int) -> str:
         """Return the error message of a line without a translation."""
+        if line.unknown:
+            return f"line {number} has a prefix with {line.unknown!r}, which is not in this model's vocabulary"
         if line.longest <= self.limit:
             longest = self.translator.longest_target - 1
             return (

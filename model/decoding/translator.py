@@ -5,8 +5,9 @@ Sentences are sorted by length for batching; results are in the order of the cal
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -23,6 +24,7 @@ from ..job import JobSettings
 from ..network.attention_maps import AttentionMaps, attention_maps
 from ..network.transformer import Transformer
 from ..network.weights import load_model
+from .batches import batch_by_length, batch_pieces
 from .beam_search import (
     BeamEntry,
     Ensemble,
@@ -32,6 +34,7 @@ from .beam_search import (
     SpecialIds,
     beam_search,
 )
+from .cached_decoder import DecoderStarter, decoder_starter
 from .constrained_search import Phrases, constrained_beam_search
 from .sampling import sample
 
@@ -42,11 +45,6 @@ Prefixes = Mapping[int, Sequence[int]]
 Answer = TypeVar("Answer")
 
 SPECIAL_IDS = SpecialIds(BOS, EOS, forbidden=(PAD, BOS))
-BATCH_PIECES = {"cpu": 1_024, "cuda": 16_384}
-"""Source tokens of a batch by device type, special tokens and padding counted; the target has a beam of rows for each
-source."""
-MIN_COUNTED_LENGTH = 8
-"""Least number of tokens that a source counts for in a batch."""
 LONGEST_SOURCE = 1_000
 """Tokens of the longest source of a model without a limit of its own."""
 EMPTY_HYPOTHESIS = Hypothesis((), 0.0, 0.0, finished=True)
@@ -68,42 +66,11 @@ class Translation:
     finished: bool
 
 
-class CachedDecoder:
-    """An ``IncrementalDecoder`` over a Transformer with a key-value cache: each target position is computed once."""
-
-    def __init__(
-        self, model: Transformer, sources: Sequence[Sequence[int]], device: torch.device, record_attention: bool = False
-    ) -> None:
-        """``sources`` are tokens with their ends. ``attention`` needs ``record_attention``."""
-        self.model, self.record_attention = model, record_attention
-        self.cache = model.start_cache(*model.encode(pad_sequences(sources, device)))
-        self.weights: list[Tensor] = []
-
-    def advance(self, pieces_R: Tensor) -> Tensor:
-        if not self.record_attention:
-            return self.model.logits(self.model.decode(pieces_R[:, None], self.cache)[:, -1])
-        with self.model.record_cross_attention() as self.weights:
-            return self.model.logits(self.model.decode(pieces_R[:, None], self.cache)[:, -1])
-
-    def attention(self) -> Tensor:
-        """Return the mean cross-attention over layers and heads, (R, S)."""
-        weights_BWS = torch.stack(self.weights).mean(dim=(0, 2))
-        if self.cache.source_mask_B11S is not None:
-            weights_BWS = weights_BWS.masked_fill(~self.cache.source_mask_B11S[:, 0], 1.0)
-        return weights_BWS.flatten(0, 1)
-
-    def reorder(self, rows_R: Tensor) -> None:
-        self.cache.reorder(rows_R)
-
-    def keep_sentences(self, sentences_B: Tensor) -> None:
-        self.cache.keep_sources(sentences_B)
-
-
 class Translator:
     """A model with its vocabulary on a device, or an ensemble: ``model`` and ``others``, by the mean of probabilities.
 
-    The attention of an ensemble is that of ``model``. Raises ValueError if the sizes of a vocabulary, or the special
-    tokens around a source, differ.
+    The attention of an ensemble is that of ``model``. The models must not change after the first search. Raises
+    ValueError if the sizes of a vocabulary, or the special tokens around a source, differ.
     """
 
     def __init__(
@@ -118,7 +85,7 @@ class Translator:
         for each in others:
             theirs, allowed = each.config.source_ends, f"{self.source_ends}, as in the first model of the ensemble"
             require(theirs == self.source_ends, "model.source_ends", theirs, allowed)
-        self.batch_pieces = BATCH_PIECES[device.type]
+        self.batch_pieces = batch_pieces(device)
         learned = [each.config.max_positions for each in self.models if each.config.learns_positions]
         self.longest_source = min(learned) - number_of_ends(self.source_ends) if learned else LONGEST_SOURCE
         """Longest source, without special tokens."""
@@ -289,9 +256,13 @@ class Translator:
         return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
 
     def _decoder(self, sources: Sequence[Sequence[int]], record_attention: bool = False) -> IncrementalDecoder:
-        batch = [self.source_tokens(source) for source in sources]
-        steps = [CachedDecoder(model, batch, self.device, record_attention) for model in self.models]
+        source_BS = pad_sequences([self.source_tokens(source) for source in sources], self.device)
+        steps = [start(source_BS, record_attention) for start in self._starters]
         return steps[0] if len(steps) == 1 else Ensemble(steps)
+
+    @cached_property
+    def _starters(self) -> list[DecoderStarter]:
+        return [decoder_starter(model) for model in self.models]
 
     def constraints_for(
         self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int] = ()
@@ -380,17 +351,3 @@ def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor
     """Return tokens as one tensor (rows, longest), padded at the end."""
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.int64, device=device)
-
-
-def batch_by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield batches of positions in ``lengths``: longest times number is at most ``budget``, or the batch has one.
-
-    The longest come first, so that a lack of memory shows at once. Short ones count as ``MIN_COUNTED_LENGTH``, since
-    the logits of a step take as much memory for them as for long ones.
-    """
-    order = sorted(range(len(lengths)), key=lambda position: -lengths[position])
-    start = 0
-    while start < len(order):
-        end = start + max(1, budget // max(MIN_COUNTED_LENGTH, lengths[order[start]]))
-        yield order[start:end]
-        start = end

@@ -11,7 +11,7 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ..config import Decoding, Model
+from ..config.engines import Quantization
 from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
 from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
@@ -31,7 +32,6 @@ from ..network.weights import load_model
 from . import ctranslate2_runtime
 from .attention_weights import padded_biases, padded_projections
 
-Quantization = Literal["float32", "int8"]
 POSITIONS = 2_048
 """Least number of rows of a table of sines and cosines, which grows on demand in ``model.network``."""
 ABOUT = """# {name} for CTranslate2

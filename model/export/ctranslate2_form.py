@@ -19,16 +19,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..config import Decoding
+from ..config.engines import COMPARED, Quantization
 from ..config.special_pieces import UNK
 from ..decoding.translator import Translator
-from .ctranslate2 import Quantization, write_folder
+from .ctranslate2 import write_folder
 from .ctranslate2_search import CTranslate2Search
 
 RECORD = "form.json"
 LAYOUT = 1
 """Raised where older forms must be made again."""
-SAMPLE = 100
-"""Sentences that both engines search before a form is used."""
 SAMPLE_PIECES = (3, 20)
 """Least and greatest length of a drawn source."""
 DIGITS = 20
@@ -87,7 +86,7 @@ def find_or_make(
 def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Sequence[str]) -> tuple[int, int]:
     """The number of sentences that both engines translate equally, and of all."""
     longest = translator.longest_source
-    encoded = translator.vocabulary.encode_source([line.strip() for line in lines[:SAMPLE]])
+    encoded = translator.vocabulary.encode_source([line.strip() for line in lines[:COMPARED]])
     sources = [source for source in encoded if 0 < len(source) <= longest] or _drawn(translator)
     plain = replace(decoding, beta=0.0)
     own = translator.search(sources, plain)
@@ -98,10 +97,10 @@ def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Se
 
 def _drawn(translator: Translator) -> list[list[int]]:
     """Sources of random tokens, the same for each model with as many."""
-    draw = random.Random(SAMPLE)
+    draw = random.Random(COMPARED)
     size, (shortest, longest) = translator.vocabulary.source_size, SAMPLE_PIECES
     longest = min(longest, translator.longest_source)
-    return [[draw.randrange(UNK + 1, size) for _ in range(draw.randint(shortest, longest))] for _ in range(SAMPLE)]
+    return [[draw.randrange(UNK + 1, size) for _ in range(draw.randint(shortest, longest))] for _ in range(COMPARED)]
 
 
 def _read(folder: Path, quantization: Quantization) -> Form | None:

@@ -71,7 +71,7 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         translated = lines.translate(sources, [options["prefix"]] * len(sources))
         for number, line in enumerate(translated, start=1):
             if not line.translations:
-                raise ValueError(lines.too_long(line, number))
+                raise ValueError(lines.why_empty(line, number))
         if options["scores"] or n_best > 1:
             begun = bool(options["sample"] or options["prefix"].strip())
             return hypotheses_of(translated, engine.name_for(decoding, n_best, constrained=begun))

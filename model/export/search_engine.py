@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ..config import Decoding
+from ..config.engines import EngineChoice, Quantization
 from ..config.keying import require
 from ..decoding.beam_search import Hypothesis
 from ..decoding.translator import Prefixes, Translator
 
 if TYPE_CHECKING:
-    from .ctranslate2 import Quantization
     from .ctranslate2_search import CTranslate2Search
 
-EngineChoice = Literal["auto", "own", "ctranslate2"]
 OWN, CTRANSLATE2 = "own search", "CTranslate2"
 """The names of the engines in results."""
 LEAST_EQUAL = 0.99
@@ -94,7 +93,7 @@ def open_engine(
     decoding: Decoding,
     cache: Path,
     choice: EngineChoice = "auto",
-    quantization: "Quantization" = "float32",
+    quantization: Quantization = "float32",
     lines: Sequence[str] = (),
     n_best: int = 1,
     workers: int = 1,

@@ -1,9 +1,8 @@
 """Multi-head attention (§3.2) over sentences in padded rows or packed end to end.
 
 Shape suffixes:
-    B sentences     R target rows: B, or B times the beam     S keys' positions     T queries' positions
-    P target positions seen so far (past and present)         D d_model             H heads
-    K d_k           V d_v           M positions of many sentences end to end
+    B sentences     S keys' positions     T queries' positions     D d_model     H heads     K d_k     V d_v
+    M positions of many sentences end to end
 
 In shapes "…" stands for B and T (padded) or for M (packed); the heads are before T, or before the width.
 """
@@ -22,8 +21,6 @@ from .widths import Widths
 
 KeysValues = tuple[Tensor, ...]
 """Keys (B, H, S, K) and values (B, H, S, V) of one attention; packed: one tensor with both, (S, H * (K + V))."""
-MIN_CACHE_LENGTH = 32
-"""Minimum capacity of a cache, in target positions, after its first reordering."""
 
 
 @dataclass(frozen=True)
@@ -130,46 +127,6 @@ def _varlen(mask: PackedMask, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Te
     return out
 
 
-class KVCache:
-    """Keys (R, H, P, K) and values (R, H, P, V) of the past target positions of a search.
-
-    The buffers have spare capacity, so that a step copies only the new positions. No gradient flows through them.
-    """
-
-    def __init__(self) -> None:
-        self.length = 0
-        self._buffers: list[Tensor] = []
-        self._spare: list[Tensor] = []
-
-    @torch.no_grad()
-    def extend(self, *new: Tensor) -> list[Tensor]:
-        """Append keys and values of new positions; returns those of all positions."""
-        begin, self.length = self.length, self.length + new[0].shape[2]
-        if not self._buffers:
-            self._buffers = list(new)
-            return list(new)
-        if self.length > self._buffers[0].shape[2]:
-            self._move(torch.arange(new[0].shape[0], device=new[0].device), begin, capacity=2 * self.length)
-        for buffer, x in zip(self._buffers, new, strict=True):
-            buffer[:, :, begin : self.length] = x
-        return [buffer[:, :, : self.length] for buffer in self._buffers]
-
-    @torch.no_grad()
-    def reorder(self, rows_R: Tensor) -> None:
-        """Replace row i by the former row ``rows_R[i]``; the number of rows may change."""
-        if self._buffers:
-            self._move(rows_R, self.length, capacity=max(MIN_CACHE_LENGTH, self._buffers[0].shape[2]))
-
-    def _move(self, rows_R: Tensor, length: int, capacity: int) -> None:
-        """Copy these rows into the spare buffers, reallocated if their shape differs, and swap both."""
-        shapes = [(rows_R.shape[0], x.shape[1], capacity, x.shape[3]) for x in self._buffers]
-        if [x.shape for x in self._spare] != shapes:
-            self._spare = [x.new_empty(shape) for x, shape in zip(self._buffers, shapes, strict=True)]
-        for x, moved in zip(self._buffers, self._spare, strict=True):
-            torch.index_select(x[:, :, :length], 0, rows_R, out=moved[:, :, :length])
-        self._buffers, self._spare = self._spare, self._buffers
-
-
 class Attention(nn.Module):
     """Multi-head attention (§3.2): softmax(Q K^T / sqrt(d_k)) V in ``heads`` subspaces, concatenated and projected.
 
@@ -208,19 +165,13 @@ class SelfAttention(Attention):
         super().__init__(config)
         self.query_keys_values = Linear(config.d_model, sum(self.widths), bias=config.qkv_bias)
 
-    def forward(self, x: Tensor, attention_mask: AttentionMask, kv_cache: KVCache | None = None) -> Tensor:
-        """Attend over ``x`` (…, D) and the past positions in ``kv_cache``, which is extended by those of ``x``."""
+    def forward(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """Attend over ``x`` (…, D)."""
         joined = self.query_keys_values(x)
         if isinstance(attention_mask, PackedMask):
             return self.attend_packed(joined, None, attention_mask)
         q, k, v = (self.split_heads(x) for x in joined.split(self.widths, dim=-1))
-        if kv_cache is None:
-            return self.attend(q, k, v, attention_mask)
-        steps, (k, v) = q.shape[2], kv_cache.extend(k, v)
-        # A single new position sees all; several see the past and the new ones up to themselves.
-        seen = k.shape[2]
-        mask_TP = torch.ones(steps, seen, dtype=torch.bool, device=k.device).tril(seen - steps) if steps > 1 else None
-        return self.attend(q, k, v, PaddedMask(mask_TP))
+        return self.attend(q, k, v, attention_mask)
 
     def weights(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
         """The attention weights of ``forward`` without the causal mask: (B, H, T, T), each row summing to 1; (M, H, S)
@@ -246,19 +197,15 @@ class CrossAttention(Attention):
         return self.split_heads(k), self.split_heads(v)
 
     def forward(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
-        """Attend R rows over B sources: the beams of a source become additional queries of that source."""
+        """Attend over the keys and values of the encoder's output."""
         if isinstance(attention_mask, PackedMask):
             return self.attend_packed(self.query(x), memory[0], attention_mask)
         k, v = memory
-        return self.attend(self.project_queries(x, memory), k, v, attention_mask).view_as(x)
+        return self.attend(self.split_heads(self.query(x)), k, v, attention_mask)
 
     def weights(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
-        """The attention weights of ``forward``: (B, H, R // B * T, S), each row summing to 1; (M, H, S) if packed."""
+        """The attention weights of ``forward``: (B, H, T, S), each row summing to 1; (M, H, S) if packed."""
         keys = memory[0]
         if isinstance(attention_mask, PackedMask):
             keys = self.split_heads(keys[:, : self.widths[1]])
-        return attention_mask.weights(self.project_queries(x, memory), keys)
-
-    def project_queries(self, x: Tensor, memory: KeysValues) -> Tensor:
-        q = self.query(x)
-        return self.split_heads(q.reshape(memory[0].shape[0], -1, q.shape[-1]) if q.dim() == 3 else q)
+        return attention_mask.weights(self.split_heads(self.query(x)), keys)

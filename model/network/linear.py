@@ -5,6 +5,7 @@ processors. oneDNN, which torch ships for its compiler, uses all of them: it com
 gradient of the input. Torch computes the rest, such as the gradient of the weight, for which MKL is as fast.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,12 +29,33 @@ MIN_WEIGHTS = 1 << 16
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b. The choice depends on machine and shape only, so that a resumed training rounds identically."""
-    exact = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    large = weight.numel() >= MIN_WEIGHTS
-    if ONEDNN_LINEAR and exact and large and not torch.compiler.is_compiling():
+    if _uses_onednn(x, weight) and not torch.compiler.is_compiling():
         out: Tensor = _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
     return F.linear(x, weight, bias)
+
+
+def without_gradient(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """The function ``linear`` of these weights, which must not change, for rows (R, D) and without a gradient.
+
+    The library is chosen here, once. oneDNN gets a copy of the weights in its own layout: it need not rearrange them in
+    each call, which for few rows takes most of the time. The results are the same; a single row has another kernel,
+    whose rounding depends on the layout, so it gets the weights as they are.
+    """
+    if not _uses_onednn(weight, weight):
+        return lambda x_RD: F.linear(x_RD, weight, bias)
+    arranged = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+
+    def product(x_RD: Tensor) -> Tensor:
+        out: Tensor = ONEDNN_LINEAR(x_RD, arranged if len(x_RD) > 1 else weight, bias, "none", [], "")
+        return out
+
+    return product
+
+
+def _uses_onednn(x: Tensor, weight: Tensor) -> bool:
+    exact = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return bool(ONEDNN_LINEAR) and exact and weight.numel() >= MIN_WEIGHTS
 
 
 class Linear(nn.Linear):

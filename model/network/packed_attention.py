@@ -1,4 +1,4 @@
-"""Attention over packed sentences as one operator with dropout, ``repro::packed_attention``.
+"""Attention over packed sentences as one operator with dropout, ``model::packed_attention``.
 
 On a GPU it is a Triton kernel for short sentences (``packed_attention_triton``), on a CPU plain torch over padded rows.
 Both drop the same weights: the random numbers are a function of seed, query, head and key (``philox``).
@@ -24,7 +24,11 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 """Triton comes with the CUDA wheels of torch."""
 
 
-@torch.library.custom_op("repro::packed_attention", mutates_args=())
+OPERATORS = __name__.partition(".")[0]
+"""torch keeps one operator of a name per process, but a registered version has this package under a name of its own."""
+
+
+@torch.library.custom_op(f"{OPERATORS}::packed_attention", mutates_args=())
 def packed_attention(
     x_MX: Tensor,
     memory_SY: Tensor | None,
@@ -63,7 +67,7 @@ def _(x_MX: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     return x_MX.new_empty(rows, heads * d_v), x_MX.new_empty(heads, rows, dtype=wide)
 
 
-@torch.library.custom_op("repro::packed_attention_backward", mutates_args=())
+@torch.library.custom_op(f"{OPERATORS}::packed_attention_backward", mutates_args=())
 def packed_attention_backward(
     grad_MX: Tensor,
     x_MX: Tensor,

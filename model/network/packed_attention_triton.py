@@ -1,4 +1,4 @@
-"""Triton kernels of ``repro::packed_attention``: one program for each sentence and head, in tiles of 32 positions.
+"""Triton kernels of ``model::packed_attention``: one program for each sentence and head, in tiles of 32 positions.
 
 The flash-attention kernel of torch works in tiles of 128 positions: for sentences of 28 pieces a twentieth of its work
 is useful. These kernels use no atomic additions, so a repeated training gives the same weights. A sentence that fits
@@ -205,7 +205,7 @@ def forward(
     p_drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """``repro::packed_attention``."""
+    """``model::packed_attention``."""
     q, k, v = sizes.split(x_MX, memory_SY)
     out_MX = x_MX.new_empty(x_MX.shape[0], sizes.heads * sizes.d_v)
     lse_HM = x_MX.new_empty(sizes.heads, x_MX.shape[0], dtype=torch.float32)

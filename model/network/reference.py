@@ -15,8 +15,7 @@ from torch.func import functional_call
 
 from ..config import Model
 from ..config.special_pieces import PAD
-from .attention import KVCache
-from .transformer import DecoderCache, DecoderLayer, EncoderLayer, Transformer
+from .transformer import DecoderLayer, EncoderLayer, Transformer
 
 ENCODER_MODULES = {
     "self_attn.out_proj": "attention.out",
@@ -49,7 +48,7 @@ class Reference(Transformer):
             stack.train(mode)
         return super().train(mode)
 
-    def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
+    def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor]:
         """The encoder's output (B, S, D) and the mask of real positions (B, 1, 1, S)."""
         x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
         padding_BS = source_BS == PAD
@@ -61,30 +60,20 @@ class Reference(Transformer):
         )
         return memory_BSD, ~padding_BS[:, None, None, :]
 
-    def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> DecoderCache:
-        """A cache with the encoder's output in place of keys and values, and the decoder's inputs in ``self_kv``."""
-        return DecoderCache(mask_B11S, [(memory_BSD[:, None], memory_BSD[:, None])], [KVCache()])
-
-    def decode(self, target_RT: Tensor, cache: DecoderCache) -> Tensor:
-        """Hidden states (R, T, D) of the next T target pieces; the whole prefix is recomputed."""
-        x_RPD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
-        if cache.self_kv:
-            x_RPD = cache.self_kv[0].extend(x_RPD[:, None])[0][:, 0]
-        memory_BSD, mask_B11S = cache.cross_kv[0][0][:, 0], cache.source_mask_B11S
-        beams, length = x_RPD.shape[0] // memory_BSD.shape[0], x_RPD.shape[1]
+    def decode(self, target_BT: Tensor, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Tensor:
+        """Hidden states (B, T, D) of whole target prefixes."""
+        x_BTD = self.embed(target_BT, self.target_embedding, self.target_positions, start=0)
+        length = x_BTD.shape[1]
         masks: dict[str, Any] = {
-            "tgt_mask": torch.ones(length, length, dtype=torch.bool, device=x_RPD.device).triu(1),
+            "tgt_mask": torch.ones(length, length, dtype=torch.bool, device=x_BTD.device).triu(1),
             "tgt_is_causal": True,
         }
         if mask_B11S is not None:
-            masks["memory_key_padding_mask"] = ~mask_B11S[:, 0, 0].repeat_interleave(beams, dim=0)
-        hidden_RPD: Tensor = functional_call(
-            self.stacks[1],
-            stack_weights(self.decoder, self.decoder_norm),
-            (x_RPD, memory_BSD.repeat_interleave(beams, dim=0)),
-            masks,
+            masks["memory_key_padding_mask"] = ~mask_B11S[:, 0, 0]
+        hidden_BTD: Tensor = functional_call(
+            self.stacks[1], stack_weights(self.decoder, self.decoder_norm), (x_BTD, memory_BSD), masks
         )
-        return hidden_RPD[:, -target_RT.shape[1] :]
+        return hidden_BTD
 
     @torch.no_grad()
     def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:

@@ -1,12 +1,11 @@
 """The Transformer (§3): computes hidden states and logits for a source sentence and a target prefix.
 
-This module does not depend on text, batches, loss or search. Training (a whole target at once) and search (one piece
-at a time with a ``DecoderCache``) share one ``decode``.
+This module does not depend on text, batches, loss or search. It computes whole targets; a search computes one position
+after the other with the same parameters (``model.decoding.cached_decoder``).
 
 Shape suffixes:
-    B sentences     R target rows: B, or B times the beam     S source positions     T target positions
-    P target positions seen so far (past and present)         D d_model              H heads
-    K d_k           V d_v           F d_ff                     N vocabulary           L layers
+    B sentences     S source positions     T target positions     D d_model     H heads     K d_k     V d_v
+    F d_ff          N vocabulary           L layers
 
 Without B, S and T are positions of packed sentences (``Packing``); "…" stands for either layout.
 
@@ -14,8 +13,7 @@ Special pieces: 0 pad, 1 bos, 2 eos, 3 unknown. A source ends with eos; a decode
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +27,6 @@ from .attention import (
     AttentionMask,
     CrossAttention,
     KeysValues,
-    KVCache,
     PackedMask,
     PaddedMask,
     SelfAttention,
@@ -37,36 +34,6 @@ from .attention import (
 )
 from .dropout import Dropout
 from .linear import Linear, linear
-
-
-@dataclass
-class DecoderCache:
-    """Keys and values that a search keeps between steps.
-
-    Per layer, ``cross_kv`` holds those of the sources (B, H, S, K or V) and ``self_kv`` those of the past targets (R,
-    H, P, K or V). R is a multiple of B: row r belongs to source r // (R // B), so the beams of a source share its keys
-    and values. If ``self_kv`` is empty, targets are not cached.
-    """
-
-    source_mask_B11S: Tensor | None
-    cross_kv: list[KeysValues]
-    self_kv: list[KVCache]
-
-    @property
-    def length(self) -> int:
-        """Target positions seen so far."""
-        return self.self_kv[0].length if self.self_kv else 0
-
-    def reorder(self, rows_R: Tensor) -> None:
-        """Let row i continue the prefix of row ``rows_R[i]``; the number of rows may change."""
-        for kv_cache in self.self_kv:
-            kv_cache.reorder(rows_R)
-
-    def keep_sources(self, sources_B: Tensor) -> None:
-        """Keep only these sources, in this order; the caller reorders the rows to match."""
-        self.cross_kv = [(k.index_select(0, sources_B), v.index_select(0, sources_B)) for k, v in self.cross_kv]
-        if self.source_mask_B11S is not None:
-            self.source_mask_B11S = self.source_mask_B11S[sources_B]
 
 
 @dataclass(frozen=True)
@@ -140,10 +107,9 @@ class DecoderLayer(nn.Module):
         memory: KeysValues,
         self_mask: AttentionMask,
         cross_mask: AttentionMask,
-        kv_cache: KVCache | None = None,
     ) -> Tensor:
-        """The layer's output (…, D); ``kv_cache`` holds the past keys and values of its self-attention."""
-        x = self.around_attention(x, lambda x: self.attention(x, self_mask, kv_cache))
+        """The layer's output (…, D)."""
+        x = self.around_attention(x, lambda x: self.attention(x, self_mask))
         x = self.around_cross(x, lambda x: self.cross(x, memory, cross_mask))
         out: Tensor = self.around_feed_forward(x, self.feed_forward)
         return out
@@ -230,9 +196,7 @@ class Transformer(nn.Module):
         """
         if packing is not None:
             return self.packed(source, target, packing)
-        cache = self.start_cache(*self.encode(source))
-        cache.self_kv = []
-        return self.decode(target, cache)
+        return self.decode(target, *self.encode(source))
 
     def packed(self, source_S: Tensor, target_T: Tensor, packing: Packing) -> Tensor:
         """``forward`` for packed pairs: (T, D)."""
@@ -261,39 +225,27 @@ class Transformer(nn.Module):
             x_BSD = layer(x_BSD, PaddedMask(mask_B11S))
         return self.encoder_norm(x_BSD), mask_B11S
 
-    def start_cache(self, memory_BSD: Tensor, mask_B11S: Tensor | None) -> DecoderCache:
-        """A cache with the keys and values of every layer's cross-attention and no target position."""
-        memories = [layer.cross.project_memory(memory_BSD) for layer in self.decoder]
-        return DecoderCache(mask_B11S, memories, [KVCache() for _ in memories])
+    def decode(self, target_BT: Tensor, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Tensor:
+        """Hidden states (B, T, D) of whole target prefixes over the encoder's output and its mask, as of ``encode``.
 
-    def decode(self, target_RT: Tensor, cache: DecoderCache) -> Tensor:
-        """Hidden states (R, T, D) of the next T target pieces, which are added to ``cache``.
-
-        R is a multiple of B (see ``DecoderCache``). Raises ValueError past the end of a learned position table.
+        Raises ValueError past the end of a learned position table.
         """
-        x_RTD = self.embed(target_RT, self.target_embedding, self.target_positions, start=cache.length)
+        memories = [layer.cross.project_memory(memory_BSD) for layer in self.decoder]
+        x_BTD = self.embed(target_BT, self.target_embedding, self.target_positions, start=0)
         # Padding is at the end of a target, so the causal mask hides it from all real pieces.
-        self_mask, cross_mask = PaddedMask(causal=True), PaddedMask(cache.source_mask_B11S)
-        kv_caches: Sequence[KVCache | None] = cache.self_kv or [None] * len(cache.cross_kv)
-        for layer, memory, kv_cache in zip(self.decoder, cache.cross_kv, kv_caches, strict=True):
-            x_RTD = layer(x_RTD, memory, self_mask, cross_mask, kv_cache)
-        out: Tensor = self.decoder_norm(x_RTD)
+        self_mask, cross_mask = PaddedMask(causal=True), PaddedMask(mask_B11S)
+        for layer, memory in zip(self.decoder, memories, strict=True):
+            x_BTD = layer(x_BTD, memory, self_mask, cross_mask)
+        out: Tensor = self.decoder_norm(x_BTD)
         return out
 
-    def logits(self, hidden_RTD: Tensor) -> Tensor:
-        """Logits (§3.4): (R, T, N)."""
-        return linear(hidden_RTD, self.output_ND)
+    def logits(self, hidden_BTD: Tensor) -> Tensor:
+        """Logits (§3.4): (B, T, N)."""
+        return linear(hidden_BTD, self.output_ND)
 
     @torch.no_grad()
     def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-        """Weights of every layer's and head's cross-attention, (L, B, H, T, S), for figures."""
-        with self.record_cross_attention() as weights:
-            self.forward(source_BS, target_BT)
-        return torch.stack(weights)
-
-    @contextmanager
-    def record_cross_attention(self) -> Iterator[list[Tensor]]:
-        """Record the weights of every cross-attention in the block, (B, H, R // B * T, S) each, layer by layer."""
+        """Weights of every layer's and head's cross-attention, (L, B, H, T, S)."""
         weights: list[Tensor] = []
 
         def record(cross: nn.Module, inputs: tuple[Tensor, KeysValues, AttentionMask]) -> None:
@@ -302,10 +254,11 @@ class Transformer(nn.Module):
 
         hooks = [layer.cross.register_forward_pre_hook(record) for layer in self.decoder]
         try:
-            yield weights
+            self.forward(source_BS, target_BT)
         finally:
             for hook in hooks:
                 hook.remove()
+        return torch.stack(weights)
 
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
         """Embeddings times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout on the sum (§5.4)."""

@@ -132,3 +132,8 @@ def memory_bytes(device: torch.device) -> float:
 def device_name(device: torch.device) -> str:
     """The GPU's name, or the device type."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def cpu_kernels() -> str:
+    """On what the rounding of a CPU's results depends: ``AVX512, 2 threads``."""
+    return f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"

@@ -39,9 +39,7 @@ def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
     found: dict[str, Tensor] = {}
     with _record(model, source_real, target_real, found):
         memory_BSD, mask_B11S = model.encode(source_BS)
-        cache = model.start_cache(memory_BSD, mask_B11S)
-        cache.self_kv = []
-        hidden_BTD = model.decode(target_BT, cache)
+        hidden_BTD = model.decode(target_BT, memory_BSD, mask_B11S)
     for name, x, real in (("encoder", memory_BSD, source_real), ("decoder", hidden_BTD, target_real)):
         found[f"{name}_cosine"] = cosine(x, real)
     for name in ("attention_entropy", "attention_coverage_encoder", "attention_coverage_cross"):

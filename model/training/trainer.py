@@ -18,7 +18,7 @@ from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
 from .flops import Work
-from .hardware import HardwareMonitor
+from .hardware import HardwareMonitor, cpu_kernels
 from .metrics import LossSums, MetricsLogger
 from .position import Position, after_validation, is_finished
 from .reader import UpdateReader
@@ -169,7 +169,8 @@ class Trainer:
 
     def facts(self) -> Facts:
         """Updates, dev_perplexity, target_tokens, flops (operations of the matrix products over these tokens), seconds,
-        parameters, device and ranks; peak_flops (FLOP/s of one device) where it is known.
+        parameters, device and ranks; peak_flops (FLOP/s of one device) where it is known, kernels (torch's CPU
+        capability and its threads) on a CPU: on these the rounding of the weights depends.
 
         With patience also best_update, best_dev_perplexity and stopped_early; skipped and gpu_kwh if counted.
         """
@@ -184,6 +185,8 @@ class Trainer:
             "device": self.step.device.type,
             "ranks": self.ranks.world_size,
         }
+        if self.step.device.type == "cpu":
+            facts["kernels"] = cpu_kernels()
         if self.work.device_peak:
             facts["peak_flops"] = self.work.device_peak
         if self.training.patience:

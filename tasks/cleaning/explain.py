@@ -11,6 +11,9 @@ import polars as pl
 from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import Filter, Filters
 
+ROWS_LOOKED_AT = 20_000
+"""Where the first pairs are enough, so that a web corpus costs no more than a small one."""
+
 
 @dataclass(frozen=True)
 class RejectedPair:
@@ -50,6 +53,16 @@ def explain_rejections(folder: Path, filters: Filters, samples: int, seed: int) 
         about = " ".join((type(rule).__doc__ or "").split())
         found.append(RejectionReport(rule.name, about, count, count / max(read, 1), pairs))
     return tuple(found)
+
+
+def first_rejected(file: Path, samples: int) -> dict[str, list[dict[str, str]]]:
+    """Up to ``samples`` pairs of each filter from the beginning of ``rejected.parquet``, each with ``pair_id``."""
+    begin = pl.read_parquet(file, n_rows=ROWS_LOOKED_AT, columns=["pair_id", "source", "target", "filter"])
+    rows = begin.group_by("filter", maintain_order=True).head(samples).to_dicts()
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        found.setdefault(row.pop("filter"), []).append(row)
+    return found
 
 
 def _sample(rule: Filter, pair: pl.DataFrame) -> RejectedPair:

@@ -79,7 +79,7 @@ def read_errors_named(path: Path, label: str) -> Iterator[None]:
         raise BadData(f"{path} does not exist") from error
     except (IsADirectoryError, PermissionError) as error:
         raise BadData(f"{path} cannot be read ({error.strerror})") from error
-    except (*BROKEN, pa.ArrowException) as error:
+    except (*BROKEN, pa.ArrowException, UnicodeDecodeError) as error:  # names of columns may be damaged
         reason = " ".join(f"{error}".split())
         raise BadData(f"{label} is cut short or damaged ({reason or type(error).__name__})") from error
 

@@ -28,17 +28,18 @@ ROWS = 200_000
 def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[list[str]]:
     """The lines of a text, without their line ends, in lists of any length.
 
-    ``member`` is a member of a tar archive. ``column`` is a column of a table (``.csv``, ``.tsv``, ``.parquet``) or the
-    language of a ``.tmx``; each row gives one line, even if the value contains line ends. ``.gz``, ``.xz``, ``.bz2``
-    and ``.zst`` are decompressed. ``.sgm`` gives the stripped text of its segments, with entities left as they are (as
-    in sacreBLEU). Raises BadData naming the file when it is truncated, damaged, UTF-16, unsafe, expands too much, or
-    lacks the member or column.
+    ``member`` is a member of a tar archive. ``column`` is a column of a table (``.csv``, ``.tsv``, ``.parquet``,
+    ``.arrow``) or the language of a ``.tmx``; each row gives one line, even if the value contains line ends. ``.gz``,
+    ``.xz``, ``.bz2`` and ``.zst`` are decompressed. ``.sgm`` gives the stripped text of its segments, with entities
+    left as they are (as in sacreBLEU). Raises BadData naming the file when it is truncated, damaged, UTF-16, unsafe,
+    expands too much, or lacks the member or column.
     """
     label = _label(path, member, column)
     kind = text_suffix(member or path.name)
     with ExitStack() as stack, archives.read_errors_named(path, label):
-        if kind == ".parquet":
-            yield from tables.parquet(path, member, column, label)
+        if kind in (".parquet", ".arrow"):
+            read = tables.parquet if kind == ".parquet" else tables.arrow
+            yield from read(path, member, column, label)
             return
         stream = archives.open_text(path, member, stack)
         if kind == ".tmx":

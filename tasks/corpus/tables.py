@@ -1,7 +1,7 @@
-"""Reads a column of a table as lines: CSV, tab-separated text, Parquet. Line ends inside a value become spaces.
+"""Reads a column of a table as lines: CSV, tab-separated text, Parquet, Arrow. Line ends inside a value become spaces.
 
-A column is named as in the first row, or, in CSV and TSV without such a row, numbered from 1. In Parquet it may be a
-field of a struct: ``translation.en``.
+A column is named as in the first row, or, in CSV and TSV without such a row, numbered from 1. In Parquet and
+Arrow it may be a field of a struct: ``translation.en``.
 """
 
 from __future__ import annotations
@@ -52,19 +52,38 @@ def parquet(path: Path, member: str, column: str, label: str) -> Iterator[list[s
     if member:
         raise BadData(f"{label} cannot be read: Parquet is not read out of an archive")
     with pq.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        top, *fields = [column] if column in names else column.split(".")
-        if names.count(top) != 1:
-            raise BadData(f"{path.name} has no one column {top!r}; it has {', '.join(names[:20]) or 'none'}")
-        _check(file.schema_arrow.field(top).type, fields, label)
+        top, fields = _way_to(column, file.schema_arrow, path, label)
         for batch in file.iter_batches(TOGETHER, columns=[column]):
-            values = batch.column(top)
-            for field in fields:
-                values = pc.struct_field(values, field)
-            if pa.types.is_dictionary(values.type):
-                values = values.dictionary_decode()
-            # Parquet strings may be invalid UTF-8.
-            yield [_line(value) for value in values.cast(pa.large_binary()).to_pylist()]
+            yield _lines(batch.column(top), fields)
+
+
+def arrow(path: Path, member: str, column: str, label: str) -> Iterator[list[str]]:
+    """A column of text of an Arrow stream, as the library datasets saves it; nulls become empty lines."""
+    if member:
+        raise BadData(f"{label} cannot be read: Arrow is not read out of an archive")
+    with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
+        top, fields = _way_to(column, stream.schema, path, label)
+        for batch in stream:
+            for start in range(0, batch.num_rows, TOGETHER):
+                yield _lines(batch.column(top).slice(start, TOGETHER), fields)
+
+
+def _way_to(column: str, schema: Any, path: Path, label: str) -> tuple[str, list[str]]:
+    """The column and the fields of structs in it that ``column`` names."""
+    top, *fields = [column] if column in schema.names else column.split(".")
+    if schema.names.count(top) != 1:
+        raise BadData(f"{path.name} has no one column {top!r}; it has {', '.join(schema.names[:20]) or 'none'}")
+    _check(schema.field(top).type, fields, label)
+    return top, fields
+
+
+def _lines(values: Any, fields: list[str]) -> list[str]:
+    for field in fields:
+        values = pc.struct_field(values, field)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    # Strings of Parquet and Arrow may be invalid UTF-8.
+    return [_line(value) for value in values.cast(pa.large_binary()).to_pylist()]
 
 
 def _column(rows: Iterable[list[str]], column: str, label: str) -> Iterator[list[str]]:

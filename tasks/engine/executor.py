@@ -16,7 +16,9 @@ from infra.site import Site
 from infra.store.lease import LeaseLost
 from infra.store.local import Artifact, Store
 from infra.tracking.provenance import provenance
+from tasks.engine.datasets import log_datasets
 from tasks.engine.jobs import JobRunner
+from tasks.engine.limits import NO_LIMITS, Limits
 from tasks.engine.locked_tracker import LockedTracker
 from tasks.engine.lookup import code_of, look_up, store_for
 from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
@@ -35,8 +37,9 @@ class StageExecutor:
         display: Display,
         tracker: LockedTracker,
         watch: MetricsWatch = ignore_metrics,
+        limits: Limits = NO_LIMITS,
     ) -> None:
-        self.store, self.site, self.display, self.tracker = store, site, display, tracker
+        self.store, self.site, self.display, self.tracker, self.limits = store, site, display, tracker, limits
         self.jobs = JobRunner(store, site, display, tracker, watch)
 
     def make(self, call: StageCall, attempt: str) -> tuple[Artifact, bool]:
@@ -76,6 +79,7 @@ class StageExecutor:
         try:
             with self.tracker as tracker:
                 run_id = tracker.start_stage(name, call.item, key, call.form)
+                log_datasets(tracker, run_id, call)
             started = time.monotonic()
             facts = self._run_body(call, out, run_id, lock, check)
             if replaced := [made for made in call.inputs if made.is_replaced()]:
@@ -114,7 +118,8 @@ class StageExecutor:
             self.jobs.run(call, replace(job, pass_fds=(lock,)), run_id, check)
 
         report = partial(self._progress, call, check)
-        with stage_context(StageContext(self.site, call, run_job, report, self.tracker.tracker, run_id)):
+        tracker, checks = self.tracker.tracker, tuple(self.limits.checks)
+        with stage_context(StageContext(self.site, call, run_job, report, tracker, run_id, checks)):
             return call.stage.body(out, **call.arguments)
 
     def _progress(self, call: StageCall, check: Callable[[], None], done: float, total: float, text: str) -> None:

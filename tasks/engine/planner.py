@@ -2,11 +2,12 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from infra.site import Site
 from infra.store.local import Artifact, Store
+from tasks.engine.limits import NO_LIMITS, Limits
 from tasks.engine.lookup import CacheLookup, look_up
 from tasks.engine.stage import StageCall
 
@@ -56,8 +57,12 @@ class StageResult:
     path: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     why: str = ""
+    breach: str = ""
+    """The limits of the run that its artifact breaks and that do not only warn."""
     form: dict[str, Any] = field(default_factory=dict)
     """The arguments in canonical form. The run's record keeps them so that the next plan can show what changed."""
+    failures: tuple[str, ...] = ()
+    """Why each failed try of the stage in this run failed."""
 
     @property
     def label(self) -> str:
@@ -73,7 +78,7 @@ class StageResult:
     ) -> "StageResult":
         """The result of a call with an artifact; ``why`` is a hit's change of code or libraries."""
         name, path, facts = call.stage.name, str(artifact.folder), dict(artifact.facts)
-        return StageResult(name, call.item, call.key, state, seconds, path, facts, why, call.form)
+        return StageResult(name, call.item, call.key, state, seconds, path, facts, why, form=call.form)
 
     @staticmethod
     def without_artifact(call: StageCall, state: StageState, why: str, seconds: float = 0.0) -> "StageResult":
@@ -84,8 +89,8 @@ class StageResult:
 class Planner:
     """Looks up each call once. ``waits`` turns into a hit unless an input that must be made first changes."""
 
-    def __init__(self, store: Store, site: Site, scope: Scope) -> None:
-        self.store, self.site, self.scope = store, site, scope
+    def __init__(self, store: Store, site: Site, scope: Scope, limits: Limits = NO_LIMITS) -> None:
+        self.store, self.site, self.scope, self.limits = store, site, scope, limits
         self.rows: list[StageResult] = []
         self.lookups: dict[str, CacheLookup] = {}
         """The lookup of each key."""
@@ -100,7 +105,10 @@ class Planner:
             self.lookups[call.key] = look_up(self.store, self.site, call, self.scope.attempt_at(call))
         lookup = self.lookups[call.key]
         if lookup.artifact:
-            self.rows.append(StageResult.of(call, "hit", lookup.artifact, why=lookup.note))
+            broken = self.limits.breaches(self.store, lookup.artifact, call.item)
+            why = "; ".join(filter(None, [lookup.note, *map(str, broken)]))
+            row = StageResult.of(call, "hit", lookup.artifact, why=why)
+            self.rows.append(replace(row, breach="; ".join(str(check) for check in broken if check.fails)))
             return lookup.artifact
         waits_for = dict.fromkeys(self._to_make[i.key] for i in call.inputs if i.key in self._to_make)
         if waits_for and lookup.manifest and not lookup.must_run:

@@ -16,6 +16,8 @@ class RemoteStage:
     """The attempt that a forced stage belongs to; "" for a stage that is not forced."""
     record: str
     """The MLflow run that is the parent of the stage's run."""
+    watch: Callable[[], None] = lambda: None
+    """Called again and again until the worker has ended; a Fault that it raises gives the stage up."""
 
 
 Dispatch = Callable[[RemoteStage], None]

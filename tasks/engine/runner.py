@@ -11,12 +11,15 @@ from infra.processes.threads import run_in_threads
 from infra.site import Site
 from infra.store.local import Artifact, Store
 from infra.tracking.tracker import Tracker
+from tasks.engine.datasets import log_datasets
 from tasks.engine.executor import StageExecutor
+from tasks.engine.limits import NO_LIMITS, Limits
 from tasks.engine.locked_tracker import LockedTracker
 from tasks.engine.lookup import NO_LOOKUPS, CacheLookup, changed_input, look_up, store_for
 from tasks.engine.planner import Scope, StageResult
 from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
 from tasks.engine.remote import NO_DISPATCH, Dispatch, RemoteStage
+from tasks.engine.remote_metrics import RemoteMetrics
 from tasks.engine.stage import StageCall
 
 TaskWrapper = Callable[[StageCall, bool, Callable[[], Artifact]], None]
@@ -45,12 +48,13 @@ class Runner:
         dispatch: Mapping[str, Dispatch] = NO_DISPATCH,
         lookups: Mapping[str, CacheLookup] = NO_LOOKUPS,
         watch: MetricsWatch = ignore_metrics,
+        limits: Limits = NO_LIMITS,
     ) -> None:
         self.store, self.site, self.scope, self.display = store, site, scope, display
         self.tracker, self.task_wrapper, self.dispatch = LockedTracker(tracker), task_wrapper, dispatch
         self.rows: list[StageResult] = []
-        self._lookups = dict(lookups)
-        self._executor = StageExecutor(store, site, display, self.tracker, watch)
+        self._lookups, self._watch, self._limits = dict(lookups), watch, limits
+        self._executor = StageExecutor(store, site, display, self.tracker, watch, limits)
         store.say = display.say
 
     def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:
@@ -65,20 +69,24 @@ class Runner:
         """The artifact of ``call``, from the store or newly made; appends its result to ``rows``."""
         signals.check()
         self.scope.check(call)
-        lookup, started = self._look_up(call), time.monotonic()
+        lookup, started, failures = self._look_up(call), time.monotonic(), list[str]()
         try:
-            artifact, made = self._run(call, lookup)
+            artifact, made = self._run(call, lookup, failures)
+            broken = self._limits.judge(self.store, artifact, call.item, self.display.say)
         except BaseException as error:
-            self._finish(StageResult.without_artifact(call, "failed", describe(error), time.monotonic() - started))
+            row = StageResult.without_artifact(call, "failed", describe(error), time.monotonic() - started)
+            self._finish(replace(row, failures=tuple(failures)))
             raise
         self._lookups[call.key] = CacheLookup(artifact)
         if made:
-            self._finish(StageResult.of(call, "completed", artifact, time.monotonic() - started))
+            row = StageResult.of(call, "completed", artifact, time.monotonic() - started, broken)
+            self._finish(replace(row, failures=tuple(failures)))
         else:
-            row = StageResult.of(call, "cached", artifact, why=lookup.note)
+            row = StageResult.of(call, "cached", artifact, why="; ".join(filter(None, [lookup.note, broken])))
             self._finish(row)
             with self.tracker as tracker:
                 tracker.cached(call.stage.name, call.item, call.key, dict(artifact.facts), row.label)
+                log_datasets(tracker, "", call)
         return artifact
 
     def _look_up(self, call: StageCall) -> CacheLookup:
@@ -93,8 +101,11 @@ class Runner:
             return replace(lookup, why=changed)
         return look_up(self.store, self.site, call, self.scope.attempt_at(call))
 
-    def _run(self, call: StageCall, lookup: CacheLookup) -> tuple[Artifact, bool]:
-        """Call the task wrapper; returns the artifact and whether this run made it."""
+    def _run(self, call: StageCall, lookup: CacheLookup, failures: list[str]) -> tuple[Artifact, bool]:
+        """Call the task wrapper; returns the artifact and whether this run made it.
+
+        Adds the reason of each failed try to ``failures``: the wrapper may try again.
+        """
         if lookup.artifact:
             artifact = lookup.artifact
             self.task_wrapper(call, True, lambda: artifact)
@@ -103,7 +114,11 @@ class Runner:
 
         def execute() -> Artifact:
             make = self._dispatch if call.stage.needs in self.dispatch else self._executor.make
-            results.append(make(call, self.scope.attempt_at(call)))
+            try:
+                results.append(make(call, self.scope.attempt_at(call)))
+            except Exception as error:
+                failures.append(describe(error))
+                raise
             return results[-1][0]
 
         self.display.begin(call, lookup.why)
@@ -118,7 +133,10 @@ class Runner:
             lookup = look_up(self.store, self.site, call, attempt)
         if lookup.artifact:
             return lookup.artifact, False
-        self.dispatch[call.stage.needs](RemoteStage(call, attempt, self.tracker.tracker.run_id))
+        remote = RemoteStage(call, attempt, self.tracker.tracker.run_id)
+        if self._watch is not ignore_metrics:
+            remote = replace(remote, watch=RemoteMetrics(store, call, self._watch))
+        self.dispatch[call.stage.needs](remote)
         # An artifact of any attempt counts: the worker may already have been making it for another run.
         lookup = look_up(self.store, self.site, call)
         if lookup.artifact is None:

@@ -20,6 +20,7 @@ from infra.store.local import Artifact
 from infra.tracking.tracker import Tracker
 from model.config.strict import STRICT_ENVIRONMENT, Numerics
 from tasks.engine.keys import artifact_key, artifacts_in, canonical
+from tasks.engine.limits import Check
 
 Facts = dict[str, Any]
 Needs = Literal["cpu", "gpu"]
@@ -150,6 +151,8 @@ class StageContext:
     progress: Callable[[float, float, str], None]
     tracker: Tracker
     run_id: str
+    checks: tuple[Check, ...] = ()
+    """Of the stages before it, against the limits of the run."""
 
 
 _engine: ContextVar[Engine] = ContextVar("engine")
@@ -187,6 +190,12 @@ def site() -> Site:
     """The site of the current stage; outside a run, the site that the environment describes."""
     context = _stage_context.get(None)
     return context.site if context else Site.named()
+
+
+def checks() -> tuple[Check, ...]:
+    """What the stages before have, against the limits of the run, which are no argument of a stage."""
+    context = _stage_context.get(None)
+    return context.checks if context else ()
 
 
 def tracker() -> Tracker:

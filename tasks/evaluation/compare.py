@@ -6,26 +6,43 @@ with p-values by sacreBLEU's paired bootstrap (Koehn 2004) and the sentences tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from infra.errors import BadConfiguration
 from model.lazy_import import lazy_import
 from tasks.evaluation.html import render
 from tasks.evaluation.metrics import ScoreMetric, resample, score_metrics, total
-from tasks.evaluation.pictures import Picture
+from tasks.evaluation.pictures import Picture, draw
 
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
+    from numpy.typing import NDArray
 else:
     np, pl = lazy_import("numpy"), lazy_import("polars")
 
 SENTENCES_SHOWN = 10
 """Number of sentences listed for each system, of those that it translates better."""
+COMPARED = ("hypothesis", "bleu", "chrf")
+"""The columns that two systems differ in."""
 SIGNIFICANCE_LEVEL = 0.05
 """Differences with a p-value below this are reported as significant."""
+
+
+History = dict[str, "NDArray[np.float64]"]
+"""The columns of ``plots.Curves``."""
+
+
+class FieldValues(Protocol):
+    """A field in which systems differ, and its value in each."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def values(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
@@ -53,13 +70,9 @@ class Comparison:
 
 def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> Comparison:
     """Compare the tables of one set. Raises BadConfiguration if their references differ."""
-    if not a.select("pair_id", "reference").equals(b.select("pair_id", "reference")):
-        raise BadConfiguration(f"set {name} has different sentences or references in the two systems")
+    both = side_by_side(name, a, b)
     references = a["reference"].to_list()
     hypotheses = a["hypothesis"].to_list(), b["hypothesis"].to_list()
-    both = a.rename({"hypothesis": "hypothesis_a", "chrf": "chrf_a"}).with_columns(
-        hypothesis_b=b["hypothesis"], chrf_b=b["chrf"], gain=b["chrf"] - a["chrf"]
-    )
     columns = ("pair_id", "source", "reference", "hypothesis_a", "hypothesis_b", "chrf_a", "chrf_b")
     ranked = both.sort("gain", "pair_id").filter(pl.col("gain") != 0)
     worse, better = ranked.filter(pl.col("gain") < 0), ranked.filter(pl.col("gain") > 0).reverse()
@@ -70,6 +83,18 @@ def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> Compa
         tuple(worse.head(SENTENCES_SHOWN).select(columns).iter_rows(named=True)),
         tuple(better.head(SENTENCES_SHOWN).select(columns).iter_rows(named=True)),
     )
+
+
+def side_by_side(name: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+    """The tables of one set as one: ``hypothesis``, ``bleu`` and ``chrf`` of each end in ``_a`` and ``_b``.
+
+    ``gain`` is ``chrf_b - chrf_a``. Raises BadConfiguration if the references differ.
+    """
+    if not a.select("pair_id", "reference").equals(b.select("pair_id", "reference")):
+        raise BadConfiguration(f"set {name} has different sentences or references in the two systems")
+    shared = a.select("pair_id", "source", "reference")
+    measured = {f"{column}_{side}": table[column] for column in COMPARED for side, table in (("a", a), ("b", b))}
+    return shared.with_columns(**measured).with_columns(gain=pl.col("chrf_b") - pl.col("chrf_a"))
 
 
 def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
@@ -88,6 +113,28 @@ def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], referen
     return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, p)
 
 
-def page(a: str, b: str, comparisons: Sequence[Comparison], picture: Picture | None = None) -> str:
-    """The comparison as a self-contained HTML page, with a picture of both trainings."""
-    return render("compare.html", a=a, b=b, comparisons=comparisons, sure=SIGNIFICANCE_LEVEL, picture=picture)
+def page(
+    names: Sequence[str],
+    fields: Sequence[FieldValues],
+    comparisons: Sequence[Sequence[Comparison]],
+    trainings: Picture | None = None,
+    layers: Picture | None = None,
+) -> str:
+    """The comparison as a self-contained HTML page.
+
+    ``fields`` are those in which the systems differ, ``comparisons`` those of each system with the first one. The
+    pictures show all trainings.
+    """
+    others = list(zip(names[1:], comparisons, strict=True))
+    shown = {"names": names, "fields": fields, "others": others, "trainings": trainings, "picture": layers}
+    return render("compare.html", sure=SIGNIFICANCE_LEVEL, **shown)
+
+
+def trainings_picture(histories: Mapping[str, History]) -> Picture | None:
+    """The learning curves of all trainings in one picture; None if there is no training."""
+    if not histories:
+        return None
+    from tasks.evaluation import plots, training_plots
+
+    curves = {name: plots.Curves(**history) for name, history in histories.items()}
+    return draw("trainings", "Learning curves", partial(training_plots.learning_curves, curves))[0]

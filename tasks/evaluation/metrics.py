@@ -76,9 +76,9 @@ def paper_bleu() -> tuple[ScoreMetric, ScoreMetric]:
 
     Both follow tensor2tensor's get_ende_bleu.sh: ``multi-bleu.perl`` over tokens of Moses' ``tokenizer.perl``, with
     compound hyphens split as ``##AT##-##AT##`` in hypotheses and references. ``paper`` first changes the typographic
-    quotes of the references, and only of these, to plain ones, as the authors did by hand: of newstest2014.de it
-    changes 305 of 3,003 lines. Both count more and easier matches than 13a: compare only within one protocol. The
-    paper's English-French figures are over 13a tokens without a hyphen split, the metric ``bleu``.
+    quotes of the references, and only of these, to plain ones, as the authors did by hand (docs/paper.md says how many
+    lines of which set that changes). Both count more and easier matches than 13a: compare only within one protocol.
+    The paper's English-French figures are over 13a tokens without a hyphen split, the metric ``bleu``.
     """
     from sacrebleu.metrics import BLEU
     from sacremoses import MosesTokenizer

@@ -1,17 +1,25 @@
 """The tags and the Markdown description of a model version."""
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from infra.errors import BadConfiguration
 from infra.store.local import Artifact
 from infra.store.manifest import Manifest
+from infra.tracking.model_logging import ModelMetric
 from infra.tracking.provenance import commit
+from infra.tracking.registry import ModelAbout
 from infra.tracking.run_description import is_number
+from tasks.registration.differences import DifferingField
 from tasks.registration.lineage import dev_decoding
 
 STAGES_WITHOUT_TAG = ("download",)
 """Stages with so many keys that the other tags would be hard to find; the keys of later stages depend on them."""
+NO_PAGES: Mapping[str, str] = MappingProxyType({})
+LONGEST_VALUE = 80
+"""Characters of a differing field that the description shows."""
 STAGES_WITH_DIGEST = ("prepare_sets", "clean", "learn_bpe", "average")
 """Stages whose content a version was made from or measured on."""
 
@@ -45,15 +53,24 @@ def version_tags(
     return tags
 
 
-def version_description(name: str, tags: Mapping[str, str], page: str = "") -> str:
-    """Markdown: scores by set with their protocol, the decision on the champion, how to use the version.
+def version_description(
+    version: str,
+    tags: Mapping[str, str],
+    pages: Mapping[str, str] = NO_PAGES,
+    champion: str = "",
+    fields: Iterable[DifferingField] = (),
+) -> str:
+    """Markdown about ``version`` (``demo/3``): scores by set with their protocol, the decision on the champion, how it
+    differs from the ``champion`` at that time, how to use it.
 
-    ``page``, if any, is the URL of the run that made the version; the description links to it and to its report.
+    ``pages`` are the addresses of ``run_pages``, which it links to.
     """
+    heading = [f"**{version}**" + (f" · {tags['settings']}" if tags.get("settings") else ""), ""]
     sets = [key.removesuffix(".bleu") for key in tags if key.endswith(".bleu")]
     columns = {"bleu": "BLEU (13a, cased)", "bleu_paper": "BLEU (paper)", "chrf": "chrF", "perplexity": "perplexity"}
     facts = [fact for fact in columns if any(f"{each}.{fact}" in tags for each in sets)]
     lines = [
+        *heading,
         f"| set | {' | '.join(columns[fact] for fact in facts)} | sentences |",
         "|---" + "|---:" * (len(facts) + 1) + "|",
     ]
@@ -62,13 +79,57 @@ def version_description(name: str, tags: Mapping[str, str], page: str = "") -> s
         label = f"{each} (dev)" if each == tags["dev_set"] else each
         lines.append(f"| {label} | {' | '.join(scores)} | {tags.get(f'{each}.sentences', '')} |")
     lines += ["", f"Protocol: `{tags['dev_signature']}`", "", f"Decision: {tags['decision']}", ""]
+    if rows := [f"| {field.name} | {' | '.join(map(_cell, field.values))} |" for field in fields]:
+        lines += [f"| differs in | {champion} (champion) | {version} |", "|---|---|---|", *rows, ""]
+    if pages:
+        lines += [" · ".join(f"[{label}]({page})" for label, page in pages.items()), ""]
+    lines += [f"`repro translate --model {version} < in > out`", ""]
     changed = {tag.removeprefix("changed."): value for tag, value in tags.items() if tag.startswith("changed.")}
     lines += [f"- {stage} was made before its {change}" for stage, change in changed.items()] + [""] * bool(changed)
     adopted = {tag.removeprefix("adopted."): value for tag, value in tags.items() if tag.startswith("adopted.")}
     lines += [f"- {stage} was {origin}" for stage, origin in adopted.items()] + [""] * bool(adopted)
-    if page:
-        lines += [f"[Report]({page}/artifacts/report/report.html) · [source run]({page})", ""]
-    return "\n".join([*lines, f"`repro translate --model {name}@candidate < in > out`"])
+    return "\n".join(lines)
+
+
+def run_pages(experiment_id: str, run_id: str, model_id: str) -> dict[str, str]:
+    """The addresses, below that of MLflow's UI, of the pages about a version, by label."""
+    run = f"#/experiments/{experiment_id}/runs/{run_id}"
+    pages = {"Report": f"{run}/artifacts/report/report.html", "source run": run}
+    return pages | ({"logged model": f"#/experiments/{experiment_id}/models/{model_id}"} if model_id else {})
+
+
+def model_metrics(tags: Mapping[str, str]) -> list[ModelMetric]:
+    """Every score as a metric of the model, linked to the set it was measured on."""
+    sets = [tag.removesuffix(".bleu") for tag in tags if tag.endswith(".bleu")]
+    named = {f"{each}.": each for each in sets} | {"dev_bleu": tags["dev_set"], "test_bleu": tags.get("test_set", "")}
+    found = []
+    for tag, text in tags.items():
+        if (of_set := next((each for begin, each in named.items() if tag.startswith(begin)), "")) and _is_float(text):
+            digest = tags.get(f"digest.prepare_sets.{of_set}", "")
+            found.append(ModelMetric(tag, float(text), of_set if digest else "", digest))
+    return found
+
+
+def model_about(name: str, tags: Mapping[str, str]) -> ModelAbout:
+    """The description and the tags of a registered model."""
+    languages = {side: tags[side] for side in ("source_language", "target_language") if side in tags}
+    pair = " into ".join(languages.values())
+    description = (
+        f"A Transformer that translates text{f' from {pair}' if len(languages) == 2 else ''}, made by "
+        f"`repro run {name}`. `candidate` is the newest version without overrides, `champion` the best on the dev set."
+    )
+    return ModelAbout(description, {"task": "translation", **languages})
+
+
+def _is_float(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _cell(value: str) -> str:
+    return f"{value if len(value) <= LONGEST_VALUE else value[:LONGEST_VALUE] + ' …'}".replace("|", "/")
 
 
 def _rounded(number: str) -> str:

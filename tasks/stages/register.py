@@ -7,7 +7,9 @@ of itself and which alias it gets is decided in ``tasks.registration``.
 """
 
 import json
+import tempfile
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,17 +19,23 @@ from infra.store.local import Artifact
 from infra.store.manifest import Manifest
 from infra.tracking.model_files import PARTS, local_address
 from infra.tracking.model_logging import TextModel
+from infra.tracking.model_version import Version
 from infra.tracking.registry import version_exists
+from infra.tracking.tracker import OVERRIDES, SETTINGS, Tracker
 from model.config import Decoding
 from model.config.pyfunc_params import translator_params
 from tasks.engine.stage import Facts, progress, stage, stage_run_id, tracker
 from tasks.engine.stage_code import stage_code
+from tasks.registration.differences import DifferingField, differing_fields, version_lineage
 from tasks.registration.lineage import dev_decoding, lineage, training_text
 from tasks.registration.promotion import register_version
+from tasks.registration.titled_report import with_title
 from tasks.registration.version_tags import version_tags
 
 LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sentencex")
 """What the package ``model`` needs where a registered model is loaded."""
+MIN_CHAMPION_BLEU = 1.0
+"""A score that a text of the same language, but of other meaning, reaches."""
 
 
 def translator_model(
@@ -75,6 +83,18 @@ def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
     return found
 
 
+def _log_report(record: Tracker, run_id: str, report: Artifact, version: str, settings: str, commit: str) -> None:
+    """Log the page, which then names its version, settings, date and commit, and the pictures with the run."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in sorted(report.path().iterdir()):
+            if path.suffix == ".html":
+                titled = Path(scratch) / path.name
+                titled.write_text(with_title(path.read_text(), version, settings, datetime.now(UTC), commit))
+                record.log_artifacts(run_id, [titled], "report")
+            elif path.suffix == ".png":
+                record.log_artifacts(run_id, [path], "report")
+
+
 def _code_changes(manifests: Mapping[str, Manifest]) -> dict[str, str]:
     """Tags ``changed.<stage>`` of stages whose artifact was made by other code or libraries than the present ones."""
     modules = {name: f"tasks.stages.{manifest.stage}" for name, manifest in manifests.items()}
@@ -93,25 +113,29 @@ def register(
     sets: Mapping[str, Artifact],
     dev: str,
     modified: bool,
+    min_champion_bleu: float = MIN_CHAMPION_BLEU,
 ) -> Facts:
     """Register the model with its scores and move its aliases; ``scores`` and ``sets`` are by set name."""
     record = tracker()
     run_id = record.resolve_run_id(stage_run_id())
-    progress(0, 3, "report")
-    report_files = (path for path in sorted(report.path().iterdir()) if path.suffix in (".html", ".png"))
-    record.log_artifacts(run_id, report_files, "report")
     manifests = lineage([weights, vocabulary, *scores.values(), *sets.values()])
-    for name, pairs in sets.items():
-        profile = {"pairs": pairs.facts.get("pairs", 0)}
-        context = "dev" if name == dev else "test"
-        record.log_input(run_id, context, name, pairs.content, f"prepare_sets/{pairs.key}", profile)
-    progress(1, 3, "model")
+    progress(0, 3, "model")
     text = training_text(weights)
     tags = version_tags(scores, sets, dev, manifests) | {name: f"{value}" for name, value in text.items()}
+    tags |= {name: value for name in (OVERRIDES, SETTINGS) if (value := record.parent_tags.get(name, ""))}
     tags |= _code_changes(manifests)
     tags |= {f"adopted.{name}": manifest.adopted for name, manifest in manifests.items() if manifest.adopted}
     model = translator_model(weights, vocabulary, dev_decoding(manifests, dev), text)
-    registered = register_version(record.uri, run_id, run_name, model, tags, modified, record.experiment_id)
+
+    def differs_from(champion: Version) -> list[DifferingField]:
+        return differing_fields([version_lineage(weights.store, champion.tags), version_lineage(weights.store, tags)])
+
+    registered = register_version(
+        record.uri, run_id, run_name, model, tags, modified, min_champion_bleu, record.experiment_id, differs_from
+    )
+    progress(2, 3, "report")
+    about = f"{run_name}/{registered['version']}", tags.get(SETTINGS, ""), tags["git_commit"]
+    _log_report(record, run_id, report, *about)
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
     progress(3, 3, f"{run_name}/{registered['version']}")
     return {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from infra.store.local import Artifact
 from model.lazy_import import lazy_import
-from tasks.engine.stage import Facts, progress, stage
+from tasks.engine.stage import Facts, checks, progress, stage
 from tasks.evaluation.paper_page import run_table
 from tasks.evaluation.paper_row import PaperRow, compare_to_paper
 from tasks.evaluation.pictures import draw
@@ -75,6 +75,7 @@ def report(
         "sentence_bleu": [picture for name, picture in pictures.items() if name.startswith("sentence_bleu_")],
         "attentions": [picture for name, picture in pictures.items() if name.startswith("attention_")],
         "attention_set": list(hypotheses)[-1],
+        "checks": checks(),
         "facts": [(name, [(fact, readable(value)) for fact, value in a.facts.items()]) for name, a in stages.items()],
     }
     page = render(values).encode()

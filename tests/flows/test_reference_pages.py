@@ -1,4 +1,4 @@
-"""docs/commands.md and docs/run-fields.md are what the program says now."""
+"""docs/commands.md, docs/run-fields.md and docs/python.md are what the program says now."""
 
 import importlib.util
 from pathlib import Path
@@ -21,7 +21,7 @@ def reference() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["commands.md", "run-fields.md"])
+@pytest.mark.parametrize("page", ["commands.md", "run-fields.md", "python.md"])
 def test_a_page_made_from_the_program_is_current(page: str, reference: ModuleType) -> None:
     assert (DOCS / page).read_text() == reference.PAGES[page](), "run `make reference`"
 

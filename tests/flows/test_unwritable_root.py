@@ -12,6 +12,19 @@ import pytest
 from small_pipeline import write_run_file
 
 REPRO = f"{sys.executable} -c 'from flows.cli import main; main()'"
+SEVERAL = """
+import sys
+from flows import cli
+
+words = sys.argv[1:]
+for each in words:
+    sys.argv = ["repro", *each.split()]
+    try:
+        cli.main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
 MOUNT = 'mount --bind "$REPRO_ROOT" "$REPRO_ROOT" && mount -o remount,bind,{option} "$REPRO_ROOT" && '
 
 
@@ -25,8 +38,8 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", command], input="A cat.\n", capture_output=True, text=True)
 
 
-def mounted(option: str, words: str) -> subprocess.CompletedProcess[str]:
-    """Run ``repro`` in a mount namespace of its own in which the root is mounted with ``option``.
+def in_mount(option: str, line: str) -> list[str]:
+    """The command that runs a shell ``line`` in a mount namespace of its own, with the root mounted with ``option``.
 
     With ro nobody can write to it, not even root; with noexec nothing in it can be started as a program.
     """
@@ -34,8 +47,11 @@ def mounted(option: str, words: str) -> subprocess.CompletedProcess[str]:
     unshared = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "bash", "-c"]
     if not shutil.which("unshare") or subprocess.run([*unshared, f"{mount} true"], capture_output=True).returncode:
         pytest.skip("NOT RUN: this machine lets nobody mount a folder")
-    command = [*unshared, f"{mount} {REPRO} {words}"]
-    return subprocess.run(command, input="A cat.\n", capture_output=True, text=True)
+    return [*unshared, f"{mount} {line}"]
+
+
+def mounted(option: str, words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(in_mount(option, f"{REPRO} {words}"), input="A cat.\n", capture_output=True, text=True)
 
 
 def test_a_read_only_root_can_be_read(small: Path, run: str) -> None:
@@ -45,6 +61,39 @@ def test_a_read_only_root_can_be_read(small: Path, run: str) -> None:
     assert '"state": "miss"' not in planned.stdout
     translated = mounted("ro", "translate --model small")
     assert (translated.returncode, translated.stdout.count("\n")) == (0, 1), translated.stderr
+
+
+def test_versions_in_a_read_only_root_can_be_used(small: Path, tmp_path: Path) -> None:
+    program = tmp_path / "several.py"
+    program.write_text(SEVERAL)
+    out = tmp_path / "out"
+    out.mkdir()
+    commands = [
+        "models small@champion",
+        f"attention Hello --model small --out {out / 'heads.png'}",
+        f"export small@champion --to ctranslate2 --out {out / 'exported'}",
+    ]
+    line = " ".join([sys.executable, f"{program}", *(f"'{words}'" for words in commands)])
+    done = subprocess.run(in_mount("ro", line), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "source run" in done.stdout
+    assert {path.name for path in out.iterdir()} == {"heads.png", "exported"}
+
+
+def test_a_page_is_served_from_a_read_only_root(small: Path) -> None:
+    line = f"exec {REPRO} serve small --port 0 --engine own"
+    serving = subprocess.Popen(in_mount("ro", line), stderr=subprocess.PIPE, text=True)
+    try:
+        said = []
+        for each in serving.stderr or ():
+            said.append(each)
+            if "http://127.0.0.1:" in each:
+                break
+        else:
+            pytest.fail("".join(said))
+    finally:
+        serving.terminate()
+        serving.communicate()
 
 
 def test_work_in_a_read_only_root_is_one_sentence(small: Path, run: str) -> None:

@@ -16,15 +16,18 @@ from small_training import SIZE, TRAINING, pairs, rows, weights, write_job, writ
 from torch import Tensor, nn
 
 from model.config import Decoding, Model
-from model.data.batches import load_packed, load_padded
+from model.data.batches import Cursor, load_packed, load_padded
 from model.data.bpe import TokenizerPair
 from model.data.packing import BatchShape
 from model.data.shards import Shards
 from model.decoding.translator import Translator
+from model.job import Job
 from model.network.packed_attention import packed_attention
 from model.network.transformer import Transformer
 from model.network.widths import Widths
+from model.training.distributed import Ranks
 from model.training.loss import Objective
+from model.training.setup import build_trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDE = Model(layers=2, d_model=64, d_ff=128, heads=2, d_k=32, d_v=32, p_drop=0.0, norm="pre")
@@ -128,6 +131,42 @@ def group_of_one(device: str, tmp_path: Path) -> Iterator[None]:
 def test_ddp_of_one_process_has_the_gradients_of_the_bare_model(device: str, packed: bool) -> None:
     bare, wrapped = (loss_and_gradients(device, packed, wrapped) for wrapped in (False, True))
     assert torch.equal(bare, wrapped)
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_an_update_in_parts_is_the_whole_and_sums_over_ranks_once(tmp_path: Path, device: str) -> None:
+    precision: Any = "bf16" if device == "cuda" else "fp32"
+    training = replace(TRAINING, batch_tokens=400, precision=precision)  # all pairs
+    parts: list[int] = []
+    sums: list[int] = []
+
+    def gradients(most: int) -> Tensor:
+        path = write_job(tmp_path, model=WIDE, training=training, device=device, name=f"most-{most}", compile="never")
+        trainer = build_trainer(Job.read(path), Ranks())
+        step = trainer.step
+        wrapped = nn.parallel.DistributedDataParallel(step.objective, broadcast_buffers=False)
+        step.ddp_objective = wrapped
+
+        def count(state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+            sums[-1] += bucket.is_last()
+            done: torch.futures.Future[Tensor] = torch.futures.Future()
+            done.set_result(bucket.buffer())
+            return done
+
+        wrapped.register_comm_hook(None, count)
+        reader = replace(trainer.reader, micro_batch_tokens=most)
+        update = next(reader.read_from(Cursor(), 1))
+        parts.append(len(update.micro_batches))
+        sums.append(0)
+        step.compute_gradients(update)
+        return torch.cat([p.grad.flatten() for p in step.model.parameters()]).cpu()
+
+    whole, accumulated = gradients(0), gradients(60)
+    assert parts[0] == 1
+    assert parts[1] > 2
+    assert sums == [1, 1], "gradients of all parts but the last stay on their rank"
+    assert torch.cosine_similarity(whole, accumulated, dim=0) > (0.99 if device == "cuda" else 0.99999)
+    assert float(accumulated.norm()) == pytest.approx(float(whole.norm()), rel=2e-2 if device == "cuda" else 1e-4)
 
 
 @pytest.mark.parametrize("beam", [1, 4])

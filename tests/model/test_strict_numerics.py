@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import signal
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -139,12 +140,30 @@ def test_a_killed_training_resumes_to_the_same_weights_with_other_ranks(
 
 
 def train_in_forks(job: Path, ranks: int) -> None:
-    """Train with as many ranks, each a fork of this process."""
+    """Train with as many ranks, each a fork of this process.
+
+    They begin when all are forked: a fork while the store's thread serves another could inherit a lock that it holds.
+    """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     peers = {"WORLD_SIZE": f"{ranks}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{store.port}"}
     peers["TORCHELASTIC_USE_AGENT_STORE"] = "True"
-    forks = [small_training.fork(job, partial(os.environ.update, peers | {"RANK": f"{rank}"})) for rank in range(ranks)]
-    assert [os.waitpid(fork, 0)[1] for fork in forks] == [0] * ranks, (job.parent / "job.log").read_text()
+    start, all_forked = os.pipe()
+
+    def wait_for_all(rank: int) -> None:
+        os.environ.update(peers | {"RANK": f"{rank}"})
+        os.close(all_forked)
+        os.read(start, 1)  # ends when no process has the other side open
+
+    forks = [small_training.fork(job, partial(wait_for_all, rank)) for rank in range(ranks)]
+    os.close(all_forked)
+    try:
+        assert [os.waitpid(fork, 0)[1] for fork in forks] == [0] * ranks, (job.parent / "job.log").read_text()
+    finally:
+        os.close(start)
+        for fork in forks:
+            with suppress(OSError):  # it has ended
+                os.kill(fork, signal.SIGKILL)
+                os.waitpid(fork, 0)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ DESCRIPTION: dict[str, Any] = {
 
 
 def sealed(store: Store, key: str = "k1", files: dict[str, bytes] = FILES, **changes: Any) -> Artifact:
-    partial = store.partial("clean", key, {})
+    partial = store.partial(changes.get("stage", DESCRIPTION["stage"]), key, {})
     for name, content in files.items():
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         (partial / name).write_bytes(content)

@@ -15,6 +15,7 @@ from infra.web.app import Application, application
 from infra.web.limits import Limits
 from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence, Source
 from infra.web.server import Server, address, bind_socket, server
+from infra.web.static_site import StaticSite
 
 
 @dataclass
@@ -24,6 +25,7 @@ class Fake:
 
     name: str = "fake/1"
     aliases: tuple[str, ...] = ("champion",)
+    remark: str = "first of its name"
     languages: tuple[str, str] = ("en", "de")
     search: SearchSettings = field(default_factory=lambda: SearchSettings(4, 0.6))
     engine: str = "fake"
@@ -43,6 +45,12 @@ class Fake:
 
     def prefix_length(self, prefix: str) -> int:
         return len(prefix.split())
+
+    def unknown_in_prefix(self, prefix: str) -> str:
+        return "Zebra" * ("Zebra" in prefix)
+
+    def most_hypotheses(self, beam: int) -> int:
+        return 2 * beam - 1
 
     def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
         """Writes a prefix in front, and the settings of sampling and the sentence's number at the end."""
@@ -94,11 +102,12 @@ def served(
     fakes: Sequence[Fake],
     limits: Limits = Limits(),  # noqa: B008
     credentials: Credentials | None = None,
+    site: StaticSite | None = None,
 ) -> Iterator[Site]:
     """Serve as ``repro serve`` does, until the context ends."""
     bound = bind_socket("127.0.0.1", 0)
     ready = threading.Event()
-    app = application(fakes, limits)
+    app = application(fakes, limits, site)
     running = server(protected(app, "127.0.0.1", (), credentials), limits, ready.set)
     thread = threading.Thread(target=lambda: running.run(sockets=[bound]))
     thread.start()

@@ -54,6 +54,7 @@ function updateOptions() {
   const samples = at("beam").value === SAMPLE;
   for (const each of document.querySelectorAll(".sampling")) each.hidden = !samples;
   for (const id of ["alpha", "nbest"]) at(id).disabled = samples;
+  at("nbest").max = card.limits.nbest;
   at("alpha").placeholder = `${card.alpha}`;
   const others = known.filter((other) => other !== card);
   setOptions(at("beside"), [["", "nothing"], ...Object.entries(BESIDE), ...others.map((other) => [other.name, titled(other)])], at("beside").value);
@@ -61,7 +62,7 @@ function updateOptions() {
 }
 
 function titled(card) {
-  return [card.name, ...card.aliases].join(", ");
+  return [card.name, ...card.aliases, card.remark].filter(Boolean).join(", ");
 }
 
 function count() {

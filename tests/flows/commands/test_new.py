@@ -1,17 +1,26 @@
 """``repro new`` writes a run of a user's own text and says what it saw."""
 
 import gzip
+import hashlib
+import json
+import re
+from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
+import huggingface_hub
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from flows.commands.new import new
 from flows.runner.find_run import find_run
 from flows.runs import languages
 from flows.runs.own_text import default_size
-from infra.errors import BadConfiguration, Fault
+from infra.errors import BadConfiguration, BadData, Fault, NetworkFault
 from infra.store.files import write_atomically
 from tasks.cleaning.filters import Length
+from tasks.corpus.reading import read_lines
 from tasks.demo import corpus as demo_corpus
 
 
@@ -173,3 +182,145 @@ def test_filters_follow_the_languages() -> None:
     russian = languages.standard_filters("en", "ru", Length(), ()).rules
     assert [rule.target for rule in russian if isinstance(rule, languages.Script)] == ["Cyrillic"]
     assert [default_size(n) for n in (100, 50_000, 3_000_000)] == ["tiny", "small", "base"]
+
+
+def saved(folder: Path, rows: list[dict[str, str]], files: int) -> None:
+    """A folder as ``save_to_disk`` of the library datasets writes it."""
+    folder.mkdir(parents=True)
+    each, names = -(-len(rows) // files), []
+    for number in range(files):
+        table = pa.table({"translation": rows[number * each : (number + 1) * each]})
+        names.append(f"data-{number:05}-of-{files:05}.arrow")
+        with pa.OSFile(f"{folder / names[-1]}", "wb") as out, pa.ipc.new_stream(out, table.schema) as stream:
+            stream.write_table(table, max_chunksize=7)
+    state = {"_data_files": [{"filename": name} for name in names], "_fingerprint": "f", "_split": "train"}
+    (folder / "state.json").write_text(json.dumps(state))
+
+
+def test_a_saved_dataset_becomes_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [demo_corpus.content(f"demo/dev.{side}").decode().splitlines() for side in ("en", "de")]
+    rows = [{"en": en, "de": de} for en, de in zip(*lines, strict=True)]
+    saved(tmp_path / "data/train", rows[:450], 3)
+    saved(tmp_path / "data/validation", rows[450:], 1)
+    (tmp_path / "data/dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
+    sides = [f"data/train:translation.{side}" for side in ("en", "de")]
+    dev = (f"data/validation:translation.{side}" for side in ("en", "de"))
+    new("mine", source=sides[0], target=sides[1], dev=tuple(dev))  # type: ignore[arg-type]
+    run = find_run("mine.toml")
+    assert (run.corpus.source_language, run.corpus.target_language) == ("en", "de")
+    assert [part.name for part in run.corpus.parts] == ["mine-0", "mine-1", "mine-2"]
+    texts = [[part.source for part in run.corpus.parts], [part.target for part in run.corpus.parts]]
+    blocks = [[read_lines(Path(text.file.url), "", text.column) for text in side] for side in texts]
+    assert [[line for block in chain(*side) for line in block] for side in blocks] == [side[:450] for side in lines]
+    made = hashlib.sha256(Path("data/train/data-00001-of-00003.arrow").read_bytes()).hexdigest()
+    assert run.corpus.parts[1].source.file.sha256 == made
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("data", "--source is 'data', a dataset; add its column: data:translation.en"),
+        ("data:en", "--source is 'data', a dataset with splits; give one of them: data/train"),
+        ("empty:en", "--source is the folder 'empty', allowed is a file, or a folder that save_to_disk"),
+        ("moved:en", "has its rows in another order than its files; call flatten_indices()"),
+        ("lost:en", "lost lacks data-00000-of-00001.arrow, which state.json names"),
+        ("broken:en", "is no state of a saved dataset"),
+        ("data/train:text", "has no one column 'text'; it has translation"),
+        ("data/train:translation.fr", "has no field fr"),
+    ],
+)
+def test_what_a_folder_cannot_give_is_said(
+    words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "data/train", [{"en": "a", "de": "b"}], 1)
+    (tmp_path / "data/dataset_dict.json").write_text('{"splits": ["train"]}')
+    for name, state in (("moved", '{"_data_files": [], "_indices_data_files": [{}]}'), ("broken", "[]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "state.json").write_text(state)
+    (tmp_path / "empty").mkdir()
+    saved(tmp_path / "lost", [{"en": "a", "de": "b"}], 1)
+    (tmp_path / "lost/data-00000-of-00001.arrow").unlink()
+    with pytest.raises((BadConfiguration, BadData), match=re.escape(sentence)):
+        new("mine", source=words, target="data/train:translation.de", languages=("en", "de"))
+
+
+SHA = "5bc7bb75c7a3e0a5b1b6b1f2a1d2b0b0c5e0a1f2"
+
+
+def hub(monkeypatch: pytest.MonkeyPatch, folder: Path, error: Exception | None = None) -> list[str | None]:
+    """Stand in for the Hub: one dataset, whose files are in ``folder``; gives the revisions that are asked for."""
+    asked: list[str | None] = []
+
+    def info(_: object, name: str, revision: str | None = None) -> SimpleNamespace:
+        asked.append(revision)
+        if error:
+            raise error
+        assert name == "own/pairs"
+        names = [f"{path.relative_to(folder)}" for path in folder.rglob("*.parquet")]
+        return SimpleNamespace(sha=SHA, siblings=[SimpleNamespace(rfilename=name) for name in names])
+
+    def download(name: str, file: str, repo_type: str, revision: str) -> str:
+        assert (name, repo_type, revision) == ("own/pairs", "dataset", SHA)
+        return f"{folder / file}"
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    return asked
+
+
+def test_a_dataset_by_name_is_pinned_to_its_revision(
+    text: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("hub")
+    lines = {side: demo_corpus.content(f"demo/test.{side}").decode().splitlines() for side in ("en", "de")}
+    (folder / "data").mkdir()
+    for number in range(2):
+        rows = {side: lines[side][number * 200 : (number + 1) * 200] for side in lines}
+        pl.DataFrame(rows).write_parquet(folder / f"data/train-{number}.parquet")
+    asked = hub(monkeypatch, folder)
+    source, target = (f"hf://datasets/own/pairs@refs%2Fpr%2F1/data/train-*.parquet:{side}" for side in ("en", "de"))
+    new("mine", source=source, target=target, dev=("dev.en", "dev.de"))
+    assert asked == ["refs/pr/1"] * 2
+    parts = find_run("mine.toml").corpus.parts
+    assert [part.source.file.url for part in parts] == [
+        f"hf://datasets/own/pairs@{SHA}/data/train-{number}.parquet" for number in range(2)
+    ]
+    assert {part.target.column for part in parts} == {"de"}
+    made = hashlib.sha256((folder / "data/train-1.parquet").read_bytes()).hexdigest()
+    assert parts[1].target.file.sha256 == made
+    with pytest.raises(BadConfiguration, match=r"has no file 'test.parquet'; it has data/train-0.parquet"):
+        new("other", source="hf://datasets/own/pairs/test.parquet:en", target=target)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "kind", "sentence"),
+    [
+        ("hf://own/pairs/a.parquet:en", None, BadConfiguration, "allowed is hf://datasets/OWNER/NAME/FILE:COLUMN"),
+        ("hf://datasets/own/pairs/a.parquet", None, BadConfiguration, "a table; add its column"),
+        (
+            "hf://datasets/own/pairs/a.jsonl:en",
+            None,
+            BadConfiguration,
+            "which is JSON; the Hub has it as hf://datasets/",
+        ),
+        (
+            "hf://datasets/own/pairs/a.parquet:en",
+            OSError("no route\nto host"),
+            NetworkFault,
+            r"\(no route\); try again",
+        ),
+    ],
+)
+def test_what_the_hub_cannot_give_is_said(
+    words: str,
+    error: Exception | None,
+    kind: type[Fault],
+    sentence: str,
+    text: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub(monkeypatch, text, error)
+    with pytest.raises(kind, match=sentence):
+        new("mine", source=words, target="data/train.de.gz")

@@ -47,6 +47,10 @@ def test_the_command_writes_folders_that_translate(
     places = ["exports/small-1-ctranslate2", "exports/small-ctranslate2-int8", "made/here"]
     assert capsys.readouterr().out.split() == places
     assert all((tmp_path / place / "README.md").is_file() for place in places)
+    card = (tmp_path / "made/here/README.md").read_text()
+    assert card.startswith("---\nlanguage:\n- en\n- de\n"), "the hub reads front matter at the start"
+    assert "600 pairs read" in card
+    assert "AutoModelForSeq2SeqLM" in card
     assert not list(tmp_path.glob("*/*.partial*"))
     trained = find_trained_model("small", Site.named())
     own = Translator.load(trained.weights, trained.vocabulary, "cpu").translate(LINES, trained.decoding)

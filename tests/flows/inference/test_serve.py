@@ -53,6 +53,8 @@ def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedVer
         for each in sentence.hypotheses:
             assert len(each.ids) == len(each.pieces)
             assert each.text == version.translator.vocabulary.decode_target(each.ids)
+    assert version.most_hypotheses(3) == 5
+    assert {len(each.hypotheses) for each in version.translate(SOURCES, SearchSettings(3, 0.6), 5)} <= {3, 4, 5}
     [alone] = version.translate(SOURCES[1:2], SearchSettings(3, 0.6), 1)
     assert alone.hypotheses[0].ids == found[1].hypotheses[0].ids
 

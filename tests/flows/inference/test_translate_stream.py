@@ -170,7 +170,7 @@ def test_warnings_name_the_first_line(capsys: pytest.CaptureFixture[str]) -> Non
     said = stream(translate)
     out = b"".join(said.translate_blocks([[b"a", b"long"], [b"odd", b"\xff", b"\xef\xbf\xbd", b"odd", b"long"]]))
     assert out.decode() == "a\n\nodd\n\ufffd\n\ufffd\nodd\n\n"
-    assert f"{said.too_long}" == "too long for this model, left empty: 2 lines, the first is line 2"
+    assert f"{said.untranslated}" == "not translated, left empty: 2 lines, the first is line 2"
     assert [remark.rpartition(": ")[2] for remark in said.warnings] == ["line 4", "2 lines, the first is line 3"]
     assert capsys.readouterr().err == "repro: line 2 is too long\nrepro: line 7 is too long\n"
     row = json.loads(next(iter(stream(translate, as_json=True).translate_blocks([[b"long"]]))))

@@ -53,7 +53,10 @@ def test_a_finished_run_is_listed_whole(small: Path, capsys: pytest.CaptureFixtu
         assert Path(each["path"]).is_dir()
     ls("small/score")
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["small/score/dev", "small/score/test"]
+    assert {line.split()[0] for line in lines} == {"small/score/dev", "small/score/test"}
+    assert [each["made"] for each in listed] == sorted((each["made"] for each in listed), reverse=True)
+    ls("small/clean", why=True)
+    assert capsys.readouterr().out.splitlines()[1:] == ["    versions: small/1", "    runs: small"]
 
 
 def test_a_name_means_the_newest_artifact(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

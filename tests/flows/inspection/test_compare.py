@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 from small_pipeline import run_small
 
-from flows.inspection.compare import collapse_curves, compare_systems, find_system
+from flows.commands.compare import compare as compare_command
+from flows.inspection.compare import compare_systems, find_system, layer_signs
 from flows.runner.request import RunRequest
-from flows.views.tables import collapse_table
+from flows.views.comparison_view import collapse_table
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import Store
@@ -41,15 +42,45 @@ def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
 
 
 def test_trainings_are_compared_by_their_layers(small: Path) -> None:
-    curves = collapse_curves(find_system("small/1", Site.named()), Site.named())
+    curves = layer_signs([find_system("small/1", Site.named())], Site.named())["small/1"]
     last = last_values(curves)
     assert {"encoder_cosine", "decoder_cosine", "encoder_norm", "attention_entropy"} <= last.keys()
     shown = io.StringIO()
-    Console(file=shown, width=120).print(collapse_table(last, {}))
+    Console(file=shown, width=120).print(collapse_table({"small/1": last, "older": {}}))
     assert "entropy of a query's cross-attention" in shown.getvalue()
-    picture = layers_picture({"A: small/1": curves, "B: older": {}})
+    picture = layers_picture({"small/1": curves, "older": {}})
     assert picture
-    assert picture.light in page("small/1", "older", [], picture)
+    assert picture.light in page(["small/1", "older"], [], [[]], None, picture)
+
+
+def test_any_number_is_compared_and_only_what_differs_is_shown(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_small(OTHER)
+    run_small(RunRequest("small", overrides=("averaging.count=1",)))
+    html = tmp_path / "compared.html"
+    capsys.readouterr()
+    compare_command("small/1", "small/2", "small/3", html=html, as_json=True)
+    shown = capsys.readouterr()
+    found = json.loads(shown.out.splitlines()[-1])
+    assert found["systems"] == ["small/1", "small/2", "small/3"]
+    assert found["differing"] == [
+        {"name": "averaging.count", "values": ["2", "2", "1"]},
+        {"name": "decoding.beam", "values": ["2", "1", "2"]},
+    ]
+    assert [each["with"] for each in found["comparisons"]] == ["small/2", "small/3"]
+    assert [each["name"] for each in found["comparisons"][0]["sets"]] == ["dev", "test"]
+    assert found["curves"]["small/1"]["dev_updates"] == [60, 120]
+    lines = shown.err.splitlines()
+    assert lines[0].split() == ["differs", "in", "small/1", "small/2", "small/3"]
+    assert any(line.split() == ["decoding.beam", "2", "1", "2"] for line in lines)
+    assert "best dev perplexity" in shown.err
+    page_text = html.read_text()
+    assert "<td>averaging.count</td><td>2</td><td>2</td><td>1</td>" in page_text
+    assert page_text.count('alt="Learning curves"') == 1
+    assert "small/1 and small/3: test" in page_text
+    with pytest.raises(BadConfiguration, match="1 systems are named"):
+        compare_command("small/1")
 
 
 def test_missing_scores_are_named(small: Path) -> None:

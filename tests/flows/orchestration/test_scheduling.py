@@ -3,6 +3,8 @@
 import contextlib
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -143,7 +145,7 @@ def test_a_remote_failure_fails_the_run_and_both_outcomes_are_notified(
     before = deployed(prefect)
     deploy(prefect, "demo", "--notify", f"{listener.address}/hidden-word")
     assert deployed(prefect) == before
-    assert len(before["automations"]) == 2, "one for missing heartbeats, one for notifications"
+    assert len(before["automations"]) == 3, "one for missing heartbeats, two for notifications"
     trained = len(children(prefect, "train"))
     failed = begin(prefect, run=workers, overrides=["training.factor=1e30"])
     state = ended(prefect, failed)
@@ -163,6 +165,27 @@ def test_a_remote_failure_fails_the_run_and_both_outcomes_are_notified(
     assert failed in wrong["source"]
     deploy(prefect, "demo", "--notify", "none")
     assert deployed(prefect)["automations"] == before["automations"][:1]
+
+
+MOVE = """
+from flows.orchestration.notify import tell_of_alias, tell_of_registration
+tell_of_alias("demo/3", "champion", 'ana: "read" by two')
+tell_of_registration({"name": "demo", "version": 4, "aliases": "candidate", "decision": "not champion: 30.00"})
+tell_of_registration({"name": "demo", "version": 5, "aliases": "", "decision": "a run with overrides"})
+"""
+
+
+def test_a_moved_alias_is_notified(prefect: Services, listener: "Listener") -> None:
+    deploy(prefect, "demo", "--notify", f"{listener.address}/hidden-word")
+    environment = prefect.environment(PREFECT_API_URL=prefect.api)
+    subprocess.run([sys.executable, "-c", MOVE], check=True, env=environment)
+    wait_for(lambda: len({post["id"] for post in listener.posts}) == 2, LOST_WORKER_SECONDS)
+    posts = sorted(listener.posts, key=lambda post: post["subject"])
+    assert {post["type"] for post in posts} == {"repro.alias.moved"}
+    assert posts[0]["text"] == 'champion is demo/3: ana: "read" by two'
+    assert posts[0]["data"] == {"version": "demo/3", "alias": "champion", "why": 'ana: "read" by two'}
+    assert posts[-1]["text"] == "candidate is demo/4: not champion: 30.00"
+    deploy(prefect, "demo", "--notify", "none")
 
 
 def test_a_duplicate_run_is_skipped_and_cancelling_a_run_cancels_its_remote_stage(

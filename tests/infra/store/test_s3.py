@@ -324,7 +324,7 @@ def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: S3Store
 def test_a_failed_request_is_not_taken_for_the_condition_that_failed_before(
     store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_answer(path: str) -> bytes:
+    def no_answer(path: str, **_: object) -> bytes:
         raise TimeoutError(path)
 
     store.bucket.put("a", b"1")
@@ -374,3 +374,19 @@ def test_small_files_reach_other_machines(store: S3Store, other: S3Store) -> Non
     assert [p.name for p in (other.root / "runs" / "demo").iterdir()] == ["2.json"]
     other.receive("runs/demo")
     assert sorted(p.read_text() for p in (other.root / "runs" / "demo").iterdir()) == ["0", "1", "2"]
+
+
+def test_a_small_file_is_received_again_when_it_was_sent_again(s3: Server, store: S3Store, other: S3Store) -> None:
+    name = "runs/demo/1.json"
+    for text in ("RUNNING", "FINISHED."):
+        (store.root / "runs" / "demo").mkdir(parents=True, exist_ok=True)
+        (store.root / name).write_text(text)
+        store.send(store.root / name)
+        other.receive("runs")
+        assert (other.root / name).read_text() == text
+    s3.inject_faults()
+    other.receive("runs")
+    assert s3.inject_faults() == 1, "the listing alone"
+    (other.root / name).write_text("written here, and not sent")
+    other.receive("runs")
+    assert (other.root / name).read_text() == "written here, and not sent"

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,9 +46,10 @@ class Registered:
         set_alias(self.uri, self.versions[2], "candidate", "newest")
         set_alias(self.uri, self.versions[1], "champion", "dev BLEU 34.50")
 
-    def make(self, tracker: Tracker, name: str) -> Version:
-        model = tracker.client.create_logged_model(tracker.experiment_id, name=name, source_run_id=self.run_id)
-        return create_version(self.uri, name, model.model_id, self.run_id, SCORES, "what it is")
+    def make(self, tracker: Tracker, name: str, tags: Mapping[str, str] = SCORES) -> Version:
+        experiment = tracker.client.get_run(self.run_id).info.experiment_id
+        model = tracker.client.create_logged_model(experiment, name=name, source_run_id=self.run_id)
+        return create_version(self.uri, name, model.model_id, self.run_id, tags, "what it is")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,23 @@ def test_the_list_shows_scores_protocol_and_aliases(registered: Registered) -> N
     columns = found[2].line().split("  ")
     assert [columns[0], *columns[2:]] == ["ende/2", "champion", "val (dev) 34.50", "flickr 33.25", "tok:13a"]
     assert found[2].tags["promotion.champion"].endswith("dev BLEU 34.50")
+
+
+def test_mlflow_holds_few_tags_and_both_readers_separate_them(
+    registered: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tags = (
+        SCORES | {f"key.{n}": f"{n}" for n in range(20)} | {"digest.clean": "d", "decoding.beam": "4", "val.chrf": "5"}
+    )
+    registered.make(Tracker(registered.uri, registered.file.parent / "mlflow-artifacts"), "grouped", tags)
+    stored = mlflow_client(registered.uri).get_model_version("grouped", "1").tags
+    assert set(stored) == {"dev_set", "dev_bleu", "dev_signature", "scores", "keys", "digests", "decoding"}
+    assert resolve(registered.uri, "grouped/1").tags == tags
+    assert resolve(registered.uri, "grouped/1").bleu == {"val": 34.5, "flickr": 33.25}
+    monkeypatch.setattr(mlflow_schema, "SCHEMA_REVISION", "another")
+    assert resolve(registered.uri, "grouped/1").tags == tags
+    assert make_version("before", 1, 0, "", "", {**tags, "scores": "mine"}, ()).tags == {**tags, "scores": "mine"}
+    mlflow_client(registered.uri).delete_registered_model("grouped")
 
 
 def test_sql_reads_what_the_client_reads(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:

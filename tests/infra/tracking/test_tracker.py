@@ -15,8 +15,9 @@ from infra.errors import NetworkFault
 from infra.processes.identity import process_identity
 from infra.tracking.client import end_abandoned, mlflow_client
 from infra.tracking.metrics_tail import MetricsTail
-from infra.tracking.mlflow_runs import PARENT
+from infra.tracking.mlflow_runs import PARENT, TrackedDataset
 from infra.tracking.run_description import StageRow, run_description
+from infra.tracking.run_pages import experiment_page
 from infra.tracking.tracker import NOTE, Tracker
 from infra.tracking.write_queue import RETRY_AFTER_SECONDS
 
@@ -74,6 +75,42 @@ def test_stages_are_children_with_name_key_params_and_facts(root: Path) -> None:
     assert parent.data.metrics["val.bleu"] == 34.5
     assert f"#/experiments/{tracker.experiment_id}/runs/{run_id}" in parent.data.tags[NOTE]
     assert parent.info.artifact_uri.startswith((root / "mlflow-artifacts" / "children").as_uri())
+
+
+def test_children_are_named_by_the_settings_and_parents_have_curves_and_links(root: Path) -> None:
+    tracker = Tracker("", root / "mlflow-artifacts")
+    tracker.start("named", "named · p_drop 0.2", {"settings": "p_drop 0.2"}, {})
+    train = tracker.start_stage("train", "", "n1", {})
+    other = tracker.start_stage("train", "seed-2", "n2", {})
+    tracker.log_rows(train, [row(1, loss=3.0, learning_rate=0.1), row(2, dev_perplexity=9.0)])
+    tracker.log_rows(other, [row(3, loss=1.0)])
+    tracker.finish_stage(train, "FINISHED", {})
+    register = tracker.start_stage("register", "", "n3", {})
+    tracker.finish("FINISHED")
+    named = [tracker.client.get_run(each).info.run_name for each in (train, other)]
+    assert named == ["train · p_drop 0.2", "train seed-2 · p_drop 0.2"]
+    assert [history(tracker, tracker.run_id, name)[0][:2] for name in ("loss", "dev_perplexity")] == [
+        (1, 3.0),
+        (2, 9.0),
+    ]
+    assert len(history(tracker, tracker.run_id, "loss")) == 1, "the training of another seed has curves of its own"
+    assert history(tracker, tracker.run_id, "learning_rate") == []
+    note = tracker.client.get_run(tracker.run_id).data.tags[NOTE]
+    pages = [f"#/experiments/{tracker.experiment_id}/runs/{each}" for each in (train, register)]
+    assert note.startswith(f"[Curves]({pages[0]}/model-metrics) · [Report]({pages[1]}/artifacts/report/report.html)\n")
+
+    elsewhere = Tracker("", root / "mlflow-artifacts")
+    elsewhere.join(tracker.run_id)
+    joined = elsewhere.start_stage("train", "seed-3", "n4", {})
+    assert tracker.client.get_run(joined).info.run_name == "train seed-3 · p_drop 0.2"
+    assert elsewhere.parent_tags["settings"] == "p_drop 0.2"
+
+
+def test_the_page_of_an_experiment_is_found_without_mlflow(root: Path) -> None:
+    tracker = started_tracker(root, "page")
+    assert experiment_page(tracker.uri, "page") == f"#/experiments/{tracker.experiment_id}/runs"
+    assert experiment_page(tracker.uri, "none of this name") == ""
+    assert experiment_page("http://127.0.0.1:9", "page") == ""
 
 
 def test_a_killed_stage_is_reopened_without_repeated_steps(root: Path) -> None:
@@ -149,9 +186,11 @@ def test_artifacts_and_datasets_are_logged(root: Path, tmp_path: Path) -> None:
     run_id = tracker.start_stage("report", "", "k7", {})
     (tmp_path / "report.html").write_text("<p>")
     tracker.log_artifacts(run_id, [tmp_path / "report.html"], "report")
-    tracker.log_input(run_id, "dev", "val", "d" * 64, "multi30k", {"pairs": 7})
+    tracker.log_input(run_id, TrackedDataset("dev", "val", "d" * 64, {"uri": "multi30k"}, {"pairs": 7}))
     assert [file.path for file in tracker.client.list_artifacts(run_id, "report")] == ["report/report.html"]
+    (of_parent,) = tracker.client.get_run(tracker.run_id).inputs.dataset_inputs
     used = tracker.client.get_run(run_id).inputs.dataset_inputs[0].dataset
+    assert of_parent.dataset == used
     assert (used.name, used.digest, json.loads(used.profile)) == ("val", "d" * 36, {"pairs": 7})
 
 

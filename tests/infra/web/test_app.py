@@ -50,6 +50,8 @@ def test_paragraphs_are_preserved(site: Site) -> None:
     ]
     assert answer["text"] == "ONE DOG. TWO DOGS.\n\nA CAT."
     assert {len(each["hypotheses"]) for paragraph in answer["paragraphs"] for each in paragraph} == {2}
+    beyond = ask(site, text="a", beam=2, nbest=3).json()["paragraphs"][0][0]["hypotheses"]
+    assert len(beyond) == 3, "as repro translate, which gives all that finish"
     assert ask(site, text="").json()["text"] == ""
 
 
@@ -65,6 +67,7 @@ def test_a_prefix_begins_each_paragraph_and_samples_are_by_seed_and_number(site:
     ("values", "sentence"),
     [
         ({"prefix": "a " * 31}, "prefix has 31 pieces, allowed are 30"),
+        ({"prefix": "Ein Zebra"}, "prefix has 'Zebra', allowed are words and characters of the vocabulary"),
         ({"temperature": 0.5}, "temperature is 0.5, allowed with sample only"),
         ({"seed": 2}, "seed is 2, allowed with sample only"),
         ({"sample": True, "nbest": 2}, "nbest is 2, allowed is 1 to 1 with sample"),
@@ -125,7 +128,7 @@ def test_unknown_names_are_refused_and_never_used_as_paths(site: Site, name: str
         ({"text": "a", "beam": 0}, r"beam is 0, allowed is 1 to 16"),
         ({"text": "a", "beam": "wide"}, r"beam: Input should be a valid integer.*"),
         ({"text": "a", "alpha": -1}, r"alpha is -1.0, allowed is 0 to 5.0"),
-        ({"text": "a", "nbest": 5}, r"nbest is 5, allowed is 1 to 4 \(the beam\)"),
+        ({"text": "a", "nbest": 8}, "nbest is 8, allowed is 1 to 7, the most that can finish with beam 4"),
         ({"text": 7}, r"text: Input should be a valid string"),
         ({"txt": "a"}, r"text: Field required; txt: Extra inputs are not permitted"),
     ],
@@ -280,6 +283,7 @@ def test_the_api_describes_itself(site: Site) -> None:
     assert cards[0] | {"limits": {}} == {
         "name": "fake/1",
         "aliases": ["champion"],
+        "remark": "first of its name",
         "source_language": "en",
         "target_language": "de",
         "beam": 4,
@@ -288,6 +292,7 @@ def test_the_api_describes_itself(site: Site) -> None:
         "limits": {},
     }
     assert cards[0]["limits"]["pieces"] == 30
+    assert cards[0]["limits"]["nbest"] == 31, "twice the largest beam, less 1"
 
 
 def test_attention_of_a_given_or_the_models_translation(site: Site) -> None:
@@ -381,3 +386,34 @@ def test_a_disconnected_client_is_dropped_from_the_queue(path: str) -> None:
         assert first.result().status_code == 200
         assert ask(site, text="next.").json()["text"] == "NEXT."
     assert [sentences for sentences, _, _ in fake.batches] == [["first."], ["next."]]
+
+
+def test_prometheus_reads_requests_sentences_and_versions(site: Site) -> None:
+    def values() -> dict[str, float]:
+        answer = httpx.get(f"{site.url}/metrics")
+        assert answer.headers["content-type"].startswith("text/plain")
+        lines = [line.rpartition(" ") for line in answer.text.splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in lines}
+
+    before = values()
+    ask(site, text=TEXT, model="fake/2")
+    ask(site, "/api/translate/stream", text=TEXT, model="fake/2")
+    ask(site, text=TEXT, model="no such")
+    ask(site, text="x" * 200_000)
+    for path in ("/wp-login.php", "/no/such/page"):
+        httpx.get(f"{site.url}{path}")
+    after = values()
+
+    def more(name: str) -> float:
+        return after[name] - before.get(name, 0.0)
+
+    translated = 'repro_requests_total{path="/api/translate",status="%d"}'
+    assert [more(translated % status) for status in (200, 404, 413)] == [1, 1, 1]
+    assert more('repro_requests_total{path="other",status="404"}') == 2
+    assert more('repro_request_seconds_count{path="/api/translate/stream"}') == 1
+    assert more('repro_sentences_total{model="fake/2"}') == 6
+    assert more('repro_search_seconds_total{model="fake/2"}') >= 0
+    assert after["repro_waiting_sentences"] == 0
+    info = 'aliases="champion",engine="fake",model="fake/1",source_language="en",target_language="de"'
+    assert after[f"repro_model_info{{{info}}}"] == 1
+    assert not [name for name in after if "no/such" in name or "wp-login" in name]

@@ -72,6 +72,13 @@ class Server:
     deployment: str = ""
 
     def request(self, path: str, body: object = None, method: str = "", **headers: str) -> tuple[int, Any]:
+        """Ask as Prefect's client does: again where the answer is 503, as while the database is locked."""
+        deadline = time.monotonic() + 60
+        while (answer := self._request(path, body, method, **headers))[0] == 503 and time.monotonic() < deadline:
+            time.sleep(0.5)
+        return answer
+
+    def _request(self, path: str, body: object, method: str, **headers: str) -> tuple[int, Any]:
         data = None if body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json"} | {key.replace("_", "-"): value for key, value in headers.items()}
         request = urllib.request.Request(f"{self.url}/api{path}", data, sent, method=method or None)

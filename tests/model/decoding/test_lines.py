@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from model.config import Decoding, Model, Sampling
 from model.decoding.beam_search import Hypothesis
-from model.decoding.lines import LineTranslator, Splitting, beam_searcher, sampler
+from model.decoding.lines import LineTranslator, Splitting, beam_searcher, check_known, sampler
 from model.decoding.sentence_splitting import splitter, unsplit
 from model.decoding.translator import Translator
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
-from tests.model.decoding.test_translator import LINES, SHAPE, translator_of
+from tests.model.decoding.test_translator import LINES, SHAPE, search_with_frequent_eos, translator_of  # noqa: F401
 
 DECODING = Decoding(beam=3, alpha=2.0, max_extra=4)
 PARAGRAPH = "Two dogs run. The men don't run over the green meadow. A dog, isn't it? 2014!"
@@ -92,8 +92,8 @@ def test_a_sentence_that_is_too_long_is_named_and_others_are_translated(vocabula
     assert first.translations == third.translations != ()
     assert second.translations == ()
     longest = len(short.vocabulary.encode_source([f"Two dogs run. {tail}" if when == "never" else tail])[0])
-    assert lines.too_long(second, 8).startswith("line 8 has ")
-    assert lines.too_long(second, 8).endswith(f" {longest} pieces, the longest that this model takes has 19")
+    assert lines.why_empty(second, 8).startswith("line 8 has ")
+    assert lines.why_empty(second, 8).endswith(f" {longest} pieces, the longest that this model takes has 19")
 
 
 SENTENCES = st.lists(
@@ -174,14 +174,28 @@ def test_a_prefix_that_is_too_long_is_named_and_others_are_translated(vocabulary
     first, second = lines.translate(["A dog", "A dog"], [fits, too_long])
     assert first.translations[0].text.startswith(fits)
     assert second.translations == ()
-    assert lines.too_long(second, 2) == ("line 2 has a prefix of 20 pieces, the longest that this model takes has 19")
+    assert lines.why_empty(second, 2) == ("line 2 has a prefix of 20 pieces, the longest that this model takes has 19")
 
 
 def test_a_required_text_that_is_not_in_the_vocabulary_is_named(tmp_path: Path) -> None:
     latin = Vocabulary(size=290, min_frequency=1, scripts=("Latin",))
     train_tokenizer([pa.array(LINES * 3)], latin).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ValueError, match="contains is 'Жук', allowed is a text whose words and characters are in"):
-        beam_searcher(translator_of(tmp_path), DECODING, 1, ["A", "Жук"])
+    allowed = "allowed is a text whose words and characters are in the model's vocabulary"
+    with pytest.raises(ValueError, match=f"contains is 'A Жук', {allowed}; 'Ж' is not"):
+        beam_searcher(translator_of(tmp_path), DECODING, 1, ["A", "A Жук"])
+
+
+def test_a_prefix_with_an_unknown_word_is_named_and_others_are_translated(tmp_path: Path) -> None:
+    words = Vocabulary(size=290, min_frequency=1, tokens="words", lowercase=True)
+    train_tokenizer([pa.array(LINES * 3)], words).save(str(tmp_path / "tokenizer.json"))
+    lines = lines_of(translator_of(tmp_path), Splitting("never"))
+    first, second, third = lines.translate(["A dog", "A dog", "A dog"], ["Two dogs", "Two zebras run", ""])
+    assert first.translations[0].text.startswith("two dogs")
+    assert (second.translations, second.unknown) == ((), "zebras")
+    assert third.translations
+    assert lines.why_empty(second, 2) == "line 2 has a prefix with 'zebras', which is not in this model's vocabulary"
+    with pytest.raises(ValueError, match="prefix is 'Two zebras', allowed is .*; 'zebras' is not"):
+        check_known("prefix", "Two zebras", lines.translator)
 
 
 def test_impossible_settings_are_named(translator: Translator) -> None:

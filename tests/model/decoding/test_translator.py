@@ -1,7 +1,9 @@
 """The translator keeps the order of lines, gives the same results in any batch and scores as the model does."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,8 +15,10 @@ from torch import Tensor
 from model.config import Decoding, Model, Sampling
 from model.config.special_pieces import EOS
 from model.data.bpe import TokenizerPair
+from model.decoding.batches import batch_by_length, batch_pieces
 from model.decoding.beam_search import Hypothesis
-from model.decoding.translator import Translation, Translator, batch_by_length
+from model.decoding.cached_decoder import CachedDecoder
+from model.decoding.translator import Translation, Translator
 from model.errors import JobError
 from model.network.transformer import Transformer
 from model.network.weights import save_model
@@ -35,15 +39,28 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class FrequentEos(Transformer):
     """Random weights seldom end a sentence; these often do, wherever they are asked."""
 
-    def logits(self, hidden_RTD: Tensor) -> Tensor:
-        logits = super().logits(hidden_RTD)
-        logits[..., EOS] = logits.amax(dim=-1) - 1.0
-        return logits
+    def logits(self, hidden_BTD: Tensor) -> Tensor:
+        return with_frequent_eos(super().logits(hidden_BTD))
+
+
+def with_frequent_eos(logits: Tensor) -> Tensor:
+    logits[..., EOS] = logits.amax(dim=-1) - 1.0
+    return logits
+
+
+@pytest.fixture(autouse=True, scope="module")
+def search_with_frequent_eos() -> Iterator[None]:
+    """The search computes the logits of a model by itself."""
+    plain = CachedDecoder.advance
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CachedDecoder, "advance", lambda self, pieces_R: with_frequent_eos(plain(self, pieces_R)))
+        yield
 
 
 def translator_of(vocabulary: Path, shape: Model = SHAPE) -> Translator:
     torch.manual_seed(3)
-    return Translator(FrequentEos(shape, 290, 290).eval(), TokenizerPair.load(vocabulary), torch.device("cpu"))
+    pair = TokenizerPair.load(vocabulary)
+    return Translator(FrequentEos(shape, pair.source_size, pair.target_size).eval(), pair, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -235,3 +252,13 @@ def test_lengths_are_absolute_and_relative(
     assert 1 <= shortest <= longest == min(source - 1 + most, max(1, int(ratio * source)) if ratio else 10**9)
     assert shortest == longest or (shortest >= least + 1 and shortest >= least_ratio * source)
     assert Decoding(max_extra=most).lengths(source) == (1, source - 1 + most)
+
+
+@pytest.mark.parametrize(("gibibytes", "pieces"), [(16, 16_384), (80, 40_960), (139, 65_536)])
+def test_a_gpu_searches_in_batches_that_fit_its_memory(
+    gibibytes: int, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = SimpleNamespace(total_memory=gibibytes << 30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
+    assert batch_pieces(torch.device("cuda")) == pieces
+    assert batch_pieces(torch.device("cpu")) == 1_024

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import shutil
 import sys
 from dataclasses import replace
@@ -126,7 +127,7 @@ def test_the_forms_used_longest_ago_are_removed(
     translator: Translator, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ctranslate2_form, "KEPT", 2)
-    monkeypatch.setattr(ctranslate2_form, "SAMPLE", 2)
+    monkeypatch.setattr(ctranslate2_form, "COMPARED", 2)
 
     def used(model: int) -> Path:
         """Open a model of other files than the rest, and return the record of its form."""
@@ -134,6 +135,9 @@ def test_the_forms_used_longest_ago_are_removed(
         if not vocabulary.exists():
             shutil.copytree(folders[1], vocabulary)
             (vocabulary / f"{model}").touch()
+        for record in (tmp_path / "cache").glob("*/form.json"):  # uses within one tick of the clock have one time
+            earlier = record.stat().st_mtime_ns - 10**9
+            os.utime(record, ns=(earlier, earlier))
         opened(translator, (folders[0], vocabulary), tmp_path / "cache")
         return max((tmp_path / "cache").glob("*/form.json"), key=lambda record: record.stat().st_mtime_ns)
 

@@ -33,3 +33,25 @@ def test_without_the_library_it_is_torch_s_to_the_bit(monkeypatch: pytest.Monkey
     layer, x = Linear(256, 300), torch.randn(3, 256)
     monkeypatch.setattr(linear, "ONEDNN_LINEAR", None)
     assert torch.equal(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [1, 2, 4, 33])
+def test_without_a_gradient_the_product_is_the_same(monkeypatch: pytest.MonkeyPatch, bias: bool, rows: int) -> None:
+    torch.manual_seed(0)
+    layer, x = Linear(64, 200, bias=bias), torch.randn(rows, 64)
+    for library in (None, torch.ops.mkldnn._linear_pointwise.default):
+        monkeypatch.setattr(linear, "ONEDNN_LINEAR", library)
+        monkeypatch.setattr(linear, "MIN_WEIGHTS", 0)
+        with torch.inference_mode():
+            torch.testing.assert_close(linear.without_gradient(layer.weight, layer.bias)(x), layer(x))
+
+
+def test_weights_are_rearranged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bool] = []
+    monkeypatch.setattr(linear, "ONEDNN_LINEAR", lambda x, weight, *_: given.append(weight.is_mkldnn) or x)
+    monkeypatch.setattr(linear, "MIN_WEIGHTS", 0)
+    product = linear.without_gradient(torch.randn(8, 8))
+    for rows in (4, 1, 2):
+        product(torch.randn(rows, 8))
+    assert given == [True, False, True]

@@ -16,7 +16,8 @@ from torch import Tensor
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD
 from model.decoding.beam_search import SearchConstraints, beam_search
-from model.decoding.translator import SPECIAL_IDS, CachedDecoder, pad_sequences
+from model.decoding.cached_decoder import decoder_starter
+from model.decoding.translator import SPECIAL_IDS, pad_sequences
 from model.network.transformer import Transformer
 from model.network.weights import build, load_model, load_weights
 
@@ -84,17 +85,16 @@ def test_parameters_and_their_initial_values_are_the_same(config: Model) -> None
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("beam", [1, 4])
-def test_beam_search_finds_the_same_hypotheses(norm: str, beam: int) -> None:
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_beam_search_finds_the_same_hypotheses(norm: str, beam: int, beta: float) -> None:
     own, reference = both(replace(SMALL, norm=norm, max_positions=64), 40)  # type: ignore[arg-type]
     draw = random.Random(beam)
     sources = [[*(draw.randrange(4, 40) for _ in range(n)), EOS] for n in (3, 9, 1, 6)]
     constraints = [SearchConstraints(len(source) + 5) for source in sources]
+    steps = [decoder_starter(model)(pad_sequences(sources, CPU), record_attention=True) for model in (reference, own)]
     found, expected = (
-        [
-            best
-            for [best] in beam_search(CachedDecoder(model, sources, CPU), constraints, Decoding(beam), SPECIAL_IDS, CPU)
-        ]
-        for model in (reference, own)
+        [best for [best] in beam_search(step, constraints, Decoding(beam, beta=beta), SPECIAL_IDS, CPU)]
+        for step in steps
     )
     assert [h.pieces for h in found] == [h.pieces for h in expected]
     assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-4)

@@ -65,7 +65,7 @@ def test_the_future_never_leaks(config: Model) -> None:
     memory, mask = model.encode(source)
     embedded: list[Tensor] = []
     model.target_positions.register_forward_hook(lambda _, __, out: embedded.append(out) or out.retain_grad())
-    hidden = model.decode(target, model.start_cache(memory, mask))
+    hidden = model.decode(target, memory, mask)
     for t in range(target.shape[1]):
         (gradient,) = torch.autograd.grad(hidden[0, t].pow(2).sum(), embedded[0], retain_graph=True)
         seen = gradient[0].abs().sum(-1) > 0
@@ -83,37 +83,6 @@ def test_padding_and_other_rows_never_matter(config: Model, first: list[int], se
     together = model(pieces([*first, EOS], [*second, EOS]), pieces([BOS, *second], [BOS, *first]))
     alone = model(pieces([*first, EOS]), pieces([BOS, *second]))
     torch.testing.assert_close(together[0, : len(second) + 1], alone[0], atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("config", SHAPES)
-@settings(max_examples=20, deadline=None)
-@given(cuts=st.sets(st.integers(1, 5)), beam=st.integers(1, 3))
-def test_cached_decoding_is_training_s_forward(config: Model, cuts: set[int], beam: int) -> None:
-    model = small(config)
-    source = pieces([5, 6, 7, EOS], [8, EOS])
-    target = pieces([BOS, 8, 9, 10, 11, 4], [BOS, 5, 5, 7, 12, 13])
-    whole = model(source, target).repeat_interleave(beam, 0)
-    cache = model.start_cache(*model.encode(source))
-    rows = target.repeat_interleave(beam, 0)
-    ends = sorted(cuts | {6})
-    steps = [model.decode(rows[:, a:b], cache) for a, b in zip([0, *ends], ends, strict=False)]
-    assert cache.length == 6
-    torch.testing.assert_close(torch.cat(steps, 1), whole, atol=1e-5, rtol=1e-4)
-
-
-def test_a_reordered_cache_continues_the_selected_rows() -> None:
-    model = small()
-    source = pieces([5, 6, 7, EOS], [8, EOS], [9, 9, EOS])
-    prefix, last = pieces([BOS, 8], [BOS, 9], [BOS, 10]), pieces([4], [5], [6], [7])
-    cache = model.start_cache(*model.encode(source))
-    model.decode(prefix, cache)
-    # Source 1 is finished; the others continue with two rows each.
-    cache.keep_sources(torch.tensor([0, 2]))
-    cache.reorder(torch.tensor([0, 0, 2, 2]))
-    after = model.decode(last, cache)[:, 0]
-    for row, (sentence, piece) in enumerate([(0, 4), (0, 5), (2, 6), (2, 7)]):
-        alone = model(source[sentence : sentence + 1], torch.cat([prefix[sentence], torch.tensor([piece])])[None])
-        torch.testing.assert_close(after[row], alone[0, -1], atol=1e-5, rtol=1e-4)
 
 
 def test_post_norm_ends_in_a_norm_and_pre_norm_carries_the_sum() -> None:

@@ -51,7 +51,7 @@ def test_decoding_that_takes_too_long_for_other_ranks_is_abandoned(
 ) -> None:
     job = Job.read(write_job(tmp_path, training=replace(TRAINING, dev_bleu=10)))
     trainer = build_trainer(job, Ranks())
-    monkeypatch.setattr("model.decoding.translator.BATCH_PIECES", {"cpu": 1})
+    monkeypatch.setattr("model.decoding.batches.CPU_BATCH_PIECES", 1)
     assert "dev_bleu" in trainer.validation.bleu(trainer.step.model), "a single rank has no limit"
     trainer.validation.ranks = Ranks(0, 2)
     assert trainer.validation.bleu(trainer.step.model) == {}

@@ -100,7 +100,7 @@ class Objects:
             self.on_delete(key)
             del self.content[key], self.etags[key], self.modified[key]
 
-    def cat_file(self, path: str) -> bytes:
+    def cat_file(self, path: str, max_concurrency: int = 1) -> bytes:
         def act() -> bytes:
             key = path.partition("/")[2]
             if key not in self.content:

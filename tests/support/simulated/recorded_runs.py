@@ -45,7 +45,7 @@ def run(planner: Planner, build: Callable[[], object]) -> None:
 
     walk(planner, None)
     plan = RunPlan(planner.store, planner.scope, None, None, Outcome(NAME, planner.rows), planner.lookups)
-    named = cast("Run", SimpleNamespace(name=NAME))
+    named = cast("Run", SimpleNamespace(name=NAME, expect=()))
     resolved = ResolvedRun(RunRequest(NAME), named, planner.site, planner.scope)
     resolved.__dict__.update(plan=plan, walk=walk)
     if done := cached_outcome(plan.outcome):

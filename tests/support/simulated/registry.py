@@ -74,7 +74,7 @@ class Registry:
         mine = [model for model in self.models.values() if f"'{model.source_run_id}'" in which]
         return self._request("search_logged_models", lambda: mine)
 
-    def create_registered_model(self, name: str) -> None:
+    def create_registered_model(self, name: str, **about: object) -> None:
         self._request("create_registered_model", lambda: None)
 
     def get_logged_model(self, model_id: str) -> Any:

@@ -194,7 +194,7 @@ def simulated_system(machine: Machine, random: Random) -> Iterator[None]:
         on_descriptor(os, "pread", lambda descriptor, size, at: bytes(machine.file(descriptor).node.data[at:][:size])),
         # A shared lock only pins a copy against eviction, and the simulated cache never overflows.
         on_descriptor(fcntl, "flock", lambda descriptor, how: how & fcntl.LOCK_EX and machine.try_lock(descriptor)),
-        on_path("utime", lambda path: disk.touch(path)),
+        on_path("utime", lambda path, *_: disk.touch(path)),
         patch.object(os, "open", open_descriptor),
         patch.object(io, "open", open_file),
         patch.object(shutil, "_use_fd_functions", False),

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from toy_stages import NoTracker, Quiet
 
@@ -151,6 +151,7 @@ def damaged(data: bytes, how: str, where: float, what: bytes) -> bytes:
     return data[:at] + behind[how]
 
 
+@example(form="text.parquet", damages=[("overwrite", 0.51953125, b"\xff")])
 @given(form=st.sampled_from(sorted(FORMS)), damages=st.lists(damage, min_size=1, max_size=3))
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_was_damaged_it_ends_well(

@@ -1,5 +1,6 @@
 """The decision whether a stage runs, on toy stages: hits, misses, faults, races, forced runs."""
 
+import contextlib
 import errno
 import multiprocessing
 import threading
@@ -40,7 +41,7 @@ from tasks.engine.planner import Planner, Scope, StopPipeline
 from tasks.engine.progress import describe_metrics, duration
 from tasks.engine.remote import RemoteStage
 from tasks.engine.runner import Runner
-from tasks.engine.stage import Facts, engine, run_job, stage
+from tasks.engine.stage import Facts, StageCall, engine, run_job, stage
 from tasks.engine.stage_code import StageCode
 
 
@@ -311,3 +312,29 @@ def test_a_strict_worker_names_the_code_that_differs_at_another(
     monkeypatch.setattr(StageCode, "change_since", lambda *_: change)
     with pytest.raises(BadConfiguration, match=rf"\({change}\); REPRO_STRICT is set here: .* same version of this"):
         dispatch_to_another((store, replace(site, strict=True)), (store, site))
+
+
+def test_failed_tries_are_kept_with_the_result(tmp_path: Path) -> None:
+    def three_times(call: StageCall, hit: bool, execute: Callable[[], Artifact]) -> None:
+        for _ in range(3):
+            with contextlib.suppress(BadData):
+                execute()
+                return
+        execute()
+
+    tries = iter(range(3))
+
+    def body(out: Path, number: Number) -> Facts:
+        if next(tries) < 2:
+            raise BadData("not yet")
+        (out / "n").write_text("3")
+        return {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(make, "body", body)
+        site = Site(root=tmp_path)
+        present = Runner(Store(tmp_path), site, Scope(ORDER), Quiet(), NoTracker(), three_times)  # type: ignore[arg-type]
+        with engine(present):
+            make(Number())
+    (row,) = present.rows
+    assert (row.state, row.failures) == ("completed", ("not yet", "not yet"))

@@ -7,10 +7,11 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from flows.views.tables import comparison_table
+from flows.views.comparison_view import scores_table
 from infra.errors import BadConfiguration
 from tasks.evaluation.compare import SENTENCES_SHOWN, compare, difference, page
 from tasks.evaluation.metrics import score_metrics
+from tasks.registration.differences import DifferingField
 
 WORDS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't", "sees", "the"]
 
@@ -65,7 +66,7 @@ def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> No
 
 
 def test_the_table_names_the_protocol_of_each_score() -> None:
-    shown = comparison_table([compare("toy", table(text(2, 0.2)), table(text(3, 0.2)), "de")])
+    shown = scores_table(["a", "b"], [[compare("toy", table(text(2, 0.2)), table(text(3, 0.2)), "de")]])
     (protocols,) = (list(column.cells) for column in shown.columns if column.header == "protocol")
     assert protocols[0] == "13a, cased, detokenised"
     assert [f"{cell}".partition(":")[0] for cell in protocols[4:6]] == ["paper", "paper_untweaked"]
@@ -88,10 +89,11 @@ def test_other_references_are_refused() -> None:
 def test_the_page_shows_text_as_text() -> None:
     hostile = [f"<script>alert({n})</script> {line}" for n, line in enumerate(text(3, 0.3))]
     comparison = compare("<b>toy</b>", table(text(2, 0.2)), table(hostile), "en")
-    html = page("a<1>", "b&2", [comparison])
+    html = page(["a<1>", "b&2"], [DifferingField("<f>", ("1", "2"))], [[comparison]])
     assert "<script>" not in html
     assert "<b>toy</b>" not in html
     assert "&lt;script&gt;alert(" in html
     assert "a&lt;1&gt;" in html
+    assert "&lt;f&gt;" in html
     for row in comparison.differences:
         assert row.signature in html

@@ -12,6 +12,7 @@ from tasks.evaluation.paper_figures import DEV, PEERS, ROWS, TEST
 from tasks.evaluation.paper_page import COLUMNS, NOTES, row_cells, run_table
 from tasks.evaluation.paper_row import PaperComparison, PaperRow, compare_to_paper
 from tasks.evaluation.paper_tables import markdown, page, paper_tables
+from tasks.evaluation.pictures import Picture
 
 ROW = PaperRow("base", "wmt14-ende", 1, True, DEV, BASE, 37_000, 1)
 TRAINING = {"updates": 100_000, "target_tokens": 2_500_000_000, "seconds": 7_200.0, "parameters": 63_082_496}
@@ -191,6 +192,15 @@ def test_the_page_has_tables_2_and_3_and_parsing_complete() -> None:
     assert "Not in the paper" not in tables
     for text in (page("demo", []), markdown("demo", [])):
         assert all(words in text for words in ("Table 2", "Table 3", "treebank is licensed", "learned positions"))
+
+
+def test_rows_that_the_paper_does_not_have_come_first_with_their_picture() -> None:
+    line = compare_to_paper(replace(ROW, row="pre-ln"), TRAINING, card())
+    text = page("demo", [line], Picture("layers", "Signs of collapse by layer", "data:,", "data:,"))
+    titles = re.findall("<h2>(.*?)</h2>", text)
+    assert titles[:3] == ["Not in the paper", "Signs of collapse by layer", "Table 2: BLEU and training cost"]
+    assert text.count("Signs of collapse by layer</h2>") == 1
+    assert "Signs of collapse" not in page("demo", [line])
 
 
 def test_hours_at_the_device_s_rate_stand_beside_what_is_counted() -> None:

@@ -23,14 +23,15 @@ from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_folder, stored_damage
 from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import Version
-from infra.tracking.registry import resolve, source_run, versions
+from infra.tracking.registry import resolve, set_alias, source_run, versions
 from infra.tracking.tracker import Tracker
 from model.config import Decoding
 from model.config.pyfunc_params import translator_params
 from tasks.engine.stage import StageCall, StageContext, stage_context
+from tasks.registration.differences import DifferingField
 from tasks.registration.lineage import dev_decoding, lineage, training_text
 from tasks.registration.promotion import becomes_champion, register_version
-from tasks.registration.version_tags import version_description, version_tags
+from tasks.registration.version_tags import model_about, version_description, version_tags
 from tasks.stages.register import _still_registered, register, translator_model
 
 CODE = """
@@ -82,7 +83,9 @@ class FinishedRun:
         self.vocabulary = sealed(self.store, "learn_bpe", {"tokenizer.json": "{}"}, corpus)
         training = sealed(self.store, "train", {"model.json": "{}"}, corpus, self.vocabulary)
         self.weights = sealed(self.store, "average", {"said": "good"}, training)
-        self.report = sealed(self.store, "report", {"report.html": "<p>", "curves.png": "png", "notes.txt": ""})
+        self.report = sealed(
+            self.store, "report", {"report.html": "<title>m</title><p>", "curves.png": "png", "notes.txt": ""}
+        )
         self.sets = {s: sealed(self.store, "prepare_sets", {"pairs": s}, item=s, pairs=2) for s in ("val", "flickr")}
         self.scores = {
             name: sealed(self.store, "score", {}, pairs, item=name, bleu=bleu, chrf=50.0, signature="13a", sentences=2)
@@ -105,7 +108,7 @@ class FinishedRun:
 
     def register(self, name: str, tags: Mapping[str, str], modified: bool = False) -> dict[str, Any]:
         run_id = self.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-        return register_version(self.tracker.uri, run_id, name, self.model, tags, modified)
+        return register_version(self.tracker.uri, run_id, name, self.model, tags, modified, min_champion_bleu=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +148,12 @@ def test_a_version_has_tags_for_scores_protocol_lineage_and_commit(run: Finished
     assert {"key.clean", "key.learn_bpe", "key.average", "digest.clean", "git_commit", "key.score.val"} <= set(tags)
     assert tags["git_commit.train"] == "c0ffee"
     assert not [tag for tag in tags if "download" in tag]
+
+
+def test_a_registered_model_names_its_task_and_languages() -> None:
+    about = model_about("ende", {"source_language": "en", "target_language": "de"})
+    assert about.tags == {"task": "translation", "source_language": "en", "target_language": "de"}
+    assert "from en into de" in about.description
 
 
 def test_training_text_is_that_of_the_run_not_of_its_initial_weights(tmp_path: Path) -> None:
@@ -200,10 +209,34 @@ def test_the_champion_is_chosen_on_the_same_dev_set_alone(
     tags = {"dev_set": "val", "dev_bleu": f"{own}", "dev_digest": "d1", "test.bleu": f"{own_test}"}
     champion = version(7, theirs, "d1" if same else "d2")
     champion = replace(champion, tags={**champion.tags, "test.bleu": f"{their_test}"})
-    better, why = becomes_champion(tags, champion)
+    better, why = becomes_champion(tags, champion, False, 0.0)
     assert better == (same and own >= theirs)
     assert "version 7" in why
-    assert becomes_champion(tags, None)[0]
+    assert becomes_champion(tags, None, True, 0.0)[0]
+
+
+def test_a_version_below_the_floor_becomes_no_champion(run: FinishedRun) -> None:
+    poor = run.register("poor", run.tags(0.25))
+    assert poor["aliases"] == ["candidate"]
+    assert poor["decision"] == (
+        "not champion: dev BLEU 0.25 on val, below the 1 that a champion needs (min_champion_bleu)"
+    )
+    assert run.register("poor", run.tags(1.0))["decision"] == "champion: dev BLEU 1.00 on val, the first champion"
+    assert not becomes_champion(run.tags(0.25), version(1, 0.0, "d1"), False, 1.0)[0], "not even above a champion"
+
+
+def test_a_champion_without_rivals_is_called_first_of_its_name(run: FinishedRun) -> None:
+    made = run.register("lone", run.tags(30.0))
+    assert made["decision"] == (
+        "champion: dev BLEU 30.00 on val, first of its name: there was nothing to compare it with"
+    )
+    run.register("lone", run.tags(20.0))
+    by_number = {each.version: each.line() for each in versions(run.tracker.uri, "lone")}
+    assert "  champion, first of its name  " in by_number[1]
+    assert "first of its name" not in by_number[2]
+    run.register("lone", run.tags(40.0))
+    set_alias(run.tracker.uri, resolve(run.tracker.uri, "lone/1"), "champion", "read by two translators")
+    assert "first of its name" not in resolve(run.tracker.uri, "lone/1").line(), "a person chose it"
 
 
 def test_aliases_move_by_dev_bleu(run: FinishedRun) -> None:
@@ -248,7 +281,7 @@ def test_a_killed_registration_is_repeated_without_a_trace(
     name = f"killed-{moment}-{calls}"
     run.register(name, run.tags(30.0))
     run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-    arguments = (run.tracker.uri, run_id, name, run.model, run.tags(31.0), False)
+    arguments = (run.tracker.uri, run_id, name, run.model, run.tags(31.0), False, 1.0)
     kind = type(mlflow_client(run.tracker.uri))
     original, left = getattr(kind, moment), [calls]
 
@@ -282,7 +315,7 @@ def test_a_repeated_registration_that_loses_meanwhile_says_so(
 ) -> None:
     run.register("overtaken", run.tags(30.0))
     run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-    arguments = (run.tracker.uri, run_id, "overtaken", run.model, run.tags(31.0), False)
+    arguments = (run.tracker.uri, run_id, "overtaken", run.model, run.tags(31.0), False, 1.0)
 
     def killed(*_: object) -> None:
         raise Killed
@@ -328,13 +361,13 @@ def test_the_stage_registers_the_translator_with_its_report(
     assert facts == {"name": "staged", "version": 1, "aliases": "candidate, champion", "decision": facts["decision"]}
     said = json.loads((tmp_path / "version.json").read_text())
     assert (said["name"], said["version"], said["aliases"]) == ("staged", 1, ["candidate", "champion"])
+    version_page = run.tracker.client.download_artifacts(run_id, "report/report.html", f"{tmp_path}")
+    assert "<title>staged/1: report</title>" in Path(version_page).read_text()
     stored = [file.path for file in run.tracker.client.list_artifacts(run_id, "report")]
     assert stored == ["report/curves.png", "report/report.html"]
     produced = run.tracker.client.get_run(run.tracker.run_id).outputs.model_outputs
     own = run.tracker.client.get_run(run_id).outputs.model_outputs
     assert own[0].model_id in [output.model_id for output in produced], "the parent does not show the model"
-    used = run.tracker.client.get_run(run_id).inputs.dataset_inputs
-    assert sorted(data.dataset.name for data in used) == ["flickr", "val"]
 
     # Never without its source: the run is named by the version and its model, and is there, as is its parent.
     version = resolve(run.tracker.uri, "staged/1")
@@ -343,10 +376,17 @@ def test_the_stage_registers_the_translator_with_its_report(
     assert version.run_id == model.source_run_id == run_id
     assert source["parent"] == run.tracker.run_id
     described = run.tracker.client.get_model_version("staged", "1").description
+    assert f"[logged model](#/experiments/{run.tracker.experiment_id}/models/{own[0].model_id})" in described
     assert f"[Report]({source['report']})".replace("(/#", "(#") in described
     # What MLflow's pages sort models by has one name for all runs, whatever their sets are called.
     metrics = {metric.key: metric.value for metric in model.metrics}
-    assert (metrics["dev_bleu"], metrics["test_bleu"]) == (34.5, 33.25)
+    assert (metrics["dev_bleu"], metrics["test_bleu"], metrics["val.chrf"]) == (34.5, 33.25, 50.0)
+    measured = {metric.key: (metric.dataset_name, metric.dataset_digest) for metric in model.metrics}
+    assert measured["test_bleu"] == measured["flickr.bleu"] == ("flickr", run.sets["flickr"].content[:36])
+    assert measured["dev_bleu"] == ("val", run.sets["val"].content[:36])
+    about = run.tracker.client.get_registered_model("staged")
+    assert about.tags == {"task": "translation"}
+    assert "made by `repro run staged`" in about.description
     assert (version.dev, version.test) == ("val", "flickr")
     assert {"clean", "learn_bpe", "prepare_sets.val"} <= version.digests.keys()
 
@@ -408,8 +448,28 @@ def test_the_logged_model_fits_the_translator(run: FinishedRun) -> None:
 
 def test_the_description_shows_the_paper_s_protocol_beside_13a_where_it_was_scored() -> None:
     tags = {"dev_set": "val", "dev_signature": "13a", "decision": "", "val.bleu": "30.0", "val.sentences": "2"}
-    assert "| set | BLEU (13a, cased) | sentences |" in version_description("m", tags)
-    described = version_description("m", tags | {"val.bleu_paper": "31.5", "flickr.bleu": "29.0"})
+    assert "| set | BLEU (13a, cased) | sentences |" in version_description("m/1", tags)
+    described = version_description("m/1", tags | {"val.bleu_paper": "31.5", "flickr.bleu": "29.0"})
     assert "| set | BLEU (13a, cased) | BLEU (paper) | sentences |" in described
     assert "| val (dev) | 30.00 | 31.50 | 2 |" in described
     assert "| flickr | 29.00 |  |  |" in described
+
+
+def test_the_description_names_its_own_version_and_what_differs_from_the_champion(run: FinishedRun) -> None:
+    def stored(number: int) -> str:
+        return str(mlflow_client(run.tracker.uri).get_model_version("described", f"{number}").description)
+
+    run.register("described", run.tags(30.0))
+    assert "repro translate --model described/1 <" in stored(1)
+    assert "differs in" not in stored(1)
+    mlflow_client(run.tracker.uri).create_model_version("described", f"{run.tracker.uri}")  # by hand
+    mlflow_client(run.tracker.uri).delete_model_version("described", "2")
+    run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
+    tags = run.tags(31.0) | {"settings": "p_drop 0.2"}
+    fields = [DifferingField("model.p_drop", ("0.1", "0.2|3"))]
+    made = register_version(run.tracker.uri, run_id, "described", run.model, tags, True, 1.0, "", lambda _: fields)
+    assert made["version"] == 3, "the number of a removed version is not used again"
+    assert "**described/3** · p_drop 0.2" in stored(3)
+    assert "| differs in | described/1 (champion) | described/3 |" in stored(3)
+    assert "| model.p_drop | 0.1 | 0.2/3 |" in stored(3)
+    assert "repro translate --model described/3 <" in stored(3)

@@ -10,8 +10,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from infra.store.local import Artifact
+from infra.store.local import Artifact, Store
 from model.config import Model
+from tasks.engine.limits import Limits
 from tasks.evaluation.paper_row import PaperRow
 from tasks.stages.report import report
 from tasks.stages.score import score
@@ -135,6 +136,23 @@ def test_each_number_stands_with_protocol_and_signature(out: Path) -> None:
         assert card["references_sha256"][:16] in page
     assert "1,234,567" in page
     assert "1 min 15 s" in page
+
+
+def test_limits_of_the_run_stand_on_the_page(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Limits of the run" not in (out / "report.html").read_text()
+    limits = Limits.parse(["score.val.bleu >= 20", "warn score.val.chrf >= 60", "score.val.ter <= 1"])
+    limits.breaches(Store(tmp_path), Artifact("score", "k", tmp_path, facts={"bleu": 21.5, "chrf": 50}), "val")
+    monkeypatch.setattr("tasks.stages.report.checks", lambda: limits.checks)
+    kinds = [
+        {"val": Artifact(kind, "val", out.parent / kind / "val")} for kind in ("prepare_sets", "translate", "score")
+    ]
+    corpus, shards = data(tmp_path / "data")
+    (tmp_path / "out").mkdir()
+    report.body(tmp_path / "out", "toy", corpus, shards, training(tmp_path / "train"), *kinds)
+    page = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", (tmp_path / "out" / "report.html").read_text()))
+    assert "score val bleu &gt;= 20 21.5 kept" in page
+    assert "score val chrf &gt;= 60 50 broken, a warning" in page
+    assert "score val ter &lt;= 1 no such fact broken" in page
 
 
 def test_the_page_says_which_measure_may_be_compared_with_the_paper_s(out: Path, tmp_path: Path) -> None:

@@ -1,0 +1,303 @@
+"""Runs, scores, models and artifacts from Python: in a script, a notebook, another program.
+
+    from flows import api
+
+    api.run("demo")
+    api.scores("demo").filter(metric="bleu")
+    api.translate(["The old woman sees a dog."], "demo@champion")
+
+Tables are polars frames, arrays are NumPy's. No function needs a server. State is found as by the command line: in
+``REPRO_ROOT``, else in the nearest ``.repro``; set ``REPRO_ROOT`` before the first call. Errors of configuration are
+``infra.errors.BadConfiguration``, each a sentence that says what is allowed.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from flows.inference.attention import attention_of
+from flows.inference.served_model import ServedVersion, load_version, select_versions
+from flows.inference.translate_texts import translate_texts
+from flows.inspection.artifact_list import find_artifact
+from flows.inspection.compare import common_sets, find_system, read_sentences
+from flows.inspection.curves import find_training, training_table
+from flows.orchestration.dispatch import dispatch, has_user_server
+from flows.runner import records
+from flows.runner.outcome import Outcome
+from flows.runner.request import ResolvedRun, RunRequest
+from flows.runs import RUNS
+from flows.views.terminal import say
+from infra.processes import signals
+from infra.servers.environment import configure_libraries
+from infra.site import Site, open_store
+from infra.store.local import Artifact
+from infra.web.protocol import AttentionKind, AttentionMap
+from tasks.evaluation.compare import side_by_side
+
+__all__ = [
+    "artifact",
+    "attention",
+    "curves",
+    "load",
+    "plan",
+    "run",
+    "runs",
+    "scores",
+    "sentences",
+    "translate",
+    "versions",
+]
+STAGE_SCHEMA = {
+    "stage": pl.String,
+    "item": pl.String,
+    "state": pl.String,
+    "seconds": pl.Float64,
+    "why": pl.String,
+    "key": pl.String,
+    "path": pl.String,
+}
+
+
+def runs() -> pl.DataFrame:
+    """The built-in runs, then others that have a record in the root.
+
+    Returns columns ``run``, ``about`` (empty for a run of your own) and ``recorded``: whether the root has a record.
+    """
+    store = open_store(Site.named())
+    store.receive("runs")
+    recorded = records.run_names(store.root)
+    about = {name: value.about for name, value in RUNS.items()} | {name: "" for name in recorded if name not in RUNS}
+    rows = [(name, text, name in recorded) for name, text in about.items()]
+    return pl.DataFrame(rows, {"run": pl.String, "about": pl.String, "recorded": pl.Boolean}, orient="row")
+
+
+def plan(
+    name: str,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    from_stage: str = "",
+    until: str = "",
+    force: Sequence[str] = (),
+    site: str = "local",
+) -> pl.DataFrame:
+    """What ``run`` would do: ``repro plan``. Runs nothing.
+
+    ``name`` is a built-in run, ``FILE.toml`` or ``FILE.py:NAME``; ``overrides`` are fields of it with their values, as
+    ``{"training.updates": 200, "decoding.ensemble": (1, 2)}``. Returns a row for each stage: ``stage``, ``item``,
+    ``state`` (``hit``, ``miss``, ``waits``), ``seconds``, ``why`` it runs, ``key`` and ``path``. Raises
+    BadConfiguration for an unknown run, stage or field.
+    """
+    return _stage_frame(_resolved(name, overrides, from_stage, until, force, site).plan.outcome)
+
+
+def run(
+    name: str,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    from_stage: str = "",
+    until: str = "",
+    force: Sequence[str] = (),
+    site: str = "local",
+) -> pl.DataFrame:
+    """Run every stage that is not cached: ``repro run``. Progress goes to stderr, so a notebook shows it.
+
+    Returns the columns of ``plan``; ``state`` is ``cached`` or ``completed``. An interrupt ends a training after its
+    checkpoint, and the same call goes on from there; a second interrupt ends this process. Raises
+    ``flows.runner.outcome.StageFailed`` for a stage that failed, BadConfiguration as ``plan`` does. Runs in one root
+    per process.
+    """
+    resolved = _resolved(name, overrides, from_stage, until, force, site)
+    configure_libraries(resolved.site.root)
+    with signals.handled():
+        return _stage_frame(dispatch(resolved, has_user_server()))
+
+
+def scores(name: str) -> pl.DataFrame:
+    """The scores of a run (``demo``), of a model version (``demo@champion``) or of one set (``demo/score/test``).
+
+    Returns columns ``set``, ``metric``, ``score``, ``low`` and ``high`` (the 95 % interval by bootstrap, null where
+    there is none), ``protocol`` and ``signature``. Raises BadConfiguration where there are no scores.
+    """
+    site = _site()
+    store, rows = open_store(site), []
+    for set_name, manifest in find_system(name, site).scores.items():
+        card = json.loads((store.artifact(manifest).path() / "card.json").read_text())
+        perplexities = {each: {"score": card[each]} for each in ("perplexity", "perplexity_word")}
+        rows += [
+            {"set": set_name, "metric": each, **values} for each, values in (card["scores"] | perplexities).items()
+        ]
+    columns = ("set", "metric", "score", "low", "high", "protocol", "signature")
+    numbers = dict.fromkeys(("score", "low", "high"), pl.Float64)
+    return pl.DataFrame(rows, {column: numbers.get(column, pl.String) for column in columns})
+
+
+def curves(name: str) -> pl.DataFrame:
+    """The metrics of a training by update, of a run (``demo``) or a model version (``demo@champion``).
+
+    Returns a row for each update at which something was measured: ``update``, ``time`` (seconds since 1970), and a
+    column for each metric (``loss``, ``dev_perplexity``, ``learning_rate``, …; docs/files.md), null where it was not
+    measured. Raises BadConfiguration where there is no finished training.
+    """
+    return training_table(find_training(name, _site()).path() / "metrics.jsonl")
+
+
+def sentences(name: str, other: str = "") -> pl.DataFrame:
+    """Every scored sentence of a run or a model version; with ``other``, of both side by side.
+
+    Returns columns ``set``, ``pair_id``, ``source``, ``reference``, ``hypothesis``, ``bleu`` and ``chrf`` (of the
+    sentence). With ``other`` the last three come twice, ending in ``_a`` and ``_b``, and ``gain`` is ``chrf_b`` minus
+    ``chrf_a``; the sets are those that both have. Raises BadConfiguration where there are no scores.
+    """
+    site = _site()
+    a = find_system(name, site)
+    if not other:
+        frames = {each: read_sentences(manifest, site) for each, manifest in a.scores.items()}
+    else:
+        b = find_system(other, site)
+        frames = {
+            each: side_by_side(each, read_sentences(a.scores[each], site), read_sentences(b.scores[each], site))
+            for each in common_sets(a, b)
+        }
+    return pl.concat(table.select(pl.lit(each).alias("set"), pl.all()) for each, table in frames.items())
+
+
+def versions(model: str = "") -> pl.DataFrame:
+    """The registered model versions, or those of one model, by name, the newest first.
+
+    Returns columns ``name`` (``demo/3``), ``model``, ``version``, ``created`` (UTC), ``aliases`` (list), ``dev_set``,
+    ``dev_bleu``, ``test_set``, ``test_bleu``, ``protocol``, ``modified`` (made with overrides) and ``run_id`` in
+    MLflow. Empty where none is registered.
+    """
+    from infra.tracking import registry
+
+    rows = [
+        (
+            f"{each.name}/{each.version}",
+            each.name,
+            each.version,
+            each.created,
+            list(each.aliases),
+            each.dev,
+            each.bleu.get(each.dev),
+            each.test,
+            each.bleu.get(each.test),
+            each.protocol,
+            each.tags.get("modified") == "true",
+            each.run_id,
+        )
+        for each in registry.versions(_site().registry, model)
+    ]
+    schema: dict[str, Any] = {
+        "name": pl.String,
+        "model": pl.String,
+        "version": pl.Int64,
+        "created": pl.Datetime("us", "UTC"),
+        "aliases": pl.List(pl.String),
+        "dev_set": pl.String,
+        "dev_bleu": pl.Float64,
+        "test_set": pl.String,
+        "test_bleu": pl.Float64,
+        "protocol": pl.String,
+        "modified": pl.Boolean,
+        "run_id": pl.String,
+    }
+    return pl.DataFrame(rows, schema, orient="row")
+
+
+def load(model: str = "demo@champion") -> ServedVersion:
+    """Load a model version once, for several calls of ``translate`` and ``attention``.
+
+    Raises BadConfiguration for an unknown version, BadData for damaged weights.
+    """
+    site = _site()
+    [version] = select_versions([model], site)
+    return load_version(version, site)
+
+
+def translate(
+    texts: Sequence[str],
+    model: str | ServedVersion = "demo@champion",
+    *,
+    n_best: int = 1,
+    beam: int | None = None,
+    alpha: float | None = None,
+) -> pl.DataFrame:
+    """Translate texts, each sentence by sentence.
+
+    ``model`` is a version's name (``demo@champion``, ``demo/3``, ``demo``) or what ``load`` returned for it; ``beam``
+    and ``alpha`` (exponent of the length penalty, §6.1) are those of the model's run unless given. Returns ``n_best``
+    rows for each text, best first: ``number`` of the text from 0, ``source``, ``rank`` from 1, ``hypothesis``,
+    ``score`` (log-probability over the length penalty, summed over sentences), ``log_probability`` (natural) and
+    ``finished`` (false where the translation was cut). Raises BadConfiguration for settings that are not allowed,
+    BadData for a sentence that is too long for the model.
+    """
+    served = model if isinstance(model, ServedVersion) else load(model)
+    given = {name: value for name, value in (("beam", beam), ("alpha", alpha)) if value is not None}
+    rows = [
+        (number, text, rank, each.text, each.score, each.log_probability, each.finished)
+        for number, (text, found) in enumerate(zip(texts, translate_texts(served, texts, given, n_best), strict=True))
+        for rank, each in enumerate(found, 1)
+    ]
+    schema = {
+        "number": pl.Int64,
+        "source": pl.String,
+        "rank": pl.Int64,
+        "hypothesis": pl.String,
+        "score": pl.Float64,
+        "log_probability": pl.Float64,
+        "finished": pl.Boolean,
+    }
+    return pl.DataFrame(rows, schema, orient="row")
+
+
+def attention(
+    sentence: str, model: str | ServedVersion = "demo@champion", *, target: str = ""
+) -> Mapping[AttentionKind, AttentionMap]:
+    """The attention weights of a sentence and its translation, or of ``target`` in its place.
+
+    Returns a map for ``cross`` (the translation attends to the source), ``encoder`` and ``decoder`` (a side attends to
+    itself): ``weights`` is an array (layers, heads, rows, columns) of float32 in which each row sums to 1; ``rows`` and
+    ``columns`` are the tokens. Raises BadConfiguration for an empty sentence or one that is too long.
+    """
+    served = model if isinstance(model, ServedVersion) else load(model)
+    return attention_of(served, sentence, target)[1]
+
+
+def artifact(name: str) -> Artifact:
+    """The newest artifact that a name such as ``demo/clean`` or ``demo/score/test`` means.
+
+    ``path()`` is its folder, from a bucket after a download; docs/files.md lists the files; ``facts`` is what its stage
+    returned. Raises BadConfiguration for a name of none or of several artifacts.
+    """
+    return find_artifact(name, Site.named())
+
+
+def _resolved(
+    name: str, overrides: Mapping[str, object] | None, from_stage: str, until: str, force: Sequence[str], site: str
+) -> ResolvedRun:
+    assignments = tuple(f"{field}={_text(value)}" for field, value in (overrides or {}).items())
+    resolved = RunRequest(name, from_stage, until, tuple(force), assignments, site).resolve()
+    if resolved.remark:
+        say(resolved.remark)
+    return resolved
+
+
+def _text(value: object) -> str:
+    """The value as ``--set`` takes it."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(_text, value))
+    return f"{value}".lower() if isinstance(value, bool) else f"{value}"
+
+
+def _stage_frame(outcome: Outcome) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = [{name: getattr(row, name) for name in STAGE_SCHEMA} for row in outcome.rows]
+    return pl.DataFrame(rows, STAGE_SCHEMA)
+
+
+def _site() -> Site:
+    """The site, with MLflow's addresses in the root as they are now."""
+    site = Site.named()
+    configure_libraries(site.root)
+    return site

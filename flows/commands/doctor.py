@@ -1,0 +1,30 @@
+"""``repro doctor``."""
+
+import json
+from dataclasses import asdict
+
+from flows.commands.options import JsonOption, SiteOption
+from flows.inspection.doctor import Check, examine
+from infra.errors import Fault
+from infra.site import Site
+
+
+def doctor(*, site: SiteOption = "local", as_json: JsonOption = False) -> None:
+    """Check that this machine, its settings and its servers can do the work; each line says what to do, if anything.
+
+    Looks at Python, the CPU, torch, cores, memory, the disk of the root, Prefect, MLflow, mirrors, the bucket of the
+    root, and the clock. Changes nothing. Exit code 1 if a check failed; warnings do not count.
+
+    Example: repro doctor
+    """
+    found: list[Check] = []
+    for check in examine(Site.named(site)):
+        found.append(check)
+        if not as_json:
+            advice = f": {check.advice}" if check.advice else ""
+            print(f"{check.verdict:8} {check.name:11} {check.found}{advice}", flush=True)
+    failed = [check.name for check in found if check.verdict == "failure"]
+    if as_json:
+        print(json.dumps({"ok": not failed, "checks": [asdict(check) for check in found]}, ensure_ascii=False))
+    if failed:
+        raise Fault(f"{len(failed)} of {len(found)} checks failed: {', '.join(failed)}")

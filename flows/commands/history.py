@@ -1,0 +1,61 @@
+"""``repro history``."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.commands.completion import RUN_NAMES
+from flows.commands.options import JsonOption, SiteOption
+from flows.runs.values import unknown_name
+from flows.views.terminal import say
+from infra.errors import BadConfiguration
+from infra.site import Site, open_store
+
+UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+def history(
+    run: Annotated[str, RUN_NAMES, Parameter(help="one run as its records name it; default: all")] = "",
+    /,
+    *,
+    since: Annotated[str, Parameter(help="how far back: 12h, 30d, 4w, or a date such as 2026-11-01")] = "4w",
+    site: SiteOption = "local",
+    as_json: JsonOption = False,
+) -> None:
+    """List every start of a run: request, outcome, why it failed, what was tried again, hours and kWh.
+
+    The newest is first. Hours are those of the stages that were made; kWh those of GPUs, where their driver reports it.
+
+    For example:
+
+    repro history
+
+    repro history multi30k-ende --since 2026-11-01
+    """
+    from flows.inspection.run_history import read_history
+    from flows.runner.records import run_names
+    from flows.views.history_view import history_text
+
+    store, begin = open_store(Site.named(site)), start_of(since)
+    found = read_history(store, run, begin)
+    if run and not found and run not in (known := run_names(store.root)):
+        raise BadConfiguration(unknown_name(run, known, f"the records of {store.root}", "run"))
+    if as_json:
+        print(json.dumps({"runs": [each.as_json() for each in found]}, ensure_ascii=False))
+    elif found:
+        print(history_text(found))
+    else:
+        say(f"no run began since {begin.astimezone():%Y-%m-%d %H:%M}; look further back with --since")
+
+
+def start_of(since: str) -> datetime:
+    """The time that ``4w`` or ``2026-11-01`` means. Raises BadConfiguration for anything else."""
+    try:
+        if match := re.fullmatch(r"(\d+)([hdw])", since):
+            return datetime.now(UTC) - int(match[1]) * UNITS[match[2]]
+        return datetime.fromisoformat(since).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise BadConfiguration(f"--since is {since!r}, allowed is 12h, 30d, 4w or a date such as 2026-11-01") from None

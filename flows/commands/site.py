@@ -1,0 +1,34 @@
+"""``repro site``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.views.tables import size_text
+from flows.views.terminal import say
+from infra.servers.environment import configure_libraries
+from infra.site import Site
+
+
+def site(
+    *, out: Annotated[Path, Parameter(help="folder to write; an earlier site there is replaced")] = Path("public")
+) -> None:
+    """Write a root as a static site: versions with cards and scores, runs with failures, lineage of artifacts, search.
+
+    It needs no server and loads nothing from other hosts: open index.html, or copy the folder to any web host.
+
+    Example: repro site --out public/
+    """
+    from flows.website.write import write_site
+
+    source = Site.named()
+    configure_libraries(source.root)
+    written = write_site(source, out)
+    if not written.versions:
+        say(f"no model is registered in {source.root} yet; register one with `repro run demo`, or set REPRO_ROOT")
+    say(
+        f"{written.versions} versions of {written.models} models, {written.runs} runs, {written.files} files, "
+        f"the largest text {size_text(written.largest)}"
+    )
+    print(out / "index.html")

@@ -1,0 +1,165 @@
+"""All artifacts of a root as a graph: what each was made from, and what was made from it. Writes nothing.
+
+One pass over the store reads every manifest once. Of a manifest only what people look at is kept, since a root may
+have tens of thousands; ``Store.manifest`` has the rest.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from infra.site import Site, open_store
+from infra.store.local import Store
+from infra.store.manifest import Manifest, bytes_of
+from infra.store.s3 import S3Store
+from infra.tracking.model_version import Version
+from infra.tracking.registry import versions
+
+Name = tuple[str, str]
+"""Stage and key."""
+KEY_TAG = "key."
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactNode:
+    """An artifact, without its arguments and the sums of its files."""
+
+    stage: str
+    key: str
+    item: str
+    bytes: int
+    seconds: float
+    """How long its stage took."""
+    made: str
+    """When it was sealed, in ISO 8601; "" where that is unknown."""
+    machine: str
+    commit: str
+    adopted: str
+    """Where work of before came from; "" for what the stage itself made."""
+    inputs: tuple[Name, ...]
+    facts: Mapping[str, Any]
+    files: tuple[str, ...]
+
+    @property
+    def name(self) -> Name:
+        return self.stage, self.key
+
+    @staticmethod
+    def of(manifest: Manifest) -> "ArtifactNode":
+        made = manifest.made
+        at, machine, commit = (f"{made.get(field, '')}" for field in ("at", "machine", "commit"))
+        inputs = tuple(name_of(each) for each in manifest.inputs)
+        return ArtifactNode(
+            stage=manifest.stage,
+            key=manifest.key,
+            item=manifest.item,
+            bytes=bytes_of(manifest),
+            seconds=manifest.seconds,
+            made=at,
+            machine=machine,
+            commit=commit,
+            adopted=manifest.adopted,
+            inputs=inputs,
+            facts=manifest.facts,
+            files=tuple(manifest.files),
+        )
+
+
+class ArtifactGraph:
+    """Artifacts and registered versions of a root. An input that was removed since has no node."""
+
+    def __init__(self, nodes: Iterable[ArtifactNode], registered: Iterable[Version] = ()) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self.versions = {f"{version.name}/{version.version}": version for version in registered}
+
+    @cached_property
+    def users(self) -> Mapping[Name, list[Name]]:
+        """What was made from each artifact, also from one that was removed since."""
+        found: dict[Name, list[Name]] = {}
+        for node in self.nodes.values():
+            for source in node.inputs:
+                found.setdefault(source, []).append(node.name)
+        return found
+
+    def inputs(self, name: Name) -> tuple[Name, ...]:
+        """What an artifact was made from; nothing is known of a removed one."""
+        return self.nodes[name].inputs if name in self.nodes else ()
+
+    def ancestors(self, names: Iterable[Name]) -> set[Name]:
+        """The artifacts and all that they were made from, removed ones too."""
+        return _reached(names, self.inputs)
+
+    def descendants(self, names: Iterable[Name]) -> set[Name]:
+        """The artifacts and all that was made from them."""
+        return _reached(names, lambda name: self.users.get(name, ()))
+
+    @cached_property
+    def artifacts_of_versions(self) -> Mapping[str, tuple[Name, ...]]:
+        """What each version was registered with: the ``register`` artifact, else what the version's tags name."""
+        by_registration: dict[str, list[Name]] = {}
+        for node in self.nodes.values():
+            if node.stage == "register":
+                by_registration.setdefault(f"{node.facts.get('name')}/{node.facts.get('version')}", []).append(
+                    node.name
+                )
+        return {
+            label: tuple(by_registration.get(label, ())) or _tagged(version) for label, version in self.versions.items()
+        }
+
+    def registration(self, label: str) -> list[Name]:
+        """The ``register`` artifacts of a version that are there, as a rule one."""
+        return [name for name in self.artifacts_of_versions.get(label, ()) if name[0] == "register"]
+
+    @cached_property
+    def versions_of(self) -> Mapping[Name, list[str]]:
+        """The versions that rest on each artifact, as ``demo/3``."""
+        found: dict[Name, list[str]] = {}
+        for label, names in self.artifacts_of_versions.items():
+            for name in self.ancestors(names):
+                found.setdefault(name, []).append(label)
+        return found
+
+
+def read_graph(site: Site) -> ArtifactGraph:
+    """All artifacts and versions of a root. A bucket costs one listing, and each manifest that is new here one request.
+
+    An altered or unreadable manifest counts as none. Raises NetworkFault.
+    """
+    store = open_store(site)
+    return ArtifactGraph(map(ArtifactNode.of, sealed_everywhere(store)), versions(site.registry))
+
+
+def sealed_everywhere(store: Store) -> Iterator[Manifest]:
+    """Every artifact of a store; of a bucket's cache only what concerns this machine alone (``register``)."""
+    known = set()
+    for manifest in store.sealed():
+        known.add((manifest.stage, manifest.key))
+        yield manifest
+    if isinstance(store, S3Store):
+        for key in store.local().keys_of("register"):
+            manifest_here = store.local().manifest("register", key)
+            if manifest_here and ("register", key) not in known:
+                yield manifest_here
+
+
+def name_of(text: str) -> Name:
+    """Stage and key of ``stage/key``."""
+    stage, _, key = text.partition("/")
+    return stage, key
+
+
+def _tagged(version: Version) -> tuple[Name, ...]:
+    """The artifacts that the tags of a version name: ``key.average``, ``key.score.test``."""
+    tags = {tag.removeprefix(KEY_TAG): key for tag, key in version.tags.items() if tag.startswith(KEY_TAG)}
+    return tuple((tag.partition(".")[0], key) for tag, key in tags.items())
+
+
+def _reached(names: Iterable[Name], step: Any) -> set[Name]:
+    found: set[Name] = set()
+    waiting = list(names)
+    while waiting:
+        if (name := waiting.pop()) not in found:
+            found.add(name)
+            waiting.extend(step(name))
+    return found

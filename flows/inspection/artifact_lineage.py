@@ -1,0 +1,140 @@
+"""The lineage of one thing in both directions: what it was made from, and what rests on it. Writes nothing."""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flows.inspection.artifact_graph import ArtifactGraph, Name, read_graph
+from flows.inspection.artifact_uses import ArtifactUses, uses_of
+from flows.inspection.run_history import read_history
+from flows.runner.artifact_names import ArtifactName, parse_name
+from infra.errors import BadConfiguration
+from infra.site import Site, open_store
+from infra.tracking.registry import resolve
+
+KEY = re.compile(r"(?:(?P<stage>[a-z_]+)/)?(?P<key>[0-9a-f]{6,})")
+RAW_STAGE = "download"
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Where it starts, and the artifacts on both sides."""
+
+    title: str
+    start: tuple[Name, ...]
+    graph: ArtifactGraph
+    uses: ArtifactUses
+
+    @property
+    def versions(self) -> list[str]:
+        """The versions that rest on all of what it starts from, with their aliases: ``demo/3 (champion)``."""
+        found = [set(self.graph.versions_of.get(name, ())) for name in self.start]
+        common = set.intersection(*found) if found else set()
+        return [self.version_label(label) for label in self.graph.versions if label in common]
+
+    def version_label(self, label: str) -> str:
+        aliases = ", ".join(self.graph.versions[label].aliases)
+        return f"{label} ({aliases})" if aliases else label
+
+    def registered_as(self, name: Name) -> list[str]:
+        """The versions that were registered with exactly this artifact."""
+        return [self.version_label(label) for label in self.graph.versions if name in self.graph.registration(label)]
+
+    def as_json(self) -> dict[str, Any]:
+        sides = {
+            "start": set(self.start),
+            "made_from": self.graph.ancestors(self.start) - {*self.start},
+            "used_by": self.graph.descendants(self.start) - {*self.start},
+        }
+        artifacts = [self._node(name, side) for side, names in sides.items() for name in sorted(names)]
+        start = ["/".join(name) for name in self.start]
+        return {"name": self.title, "start": start, "versions": self.versions, "artifacts": artifacts}
+
+    def _node(self, name: Name, side: str) -> dict[str, Any]:
+        node = self.graph.nodes.get(name)
+        made_by, used_by = self.uses.made_by.get(name), self.uses.used_by.get(name, [])
+        known = {
+            "side": side,
+            "stage": name[0],
+            "key": name[1],
+            "names": [f"{each}" for each in self.uses.names.get(name, ())],
+            "state": "there" if node else "missing",
+            "inputs": ["/".join(each) for each in self.graph.inputs(name)],
+            "users": ["/".join(each) for each in self.graph.users.get(name, ())],
+            "versions": self.graph.versions_of.get(name, []),
+            "made_by_run": made_by.command if made_by else "",
+            "cached_in_runs": sum(each is not made_by for each in used_by),
+        }
+        if node:
+            fields = ("item", "bytes", "seconds", "made", "machine", "commit", "adopted", "facts")
+            known |= {field: getattr(node, field) for field in fields}
+        return known
+
+
+def find_lineage(text: str, site: Site) -> Lineage:
+    """The lineage of a raw file, a key, a version, a run or a readable name such as ``demo/score/test``.
+
+    Raises BadConfiguration, with the nearest names, if nothing is called so.
+    """
+    graph, uses = read_graph(site), uses_of(read_history(open_store(site)))
+    if names := _raw_files(text, graph) or _by_key(text, graph):
+        return Lineage(text, tuple(names), graph, uses)
+    if "@" in text or text.partition("/")[2].isdigit():
+        version = resolve(site.registry, text)
+        label = f"{version.name}/{version.version}"
+        return Lineage(f"version {label}", graph.artifacts_of_versions[label], graph, uses)
+    if names := _named(text, graph, uses):
+        return Lineage(text, tuple(names), graph, uses)
+    raise BadConfiguration(_unknown(text, graph, uses))
+
+
+def _raw_files(text: str, graph: ArtifactGraph) -> list[Name]:
+    """Downloaded files with this path or name."""
+    raw = (node for node in graph.nodes.values() if node.stage == RAW_STAGE)
+    return [node.name for node in raw if text in (node.item, node.item.rpartition("/")[2], *node.files)]
+
+
+def _by_key(text: str, graph: ArtifactGraph) -> list[Name]:
+    """The one artifact whose key begins so, also a removed one that others were made from."""
+    match = KEY.fullmatch(text)
+    if match is None:
+        return []
+    stage, key = match["stage"], match["key"]
+    known = sorted(graph.nodes.keys() | graph.users.keys())
+    found = [name for name in known if name[1].startswith(key) and stage in (None, name[0])]
+    if len(found) > 1:
+        choices = ", ".join("/".join(name) for name in found[:5])
+        raise BadConfiguration(
+            f"key is {text!r}, which {len(found)} artifacts have, among them {choices}: give more of it"
+        )
+    return found
+
+
+def _named(text: str, graph: ArtifactGraph, uses: ArtifactUses) -> list[Name]:
+    """What ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM`` names. A run alone names its last artifacts."""
+    try:
+        wanted = parse_name(text)
+    except BadConfiguration:
+        return []
+    found = [name for name, known in uses.names.items() if any(wanted.covers(each) for each in known)]
+    if wanted.stage:
+        return found
+    inputs = {each for name in found for each in graph.inputs(name)}
+    return [name for name in found if name not in inputs]
+
+
+def _unknown(text: str, graph: ArtifactGraph, uses: ArtifactUses) -> str:
+    known = _known_names(graph, (each for names in uses.names.values() for each in names))
+    near = difflib.get_close_matches(text, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; `repro ls` and `repro models` list what there is"
+    allowed = "allowed are a raw file, a key, a version as in demo/3, and RUN, RUN/STAGE or RUN/STAGE/ITEM"
+    return f"nothing is called {text!r} here, {allowed}{hint}"
+
+
+def _known_names(graph: ArtifactGraph, names: Iterable[ArtifactName]) -> Sequence[str]:
+    raw = [node.item for node in graph.nodes.values() if node.stage == RAW_STAGE]
+    found = [f"{each}" for each in names]
+    runs = [name.partition("/")[0] for name in found]
+    return list(dict.fromkeys([*runs, *found, *raw, *(name.rpartition("/")[2] for name in raw), *graph.versions]))

@@ -1,0 +1,104 @@
+"""Compares a finished built-in run with what is recorded of it (``flows/runs/expected.json``): reproduced or not."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flows.runner.request import RunRequest
+from flows.runs.expected import ExpectedResults, Sums, expected_results
+from infra.errors import BadConfiguration
+from infra.site import open_store
+from infra.store.local import Store
+from tasks.engine.planner import StageResult
+
+
+@dataclass(frozen=True)
+class ReproductionCheck:
+    """What agrees with the record, what does not, and what could not be compared."""
+
+    run: str
+    agrees: tuple[str, ...]
+    differs: tuple[str, ...]
+    not_compared: str = ""
+    """Why the weights were not compared; "" where they were."""
+
+    @property
+    def is_reproduced(self) -> bool:
+        return not self.differs
+
+    def __str__(self) -> str:
+        if self.differs:
+            return f"{self.run}: not reproduced, because {'; '.join(self.differs)}"
+        note = f" ({self.not_compared})" if self.not_compared else ""
+        return f"{self.run}: reproduced: {'; '.join(self.agrees)}{note}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {**vars(self), "reproduced": self.is_reproduced}
+
+
+def check_run(name: str, site: str) -> ReproductionCheck:
+    """Compare the run, without overrides, as far as it is finished in the root. Runs nothing.
+
+    Raises BadConfiguration for a run of which nothing is recorded.
+    """
+    known = expected_results()
+    if name not in known:
+        raise BadConfiguration(f"nothing is recorded of run {name!r}, recorded are: {', '.join(known)}")
+    resolved = RunRequest(name, until="score", site=site).resolve()
+    return compare_results(name, resolved.plan.outcome.rows, open_store(resolved.site), known[name])
+
+
+def compare_results(
+    run: str, rows: Sequence[StageResult], store: Store, expected: ExpectedResults
+) -> ReproductionCheck:
+    """Compare the planned stages of a run with the record. A damaged or missing artifact counts as a difference."""
+    missing = [f"{_label(row)} is not there as it was made: {row.why}" for row in rows if row.state == "miss"]
+    scores = list(_compare_scores(rows, expected))
+    kind = _kind_of(rows, store)
+    sums = expected.digests.get(kind, {})
+    files = list(_compare_files(rows, store, sums, kind))
+    if not kind:
+        not_compared = "weights not compared: the training does not say on which kernels it ran"
+    else:
+        recorded = ", ".join(expected.digests) or "nothing"
+        not_compared = "" if sums else f"weights not compared: recorded is {recorded}, this is {kind}"
+    found = [*scores, *files]
+    agrees = tuple(sentence for sentence, fits in found if fits)
+    differs = (*missing[:1], *(sentence for sentence, fits in found if not fits))
+    return ReproductionCheck(run, agrees, differs, not_compared)
+
+
+def _compare_scores(rows: Sequence[StageResult], expected: ExpectedResults) -> Iterator[tuple[str, bool]]:
+    found = {row.item: row.facts for row in rows if row.stage == "score"}
+    for name, measures in expected.scores.items():
+        for measure, recorded in measures.items():
+            tolerance, value = expected.tolerance[measure], found.get(name, {}).get(measure)
+            allowed = f"recorded is {recorded:.2f} ± {tolerance:.2f}"
+            if value is None:
+                yield f"{name} has no {measure}, {allowed}", False
+            else:
+                yield f"{name} {measure} is {value:.2f}, {allowed}", abs(value - recorded) <= tolerance
+
+
+def _compare_files(rows: Sequence[StageResult], store: Store, sums: Sums, kind: str) -> Iterator[tuple[str, bool]]:
+    for row in rows:
+        recorded = sums.get(_label(row), {}) if row.state == "hit" else {}
+        manifest = store.manifest(row.stage, row.key) if recorded else None
+        for name in recorded:
+            fits = manifest is not None and manifest.files.get(name, {}).get("sha256") == recorded[name]
+            says = "is as recorded" if fits else "differs from the record"
+            yield f"{name} of {_label(row)} {says} of {kind}", fits
+
+
+def _kind_of(rows: Sequence[StageResult], store: Store) -> str:
+    """The kind of machine that trained: kernels, threads, ranks and torch; "" where its manifest does not say."""
+    train = next((row for row in rows if row.stage == "train" and row.state == "hit"), None)
+    manifest = store.manifest(train.stage, train.key) if train else None
+    if manifest is None or "kernels" not in manifest.facts:
+        return ""
+    torch = manifest.made.get("libraries", {}).get("torch", "")
+    return f"{manifest.facts['kernels']}, {manifest.facts['ranks']} ranks, torch {torch}"
+
+
+def _label(row: StageResult) -> str:
+    return f"{row.stage} {row.item}".strip()

@@ -1,0 +1,258 @@
+"""Whether this machine, its settings and its servers can do the work, and what to do if not."""
+
+import os
+import platform
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from infra.errors import BadConfiguration, Fault
+from infra.servers.addresses import running_addresses
+from infra.servers.credentials import hide_password, read_credentials
+from infra.servers.environment import server_configured
+from infra.site import Site
+from infra.store.s3_client import Bucket
+from infra.tracking.registry_sqlite import check_database
+
+Verdict = Literal["ok", "warning", "failure"]
+GIB = 2**30
+LITTLE_MEMORY, LEAST_MEMORY = 4 * GIB, GIB
+LITTLE_DISK, LEAST_DISK = 10 * GIB, GIB
+WIDE = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
+"""Instructions of CPUs, x86 and ARM, that make matrix products fast."""
+ANSWER_SECONDS = 5.0
+SKEW_SECONDS, MAX_SKEW_SECONDS = 60.0, 900.0
+"""From the second on, S3 refuses requests."""
+CGROUP = Path("/sys/fs/cgroup")
+GPU = Path("/dev/nvidia0")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+    """What to do; empty where all is well."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an HTTP address answered."""
+
+    error: str
+    """Why there was no answer; "" for an answer of any status."""
+    skew: float | None = None
+    """Seconds by which the server's clock is ahead of this machine's; None if it did not say."""
+
+
+def examine(site: Site) -> Iterator[Check]:
+    """Every check, in the order in which they are shown; the slow ones, which ask servers, are last."""
+    yield Check("python", "ok", f"{platform.python_version()}, {sys.executable}")
+    yield _cpu()
+    yield _torch(site)
+    yield _cores(site)
+    yield _memory()
+    yield _disk(site.root)
+    skews: dict[str, float] = {}
+    yield from _servers(site, skews)
+    yield from _mirrors(site, skews)
+    if site.remote:
+        yield _bucket(site.remote, skews)
+    yield _clock(skews)
+
+
+def _cpu() -> Check:
+    machine = platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return Check("cpu", "ok", f"{machine}, its instructions are unknown here")
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    flags = fields.get("flags", fields.get("Features", "")).split()
+    found = ", ".join([fields.get("model name", machine), *(name for name in WIDE if name in flags)])
+    if machine == "x86_64" and "avx2" not in flags:
+        return Check("cpu", "warning", found, "without AVX2 training takes several times as long: use another machine")
+    return Check("cpu", "ok", found)
+
+
+def _torch(site: Site) -> Check:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Check("torch", "failure", f"{error}", "install the environment anew: `make clean setup`")
+    cuda = torch.version.cuda
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    kind = f"CUDA {cuda}, {gpus} GPUs" if cuda else "without CUDA"
+    capability = torch.backends.cpu.get_cpu_capability()
+    found = f"{torch.__version__}, {kind}, {capability}, {site.threads_each} threads in each process"
+    if GPU.exists() and not cuda:
+        return Check("torch", "warning", found, "this machine has a GPU: install a build of torch with CUDA to use it")
+    if GPU.exists() and not gpus:
+        return Check("torch", "warning", found, "the GPU's driver is missing or too old for this build of torch")
+    if site.device == "cuda" and not gpus and site.launcher == "local" and not site.gpu_pool:
+        advice = "--site gpu needs a GPU here, or elsewhere with REPRO_LAUNCHER or REPRO_GPU_POOL"
+        return Check("torch", "failure", found, advice)
+    return Check("torch", "ok", found)
+
+
+def _cores(site: Site) -> Check:
+    cores, wanted = len(os.sched_getaffinity(0)), site.threads_each * (site.ranks // site.nodes)
+    quota = _cpu_quota()
+    found = f"{cores}" + (f", of which this container may use {quota:.1f}" if quota else "")
+    usable = min(cores, max(1, int(quota))) if quota else cores
+    if site.launcher == "local" and wanted > usable:
+        each = max(1, usable // site.ranks)
+        advice = f"{wanted} threads would compute at once: set REPRO_THREADS={each} (REPRO_RANKS is {site.ranks})"
+        return Check("cores", "warning", found, advice)
+    return Check("cores", "ok", found)
+
+
+def _cpu_quota() -> float:
+    """Cores that the container may use; 0 without a limit."""
+    try:
+        quota, period = (CGROUP / "cpu.max").read_text().split()
+        return 0.0 if quota == "max" else float(quota) / float(period)
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _memory() -> Check:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return Check("memory", "ok", "unknown here")
+    fields = {name: int(value.split()[0]) * 1024 for name, _, value in (line.partition(":") for line in lines)}
+    free, whole = fields["MemAvailable"], fields["MemTotal"]
+    try:
+        limit = int((CGROUP / "memory.max").read_text())
+        free = min(free, limit - int((CGROUP / "memory.current").read_text()))
+        whole = min(whole, limit)
+    except (OSError, ValueError):  # no container, or one without a limit
+        pass
+    found = f"{free / GIB:.1f} of {whole / GIB:.1f} GiB free"
+    if free < LEAST_MEMORY:
+        return Check("memory", "failure", found, "the demo needs 1 GiB: end other programs, or use a larger machine")
+    if free < LITTLE_MEMORY:
+        return Check("memory", "warning", found, "enough for small models; for others set REPRO_MICRO_BATCH_TOKENS")
+    return Check("memory", "ok", found)
+
+
+def _disk(root: Path) -> Check:
+    there = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    found = f"{free / GIB:.1f} GiB free for {root.absolute()}"
+    if not os.access(there, os.W_OK):
+        return Check("disk", "warning", f"{found}, read-only", "to run anything, set REPRO_ROOT to a writable folder")
+    if free < LEAST_DISK:
+        return Check("disk", "failure", found, "free some space (`repro gc` lists what may go), or set REPRO_ROOT")
+    if free < LITTLE_DISK:
+        return Check("disk", "warning", found, "enough for small corpora; WMT14 needs some 50 GiB with its checkpoints")
+    return Check("disk", "ok", found)
+
+
+def _servers(site: Site, skews: dict[str, float]) -> Iterator[Check]:
+    service = running_addresses(site.root)
+    if service and service.closed:
+        yield _credentials()
+    own = service.prefect if service else ""
+    prefect = os.environ.get("PREFECT_API_URL") or own
+    advice = "start it, or `repro up` and unset PREFECT_API_URL" if prefect != own else "see `repro status`"
+    if prefect:
+        yield _server("prefect", f"{prefect.rstrip('/')}/health", advice, skews)
+    elif server_configured():
+        yield Check("prefect", "ok", "the server of Prefect's active profile (not asked)")
+    else:
+        yield Check("prefect", "ok", "no server is configured: a run starts one of its own")
+    if site.tracking.startswith(("http://", "https://")):
+        advice = "see `repro status`" if service else "start it, or unset MLFLOW_TRACKING_URI"
+        yield _server("mlflow", f"{site.tracking.rstrip('/')}/health", advice, skews)
+        return
+    try:
+        check_database(site.tracking)
+        yield Check("mlflow", "ok", f"no server: {hide_password(site.tracking, site.tracking)}")
+    except Fault as error:
+        yield Check("mlflow", "failure", f"{error}", "restore the file from a backup, or move it away")
+
+
+def _credentials() -> Check:
+    try:
+        if read_credentials(os.environ):
+            return Check("credentials", "ok", "given, as the service needs them")
+    except BadConfiguration as error:
+        return Check("credentials", "failure", f"{error}", "write the line user:password to a file of mode 0600")
+    advice = "set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"
+    return Check("credentials", "failure", "the service needs them, none are given", advice)
+
+
+def _server(name: str, address: str, advice: str, skews: dict[str, float]) -> Check:
+    parts = urlsplit(address)
+    # Without user and password, which an answer does not depend on: one that asks for them is an answer too.
+    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    answer = _ask(address)
+    if answer.error:
+        return Check(name, "failure", f"{address} does not answer: {answer.error}", advice)
+    if answer.skew is not None:
+        skews[name] = answer.skew
+    return Check(name, "ok", f"{address} answers")
+
+
+def _mirrors(site: Site, skews: dict[str, float]) -> Iterator[Check]:
+    if not site.mirrors:
+        yield Check("mirrors", "ok", "none: text is read from its own addresses")
+    for mirror in site.mirrors:
+        advice = "mend the address in REPRO_MIRRORS, or leave it out"
+        if mirror.startswith(("http://", "https://")):
+            yield _server("mirror", mirror, advice, skews)
+        elif "://" in mirror:
+            yield Check("mirror", "ok", f"{mirror} (not asked)")
+        elif Path(mirror).is_dir():
+            yield Check("mirror", "ok", mirror)
+        else:
+            yield Check("mirror", "failure", f"there is no folder {mirror}", advice)
+
+
+def _bucket(address: str, skews: dict[str, float]) -> Check:
+    try:
+        skews["bucket"] = Bucket(address).clock_offset()
+    except Fault as error:
+        return Check("bucket", "failure", f"{error}", "see docs/deployment.md, One root on several machines")
+    return Check("bucket", "ok", f"{address} accepts these credentials")
+
+
+def _clock(skews: dict[str, float]) -> Check:
+    if not skews:
+        return Check("clock", "ok", "not compared: no server was asked")
+    name, skew = max(skews.items(), key=lambda each: abs(each[1]))
+    found = f"{abs(skew):.0f} s {'behind' if skew > 0 else 'ahead of'} {name}"
+    if abs(skew) < SKEW_SECONDS:
+        return Check("clock", "ok", f"less than {SKEW_SECONDS:.0f} s from {', '.join(skews)}")
+    advice = "set this machine's clock, or the server's, by NTP"
+    return Check("clock", "failure" if abs(skew) >= MAX_SKEW_SECONDS else "warning", found, advice)
+
+
+def _ask(address: str) -> Answer:
+    """Ask for the headers of an address; an answer of any status is one."""
+    try:
+        request = urllib.request.Request(address, method="HEAD")
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as response:
+            date = response.headers.get("Date")
+    except urllib.error.HTTPError as error:
+        date = error.headers.get("Date")
+    except (OSError, HTTPException, ValueError) as error:
+        return Answer(f"{getattr(error, 'reason', '') or error}")
+    try:
+        return Answer("", parsedate_to_datetime(date).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return Answer("")

@@ -1,0 +1,54 @@
+"""The files of a dataset on the Hugging Face Hub at one revision, which their addresses then name.
+
+``hf://datasets/OWNER/NAME@REVISION/PATH``: without a revision it is the newest; PATH may have ``*``.
+"""
+
+import fnmatch
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from infra.errors import BadConfiguration, Fault, NetworkFault
+
+SCHEME = "hf://"
+ADDRESS = re.compile(r"hf://datasets/(?P<name>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?/(?P<path>.+)")
+JSON = (".json", ".jsonl")
+PARQUET = "hf://datasets/{}@refs%2Fconvert%2Fparquet/default/train/*.parquet"
+"""Where the Hub has a dataset of another format as Parquet."""
+
+
+def hub_files(address: str, option: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Download the files that ``address`` means; give their places in the Hub's cache and the addresses that pin them.
+
+    Raises BadConfiguration naming the ``option`` where there are none, NetworkFault where the Hub does not answer.
+    """
+    match = ADDRESS.fullmatch(address)
+    if not match:
+        raise BadConfiguration(f"{option} is {address!r}, allowed is hf://datasets/OWNER/NAME/FILE:COLUMN")
+    name, path = match["name"], match["path"]
+    if path.removesuffix(".gz").endswith(JSON):
+        raise BadConfiguration(f"{option} is {address!r}, which is JSON; the Hub has it as {PARQUET.format(name)} too")
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+    revision = unquote(match["revision"]) if match["revision"] else None
+    try:
+        found = HfApi().dataset_info(name, revision=revision)
+        listed = sorted(each.rfilename for each in found.siblings or ())
+        chosen = [each for each in listed if fnmatch.fnmatchcase(each, path)]
+        if not chosen:
+            others = ", ".join(listed[:20])
+            raise BadConfiguration(f"{option} is {address!r}, but the dataset has no file {path!r}; it has {others}")
+        places = [hf_hub_download(name, each, repo_type="dataset", revision=found.sha) for each in chosen]
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        at = f" at revision {revision}" if revision else ""
+        advice = "correct the name, or set HF_TOKEN if it is not public"
+        raise BadConfiguration(f"{option}: the Hugging Face Hub has no dataset {name}{at}; {advice}") from error
+    except Fault:
+        raise
+    except Exception as error:
+        reason = f"{error}".partition("\n")[0] or type(error).__name__
+        advice = "try again, or give files or a folder of this machine"
+        raise NetworkFault(f"{option}: the Hugging Face Hub does not give {address} ({reason}); {advice}") from error
+    pinned = tuple(f"{SCHEME}datasets/{name}@{found.sha}/{each}" for each in chosen)
+    return tuple(Path(place) for place in places), pinned

@@ -1,0 +1,37 @@
+"""The runs on record as text: one block for each start of a run, and a line of sums."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from flows.inspection.run_history import RecordedRun
+from tasks.engine.progress import duration
+
+
+def history_text(found: Sequence[RecordedRun]) -> str:
+    return "\n".join([line for each in found for line in _block(each)] + [_sums(found)])
+
+
+def _block(each: RecordedRun) -> Iterator[str]:
+    made = sum(stage.was_made for stage in each.stages)
+    cached = sum(stage.was_cached for stage in each.stages)
+    again = f", attempt {each.attempt}" if each.attempt > 1 else ""
+    energy = "" if each.gpu_kwh is None else f"{each.gpu_kwh:.2f} kWh"
+    counts = f"{made} made, {cached} cached"
+    begun = f"{each.started.astimezone():%Y-%m-%d %H:%M}"
+    yield "  ".join(filter(None, [begun, each.run, f"{each.outcome}{again}", counts, duration(each.seconds), energy]))
+    commit = f", commit {each.commit[:10]}" if each.commit else ""
+    yield f"    {each.command}  by {each.who or 'unknown'}{commit}"
+    if each.failure:
+        yield f"    {each.failure}"
+    for stage in each.stages:
+        tries = stage.failures if stage.was_made else stage.failures[:-1]
+        for failure in tries:
+            yield f"    {stage.label} was tried again after: {failure}"
+
+
+def _sums(found: Sequence[RecordedRun]) -> str:
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in Counter(each.outcome for each in found).items())
+    energy = [each.gpu_kwh for each in found if each.gpu_kwh is not None]
+    kwh = f", {sum(energy):.2f} kWh of GPUs" if energy else ""
+    hours = sum(each.seconds for each in found) / 3600
+    return f"{len(found)} run{'' if len(found) == 1 else 's'} ({outcomes}), {hours:.2f} h of stages{kwh}"

@@ -1,0 +1,65 @@
+"""A lineage as text: two trees, what a thing was made from and what rests on it."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from flows.inspection.artifact_graph import Name
+from flows.inspection.artifact_lineage import Lineage
+from flows.views.tables import format_facts, size_text
+from tasks.engine.progress import duration
+
+
+def lineage_text(found: Lineage) -> str:
+    """The starting point in full, the versions that rest on it, and a line for each artifact of both trees.
+
+    An artifact that several others use is shown in full once.
+    """
+    lines = [found.title, *(f"  {_line(found, name)}" for name in found.start)]
+    if len(found.start) == 1:
+        lines += [f"  {detail}" for detail in _details(found, found.start[0])]
+    versions = found.versions
+    lines += ["", f"versions that rest on it: {', '.join(versions) or 'none'}"]
+    lines += ["", "made from", *_tree(found, found.start, found.graph.inputs)]
+    lines += ["", "used by", *_tree(found, found.start, lambda name: found.graph.users.get(name, ()))]
+    return "\n".join(lines)
+
+
+def _tree(found: Lineage, start: Iterable[Name], step: Callable[[Name], Iterable[Name]]) -> Iterator[str]:
+    seen: set[Name] = set()
+
+    def below(name: Name, indent: str) -> Iterator[str]:
+        others = list(step(name))
+        for each in others:
+            last = each is others[-1]
+            known, children = each in seen, list(step(each))
+            seen.add(each)
+            line = f"{found.uses.label(each)}  (see above)" if known and children else _line(found, each)
+            yield f"{indent}{'└─ ' if last else '├─ '}{line}"
+            if not known:
+                yield from below(each, f"{indent}{'   ' if last else '│  '}")
+
+    lines = [line for name in start for line in below(name, "  ")]
+    yield from lines or ["  nothing"]
+
+
+def _line(found: Lineage, name: Name) -> str:
+    node, label, place = found.graph.nodes.get(name), found.uses.label(name), "/".join(name)
+    first = label if label == place else f"{label}  {place}"
+    if node is None:
+        return f"{first}  missing: it was removed"
+    first = f"{first}  {node.item}" if node.item and node.item not in label else first
+    registered = ", ".join(f"version {each}" for each in found.registered_as(name))
+    facts = [size_text(node.bytes), duration(node.seconds), node.made[:16].replace("T", " "), node.adopted, registered]
+    return "  ".join([first, *filter(None, facts)])
+
+
+def _details(found: Lineage, name: Name) -> Iterator[str]:
+    node, made_by = found.graph.nodes.get(name), found.uses.made_by.get(name)
+    cached = sum(each is not made_by for each in found.uses.used_by.get(name, ()))
+    if node:
+        yield f"machine  {node.machine}"
+        yield f"commit   {node.commit}"
+        if node.facts:
+            yield f"facts    {format_facts(node.facts)}"
+    if made_by:
+        yield f"made by  {made_by.command}"
+    yield f"cached   in {cached} run{'' if cached == 1 else 's'} on record"

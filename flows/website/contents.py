@@ -1,0 +1,124 @@
+"""Every file of the site: pages, the data that programs in them load, model cards and reports."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from flows.inspection.artifact_graph import ArtifactGraph, read_graph
+from flows.inspection.artifact_uses import uses_of
+from flows.inspection.model_cards import artifact_file, version_card
+from flows.inspection.run_history import RecordedRun, read_history
+from flows.website.campaign import campaign_pages, totals
+from flows.website.curves import training_curves
+from flows.website.lineage import LineagePages, page_of
+from flows.website.plots import over_versions
+from flows.website.registry import ModelEntry, VersionEntry, read_registry
+from flows.website.render import render, static_files
+from flows.website.search_index import index_files
+from flows.website.version_data import list_script, version_script
+from infra.site import Site, open_store
+from infra.store.local import Store
+from infra.store.manifest import Manifest
+from infra.tracking.provenance import commit
+from tasks.registration.differences import Lineage, differing_fields, version_lineage
+from tasks.registration.model_card import as_markdown
+
+
+@dataclass(frozen=True)
+class Root:
+    """What the site shows of a root."""
+
+    store: Store
+    models: Sequence[ModelEntry]
+    runs: Sequence[RecordedRun]
+    graph: ArtifactGraph
+
+    @staticmethod
+    def read(site: Site) -> "Root":
+        """Read registry, records and manifests. Raises NetworkFault."""
+        store = open_store(site)
+        return Root(store, read_registry(site), read_history(store), read_graph(site))
+
+
+def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
+    """Path and text of every file; for a file that is copied, where it is."""
+    about = {"written": datetime.now(UTC), "commit": commit()}
+    yield "index.html", render("index.html", "index.html", models=root.models, **about)
+    yield "compare.html", render("compare.html", "compare.html", **about)
+    yield "versions.js", list_script(root.models)
+    registrations = _registrations(root.store)
+    for model in root.models:
+        plot = over_versions(model)
+        yield model.page, render("model.html", model.page, model=model, plot=plot, **about)
+        preferred = version_lineage(root.store, model.preferred.version.tags)
+        for entry in model.versions:
+            yield from _version(root, model, preferred, entry, registrations.get(entry.label), about)
+    yield from _campaign(root, registrations, about)
+    yield from _lineage(root, registrations, about)
+    yield from static_files().items()
+
+
+def _version(
+    root: Root,
+    model: ModelEntry,
+    preferred: Lineage,
+    entry: VersionEntry,
+    registration: Manifest | None,
+    about: Mapping[str, Any],
+) -> Iterator[tuple[str, str | Path]]:
+    store = root.store
+    manifests = version_lineage(store, entry.version.tags)
+    card = version_card(entry.version, manifests, store)
+    curves = training_curves(artifact_file(store, manifests.get("train"), "metrics.jsonl"), entry.label)
+    # A report takes megabytes, so those of versions that nobody points at are left out.
+    report = _report(store, registration) if registration and entry.version.aliases else None
+    values = {"model": model, "entry": entry, "card": card, "curves": curves, "report": report}
+    values["differs"] = differing_fields([preferred, manifests]) if preferred and manifests else []
+    values["artifacts"] = [page_of(name) for name in root.graph.registration(entry.label)]
+    yield entry.page, render("version.html", entry.page, **values, **about)
+    place = entry.page.removesuffix(".html")
+    yield f"{place}.md", as_markdown(card)
+    yield f"{place}.js", version_script(entry, curves)
+    if report:
+        yield _report_page(entry), report
+
+
+def _report_page(entry: VersionEntry) -> str:
+    return f"{entry.page.removesuffix('.html')}-report.html"
+
+
+def _campaign(root: Root, registrations: Mapping[str, Manifest], about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    pages, sums = campaign_pages(root.runs), totals(root.runs)
+    entries = {entry.label: entry for model in root.models for entry in model.versions}
+    registered = {manifest.key: entries[label] for label, manifest in registrations.items() if label in entries}
+    for page in pages:
+        values = {"pages": pages, "here": page, "totals": sums, "registered": registered}
+        yield page.name, render("campaign.html", page.name, **values, **about)
+    index = dict(index_files(root.models, pages, root.graph))
+    yield from index.items()
+    yield "search.html", render("search.html", "search.html", files=list(index), **about)
+
+
+def _lineage(root: Root, registrations: Mapping[str, Manifest], about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    entries = [entry for model in root.models for entry in model.versions]
+    reports = {
+        ("report", registered.arguments["report"]["key"]): _report_page(entry)
+        for entry in entries
+        if entry.version.aliases and (registered := registrations.get(entry.label)) and _report(root.store, registered)
+    }
+    pages = LineagePages(root.graph, uses_of(root.runs), root.store, reports, about)
+    yield from pages.pages({entry.label: entry.page for entry in entries})
+
+
+def _registrations(store: Store) -> dict[str, Manifest]:
+    """The manifest of the stage ``register`` that made each version, by label as ``demo/3``."""
+    local = store.local()
+    found = (local.manifest("register", key) for key in local.keys_of("register"))
+    return {f"{each.facts.get('name')}/{each.facts.get('version')}": each for each in found if each}
+
+
+def _report(store: Store, registration: Manifest) -> Path | None:
+    report = registration.arguments["report"]
+    return artifact_file(store, store.manifest(report["artifact"], report["key"]), "report.html")

@@ -1,0 +1,104 @@
+"""The pages of lineage: a list of artifacts, and a page for each with what it was made from and what rests on it."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, Name, sealed_everywhere
+from flows.inspection.artifact_uses import ArtifactUses
+from flows.inspection.model_cards import artifact_file
+from flows.website.registry import slug
+from flows.website.render import render
+from infra.store.local import Store
+from infra.store.manifest import Manifest
+from tasks.cleaning.explain import first_rejected
+
+INDEX = "lineage.html"
+MOST_LISTED = 1000
+"""Artifacts on the list, and versions on a page; a page with all of a large root would be megabytes."""
+MOST_IN_TREE = 300
+MOST_MANIFEST_CHARACTERS = 100_000
+REJECTED_SAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Branch:
+    """An artifact in a tree. One that several others use has its own branches where it comes first."""
+
+    name: Name
+    branches: tuple["Branch", ...]
+    is_repeated: bool
+
+
+@dataclass(frozen=True)
+class LineagePages:
+    """Renders the pages; ``reports`` are addresses of reports on the site, by artifact."""
+
+    graph: ArtifactGraph
+    uses: ArtifactUses
+    store: Store
+    reports: Mapping[Name, str]
+    about: Mapping[str, Any]
+
+    def pages(self, version_pages: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Path and text of each; ``version_pages`` are the addresses of versions by ``demo/3``."""
+        yield INDEX, self._index()
+        for manifest in sealed_everywhere(self.store):
+            if node := self.graph.nodes.get((manifest.stage, manifest.key)):
+                yield page_of(node.name), self._artifact(node, manifest, version_pages)
+
+    def _index(self) -> str:
+        named = [node for node in self.graph.nodes.values() if node.name in self.uses.names]
+        latest = sorted(named, key=lambda node: node.made, reverse=True)[:MOST_LISTED]
+        total = len(self.graph.nodes)
+        return self._render("lineage.html", INDEX, nodes=latest, total=total)
+
+    def _artifact(self, node: ArtifactNode, manifest: Manifest, version_pages: Mapping[str, str]) -> str:
+        versions = self.graph.versions_of.get(node.name, [])
+        text = json.dumps(vars(manifest), indent=1, ensure_ascii=False)
+        used_by = self.uses.used_by.get(node.name, [])
+        rejected = artifact_file(self.store, manifest, "rejected.parquet")
+        return self._render(
+            "artifact.html",
+            page_of(node.name),
+            node=node,
+            manifest=text[:MOST_MANIFEST_CHARACTERS],
+            is_cut=len(text) > MOST_MANIFEST_CHARACTERS,
+            files=manifest.files,
+            libraries=manifest.made.get("libraries", {}),
+            made_by=self.uses.made_by.get(node.name),
+            cached_in=sum(each is not self.uses.made_by.get(node.name) for each in used_by),
+            made_from=tree([node.name], self.graph.inputs),
+            rests_on_it=tree([node.name], lambda name: self.graph.users.get(name, ())),
+            versions={label: version_pages.get(label, "") for label in versions[:MOST_LISTED]},
+            version_count=len(versions),
+            report=self.reports.get(node.name, ""),
+            rejected=first_rejected(rejected, REJECTED_SAMPLES) if rejected else {},
+        )
+
+    def _render(self, template: str, page: str, **values: object) -> str:
+        return render(template, page, graph=self.graph, uses=self.uses, page_of=page_of, **values, **self.about)
+
+
+def page_of(name: Name) -> str:
+    """The page of an artifact that is there."""
+    return f"artifacts/{slug(name[0])}/{slug(name[1])}.html"
+
+
+def tree(start: Iterable[Name], step: Callable[[Name], Iterable[Name]]) -> Sequence[Branch]:
+    """The branches below ``start``, at most ``MOST_IN_TREE``."""
+    seen: set[Name] = set()
+    left = MOST_IN_TREE
+
+    def below(name: Name) -> Iterator[Branch]:
+        nonlocal left
+        for each in step(name):
+            if left == 0:
+                return
+            left -= 1
+            known = each in seen
+            seen.add(each)
+            yield Branch(each, () if known else tuple(below(each)), known and any(True for _ in step(each)))
+
+    return [branch for name in start for branch in below(name)]

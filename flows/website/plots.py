@@ -1,0 +1,54 @@
+"""The data of the plots: measures over the versions of a model."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flows.website.registry import ModelEntry, Score, VersionEntry
+
+FIRST_MEASURES = ("bleu", "bleu_paper", "chrf", "comet", "ter", "perplexity")
+"""Measures that the list of measures begins with; BLEU is the one that is drawn first."""
+TRAINING_MEASURES: dict[str, tuple[str, Callable[[float], float]]] = {
+    "training hours": ("seconds", lambda seconds: seconds / 3600),
+    "GPU kWh": ("gpu_kwh", float),
+    "parameters": ("parameters", float),
+    "updates": ("updates", float),
+}
+"""Facts of the training that are drawn too: the fact, and its unit in the plot."""
+
+
+def over_versions(model: ModelEntry) -> dict[str, Any]:
+    """For each measure one series per set: values, ends of the 95 % interval, None where a version has none."""
+    entries = list(reversed(model.versions))
+    found = {name for entry in entries for scores in entry.scores.values() for name in scores}
+    measures = [name for name in FIRST_MEASURES if name in found] + sorted(found - {*FIRST_MEASURES})
+    plots = [{"name": name, "series": _series(entries, name)} for name in measures]
+    for name, (fact, in_unit) in TRAINING_MEASURES.items():
+        values = [in_unit(entry.training[fact]) if fact in entry.training else None for entry in entries]
+        if any(values):
+            plots.append({"name": name, "series": [{"name": "training", "values": values}]})
+    numbers = [entry.version.version for entry in entries]
+    return {"label": model.name, "xLabel": "version", "x": numbers, "measures": plots}
+
+
+def _series(entries: Sequence[VersionEntry], measure: str) -> list[dict[str, Any]]:
+    """One series for each set; a set whose references changed has one for each digest, as their scores differ."""
+    groups = dict.fromkeys(
+        (name, entry.references(name))
+        for entry in entries
+        for name, scores in entry.scores.items()
+        if measure in scores
+    )
+    names = [name for name, _ in groups]
+    series = []
+    for name, references in groups:
+        label = name if names.count(name) == 1 else f"{name} (references {references[:8]})"
+        scores = [_score(entry, name, references, measure) for entry in entries]
+        drawn: dict[str, Any] = {"name": label, "values": [each and each.value for each in scores]}
+        if any(each and each.low is not None for each in scores):
+            drawn |= {"low": [each and each.low for each in scores], "high": [each and each.high for each in scores]}
+        series.append(drawn)
+    return series
+
+
+def _score(entry: VersionEntry, name: str, references: str, measure: str) -> Score | None:
+    return entry.scores.get(name, {}).get(measure) if entry.references(name) == references else None

@@ -1,0 +1,174 @@
+"""What the site shows of the registry: models, and each version with its scores, settings and training."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import groupby
+from typing import Any
+
+from infra.site import Site, open_store
+from infra.store.local import Store
+from infra.store.manifest import Manifest
+from infra.tracking.model_version import PREFERRED, Promotion, Version, history
+from infra.tracking.registry import versions
+
+SETTING_STAGES = ("clean", "learn_bpe", "shard.train", "train", "average")
+"""Stages whose arguments are a version's settings; the translation of its dev set is another one."""
+NOT_MEASURES = ("sentences",)
+MANIFESTS_IN_MEMORY = 4096
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score, with its 95 % confidence interval where one was computed."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class VersionEntry:
+    """A version, and what the manifests of its lineage say; empty mappings where these were deleted."""
+
+    version: Version
+    settings: Mapping[str, str]
+    """Values of the run's fields, by names as in ``--set``."""
+    training: Mapping[str, Any]
+    """Facts of the stage ``train``."""
+    made: Mapping[str, Any]
+    """When, where, by which code and libraries the weights were trained."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.version.name}/{self.version.version}"
+
+    @property
+    def page(self) -> str:
+        return f"versions/{slug(self.version.name)}/{self.version.version}.html"
+
+    @property
+    def commit(self) -> str:
+        return self.version.tags.get("git_commit", "")
+
+    @cached_property
+    def scores(self) -> Mapping[str, Mapping[str, Score]]:
+        """Every measure of every set, the dev set first."""
+        return {name: _scores(self.version.tags, f"{name}.") for name in self.version.bleu}
+
+    def references(self, name: str) -> str:
+        """Digest of the references of a set; scores with different references cannot be compared."""
+        return self.version.tags.get(f"{name}.references_sha256", "")
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model with its versions, the newest first."""
+
+    name: str
+    versions: Sequence[VersionEntry]
+
+    @property
+    def page(self) -> str:
+        return f"models/{slug(self.name)}.html"
+
+    @property
+    def preferred(self) -> VersionEntry:
+        """The champion, else the candidate, else the newest version."""
+        aliased = (entry for alias in PREFERRED for entry in self.versions if alias in entry.version.aliases)
+        return next(aliased, self.versions[0])
+
+    @cached_property
+    def moves(self) -> Sequence[Promotion]:
+        return history(entry.version for entry in self.versions)
+
+    @cached_property
+    def varying(self) -> Sequence[str]:
+        """Names of the settings that are not the same in all versions."""
+        known = [entry.settings for entry in self.versions if entry.settings]
+        names = dict.fromkeys(name for settings in known for name in settings)
+        return [name for name in names if len({settings.get(name) for settings in known}) > 1]
+
+
+def read_registry(site: Site) -> list[ModelEntry]:
+    """All models by name; empty where nothing is registered."""
+    found, store = versions(site.registry), open_store(site)
+
+    @lru_cache(MANIFESTS_IN_MEMORY)
+    def manifest(stage: str, key: str) -> Manifest | None:
+        return _manifest(store, stage, key)
+
+    def entry(version: Version) -> VersionEntry:
+        stages = (*SETTING_STAGES, f"translate.{version.dev}")
+        keys = {stage: version.tags.get(f"key.{stage}", "") for stage in stages}
+        made_by = {stage: manifest(stage.partition(".")[0], key) for stage, key in keys.items() if key}
+        train = made_by.get("train")
+        return VersionEntry(
+            version,
+            settings_of(each for each in made_by.values() if each),
+            train.facts if train else {},
+            train.made if train else {},
+        )
+
+    return [ModelEntry(name, [*map(entry, each)]) for name, each in groupby(found, lambda version: version.name)]
+
+
+def settings_of(manifests: Iterable[Manifest]) -> dict[str, str]:
+    """The arguments of stages as text, by name; artifacts among the arguments are left out."""
+    found: dict[str, str] = {}
+    for manifest in manifests:
+        for name, value in manifest.arguments.items():
+            if isinstance(value, Mapping) and "class" in value:
+                found |= {f"{name}.{field}": _as_text(each) for field, each in value.items() if field != "class"}
+            elif not isinstance(value, Mapping | list):
+                found[name] = _as_text(value)
+    return found
+
+
+def slug(name: str) -> str:
+    """The name of a model as the name of a file: unchanged if it is harmless, else with a digest."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:80]
+    return name if name == plain else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _manifest(store: Store, stage: str, key: str) -> Manifest | None:
+    # A tag is foreign text, and a key becomes part of a path.
+    return store.manifest(stage, key) if re.fullmatch("[0-9a-f]{8,64}", key) else None
+
+
+def _scores(tags: Mapping[str, str], prefix: str) -> dict[str, Score]:
+    numbers: dict[str, float] = {}
+    for tag, text in tags.items():
+        if tag.startswith(prefix) and (value := _number(text)) is not None:
+            numbers[tag.removeprefix(prefix)] = value
+    ends = ("_low", "_high")
+    return {
+        name: Score(value, numbers.get(f"{name}_low"), numbers.get(f"{name}_high"))
+        for name, value in numbers.items()
+        if not name.endswith(ends) and name not in NOT_MEASURES
+    }
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _as_text(value: object) -> str:
+    """A value of a run's field on one line: ``Length(min=2, max=60)``; what has a name is shown by its name."""
+    if isinstance(value, list):
+        return ", ".join(map(_as_text, value))
+    if isinstance(value, Mapping):
+        if "name" in value:
+            return f"{value['name']}"
+        fields = ", ".join(f"{name}={_as_text(each)}" for name, each in value.items() if name != "class")
+        return f"{value.get('class', '')}({fields})" if fields else f"{value.get('class', '')}"
+    return f"{value}".lower() if isinstance(value, bool) else f"{value}"

@@ -1,0 +1,76 @@
+"""Renders the templates of the site. Names, tags and sentences are foreign text: everything is escaped."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.website.campaign import anchor
+from flows.website.registry import Score
+from tasks.evaluation import html
+from tasks.reporting.page import duration, readable, visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+FOLDER = Path(__file__).parent
+BASE = Path(html.__file__).parent
+"""The folder of ``base.html`` and ``base.css``, which reports and this site share."""
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader([FOLDER / "templates", BASE]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        readable=readable,
+        duration=duration,
+        visible=visible,
+        moment=moment,
+        score=score,
+        interval=interval,
+        anchor=anchor,
+        size=size,
+    )
+    return environment
+
+
+def render(template: str, page: str, **values: object) -> str:
+    """The page at the path ``page`` below the site's folder; links in it are relative to there."""
+    up = "../" * page.count("/")
+    return _environment().get_template(template).render(values, up=up, page=page)
+
+
+def static_files() -> Mapping[str, Path]:
+    """The files beside the pages, by path: style, programs and the library that draws the plots."""
+    found = {f"static/{file.name}": file for file in (FOLDER / "static").rglob("*") if file.is_file()}
+    return {"static/base.css": BASE / "base.css", **found}
+
+
+def moment(value: datetime) -> str:
+    """A time in UTC, which is the same for every reader: ``2026-11-22 21:22``."""
+    return f"{value:%Y-%m-%d %H:%M}"
+
+
+def size(count: int) -> str:
+    """Bytes as ``1.25 GB``, ``0.71 MB`` or ``251 bytes``."""
+    if count < 10_000:
+        return f"{count:,} bytes"
+    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.2f} MB"
+
+
+def score(value: Score | None) -> str:
+    return "" if value is None else f"{value.value:.2f}"
+
+
+def interval(value: Score | None) -> str:
+    """``89.83–92.64``, or "" where no interval was computed."""
+    return "" if value is None or value.low is None or value.high is None else f"{value.low:.2f}–{value.high:.2f}"

@@ -1,0 +1,61 @@
+"""The index of the search: models, versions, runs and artifacts, as scripts that ``file://`` can load."""
+
+from collections.abc import Iterator, Sequence
+
+from flows.inspection.artifact_graph import ArtifactGraph
+from flows.website.campaign import CampaignPage, anchor
+from flows.website.lineage import page_of
+from flows.website.registry import ModelEntry, VersionEntry
+from flows.website.version_data import script_json
+
+ENTRIES_OF_A_FILE = 4000
+"""An entry takes some 150 bytes: so a file stays below a megabyte."""
+LONGEST_TEXT = 300
+
+Entry = tuple[str, str, str, str]
+"""Kind, title, further words that are searched and shown, and the page, "" for none."""
+
+
+def index_files(
+    models: Sequence[ModelEntry], campaign: Sequence[CampaignPage], graph: ArtifactGraph
+) -> Iterator[tuple[str, str]]:
+    """Path and text of each file of the index; ``search.html`` loads them in this order."""
+    entries = [*_registered(models), *_runs(campaign), *_artifacts(graph)]
+    for number, start in enumerate(range(0, len(entries), ENTRIES_OF_A_FILE), start=1):
+        chosen = entries[start : start + ENTRIES_OF_A_FILE]
+        yield f"search-{number}.js", f"addEntries({script_json(chosen)});\n"
+
+
+def _registered(models: Sequence[ModelEntry]) -> Iterator[Entry]:
+    for model in models:
+        yield "model", model.name, f"{len(model.versions)} versions", model.page
+        for entry in model.versions:
+            yield "version", entry.label, _words(entry, model.varying), entry.page
+
+
+def _words(entry: VersionEntry, varying: Sequence[str]) -> str:
+    version = entry.version
+    settings = [f"{name}={entry.settings[name]}" for name in varying if name in entry.settings]
+    languages = [version.tags.get(f"{side}_language", "") for side in ("source", "target")]
+    reasons = [f"{move.alias}: {move.why}" for move in version.promotions]
+    words = [*version.aliases, *languages, f"{version.created:%Y-%m-%d}", entry.commit[:10], *settings, *reasons]
+    return _short(" ".join(filter(None, words)))
+
+
+def _runs(campaign: Sequence[CampaignPage]) -> Iterator[Entry]:
+    for page in campaign:
+        for run in page.runs:
+            words = f"{run.started:%Y-%m-%d %H:%M} {run.outcome.lower()} {run.who} {run.commit[:10]} {run.failure}"
+            yield "run", _short(run.command), _short(words), f"{page.name}#{anchor(run)}"
+
+
+def _artifacts(graph: ArtifactGraph) -> Iterator[Entry]:
+    for node in graph.nodes.values():
+        of = graph.versions_of.get(node.name, [])
+        where = f"in {', '.join(of[:3])}{f' and {len(of) - 3} more' if len(of) > 3 else ''}" if of else "in no version"
+        title = " ".join(filter(None, (node.stage, node.item, node.key)))
+        yield "artifact", title, _short(f"{node.made[:16].replace('T', ' ')} {where}"), page_of(node.name)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"

@@ -1,0 +1,38 @@
+"""The data of a version for the page that compares two: fields, scores, curves, as a file that ``file://`` can load."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flows.website.registry import ModelEntry, VersionEntry
+
+MADE = ("machine", "commit", "python", "torch", "polars", "tokenizers", "sacrebleu")
+"""What is compared of how the weights were made, besides the settings."""
+
+
+def version_script(entry: VersionEntry, curves: Mapping[str, Any]) -> str:
+    """A call of ``addVersion``: browsers load no JSON from ``file://``, but they load scripts."""
+    text = {name: entry.training.get(name) for name in ("parameters", "device", "ranks")}
+    made = {f"made.{name}": entry.made.get(name) for name in MADE}
+    digests = {f"digest.{name}": digest[:16] for name, digest in entry.version.digests.items()}
+    others = {name: f"{value}" for name, value in {**text, **made, **digests}.items() if value is not None}
+    scores = {name: {measure: vars(score) for measure, score in found.items()} for name, found in entry.scores.items()}
+    data = {
+        "label": entry.label,
+        "fields": {**entry.settings, **others},
+        "scores": scores,
+        "references": {name: entry.references(name) for name in scores},
+        "curves": curves,
+    }
+    return f"addVersion({script_json(data)});\n"
+
+
+def list_script(models: Iterable[ModelEntry]) -> str:
+    """The pages of all versions by label, the newest first."""
+    pages = {entry.label: entry.page for model in models for entry in model.versions}
+    return f"const versionPages = {script_json(pages)};\n"
+
+
+def script_json(value: Any) -> str:
+    # ASCII alone: the file is right in any encoding that a host says it has.
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,70 @@
+"""Writes the site into a folder: first the new files, then it removes those of an earlier site that are no longer."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.website.contents import Root, contents
+from infra.errors import BadConfiguration
+from infra.site import Site
+
+LIST = "site.json"
+"""Lists the files of the site, so that the next one can remove what it no longer has, and nothing else."""
+
+
+@dataclass(frozen=True)
+class WrittenSite:
+    """What was written: the numbers of models, versions, runs and files, and the bytes of the largest text."""
+
+    models: int
+    versions: int
+    runs: int
+    files: int
+    largest: int
+
+
+def write_site(site: Site, out: Path) -> WrittenSite:
+    """Write the site of a root into ``out``, over an earlier one.
+
+    Raises BadConfiguration if the folder holds files but no site.
+    """
+    known = _known_files(out)
+    root = Root.read(site)
+    largest, written = 0, {LIST}
+    for name, content in contents(root):
+        if isinstance(content, str):
+            largest = max(largest, len(content.encode()))
+        _write(out / name, content.encode() if isinstance(content, str) else content.read_bytes())
+        written.add(name)
+    _write(out / LIST, json.dumps(sorted(written), indent=0).encode())
+    for name in known - written:
+        (out / name).unlink(missing_ok=True)
+        with suppress(OSError):  # other files are in the folder
+            (out / name).parent.rmdir()
+    return WrittenSite(
+        len(root.models), sum(len(model.versions) for model in root.models), len(root.runs), len(written), largest
+    )
+
+
+def _known_files(out: Path) -> set[str]:
+    """The files of the site that is there; empty for a new or an empty folder."""
+    if out.exists() and not out.is_dir():
+        raise BadConfiguration(f"--out is {out}, which is a file, allowed is a folder")
+    if not out.is_dir() or not any(out.iterdir()):
+        return set()
+    try:
+        names = json.loads((out / LIST).read_text())
+        inside = out.resolve()
+        return {name for name in names if (out / name).resolve().is_relative_to(inside)}
+    except (OSError, ValueError, TypeError) as error:
+        raise BadConfiguration(
+            f"--out is {out}, which holds files that are no site of this program: name a new or an empty folder"
+        ) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(content)
+    partial.replace(path)  # a web server never sends half a page

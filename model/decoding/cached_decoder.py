@@ -1,0 +1,247 @@
+"""The decoder during a search: the logits of one more target position for every row.
+
+Calling an operation on few rows costs more than computing it. So this module calls each directly, prepares once what no
+step changes, and keeps the keys and values of all layers in one buffer. It computes what ``Transformer.decode`` does.
+
+Shape suffixes:
+    B sentences     R target rows, W for each sentence     S source positions     T target positions so far
+    P target positions that a buffer has room for     L layers     D d_model     H heads     K d_k     V d_v
+    X keys and values of all heads side by side, H * (K + V)
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..config.special_pieces import PAD
+from ..network.attention import KeysValues, PaddedMask
+from ..network.linear import without_gradient
+from ..network.reference import Reference
+from ..network.transformer import DecoderLayer, Residual, Transformer
+from ..network.widths import Widths
+from .beam_search import IncrementalDecoder
+
+MIN_POSITIONS = 32
+"""Least number of positions that a buffer has room for."""
+ALL_VISIBLE = PaddedMask()
+Function = Callable[[Tensor], Tensor]
+
+
+class DecoderStarter(Protocol):
+    """Starts a model's decoder over padded sources, tokens with their ends.
+
+    ``IncrementalDecoder.attention`` needs ``record_attention``.
+    """
+
+    def __call__(self, source_BS: Tensor, record_attention: bool = False) -> IncrementalDecoder: ...
+
+
+def decoder_starter(model: Transformer) -> DecoderStarter:
+    """Prepare a model, which must not change afterwards, for any number of searches."""
+    if isinstance(model, Reference):
+        return partial(PrefixDecoder, model)
+    return partial(CachedDecoder, DecoderWeights(model))
+
+
+class DecoderWeights:
+    """A model's decoder as functions of tensors. Its large matrices are copied in the layout of their library."""
+
+    @torch.inference_mode()
+    def __init__(self, model: Transformer) -> None:
+        self.model, self.scale = model, math.sqrt(model.config.d_model)
+        self.layers = [LayerWeights(layer) for layer in model.decoder]
+        self.widths = model.decoder[0].attention.head_widths
+        self.norm, self.project = normalisation(model.decoder_norm), without_gradient(model.output_ND)
+
+
+class CachedDecoder:
+    """An ``IncrementalDecoder`` with a key-value cache: each target position is computed once."""
+
+    @torch.inference_mode()
+    def __init__(self, weights: DecoderWeights, source_BS: Tensor, record_attention: bool = False) -> None:
+        """The arguments are those of ``DecoderStarter``."""
+        self.weights, self.model = weights, weights.model
+        memory_BSD, mask_B11S = self.model.encode(source_BS)
+        self.cross_mask = PaddedMask(mask_B11S)
+        self.memories = [layer.cross.project_memory(memory_BSD) for layer in self.model.decoder]
+        self.past = PastKeysValues(weights.widths, self.memories)
+        self.recorded: list[Tensor] | None = [] if record_attention else None
+
+    def advance(self, pieces_R: Tensor) -> Tensor:
+        position, positions = self.past.length, self.model.target_positions
+        positions.ensure_length(position + 1)
+        x_RD = F.embedding(pieces_R, self.model.target_embedding) * self.weights.scale + positions.table[position]
+        self.past.extend(len(pieces_R))
+        if self.recorded is not None:
+            self.recorded.clear()
+        for layer, past, memory in zip(self.weights.layers, self.past.layers, self.memories, strict=True):
+            x_RD = layer.step(x_RD, past, position, memory, self.cross_mask, self.recorded)
+        return self.weights.project(self.weights.norm(x_RD))
+
+    def attention(self) -> Tensor:
+        """Return the mean cross-attention over layers and heads, (R, S)."""
+        assert self.recorded
+        weights_BWS = torch.stack(self.recorded).mean(dim=(0, 2))
+        if self.cross_mask.mask is not None:
+            weights_BWS = weights_BWS.masked_fill(~self.cross_mask.mask[:, 0], 1.0)
+        return weights_BWS.flatten(0, 1)
+
+    def reorder(self, rows_R: Tensor) -> None:
+        self.past.reorder(rows_R)
+
+    def keep_sentences(self, sentences_B: Tensor) -> None:
+        self.memories = [tuple(x.index_select(0, sentences_B) for x in memory) for memory in self.memories]
+        if self.cross_mask.mask is not None:
+            self.cross_mask = PaddedMask(self.cross_mask.mask[sentences_B])
+
+
+class LayerPast(NamedTuple):
+    """The part of the buffer that is a layer's: as written, (P, R, X), and as read, (R, H, P, K) and (R, H, P, V)."""
+
+    written: Tensor
+    keys: Tensor
+    values: Tensor
+
+
+class LayerWeights:
+    """A ``DecoderLayer`` as functions of tensors; it computes one position of every row."""
+
+    def __init__(self, layer: DecoderLayer) -> None:
+        attention, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
+        self.heads, self.d_k, _ = attention.head_widths
+        self.query_keys_values, self.out = dense(attention.query_keys_values), dense(attention.out)
+        self.cross_query, self.cross_out = dense(cross.query), dense(cross.out)
+        self.inner, self.outer = dense(feed_forward.inner), dense(feed_forward.outer)
+        self.around_attention, self.around_cross = residual(layer.around_attention), residual(layer.around_cross)
+        self.around_feed_forward = residual(layer.around_feed_forward)
+
+    def step(
+        self,
+        x_RD: Tensor,
+        past: LayerPast,
+        position: int,
+        memory: KeysValues,
+        cross_mask: PaddedMask,
+        record: list[Tensor] | None,
+    ) -> Tensor:
+        """The layer's output (R, D) at a position; ``record`` receives the weights of the cross-attention."""
+        x_RD = self.around_attention(x_RD, lambda x: self.attend_past(x, past, position))
+        x_RD = self.around_cross(x_RD, lambda x: self.attend_source(x, memory, cross_mask, record))
+        return self.around_feed_forward(x_RD, lambda x: self.outer(self.inner(x).relu_()))
+
+    def attend_past(self, x_RD: Tensor, past: LayerPast, position: int) -> Tensor:
+        joined, width = self.query_keys_values(x_RD), self.heads * self.d_k
+        past.written[position].copy_(joined[:, width:])
+        q_RH1K = joined[:, :width].view(-1, self.heads, 1, self.d_k)
+        k_RHTK, v_RHTV = past.keys.narrow(2, 0, position + 1), past.values.narrow(2, 0, position + 1)
+        return self.out(ALL_VISIBLE.attend(q_RH1K, k_RHTK, v_RHTV, 0.0)[:, 0])
+
+    def attend_source(
+        self, x_RD: Tensor, memory: KeysValues, cross_mask: PaddedMask, record: list[Tensor] | None
+    ) -> Tensor:
+        """Attend with the rows of a sentence as the queries of its source."""
+        k_BHSK, v_BHSV = memory
+        q_BHWK = self.cross_query(x_RD).view(len(k_BHSK), -1, self.heads, self.d_k).transpose(1, 2)
+        if record is not None:
+            record.append(cross_mask.weights(q_BHWK, k_BHSK))
+        return self.cross_out(cross_mask.attend(q_BHWK, k_BHSK, v_BHSV, 0.0).flatten(0, 1))
+
+
+class PastKeysValues:
+    """Keys and values of the target positions so far, of all layers, in one buffer (P, R, L, X) with room for more.
+
+    With positions first, a step writes one contiguous part, and a reordering copies whole rows of all layers.
+    """
+
+    def __init__(self, widths: Widths, memories: Sequence[KeysValues]) -> None:
+        """``memories``, the keys and values of the sources, have the type and the device of the others."""
+        self.length = 0
+        """Positions so far, with the one that a step is about to write."""
+        self.widths, self.number, self.like = widths, len(memories), memories[0][0]
+        self.buffer, self.layers = self._new_buffer(0, 0)
+        self.spare: tuple[Tensor, list[LayerPast]] | None = None
+
+    def extend(self, rows: int) -> None:
+        """Add a position of ``rows`` rows, whose values the layers write."""
+        if self.length == len(self.buffer):
+            past, self.spare = self.buffer, None
+            self.buffer, self.layers = self._new_buffer(max(MIN_POSITIONS, 2 * self.length), rows)
+            if self.length:
+                self.buffer[: self.length] = past
+        self.length += 1
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Replace row i by the former row ``rows_R[i]``; the number of rows may change."""
+        if self.spare is None or self.spare[0].shape[1] != len(rows_R):
+            self.spare = self._new_buffer(len(self.buffer), len(rows_R))
+        torch.index_select(self.buffer[: self.length], 1, rows_R, out=self.spare[0][: self.length])
+        (self.buffer, self.layers), self.spare = self.spare, (self.buffer, self.layers)
+
+    def _new_buffer(self, positions: int, rows: int) -> tuple[Tensor, list[LayerPast]]:
+        """A buffer without values, and the part of each layer."""
+        heads, d_k, d_v = self.widths
+        buffer = self.like.new_empty(positions, rows, self.number, heads * (d_k + d_v))
+        layers = []
+        for written_PRX in buffer.unbind(2):
+            k_PRHK = written_PRX[..., : heads * d_k].view(positions, rows, heads, d_k)
+            v_PRHV = written_PRX[..., heads * d_k :].view(positions, rows, heads, d_v)
+            layers.append(LayerPast(written_PRX, k_PRHK.permute(1, 2, 0, 3), v_PRHV.permute(1, 2, 0, 3)))
+        return buffer, layers
+
+
+class PrefixDecoder:
+    """An ``IncrementalDecoder`` over torch's layers, which keep no keys: each step computes the whole prefix."""
+
+    @torch.inference_mode()
+    def __init__(self, model: Reference, source_BS: Tensor, record_attention: bool = False) -> None:
+        """The arguments are those of ``DecoderStarter``."""
+        self.model, self.source_BS, self.record_attention = model, source_BS, record_attention
+        self.memory_BSD, self.mask_B11S = model.encode(source_BS)
+        self.seen_RT = source_BS.new_empty(len(source_BS), 0)
+
+    def advance(self, pieces_R: Tensor) -> Tensor:
+        self.seen_RT = torch.cat([self.seen_RT, pieces_R[:, None]], dim=1)
+        memory_RSD, mask_R11S = self._of_rows(self.memory_BSD), self._of_rows(self.mask_B11S)
+        return self.model.logits(self.model.decode(self.seen_RT, memory_RSD, mask_R11S)[:, -1])
+
+    def attention(self) -> Tensor:
+        assert self.record_attention
+        source_RS = self._of_rows(self.source_BS)
+        weights_LRHTS = self.model.cross_attention(source_RS, self.seen_RT)
+        return weights_LRHTS[:, :, :, -1].mean(dim=(0, 2)).masked_fill(source_RS == PAD, 1.0)
+
+    def reorder(self, rows_R: Tensor) -> None:
+        self.seen_RT = self.seen_RT[rows_R]
+
+    def keep_sentences(self, sentences_B: Tensor) -> None:
+        self.source_BS = self.source_BS[sentences_B]
+        self.memory_BSD, self.mask_B11S = self.memory_BSD[sentences_B], self.mask_B11S[sentences_B]
+
+    def _of_rows(self, values: Tensor) -> Tensor:
+        """The value of each sentence for each of its rows."""
+        return values.repeat_interleave(len(self.seen_RT) // len(values), dim=0)
+
+
+def dense(layer: nn.Linear) -> Function:
+    return without_gradient(layer.weight, layer.bias)
+
+
+def normalisation(norm: nn.Module) -> Function:
+    """The function of a LayerNorm, or of an Identity."""
+    if not isinstance(norm, nn.LayerNorm):
+        return norm
+    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+
+
+def residual(around: Residual) -> Callable[[Tensor, Function], Tensor]:
+    """The function of a residual connection with its norm, without dropout."""
+    norm = normalisation(around.norm)
+    if around.pre:
+        return lambda x, sublayer: x + sublayer(norm(x))
+    return lambda x, sublayer: norm(x + sublayer(x))

@@ -1,0 +1,135 @@
+"""Limits on the facts of a run's stages: ``score.dev.bleu >= 20``, ``warn train.seconds <= 3600``.
+
+A limit enters no key: it judges what was made, and an artifact that breaks one is kept.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from infra.errors import BadData
+from infra.store.local import Artifact, Store
+from infra.store.manifest import bytes_of
+
+FORM = "[warn] STAGE[.ITEM].FACT >= or <= NUMBER, as in score.dev.bleu >= 20"
+_PATTERN = re.compile(r"(warn +)?(\w+)\.(?:(\S+)\.)?([\w@]+) *(>=|<=) *([-+]?\d[\d.]*(?:[eE][-+]?\d+)?)")
+SHARES: Mapping[str, tuple[str, str]] = {
+    "rejected_share": ("rejected", "read"),
+    "length_ratio": ("source_pieces", "target_pieces"),
+    "unfinished_share": ("unfinished", "sentences"),
+    "tokens_per_second": ("target_tokens", "seconds"),
+}
+"""Further facts, as ratios of two of a stage's own."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The least or greatest value of one fact; a breach fails the stage, or warns."""
+
+    text: str
+    stage: str
+    item: str
+    fact: str
+    at_least: bool
+    bound: float
+    warns: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "Limit":
+        """Raises ValueError for a text of another form."""
+        found = _PATTERN.fullmatch(text.strip())
+        if not found:
+            raise ValueError(f"expect has {text!r}, allowed is {FORM}")
+        warn, stage, item, fact, sign, number = found.groups()
+        return cls(f"{fact} {sign} {number}", stage, item or "", fact, sign == ">=", float(number), bool(warn))
+
+    @property
+    def label(self) -> str:
+        """The stage as users see it: ``score dev``."""
+        return f"{self.stage} {self.item}".strip()
+
+    def holds(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+
+@dataclass(frozen=True)
+class Check:
+    """A limit and the value that a stage has; None for a fact that it does not have."""
+
+    limit: Limit
+    value: float | None
+
+    @property
+    def holds(self) -> bool:
+        return self.value is not None and self.limit.holds(self.value)
+
+    @property
+    def fails(self) -> bool:
+        return not self.holds and not self.limit.warns
+
+    def __str__(self) -> str:
+        limit = self.limit
+        if self.value is None:
+            return f"{limit.label} has no fact {limit.fact}, for which the run expects {limit.text}"
+        return f"{limit.label} has {limit.fact} {self.value:,.6g}, expected is {limit.text}"
+
+
+@dataclass
+class Limits:
+    """Judges the artifacts of a run as they are found or made; ``checks`` are those so far."""
+
+    limits: Sequence[Limit] = ()
+    checks: list[Check] = field(default_factory=list)
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> "Limits":
+        return cls(tuple(map(Limit.parse, texts)))
+
+    def breaches(self, store: Store, artifact: Artifact, item: str) -> list[Check]:
+        """The limits that the artifact of a stage's item breaks."""
+        found = [
+            Check(each, _value(store, artifact, each.fact))
+            for each in self.limits
+            if (each.stage, each.item) == (artifact.stage, item)
+        ]
+        self.checks += found
+        return [check for check in found if not check.holds]
+
+    def judge(self, store: Store, artifact: Artifact, item: str, say: Callable[[str], None]) -> str:
+        """What an artifact breaks, as text for its row; raises BadData for a limit that does not only warn."""
+        broken = self.breaches(store, artifact, item)
+        for check in broken:
+            if check.fails:
+                raise BadData(f"{check}; its artifact is kept: change the run's field expect to go on with it")
+            say(f"{check}")
+        return "; ".join(map(str, broken))
+
+
+def _value(store: Store, artifact: Artifact, fact: str) -> float | None:
+    facts: Mapping[str, Any] = artifact.facts
+    name, _, update = fact.partition("@")
+    if update:
+        return _at(artifact, name, int(update))
+    if fact in SHARES and fact not in facts:
+        part, whole = (facts.get(each) for each in SHARES[fact])
+        return part / whole if isinstance(part, int | float) and isinstance(whole, int | float) and whole else None
+    if fact in ("seconds", "bytes") and fact not in facts:
+        manifest = store.manifest(artifact.stage, artifact.key)
+        return {"seconds": manifest.seconds, "bytes": float(bytes_of(manifest))}[fact] if manifest else None
+    found = facts.get(fact)
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def _at(artifact: Artifact, metric: str, update: int) -> float | None:
+    """The first value of a metric of a training that was logged at this update or later."""
+    for line in (artifact.path() / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if row.get("done", 0) >= update and metric in row:
+            return float(row[metric])
+    return None
+
+
+NO_LIMITS = Limits()
+"""Its checks stay empty."""

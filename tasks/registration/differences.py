@@ -1,0 +1,209 @@
+"""What differs between runs or model versions: settings, code, libraries and machine, read from the manifests of each.
+
+A field has the name that ``--set`` takes (``model.p_drop``, ``filters.rules.Length.max``), or starts with ``code``,
+``library`` or ``machine``.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from infra.store.local import Store
+from infra.store.manifest import Manifest
+
+KEY_TAG = "key."
+"""The tags of a version that name the artifacts of its lineage: ``key.train``, ``key.score.test``."""
+INITIAL_WEIGHTS = "start"
+"""The argument of a training that starts from other weights."""
+UNTOLD = ("set_name", "language")
+"""Arguments of stages that the name of their item, or the corpus, says already."""
+ALWAYS_PRESENT = ("clean", "learn_bpe", "shard", "train", "average", "translate")
+"""Stages of every run: where one has no manifest, its artifact was removed."""
+GROUPS = ("corpus", "sets", "filters", "vocabulary", "sharding", "model", "training", "averaging", "decoding")
+"""The order in which fields are shown; others follow, then code, libraries and machine."""
+NONE, DEFAULT, REMOVED = "none", "default", "removed"
+LAST_GROUPS = ("stage", "code", "library", "machine", REMOVED)
+CODE_DIGITS = 10
+MODULES_SHOWN = 3
+
+Lineage = Mapping[str, Manifest]
+"""Manifests by ``stage`` or ``stage.item``, as ``tasks.registration.lineage`` gives them."""
+
+
+@dataclass(frozen=True)
+class DifferingField:
+    """A field and its value in each system.
+
+    Besides values there are: ``default`` for a setting that was not stated, ``none`` for a part that the system does
+    not have, ``removed`` where its artifact no longer exists.
+    """
+
+    name: str
+    values: tuple[str, ...]
+
+
+def version_lineage(store: Store, tags: Mapping[str, str]) -> dict[str, Manifest]:
+    """The manifests of the artifacts that a version's tags name, without those that were removed."""
+    names = {tag.removeprefix(KEY_TAG): key for tag, key in tags.items() if tag.startswith(KEY_TAG)}
+    found = {name: store.manifest(name.partition(".")[0], key) for name, key in names.items()}
+    return {name: manifest for name, manifest in found.items() if manifest}
+
+
+def differing_fields(systems: Sequence[Lineage]) -> list[DifferingField]:
+    """The fields in which two or more systems differ, in the order corpus, settings, code, libraries, machine.
+
+    Of a part that only some of them have (a filter, a corpus part), the part is named and not each of its fields.
+    """
+    settings = [_settings(system) for system in systems]
+    found = []
+    for field in _fields(settings):
+        values = tuple(_value(system, own, field) for system, own in zip(systems, settings, strict=True))
+        if len({*values} - {REMOVED}) > 1:
+            found.append(DifferingField(field.name, values))
+    shown = _without_parts_of_others(found)
+    others = (*_made_by(systems), (REMOVED, tuple(_removed(system) or NONE for system in systems)))
+    shown += [DifferingField(name, values) for name, values in others if len({*values} - {REMOVED}) > 1]
+    return sorted(shown, key=lambda field: _place(field.name))
+
+
+Settings = dict[tuple[str, str], str]
+"""Values by lineage entry and path of the field."""
+
+
+def _settings(system: Lineage) -> Settings:
+    found: Settings = {}
+    for entry, manifest in system.items():
+        if manifest.stage == "download" or (manifest.stage == "shard" and manifest.item != "train"):
+            continue
+        found[entry, f"stage.{manifest.stage}"] = f"version {manifest.version}"
+        for name, value in manifest.arguments.items():
+            if name not in UNTOLD:
+                path = f"sets.{manifest.item}" if manifest.stage == "prepare_sets" else name
+                found |= {(entry, path): text for path, text in _flat(value, path)}
+    return found
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Path and text of each field below a canonical argument. Of artifacts, only initial weights are settings."""
+    if isinstance(value, Mapping) and set(value) == {"artifact", "key"}:
+        if path.startswith(INITIAL_WEIGHTS):
+            yield path, f"{value['artifact']}/{value['key']}"
+    elif isinstance(value, Mapping):
+        if kind := value.get("class"):
+            yield path, "yes" if path.endswith(f".{value.get('name', kind)}") else kind
+        for name, inner in value.items():
+            if name != "class":
+                yield from _flat(inner, f"{path}.{name}")
+    elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        names = [each.get("name") or each.get("class") if isinstance(each, Mapping) else None for each in value]
+        unique = len(set(names)) == len(names) and None not in names
+        for place, each in enumerate(value):
+            yield from _flat(each, f"{path}.{names[place] if unique else place}")
+        if unique:
+            yield f"{path} (order)", ", ".join(f"{name}" for name in names)
+    elif isinstance(value, list):
+        yield path, ", ".join(f"{each}" for each in value) or NONE
+    else:
+        yield path, f"{value}"
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A path of a setting, the stage that takes it, and the one lineage entry that is meant, "" for all."""
+
+    path: str
+    stage: str
+    entry: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.entry}: {self.path}" if self.entry else self.path
+
+
+def _fields(settings: Sequence[Settings]) -> list[_Field]:
+    """Each path once, or once for each entry where a system has several values of it."""
+    several = set()
+    for own in settings:
+        first: dict[str, str] = {}
+        several |= {path for (_, path), text in own.items() if first.setdefault(path, text) != text}
+    found: dict[str, _Field] = {}
+    for entry, path in dict.fromkeys(field for own in settings for field in own):
+        field = _Field(path, entry.partition(".")[0], entry if path in several else "")
+        found.setdefault(field.name, field)
+    return list(found.values())
+
+
+def _value(system: Lineage, own: Settings, field: _Field) -> str:
+    texts = {path: text for (entry, path), text in own.items() if field.entry in ("", entry)}
+    if field.path in texts:
+        return texts[field.path]
+    if field.stage in _removed(system):
+        return REMOVED
+    return DEFAULT if field.path.rpartition(".")[0] in texts else NONE
+
+
+def _removed(system: Lineage) -> str:
+    present = {manifest.stage for manifest in system.values()}
+    return ", ".join(stage for stage in ALWAYS_PRESENT if stage not in present)
+
+
+def _without_parts_of_others(found: Sequence[DifferingField]) -> list[DifferingField]:
+    """Leave out fields below one that differs itself, and the order of lists that do not have the same members."""
+    differing = {field.name for field in found}
+
+    def is_covered(name: str) -> bool:
+        parts = name.split(".")
+        return any(".".join(parts[:n]) in differing for n in range(1, len(parts)))
+
+    kept = [field for field in found if not is_covered(field.name)]
+    orders = [field for field in kept if field.name.endswith(" (order)")]
+    others = [field for field in orders if len({tuple(sorted(v.split(", "))) for v in field.values}) > 1]
+    return [field for field in kept if field not in others]
+
+
+def _made_by(systems: Sequence[Lineage]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Name and values of what made the artifacts: code by stage, versions of libraries, machine and device."""
+    for entry in dict.fromkeys(entry for system in systems for entry in system):
+        yield f"code.{entry}", _codes([system.get(entry) for system in systems])
+    libraries = [_texts(system, "libraries") for system in systems]
+    for name in sorted({name for each in libraries for name in each}):
+        yield f"library.{name}", tuple(each.get(name, NONE) for each in libraries)
+    yield "machine", tuple(", ".join(sorted({f"{m.made.get('machine', '')}" for m in s.values()})) for s in systems)
+    for fact in ("device", "ranks"):
+        values = (system["train"].facts.get(fact, "") if "train" in system else REMOVED for system in systems)
+        yield f"machine.{fact}", tuple(f"{value}" for value in values)
+
+
+def _codes(made: Sequence[Manifest | None]) -> tuple[str, ...]:
+    """The commit of each, with the modules that differ from the first one's; all empty where no module differs.
+
+    A system that does not have the stage is left alone: its settings say so.
+    """
+    first = next((manifest.made for manifest in made if manifest), {})
+    texts = []
+    for manifest in made:
+        modules, before = (manifest.made if manifest else first).get("modules", {}), first.get("modules", {})
+        names = [name for name in sorted({*modules, *before}) if modules.get(name) != before.get(name)]
+        more = f" and {len(names) - MODULES_SHOWN} more" if len(names) > MODULES_SHOWN else ""
+        commit = f"{manifest.made.get('commit', '')}" if manifest else ""
+        text = commit[:CODE_DIGITS] + ("+" if commit.endswith("+") else "")
+        texts.append((names, f"{text} ({', '.join(names[:MODULES_SHOWN])}{more})" if names else text))
+    return tuple(text for _, text in texts) if any(names for names, _ in texts) else ("",) * len(texts)
+
+
+def _texts(system: Lineage, record: str) -> dict[str, str]:
+    """Each library's versions over the stages of a system."""
+    found: dict[str, set[str]] = {}
+    for manifest in system.values():
+        for name, version in manifest.made.get(record, {}).items():
+            found.setdefault(name, set()).add(f"{version}")
+    return {name: ", ".join(sorted(versions)) for name, versions in found.items()}
+
+
+def _place(name: str) -> tuple[int, str]:
+    root = name.rpartition(": ")[2].partition(".")[0].partition(" ")[0]
+    if root in GROUPS:
+        return GROUPS.index(root), ""
+    if root in LAST_GROUPS:
+        return 100 + LAST_GROUPS.index(root), ""
+    return 50, ""

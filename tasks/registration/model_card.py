@@ -1,0 +1,234 @@
+"""The model card of a version or run: use, limits, data, training, scores, energy, examples, how to load.
+
+One card serves all: the site renders its sections as HTML, ``as_markdown`` gives the ``README.md`` of an export.
+"""
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from infra.store.manifest import Manifest
+from tasks.corpus.terms import OWN, TERMS
+from tasks.reporting.page import duration, readable, visible
+
+MEASURES = {
+    "bleu": "BLEU (13a, cased, detokenised)",
+    "bleu_paper": "BLEU (protocol paper)",
+    "chrf": "chrF",
+    "ter": "TER",
+    "comet": "COMET",
+    "perplexity": "perplexity per piece",
+}
+SHAPE = ("layers", "d_model", "d_ff", "heads", "p_drop", "norm", "positions")
+OPTIMISATION = ("updates", "batch_tokens", "label_smoothing", "schedule", "warmup", "seed", "precision")
+HARM = (
+    "It was not tested for harmful or biased output. A wrong translation can read well, so nobody should act on one"
+    " unread where a mistake does harm."
+)
+Facts = Mapping[str, Any]
+Examples = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Translations by kind (best, worst, random), as ``tasks.reporting.examples`` chooses them."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a head."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the card: paragraphs, then a table, then lines of code."""
+
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    table: Table | None = None
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """The card. ``examples`` are of the set ``example_set``."""
+
+    name: str
+    front: Mapping[str, Any]
+    """Fields of the front matter, as the Hugging Face hub defines them."""
+    sections: tuple[Section, ...]
+    example_set: str = ""
+    examples: Examples = field(default_factory=dict)
+
+
+def model_card(
+    name: str,
+    scores: Mapping[str, Facts],
+    dev: str,
+    manifests: Mapping[str, Manifest],
+    how_to_load: str,
+    example_set: str = "",
+    examples: Examples | None = None,
+) -> ModelCard:
+    """The card of the model ``name``, with the facts of its scores by set and the manifests of its lineage.
+
+    Sections about artifacts that were removed say so.
+    """
+    clean, train = manifests.get("clean"), manifests.get("train")
+    corpus = clean.arguments.get("corpus", {}) if clean else {}
+    languages = [corpus[side] for side in ("source_language", "target_language") if side in corpus]
+    sections = (
+        Section("Use", _use(corpus)),
+        Section("Limits", _limits(scores, manifests)),
+        Section("Data", _cleaning(clean), _data(corpus)),
+        Section("Training", () if train else ("Not known: the artifact was removed.",), _training(manifests)),
+        Section("Scores", _protocols(scores, dev), _scores(scores, dev)),
+        Section("Energy", (_energy(train),)),
+        *([Section("How to load", (), None, how_to_load)] if how_to_load else []),
+    )
+    return ModelCard(name, _front(name, languages, scores), sections, example_set, examples or {})
+
+
+def as_markdown(card: ModelCard) -> str:
+    """The card with its front matter. Foreign text is escaped: it stays text where Markdown is rendered."""
+    front = yaml.safe_dump(dict(card.front), sort_keys=False, allow_unicode=True)
+    lines = ["---", front.rstrip(), "---", "", f"# {_escaped(card.name)}", ""]
+    for section in card.sections:
+        lines += [f"## {section.title}", ""]
+        lines += [line for paragraph in section.paragraphs for line in (_escaped(paragraph), "")]
+        if section.table:
+            lines += [_row(section.table.head), _row("---" for _ in section.table.head)]
+            lines += [*(_row(map(_escaped, row)) for row in section.table.rows), ""]
+        if section.code:
+            lines += [*(f"    {line}" for line in section.code.splitlines()), ""]
+    for kind, rows in card.examples.items():
+        lines += [f"## {kind.capitalize()} translations of {_escaped(card.example_set)}", ""]
+        for row in rows:
+            lines += [f"- {part}: {_escaped(visible(row[part]))}" for part in ("source", "reference", "hypothesis")]
+            lines += [f"  (chrF {row['chrf']:.1f})", ""]
+    return "\n".join(lines)
+
+
+def _use(corpus: Facts) -> tuple[str, ...]:
+    if not corpus:
+        return ("Not known: the artifacts of its text were removed.",)
+    uses = dict.fromkeys(TERMS.get(part["name"], OWN).use for part in corpus["parts"])
+    return (
+        f"Translates single sentences from {corpus['source_language']} to {corpus['target_language']}, of the kind of"
+        f" the corpus {corpus['name']}. Intended use of that text: {'; '.join(uses)}.",
+    )
+
+
+def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
+    found = []
+    sharding = manifests["shard.train"].arguments.get("sharding", {}) if "shard.train" in manifests else {}
+    if "max_pieces" in sharding:
+        found.append(f"No sentence of its training text has more than {sharding['max_pieces']} tokens.")
+    measured = ", ".join(scores) or "no set"
+    return (*found, f"It was scored on {measured}, and on no other text.", HARM)
+
+
+def _cleaning(clean: Manifest | None) -> tuple[str, ...]:
+    if clean is None:
+        return ("Not known: the artifact was removed.",)
+    facts = clean.facts
+    by = ", ".join(f"{name} {readable(count)}" for name, count in facts.get("rejected_by", {}).items() if count)
+    counts = f"{readable(facts.get('read', 0))} pairs read, {readable(facts.get('pairs', 0))} kept"
+    return (f"{counts}. Rejected by filter: {by or 'none'}. A licence is what the publisher states; no legal advice.",)
+
+
+def _data(corpus: Facts) -> Table | None:
+    terms = {part["name"]: TERMS.get(part["name"], OWN) for part in corpus.get("parts", ())}
+    rows = tuple((name, each.licence, each.use) for name, each in terms.items())
+    return Table(("text", "licence, as far as stated", "intended use"), rows) if rows else None
+
+
+def _training(manifests: Mapping[str, Manifest]) -> Table | None:
+    train = manifests.get("train")
+    if train is None:
+        return None
+    model, training = train.arguments.get("model", {}), train.arguments.get("training", {})
+    fields = [(f"model.{name}", model[name]) for name in SHAPE if name in model]
+    fields += [(f"training.{name}", training[name]) for name in OPTIMISATION if name in training]
+    if vocabulary := manifests.get("learn_bpe"):
+        fields.append(("vocabulary.size", vocabulary.facts.get("size", "")))
+    if average := manifests.get("average"):
+        fields.append(("checkpoints averaged", average.facts.get("checkpoints", "")))
+    facts = ("parameters", "target_tokens", "dev_perplexity", "device", "ranks")
+    fields += [(name.replace("_", " "), train.facts[name]) for name in facts if name in train.facts]
+    fields += [(name, train.made[name]) for name in ("machine", "commit", "torch", "at") if name in train.made]
+    return Table(("what", "value"), tuple((name, readable(value)) for name, value in fields))
+
+
+def _protocols(scores: Mapping[str, Facts], dev: str) -> tuple[str, ...]:
+    signatures = dict.fromkeys(f"{facts['signature']}" for facts in scores.values() if facts.get("signature"))
+    chosen = f" Choices were made on {dev} alone." if dev else ""
+    about = f"Only scores with the same protocol and the same references can be compared.{chosen}"
+    return (about, *(f"sacreBLEU's signature of BLEU: {signature}" for signature in signatures))
+
+
+def _scores(scores: Mapping[str, Facts], dev: str) -> Table | None:
+    names = [name for name in MEASURES if any(name in facts for facts in scores.values())]
+    if not names:
+        return None
+    rows = tuple(
+        (
+            f"{each} (dev)" if each == dev else each,
+            f"{facts.get('sentences', '')}",
+            *(_score(facts, name) for name in names),
+        )
+        for each, facts in scores.items()
+    )
+    return Table(("set", "sentences", *(MEASURES[name] for name in names)), rows)
+
+
+def _score(facts: Facts, name: str) -> str:
+    if name not in facts:
+        return ""
+    ends = [f"{float(facts[fact]):.2f}" for fact in (f"{name}_low", f"{name}_high") if fact in facts]
+    interval = f" ({'–'.join(ends)})" if ends else ""
+    return f"{float(facts[name]):.2f}{interval}"
+
+
+def _energy(train: Manifest | None) -> str:
+    if train is None:
+        return "Not known: the artifact was removed."
+    took = f"The training took {duration(float(train.facts.get('seconds', train.seconds)))}."
+    if "gpu_kwh" in train.facts:
+        return f"{took} Its GPUs used {float(train.facts['gpu_kwh']):.3f} kWh, by their own meters."
+    return f"{took} Its energy was not measured: only the meters of GPUs are read."
+
+
+def _front(name: str, languages: Sequence[str], scores: Mapping[str, Facts]) -> dict[str, Any]:
+    results = [
+        {
+            "task": {"type": "translation"},
+            "dataset": {"name": each, "type": each},
+            "metrics": [
+                {"type": measure, "name": MEASURES[measure], "value": float(facts[measure])}
+                for measure in ("bleu", "chrf", "ter")
+                if measure in facts
+            ],
+        }
+        for each, facts in scores.items()
+    ]
+    return {
+        "language": [*languages],
+        "license": "unknown",
+        "pipeline_tag": "translation",
+        "tags": ["translation"],
+        "model-index": [{"name": name, "results": results}],
+    }
+
+
+def _escaped(text: object) -> str:
+    """Text for one line of Markdown in which nothing is markup."""
+    flat = " ".join(f"{text}".split())
+    return html.escape(re.sub(r"([\\`*_\[\]|#~])", r"\\\1", flat), quote=False)
+
+
+def _row(cells: Any) -> str:
+    return f"| {' | '.join(cells)} |"

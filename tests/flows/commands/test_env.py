@@ -1,0 +1,90 @@
+"""``repro env``: what a shell needs so that plain prefect and mlflow commands use the root and its servers."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.commands.env import env
+from infra.servers import addresses
+from infra.site import Site
+
+TOP = Path(__file__).resolve().parents[3]
+PLAIN = re.compile(r"(?:^\s+|`)(?:PYTHONSAFEPATH=1 )?(?:prefect|mlflow) (?!ui --backend)[a-z]", re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def _plain_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_HOME", "PREFECT_SERVER_DATABASE_CONNECTION_URL", "REPRO_AUTH", "REPRO_AUTH_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def in_a_shell(lines: str, **outer: str) -> dict[str, str]:
+    """The environment after ``lines``, in a shell that has little beside ``outer``."""
+    program = "import json, os; print(json.dumps(dict(os.environ)))"
+    script = f"{lines}\nexec '{sys.executable}' -c '{program}'"
+    environment = {"PATH": os.environ["PATH"]} | outer
+    done = subprocess.run(["sh", "-euc", script], env=environment, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def test_without_servers_the_files_of_the_root_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "a root of 100%"
+    monkeypatch.setenv("REPRO_ROOT", f"{root}")
+    env()
+    found = in_a_shell(capsys.readouterr().out, PATH=f"/a b:{os.environ['PATH']}")
+    assert (found["REPRO_ROOT"], found["PREFECT_HOME"]) == (f"{root}", f"{root}/prefect")
+    assert found["MLFLOW_TRACKING_URI"] == Site.named().tracking
+    assert "100%25" in found["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
+    assert found["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert "PREFECT_API_URL" not in found
+    assert found["PATH"].partition(":")[0] == f"{Path(sys.executable).parent}"
+
+
+def test_a_service_that_is_up_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", Site.named().tracking)  # by an earlier `repro env`, before `repro up`
+    (tmp_path / addresses.FOLDER).mkdir()
+    served = addresses.Addresses("http://127.0.0.1:4300/api", "http://127.0.0.1:5300")
+    addresses.write(tmp_path, served, os.getpid())
+    env()
+    found = in_a_shell(capsys.readouterr().out)
+    assert served.exports.items() <= found.items()
+
+
+def test_passwords_are_referred_to_and_not_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = "reader:a $secret: of 'some' length"
+    expected = {
+        "PREFECT_API_AUTH_STRING": secret,
+        "MLFLOW_TRACKING_USERNAME": "reader",
+        "MLFLOW_TRACKING_PASSWORD": secret.partition(":")[2],
+    }
+    monkeypatch.setenv("REPRO_AUTH", secret)
+    env()
+    printed = capsys.readouterr().out
+    assert "secret" not in printed
+    assert expected.items() <= in_a_shell(printed, REPRO_AUTH=secret).items()
+    file = tmp_path / "my auth"
+    file.write_text(f"{secret}\n")
+    file.chmod(0o600)
+    monkeypatch.delenv("REPRO_AUTH")
+    monkeypatch.setenv("REPRO_AUTH_FILE", f"{file}")
+    env()
+    assert expected.items() <= in_a_shell(capsys.readouterr().out).items()
+
+
+def test_pages_with_plain_commands_name_it() -> None:
+    pages = [TOP / "README.md", *(page for page in (TOP / "docs").glob("*.md") if page.name != "commands.md")]
+    plain = {page.name for page in pages if PLAIN.search(page.read_text())}
+    assert {"deployment.md", "operating.md", "translate.md"} <= plain
+    assert not [name for name in plain if 'eval "$(repro env)"' not in (TOP / "docs" / name).read_text()]

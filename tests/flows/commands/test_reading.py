@@ -1,0 +1,66 @@
+"""Commands that only read leave nothing behind where there is no root, and an unknown model is one sentence."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows import cli
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
+    """The exit code of a command in this process."""
+    monkeypatch.setattr(cli.signals, "install_handlers", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["repro", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("runs", 0),
+        ("show demo", 0),
+        ("plan demo", 0),
+        ("models", 0),
+        ("models demo", 2),
+        ("models demo@champion", 2),
+        ("env", 0),
+        ("ls", 0),
+        ("gc", 0),
+        ("unfinished", 0),
+        ("status", 1),
+        ("path demo/clean", 2),
+        ("trace demo dev:1", 0),
+        ("compare demo/1 demo/2", 2),
+        ("translate", 2),
+        ("serve", 2),
+        ("attention Hello", 2),
+        ("export demo --to huggingface", 2),
+    ],
+)
+def test_a_reading_command_creates_no_root(
+    words: str, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("REPRO_ROOT", "PREFECT_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert call(monkeypatch, *words.split()) == code, capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("dmeo", "; did you mean demo?"), ("demo", "; `repro run demo` registers one"), ("xyz", "")],
+)
+def test_an_unknown_model_of_an_empty_root_is_one_sentence(
+    name: str, hint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "models", name) == 2
+    said = capsys.readouterr()
+    expected = f"repro: no model '{name}' is registered in {tmp_path / 'repro'}, which has none yet{hint}\n"
+    assert (said.out, said.err) == ("", expected)

@@ -1,0 +1,106 @@
+"""The graph of artifacts: both directions, versions, removed and altered artifacts, few requests."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from made_up_roots import artifact, chain
+from s3_server import Server
+
+from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, read_graph
+from infra.site import Site, open_store
+from infra.store.local import Store
+from infra.store.manifest import MANIFEST
+from infra.tracking.model_version import Version
+
+
+def version(number: int, **tags: str) -> Version:
+    return Version("demo", number, datetime(2026, 1, 1, tzinfo=UTC), (), tags, "", "")
+
+
+def graph_of(root: Path, *registered: Version) -> ArtifactGraph:
+    return ArtifactGraph(map(ArtifactNode.of, Store(root).sealed()), registered)
+
+
+def test_both_directions_and_the_versions_that_rest_on_each(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    shared = artifact(store, "download", "d0", item="demo/train.de")
+    first = chain(store, shared, "1", {"name": "demo", "version": 1})
+    second = chain(store, shared, "2", {"name": "demo", "version": 2})
+    found = graph_of(tmp_path, version(1), version(2))
+    scores = ("score", "50ffee1")
+    assert found.ancestors([scores]) == {(each.stage, each.key) for each in first[:4]}
+    assert found.descendants([("download", "d0")]) == {(each.stage, each.key) for each in first + second}
+    assert found.versions_of["download", "d0"] == ["demo/1", "demo/2"]
+    assert found.versions_of[scores] == ["demo/1"]
+    node = found.nodes["download", "d0"]
+    assert (node.item, node.bytes, node.seconds, node.facts) == ("demo/train.de", 11, 0.1, {"pairs": 3})
+
+
+def test_a_version_whose_registration_was_removed_is_known_by_its_tags(tmp_path: Path) -> None:
+    text = artifact(Store(tmp_path), "download", "d0")
+    *_, weights, scores, registered = chain(Store(tmp_path), text)
+    Store(tmp_path).remove(registered.stage, registered.key)
+    tags = {"key.average": weights.key, "key.score.test": scores.key, "dev_set": "dev"}
+    assert graph_of(tmp_path, version(1, **tags)).versions_of["download", "d0"] == ["demo/1"]
+
+
+def test_removed_and_altered_artifacts_have_no_node_but_their_users(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    text = artifact(store, "download", "d0")
+    chain(store, text)
+    store.remove("download", "d0")
+    path = store.folder("average", "a0ffee") / MANIFEST
+    path.write_text(path.read_text().replace('"pairs": 3', '"pairs": 4'))
+    found = graph_of(tmp_path)
+    assert {name[0] for name in found.nodes} == {"clean", "score", "register"}
+    assert found.descendants([("download", "d0")]) == {("download", "d0"), ("clean", "c0ffee")}
+    assert ("average", "a0ffee") in found.ancestors([("register", "40ffee")])
+
+
+def test_each_manifest_is_opened_once_and_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    chain(store, artifact(store, "download", "d0"))
+    read: list[Path] = []
+    whole = Path.read_bytes
+
+    def counted(path: Path) -> bytes:
+        read.append(path)
+        return whole(path)
+
+    monkeypatch.setattr(Path, "read_bytes", counted)
+    monkeypatch.setattr(Path, "exists", lambda _: pytest.fail("a look at a file that is opened anyway"))
+    assert len(list(store.sealed())) == 5
+    assert sorted(path.relative_to(tmp_path).parts[0] for path in read) == sorted(
+        ("download", "clean", "average", "score", "register")
+    )
+    assert {path.name for path in read} == {MANIFEST}
+
+
+def test_a_bucket_costs_one_listing_and_each_new_manifest_one_request(
+    s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
+    monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'first'}")
+    store = open_store(Site.named())
+    chain(store, artifact(store, "download", "d0"))
+    artifact(store.local(), "register", "here")
+    assert ("register", "here") in read_graph(Site.named()).nodes, "a version of this machine alone"
+    monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'second'}")
+    s3.inject_faults()
+    assert len(read_graph(Site.named()).nodes) == 5
+    assert s3.inject_faults() == 1 + 5
+    assert len(read_graph(Site.named()).nodes) == 5
+    assert s3.inject_faults() == 1, "manifests are kept by their ETag"
+
+
+def test_a_cache_that_cannot_be_written_is_no_obstacle(
+    s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
+    monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'first'}")
+    store = open_store(Site.named())
+    artifact(store, "download", "d0")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'file' / 'below'}")
+    assert list(read_graph(Site.named()).nodes) == [("download", "d0")]

@@ -1,0 +1,94 @@
+"""``repro lineage``: every way to name a start, both directions, nearest names, nothing written."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from made_up_roots import artifact, chain, record, row_of
+
+from flows.commands.lineage import lineage
+from flows.inspection.artifact_lineage import find_lineage
+from infra.errors import BadConfiguration
+from infra.site import Site
+from infra.store.local import Artifact, Store
+
+BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Artifact]:
+    """A raw file, cleaned text, weights, scores and a registration; the run ``demo`` made them, another reused some."""
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    store = Store(tmp_path)
+    text = artifact(store, "download", "d0ffee", item="demo/train.de")
+    made = chain(store, text, facts={"name": "demo", "version": 1})
+    items = ["demo/train.de", "", "", "test", ""]
+    record(tmp_path, "demo", BEGAN, [row_of(each, item) for each, item in zip(made, items, strict=True)])
+    record(tmp_path, "other", BEGAN.replace(day=2), [row_of(made[1], state="cached")])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "stage"),
+    [
+        ("train.de", "download"),
+        ("demo/train.de", "download"),
+        ("d0ffee", "download"),
+        ("download/d0ffee", "download"),
+        ("demo/clean", "clean"),
+        ("other/clean", "clean"),
+        ("demo/score/test", "score"),
+        ("demo", "register"),
+    ],
+)
+def test_a_start_is_named_in_many_ways(made: list[Artifact], text: str, stage: str) -> None:
+    assert [name[0] for name in find_lineage(text, Site.named()).start] == [stage]
+
+
+def test_both_directions_in_json(made: list[Artifact], capsys: pytest.CaptureFixture[str]) -> None:
+    lineage("demo/clean", as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["start"] == ["clean/c0ffee"]
+    sides = {each["stage"]: each["side"] for each in found["artifacts"]}
+    later = dict.fromkeys(("average", "score", "register"), "used_by")
+    assert sides == {"download": "made_from", "clean": "start"} | later
+    (cleaned,) = (each for each in found["artifacts"] if each["side"] == "start")
+    assert (cleaned["names"], cleaned["made_by_run"]) == (["demo/clean", "other/clean"], "repro run demo")
+    assert (cleaned["cached_in_runs"], cleaned["state"], cleaned["facts"]) == (1, "there", {"pairs": 3})
+
+
+def test_the_text_says_what_was_removed(made: list[Artifact], capsys: pytest.CaptureFixture[str]) -> None:
+    Store(Site.named().root).remove("download", "d0ffee")
+    lineage("demo/score/test")
+    shown = capsys.readouterr().out
+    assert "demo/download/demo/train.de  download/d0ffee  missing: it was removed" in shown
+    above, below = shown.split("used by")
+    assert "demo/average" in above.split("made from")[1]
+    assert "demo/register" in below
+    lineage("d0ffee")
+    assert "demo/clean" in capsys.readouterr().out.split("used by")[1], "what was made from it is still known"
+
+
+def test_a_typo_gets_the_nearest_names(made: list[Artifact]) -> None:
+    for text, near in (("demo/claen", "demo/clean"), ("trian.de", "train.de"), ("demos", "demo")):
+        with pytest.raises(BadConfiguration, match=f"nothing is called '{text}' here.*did you mean .*{near}"):
+            find_lineage(text, Site.named())
+    artifact(Store(Site.named().root), "clean", "c0ffee2")
+    with pytest.raises(BadConfiguration, match="which 2 artifacts have, among them clean/c0ffee, clean/c0ffee2"):
+        find_lineage("c0ffee", Site.named())
+
+
+def test_nothing_is_written(made: list[Artifact], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    lineage("demo")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_finished_run(small: Path) -> None:
+    site = Site.named()
+    version = find_lineage("small@champion", site)
+    assert version.start == find_lineage("small/register", site).start
+    raw = find_lineage("train.en", site)
+    assert raw.versions == version.versions == ["small/1 (champion, candidate)"]
+    assert len(version.graph.ancestors(version.start)) == len(version.graph.nodes), "all of it is behind the version"

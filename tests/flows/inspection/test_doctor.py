@@ -1,0 +1,150 @@
+"""``repro doctor``: a verdict for each check, and advice where one is not ok."""
+
+import json
+import os
+import threading
+import time
+from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flows.commands.doctor import doctor
+from flows.inspection import doctor as checks
+from flows.inspection.doctor import GIB, Check, examine
+from infra.errors import Fault
+from infra.servers import addresses
+from infra.site import Site
+
+if TYPE_CHECKING:
+    from s3_server import Server
+
+Usage = namedtuple("Usage", "total used free")
+ALL = ["python", "cpu", "torch", "cores", "memory", "disk", "prefect", "mlflow", "mirrors", "clock"]
+
+
+@contextmanager
+def server(ahead: float) -> Iterator[str]:
+    """The address of a server whose clock is that many seconds ahead."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response_only(404)  # an answer all the same
+            self.send_header("Date", formatdate(time.time() + ahead, usegmt=True))
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    answering = HTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=answering.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{answering.server_port}"
+    answering.shutdown()
+    answering.server_close()
+
+
+def found(name: str) -> Check:
+    return next(check for check in examine(Site.named()) if check.name == name)
+
+
+def test_each_check_is_a_line_and_nothing_is_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PREFECT_HOME", raising=False)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: Usage(99 * GIB, 0, 99 * GIB))
+    monkeypatch.setattr(checks, "LEAST_MEMORY", 0)  # this machine has other work
+    doctor()
+    printed = capsys.readouterr().out
+    assert [line.split()[1] for line in printed.splitlines()] == ALL
+    doctor(as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert said["ok"]
+    assert [check["name"] for check in said["checks"]] == ALL
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failure_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: Usage(GIB, GIB, 0))
+    monkeypatch.setattr(checks, "LEAST_MEMORY", 0)
+    with pytest.raises(Fault, match="1 of 10 checks failed: disk"):
+        doctor(as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    (disk,) = (check for check in said["checks"] if check["name"] == "disk")
+    assert (said["ok"], disk["verdict"]) == (False, "failure")
+    assert "repro gc" in disk["advice"]
+
+
+def test_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CGROUP", tmp_path)
+    monkeypatch.setenv("REPRO_THREADS", "2")
+    for name, text in (("cpu.max", "100000 100000"), ("memory.max", f"{3 * GIB}"), ("memory.current", f"{GIB}")):
+        (tmp_path / name).write_text(f"{text}\n")
+    cores, memory = found("cores"), found("memory")
+    assert (cores.verdict, memory.verdict) == ("warning", "warning")
+    assert "this container may use 1.0" in cores.found
+    assert "set REPRO_THREADS=1" in cores.advice
+    assert memory.found == "2.0 of 3.0 GiB free"
+    (tmp_path / "memory.current").write_text(f"{3 * GIB}\n")
+    assert found("memory").verdict == "failure"
+
+
+def test_servers_and_mirrors_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(0) as prefect, server(0) as gone:
+        monkeypatch.setenv("PREFECT_API_URL", f"{prefect}/api")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", prefect.replace("http://", "http://user:a secret@"))
+        monkeypatch.setenv("REPRO_MIRRORS", f"{tmp_path} {tmp_path / 'nowhere'} {prefect}")
+        verdicts = [(check.name, check.verdict) for check in examine(Site.named())][6:]
+        assert verdicts == [
+            ("prefect", "ok"),
+            ("mlflow", "ok"),
+            ("mirror", "ok"),
+            ("mirror", "failure"),
+            ("mirror", "ok"),
+            ("clock", "ok"),
+        ]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", gone.replace("http://", "http://user:a secret@"))
+    check = found("mlflow")
+    assert (check.verdict, check.advice) == ("failure", "start it, or unset MLFLOW_TRACKING_URI")
+    assert "secret" not in check.found
+
+
+@pytest.mark.parametrize(("ahead", "verdict"), [(5.0, "ok"), (200.0, "warning"), (-2000.0, "failure")])
+def test_the_clock_is_compared_with_that_of_servers(
+    ahead: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(ahead) as mirror:
+        monkeypatch.setenv("REPRO_MIRRORS", mirror)
+        check = found("clock")
+    assert check.verdict == verdict
+    assert check.advice or verdict == "ok"
+    assert {5.0: "less than 60 s", 200.0: "behind mirror", -2000.0: "ahead of mirror"}[ahead] in check.found
+
+
+def test_a_closed_service_needs_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    (tmp_path / addresses.FOLDER).mkdir()
+    with server(0) as address:
+        addresses.write(tmp_path, addresses.Addresses(f"{address}/api", address, closed=True), os.getpid())
+        assert found("credentials").verdict == "failure"
+        monkeypatch.setenv("REPRO_AUTH", "reader:of twelve characters")
+        assert found("credentials").verdict == "ok"
+
+
+def test_the_credentials_of_a_bucket_are_tried(s3: "Server", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
+    monkeypatch.setenv("REPRO_CACHE", f"{tmp_path}")
+    assert found("bucket").verdict == "ok"
+    monkeypatch.setenv("REPRO_ROOT", "s3://there-is-none/prefix")
+    assert "there is no bucket 'there-is-none'" in found("bucket").found
+
+
+def test_a_damaged_database_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"damaged" * 1000)
+    check = found("mlflow")
+    assert (check.verdict, bool(check.advice)) == ("failure", True)

@@ -1,0 +1,89 @@
+"""The runs on record: attempts, failures, time, energy, records from before some fields were written."""
+
+import inspect
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from made_up_roots import record
+from small_pipeline import run_small
+
+from flows.inspection.run_history import read_history
+from flows.runner.outcome import StageFailed
+from flows.runner.request import RunRequest
+from infra.processes.identity import process_identity
+from infra.store.local import Store
+from tasks.stages.clean import clean
+
+BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def test_starts_of_one_request_are_counted_until_it_finished(tmp_path: Path) -> None:
+    for hours, outcome in enumerate(("FAILED", "KILLED", "FINISHED", "FINISHED")):
+        record(tmp_path, "demo", BEGAN + timedelta(hours=hours), [], outcome=outcome)
+    record(tmp_path, "demo", BEGAN + timedelta(hours=1, minutes=1), [], overrides=["training.updates=9"])
+    record(tmp_path, "other", BEGAN + timedelta(hours=9), [])
+    found = read_history(Store(tmp_path), "demo")
+    assert [(each.outcome, each.attempt, each.overrides) for each in found] == [
+        ("FINISHED", 1, ()),
+        ("FINISHED", 3, ()),
+        ("FINISHED", 1, ("training.updates=9",)),
+        ("KILLED", 2, ()),
+        ("FAILED", 1, ()),
+    ]
+    assert found[2].command == "repro run demo --set training.updates=9"
+    assert read_history(Store(tmp_path))[0].run == "other"
+    since = read_history(Store(tmp_path), "demo", BEGAN + timedelta(hours=2))
+    assert [each.attempt for each in since] == [1, 3], "what began before still counts"
+
+
+def test_time_and_energy_are_of_what_the_run_made(tmp_path: Path) -> None:
+    rows = [
+        {"stage": "clean", "state": "cached", "seconds": 0.0},
+        {"stage": "train", "seconds": 7200.0, "gpu_kwh": 1.5, "failures": ["out of memory"]},
+        {"stage": "score", "state": "failed", "seconds": 3.0},
+    ]
+    record(
+        tmp_path, "demo", BEGAN, rows, outcome="FAILED", failure="score failed: no", ended="2026-11-01T03:00:00+00:00"
+    )
+    (found,) = read_history(Store(tmp_path))
+    assert (found.seconds, found.gpu_kwh, found.failure) == (7203.0, 1.5, "score failed: no")
+    assert found.ended == BEGAN + timedelta(hours=3)
+    printed = json.loads(json.dumps(found.as_json()))
+    assert printed["stages"][1]["failures"] == ["out of memory"]
+
+
+def test_other_files_and_older_records(tmp_path: Path) -> None:
+    path = record(tmp_path, "demo", BEGAN, [{"stage": "clean"}])
+    fields = json.loads(path.read_text())
+    (path.parent / "20261101T000001-000000-seeds.json").write_text(json.dumps({"overrides": []}))
+    (path.parent / "20261101T000002-000000.json").write_text("{")
+    path.write_text(json.dumps({name: fields[name] for name in ("run", "overrides", "outcome", "stages")}, indent=1))
+    (found,) = read_history(Store(tmp_path))
+    assert (found.run, found.failure, found.ended, found.gpu_kwh) == ("demo", "", None, None)
+
+
+def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
+    here, *rest = process_identity().rsplit("/", 2)
+    record(tmp_path, "demo", BEGAN, [], outcome="RUNNING", process=process_identity())
+    record(tmp_path, "demo", BEGAN + timedelta(hours=1), [], outcome="RUNNING", process=f"{here}/999999999/{rest[1]}")
+    assert [each.outcome for each in read_history(Store(tmp_path))] == ["KILLED", "RUNNING"]
+
+
+def test_a_failed_run_says_why_and_what_was_tried(
+    mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(fails, "__signature__", inspect.signature(clean.body), raising=False)
+    monkeypatch.setattr(clean, "body", fails)
+    with pytest.raises(StageFailed):
+        run_small(RunRequest("small", until="clean"))
+    (found,) = read_history(Store(tmp_path / "repro"))
+    assert found.outcome == "FAILED"
+    assert found.failure == "clean failed: OSError: the disk is gone"
+    assert found.stages[-1].failures == ("OSError: the disk is gone",)
+    assert found.ended is not None
+    assert found.ended >= found.started.replace(microsecond=0)

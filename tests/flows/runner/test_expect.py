@@ -1,0 +1,44 @@
+"""A run's field ``expect``: a breach fails the run, also one that is cached; it changes no key."""
+
+from pathlib import Path
+
+import pytest
+from small_pipeline import run_small
+
+from flows.runner.outcome import StageFailed, cached_outcome
+from flows.runner.request import RunRequest, plan
+from flows.runs import RUNS
+from infra.errors import BadConfiguration
+from tasks.engine.limits import Limits
+
+
+def request(expect: str) -> RunRequest:
+    return RunRequest("small", overrides=(f"expect={expect}",))
+
+
+def test_limits_change_no_key_and_name_what_the_run_has(mirror: Path) -> None:
+    keys = [row.key for row in plan(RunRequest("small")).rows]
+    assert [row.key for row in plan(request("score.dev.bleu >= 2,warn clean.pairs >= 3")).rows] == keys
+    with pytest.raises(BadConfiguration, match="expect has a limit on 'score dvv', allowed is score dev, score test"):
+        plan(request("score.dvv.bleu >= 2"))
+    with pytest.raises(BadConfiguration, match=r"expect has 'bleu > 2', allowed is \[warn\] STAGE"):
+        plan(request("bleu > 2"))
+
+
+def test_a_cached_run_that_breaks_a_limit_fails_until_the_limit_is_changed(small: Path) -> None:
+    broken = request("score.dev.bleu >= 101")
+    planned = plan(broken)
+    assert cached_outcome(planned) is None
+    (row,) = [row for row in planned.rows if row.breach]
+    assert (row.stage, row.item, row.state) == ("score", "dev", "hit")
+    with pytest.raises(StageFailed, match="score dev failed: score dev has bleu .*, expected is bleu >= 101; its art"):
+        run_small(broken)
+    done = cached_outcome(plan(request("score.dev.bleu <= 101,warn score.test.chrf >= 101")))
+    assert done
+    assert [row.item for row in done.rows if "expected is chrf >= 101" in row.why] == ["test"]
+
+
+def test_built_in_runs_only_warn() -> None:
+    limits = [limit for run in RUNS.values() for limit in Limits.parse(run.expect).limits]
+    assert {limit.fact for limit in limits} >= {"rejected_share", "length_ratio", "dev_perplexity"}
+    assert all(limit.warns for limit in limits)

@@ -1,0 +1,159 @@
+"""``flows.api``: what scripts and notebooks call, on a finished root and without a server."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from small_pipeline import run_small, write_run_file
+
+from flows import api
+from flows.orchestration import dispatch
+from flows.runner.outcome import Outcome
+from flows.runner.request import ResolvedRun, RunRequest
+from flows.runs import RUNS
+from infra.errors import BadConfiguration, BadData
+from infra.processes import signals
+
+LINE = "The old woman sees a dog."
+BLEU = ("dev_bleu", "test_bleu")
+
+
+def test_runs_say_which_are_recorded(small: Path) -> None:
+    found = api.runs()
+    assert found["run"].to_list() == list(RUNS)
+    assert found.filter("recorded")["run"].to_list() == ["small"]
+    (small / "runs" / "small").rename(small / "runs" / "mine")
+    assert api.runs().tail(1).rows() == [("mine", "", True)]
+
+
+def test_a_plan_is_that_of_the_overrides(small: Path) -> None:
+    assert set(api.plan("small")["state"]) == {"hit"}
+    changed = api.plan("small", {"decoding.ensemble": (1, 2), "model.qkv_bias": False}, until="average")
+    assert changed.filter(state="miss").select("stage", "item").rows() == [("train", "seed-2"), ("average", "seed-2")]
+    with pytest.raises(BadConfiguration, match="unknown stage"):
+        api.plan("small", force=["trian"])
+
+
+def test_scores_curves_and_sentences_of_a_run_and_a_version(small: Path) -> None:
+    card = api.scores("small")
+    assert card.equals(api.scores("small@champion"))
+    bleu = card.filter(metric="bleu")
+    assert bleu["set"].to_list() == ["dev", "test"]
+    assert (bleu["low"] <= bleu["score"]).all()
+    assert bleu["score"].to_list() == [pytest.approx(api.versions()[column][0], abs=0.01) for column in BLEU]
+    trained = api.curves("small")
+    assert trained.equals(api.curves("small/1"))
+    assert trained["update"].to_list() == sorted(set(trained["update"]))
+    assert trained.filter(update=120)["dev_perplexity"][0] == api.artifact("small/train").facts["dev_perplexity"]
+    assert trained["loss"].drop_nulls().len() > 0
+    read = api.sentences("small")
+    assert read.group_by("set").len()["len"].to_list() == [12, 12]
+    both = api.sentences("small/1", "small")
+    assert (both["gain"] == 0).all()
+    assert both["hypothesis_b"].equals(read["hypothesis"])
+    with pytest.raises(BadConfiguration, match="no model 'smal' is registered"):
+        api.scores("smal/1")
+
+
+def test_versions_have_a_type_where_there_is_none(tmp_path: Path) -> None:
+    assert (api.versions().height, api.versions().schema["created"]) == (0, pl.Datetime("us", "UTC"))
+
+
+def test_translations_and_attention_are_those_of_the_version(small: Path) -> None:
+    served = api.load("small")
+    found = api.translate([f"{LINE} A man runs.", "", LINE], served, n_best=2)
+    assert found["number"].to_list() == [0, 0, 1, 2, 2]
+    alone = api.translate([LINE, "A man runs."], "small/1", n_best=2).filter(rank=1)
+    assert found["hypothesis"][0] == " ".join(alone["hypothesis"])
+    assert found["score"][0] == pytest.approx(alone["score"].sum())
+    assert found["score"][0] >= found["score"][1]
+    with pytest.raises(BadConfiguration, match="n_best is 4"):
+        api.translate([LINE], served, n_best=4)
+    with pytest.raises(BadData, match="text 1 has a sentence of"):
+        api.translate([LINE, "dog " * 4_000], served)
+    maps = api.attention(LINE, served)
+    assert maps["cross"].weights.shape == (1, 2, len(maps["cross"].rows), len(maps["cross"].columns))
+    assert np.allclose(maps["encoder"].weights.sum(-1), 1, atol=1e-5)
+    assert api.attention(LINE, served, target="Die Frau.")["cross"].rows != maps["cross"].rows
+
+
+def test_an_artifact_is_one(small: Path) -> None:
+    assert pl.read_parquet(api.artifact("small/clean").path() / "rejected.parquet").columns[-1] == "filter"
+    with pytest.raises(BadConfiguration, match="names 2 artifacts, allowed is one of: small/score/dev, small/score/t"):
+        api.artifact("small/score")
+
+
+def test_a_run_from_python_needs_no_settings_of_prefect(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of the command line are made here too; the temporary server is not taken for the user's."""
+    from flows.orchestration import prefect_flows
+
+    seen = []
+
+    @contextmanager
+    def server(home: Path, say: object) -> Iterator[str]:
+        yield f"http://127.0.0.1:9/{home.name}"
+
+    def without_prefect(resolved: ResolvedRun) -> Outcome:
+        seen.append(os.environ["PREFECT_API_URL"])
+        return run_small(resolved)
+
+    monkeypatch.setattr(dispatch, "temporary_server", server)
+    monkeypatch.setattr(prefect_flows, "run_with_prefect", without_prefect)
+    for name in ("PREFECT_HOME", "PREFECT_API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    before = signal.getsignal(signal.SIGINT)
+    done = dispatch.dispatch(RunRequest("small", overrides=("decoding.beam=1",)).resolve(), has_server=False)
+    assert done.model_version == "small/2"
+    assert seen == ["http://127.0.0.1:9/prefect"]
+    assert Path(os.environ["PREFECT_HOME"]) == small / "prefect"
+    assert set(api.run("small", {"decoding.beam": 1})["state"]) == {"cached"}
+    assert len(seen) == 1, "no work, and no server of the user's"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_ends_one_call_and_not_the_next() -> None:
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        signals.wait(60)
+
+    before = signal.getsignal(signal.SIGINT)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt), signals.handled():
+            signals.run_shielded(interrupted)
+    signals.check()
+    other = threading.Thread(target=lambda: signals.handled().__enter__())
+    other.start()
+    other.join()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+NOTEBOOK = """
+import asyncio, sys
+import prefect  # before anything of this project, and with an event loop running, as in a notebook
+from flows import api
+async def cell():
+    return api.run(sys.argv[1], until="clean"), api.run(sys.argv[1], until="clean")
+first, second = asyncio.run(cell())
+print(set(first["state"]), set(second["state"]))
+"""
+
+
+@pytest.mark.slow
+def test_a_notebook_runs_stages_with_a_server_of_its_own(tmp_path: Path) -> None:
+    run = f"{write_run_file(tmp_path / 'mine.py', tmp_path / 'mirror')}:SMALL"
+    environment = os.environ | {"REPRO_ROOT": f"{tmp_path / 'root'}", "REPRO_MIRRORS": f"{tmp_path / 'mirror'}"}
+    environment["HOME"] = f"{tmp_path / 'home'}"
+    command = [sys.executable, "-c", NOTEBOOK, run]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "{'completed'} {'cached'}\n"), done.stderr
+    assert (tmp_path / "root" / "prefect" / "prefect.db").is_file()
+    assert not (tmp_path / "home" / ".prefect" / "prefect.db").exists()
+    assert "clean" in done.stderr, "progress is shown"

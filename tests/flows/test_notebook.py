@@ -1,0 +1,78 @@
+"""The notebook runs on a finished root, in a program and in a real browser, and uses ``flows.api`` alone."""
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+from services import wait_for
+
+from infra.processes.children import die_with_parent, terminate_group
+from infra.servers.loopback import free_ports, healthy
+
+NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebooks" / "explore.py"
+CHROMIUM = Path("/usr/bin/chromium")
+MILLISECONDS = 240_000
+PARTS = ("Registered versions", "Curves of the trainings", "Sentences that differ", "rejected", "Attention of")
+
+
+def notebook() -> Any:
+    """Its app, as a program that imports it has it."""
+    spec = importlib.util.spec_from_file_location("explore_notebook", NOTEBOOK)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.app
+
+
+def test_it_uses_the_interface_alone() -> None:
+    nodes = ast.walk(ast.parse(NOTEBOOK.read_text()))
+    imports = [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    own = [line for line in imports if re.search(r"\b(flows|tasks|model|infra|benchmarks)\b", line)]
+    assert own == ["from flows import api"]
+
+
+def test_it_shows_a_finished_root(small: Path) -> None:
+    _, found = notebook().run()
+    assert found["versions"]["name"].to_list() == ["small/1"]
+    assert found["differences"].is_empty(), "one version does not differ from itself"
+    assert "filter" in found["rejected"].columns
+    assert found["maps"]["cross"].weights.ndim == 4
+    assert isinstance(found["translation"], str)
+
+
+def test_an_empty_root_is_said_to_be_empty(tmp_path: Path) -> None:
+    outputs, found = notebook().run()
+    assert "differences" not in found
+    assert any("No model is registered" in getattr(each, "text", "") for each in outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM.exists(), reason=f"NOT RUN: no browser at {CHROMIUM}; apt-get install chromium")
+def test_it_opens_in_a_browser(small: Path) -> None:
+    (port,) = free_ports(1)
+    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "marimo", "run", f"{NOTEBOOK}", "--headless", "--port", f"{port}"]
+    server = subprocess.Popen(command, env=dict(os.environ), start_new_session=True, preexec_fn=die_with_parent())
+    try:
+        wait_for(lambda: healthy(f"{address}/health"))
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            page = browser.new_page()
+            page.set_default_timeout(MILLISECONDS)
+            expect.set_options(timeout=MILLISECONDS)
+            page.goto(address)
+            for part in PARTS:
+                expect(page.get_by_role("heading").filter(has_text=part)).to_be_visible()
+            expect(page.locator("img")).to_have_count(2)
+            assert page.get_by_text("Traceback").count() == 0
+            browser.close()
+    finally:
+        terminate_group(server)

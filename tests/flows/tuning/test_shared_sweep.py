@@ -1,0 +1,102 @@
+"""A sweep of a root in a bucket: another machine goes on with it, also after a kill, and never two at once."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from s3_server import Server
+from small_pipeline import Untracked
+
+from flows.runner.outcome import Outcome
+from flows.runner.request import ResolvedRun
+from flows.tuning.study import SweepStudy
+from flows.tuning.study_copy import JOURNAL
+from flows.tuning.sweep import SweepRequest, run_sweep
+from infra.processes import signals
+from infra.store import lease
+from infra.store.s3_client import Bucket
+from tasks.engine.planner import StageResult
+
+
+class Grouped(Untracked):
+    """Records which runs of MLflow a sweep begins and which it joins."""
+
+    joined: ClassVar[list[str]] = []
+    begun: ClassVar[list[str]] = []
+
+    def start(self, *_: object) -> str:
+        self.begun.append(f"group {len(self.begun) + 1}")
+        return self.begun[-1]
+
+    def join(self, run_id: str) -> None:
+        self.joined.append(run_id)
+
+    def log_artifacts(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def bucket(s3: Server, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
+    monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'first'}")
+    monkeypatch.setattr("flows.tuning.sweep.Tracker", Grouped)
+    monkeypatch.setattr(Grouped, "joined", [])
+    monkeypatch.setattr(Grouped, "begun", [])
+    return Bucket(f"s3://{s3.bucket}/prefix")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_another_machine_goes_on_after_a_kill(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    if shared:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:5000")
+    monkeypatch.setattr(signals, "_received", [])
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(lease, "POLL_SECONDS", 0.1)
+    tried: list[float] = []
+
+    def run(trial: ResolvedRun) -> Outcome:
+        tried.append(trial.run.training.peak)
+        if len(tried) == 2:
+            raise KeyboardInterrupt
+        facts = {"dev_perplexity": 1e3 * trial.run.training.peak}
+        return Outcome("small", [StageResult("train", "", "k", "completed", facts=facts)])
+
+    asked = SweepRequest("small", ("training.peak=1e-4..1e-2:log",), 3, "dev.perplexity")
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        run_sweep(asked.resolve(), run, lambda _: None)
+    signals._received.clear()
+    folder = f"sweeps/{asked.resolve().name}"
+    assert set(bucket.list(folder)) == {JOURNAL}, "no lease is left"
+    # A killed machine leaves its lease.
+    left = {"holder": "process 7 on another host", "process": "", "mark": "m", "number": 1}
+    bucket.put(f"{folder}/{lease.LEASE}", json.dumps(left).encode())
+
+    monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'second'}")
+    said: list[str] = []
+    found = run_sweep(asked.resolve(), run, said.append)
+    assert any("waiting for process 7 on another host, which runs it" in each for each in said)
+    assert len(tried) == 4, "one trial was done, one is repeated, one is new"
+    assert tried[2] == tried[1]
+    assert [row.state for row in found.rows] == ["complete"] * 3
+    assert (len(Grouped.begun), Grouped.joined) == ((1, ["group 1"]) if shared else (2, []))
+
+    monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'first'}")
+    assert run_sweep(asked.resolve(), run, said.append).rows == found.rows, "the older journal here is replaced"
+    assert len(tried) == 4
+
+
+def test_a_line_that_a_kill_cut_off_is_dropped(tmp_path: Path) -> None:
+    def study() -> SweepStudy:
+        return SweepStudy(tmp_path, "minimize", ())
+
+    first = study()
+    trial, _ = first.ask()
+    first.tell(trial, 1.0)
+    with (tmp_path / JOURNAL).open("ab") as file:
+        file.write(b'{"op_code": 4, "wor')
+    again: Any = study()
+    trial, _ = again.ask()
+    again.tell(trial, 2.0)
+    assert [row.value for row in study().rows()] == [1.0, 2.0]

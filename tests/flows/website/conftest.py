@@ -1,0 +1,48 @@
+"""A root with versions of three models, some with hostile names and texts, and the site of it."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from made_registry import EVIL, EVIL_MODEL, hostile_lineage, tags, train, version
+from made_up_roots import record
+
+from benchmarks.registry import write_registry
+from flows.website.write import write_site
+from infra.site import Site
+from infra.store.local import Store
+
+
+@pytest.fixture(scope="session")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Three versions of ``ende``, one of a model with a hostile name, one of ``plain`` whose artifacts are gone."""
+    root = tmp_path_factory.mktemp("registered")
+    store, found = Store(root), []
+    moves = {1: "2026-01-01T00:00:00+00:00 root: the first", 2: f"2026-01-02T00:00:00+00:00 root: better {EVIL}", 3: ""}
+    for number, p_drop in ((1, 0.1), (2, 0.3), (3, 0.3)):
+        key = train(store, f"{number}" * 20, p_drop)
+        changed = {"val.references_sha256": "cd" * 32} if number == 3 else {}
+        described = tags(30.0 + number, **{"key.train": key, "modified": f"{number > 1}".lower()}, **changed)
+        moved = {"promotion.champion": moves[number]} if moves[number] else {}
+        found.append(version("ende", number, described | moved, *(["champion"] if number == 2 else [])))
+    evil = tags(1.0, source_language=EVIL, target_language="de", decision=EVIL, **hostile_lineage(store, EVIL_MODEL))
+    found.append(version(EVIL_MODEL, 1, evil, "candidate"))
+    found.append(version("plain", 1, {"key.train": "../../etc/passwd", "val.bleu": "2.0"}))
+    write_registry(root / "mlflow.db", found)
+    asked = {"overrides": ["model.p_drop=0.3"], "commit": "c0ffee" * 6}
+    clean, trained = {"stage": "clean", "state": "cached"}, {"stage": "train", "seconds": 3600.0, "gpu_kwh": 0.5}
+    failed = {"stage": "report", "state": "failed", "failures": ["disk <full>"], "seconds": 1800.0}
+    began, failure = datetime(2026, 1, 1, tzinfo=UTC), f"report failed: {EVIL}"
+    made = {"stage": "average", "seconds": 1.0}
+    record(root, "ende", began, [clean, made, failed], outcome="FAILED", failure=failure, **asked)
+    registered_by = {"stage": "register", "key": "f" * 20, "state": "cached"}
+    record(root, "ende", began + timedelta(hours=1), [registered_by, trained], **asked)
+    return Site(root=root)
+
+
+@pytest.fixture(scope="session")
+def public(registered: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of that root. Copy it before you change it."""
+    out = tmp_path_factory.mktemp("site") / "public"
+    write_site(registered, out)
+    return out

@@ -1,0 +1,100 @@
+"""The campaign and the search: what was asked, cached, failed and why; an index of everything, in files of any page."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_roots import record
+
+from flows.inspection.artifact_graph import ArtifactGraph
+from flows.inspection.run_history import read_history
+from flows.website import search_index
+from flows.website.campaign import RUNS_ON_A_PAGE, campaign_pages, totals
+from flows.website.search_index import index_files
+from infra.store.local import Store
+
+
+def entries(public: Path) -> list[list[str]]:
+    files = sorted(public.glob("search-*.js"))
+    return [
+        entry for file in files for entry in json.loads(file.read_text().removeprefix("addEntries(").rstrip(");\n"))
+    ]
+
+
+def test_a_run_says_what_was_asked_cached_and_failed_and_why(public: Path) -> None:
+    text = (public / "campaign.html").read_text()
+    rows = re.findall(r'<tr id="r\d.*?</tr>', text, re.DOTALL)
+    assert len(rows) == 2
+    again, first = rows
+    assert "repro run ende --set model.p_drop=0.3" in first
+    assert '<span class="bad">failed</span>' in first
+    assert "report failed: &lt;img" in first
+    assert "1 made, 1 cached, 1 failed" in first
+    assert "try 1 failed:</span> disk &lt;full&gt;" in first
+    assert "cached: clean" in first
+    assert "start 2 of this request" in again
+    assert f'<a href="versions/{found_version(public)}/1.html">' in again
+    assert "0.500" in again
+
+
+def found_version(public: Path) -> str:
+    return next(path.parent.name for path in public.glob("versions/*/1-report.html"))
+
+
+def test_totals_are_of_all_runs(registered_runs: Path) -> None:
+    found = totals(read_history(Store(registered_runs)))
+    assert found.outcomes == {"FINISHED": 1, "FAILED": 1}
+    assert (found.made, found.cached, found.failed) == (2, 2, 1)
+    assert found.hours == pytest.approx((3600 + 1 + 1800) / 3600)
+    assert found.gpu_kwh == 0.5
+
+
+@pytest.fixture
+def registered_runs(registered: Any) -> Path:
+    return Path(registered.root)
+
+
+def test_many_runs_go_on_several_pages(tmp_path: Path) -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    assert [page.name for page in campaign_pages([])] == ["campaign.html"]
+    for number in range(RUNS_ON_A_PAGE + 1):
+        record(tmp_path, "demo", began + timedelta(hours=number), [{"stage": "clean"}])
+    pages = campaign_pages(read_history(Store(tmp_path)))
+    assert [page.name for page in pages] == ["campaign.html", "campaign-2.html"]
+    assert [len(page.runs) for page in pages] == [RUNS_ON_A_PAGE, 1]
+    assert pages[1].runs[0].started == began
+
+
+def test_the_index_has_models_versions_runs_and_artifacts_with_their_pages(public: Path) -> None:
+    found: Mapping[str, list[list[str]]] = {
+        kind: [entry for entry in entries(public) if entry[0] == kind]
+        for kind in ("model", "version", "run", "artifact")
+    }
+    assert len(found["model"]) == 3
+    assert len(found["version"]) == 5
+    assert len(found["run"]) == 2
+    [ende] = [entry for entry in found["version"] if entry[1] == "ende/2"]
+    assert "champion" in ende[2]
+    assert "model.p_drop=0.3" in ende[2]
+    [train] = [entry for entry in found["artifact"] if entry[1] == f"train {'2' * 20}"]
+    assert train[2].endswith("in ende/2")
+    assert train[3] == f"artifacts/train/{'2' * 20}.html"
+    assert any(entry[2].endswith("in no version") for entry in found["artifact"])
+    for page in filter(None, (entry[3] for entry in entries(public))):
+        path, _, fragment = page.partition("#")
+        assert (public / path).is_file()
+        assert not fragment or f'id="{fragment}"' in (public / path).read_text()
+
+
+def test_a_large_index_is_split(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(search_index, "ENTRIES_OF_A_FILE", 2)
+    for hour in range(5):
+        record(tmp_path, "demo", datetime(2026, 1, 1, hour, tzinfo=UTC), [{"stage": "clean"}])
+    pages = campaign_pages(read_history(Store(tmp_path)))
+    files = dict(index_files([], pages, ArtifactGraph([])))
+    assert [*files] == ["search-1.js", "search-2.js", "search-3.js"]
+    assert sum(text.count('"run"') for text in files.values()) == 5

@@ -1,0 +1,161 @@
+"""The site in a real browser from ``file://``: plots, theme, sorting; light, dark, phone; no error, no other host."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+CHROMIUM = Path("/usr/bin/chromium")
+MILLISECONDS = 60_000
+COMPARED = "compare.html#ende/1%20ende/2"
+DEVICES = {
+    "light": {"viewport": {"width": 1280, "height": 800}},
+    "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True},
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not CHROMIUM.exists():
+        pytest.skip(f"NOT RUN: no browser at {CHROMIUM}; apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, public: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page that fails the test if it reports an error or asks for anything outside the site."""
+    context = browser.new_context(**DEVICES[getattr(request, "param", "light")])  # type: ignore[arg-type]
+    page = context.new_page()
+    page.set_default_timeout(MILLISECONDS)
+    expect.set_options(timeout=MILLISECONDS)
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(f"{error}"))
+    own = (public.as_uri(), "blob:")
+    page.on("request", lambda asked: None if asked.url.startswith(own) else problems.append(asked.url))
+    yield page
+    title = page.title()
+    context.close()
+    assert not problems
+    assert title not in ("evil", "1"), "text of the registry was executed"
+
+
+def background(page: Page) -> str:
+    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+
+def test_a_measure_is_plotted_zoomed_and_saved(page: Page, public: Path) -> None:
+    page.goto((public / "models" / "ende.html").as_uri())
+    expect(page.locator(".plot canvas")).to_be_visible()
+    legend = page.locator(".u-legend .u-series:visible")
+    expect(legend).to_have_count(4)  # the version, val by each of two references, test
+    page.locator(".measure").select_option("training hours")
+    expect(legend).to_have_count(2)
+    page.locator(".measure").select_option("bleu")
+    box = page.locator(".u-over").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 5, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60, steps=5)
+    page.mouse.up()
+    scale = "plots[0].plot.scales.x.max"
+    assert page.evaluate(scale) < 2.5
+    page.get_by_role("button", name="Whole range").click()
+    assert page.evaluate(scale) == 3
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save the picture").click()
+    assert saved.value.suggested_filename == "ende-bleu.png"
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+def test_two_versions_are_compared_side_by_side(page: Page, public: Path) -> None:
+    page.goto((public / "models" / "ende.html").as_uri())
+    page.get_by_role("link", name="Compare two versions").click()
+    expect(page.get_by_label("A", exact=True)).to_have_value("ende/2")
+    expect(page.get_by_label("B", exact=True)).to_have_value("ende/3")
+    expect(page.locator("#differs")).to_contain_text("No recorded setting")
+    scores = page.locator("#scores tbody tr")
+    expect(scores).to_contain_text(["other references", "50.50", "+1.00"])
+    page.get_by_label("B", exact=True).fill("ende/1")
+    page.get_by_label("B", exact=True).press("Enter")
+    expect(page.locator("#fields tbody tr")).to_have_text(["model.p_drop0.30.1"])
+    expect(scores).to_contain_text(["-1.00", "0.00", "-1.00"])
+    expect(page.locator(".u-legend .u-series:visible")).to_have_text(
+        [re.compile("update"), re.compile("ende/2"), re.compile("ende/1")]
+    )
+    assert page.evaluate("plot.data.measures[0].series.map(each => each.values)") == [[1.5, 0.75], [1.5, 0.75]]
+    page.reload()
+    expect(page.get_by_label("B", exact=True)).to_have_value("ende/1")
+    page.get_by_label("A", exact=True).fill("ende/9")
+    page.get_by_label("A", exact=True).press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("No version is called ende/9.")
+    evil = page.evaluate("Object.keys(versionPages).find(label => label.includes('script'))")
+    page.get_by_label("A", exact=True).fill(evil)
+    page.get_by_label("A", exact=True).press("Enter")
+    expect(page.locator("#fields thead th").nth(1)).to_have_text(evil)
+
+
+def test_everything_is_searched(page: Page, public: Path) -> None:
+    page.goto((public / "index.html").as_uri())
+    page.get_by_role("link", name="Search").click()
+    page.keyboard.type("P_DROP=0.3 champion")
+    expect(page.locator("#count")).to_contain_text("1 of ")
+    found = page.locator("#found li")
+    expect(found).to_have_count(1)
+    expect(found.get_by_role("link")).to_have_text("ende/2")
+    page.get_by_role("searchbox").fill("disk")
+    expect(page.locator("#count")).to_contain_text("0 of ")
+    page.get_by_role("searchbox").fill("run onerror")
+    expect(found.locator(".badge")).to_have_text(["run"])
+    found.get_by_role("link").click()
+    expect(page.locator("tr:target")).to_contain_text("report failed: <img")
+    page.go_back()
+    expect(page.get_by_role("searchbox")).to_have_value("run onerror")
+
+
+def test_the_theme_stays_chosen(page: Page, public: Path) -> None:
+    page.goto((public / "models" / "ende.html").as_uri())
+    light = background(page)
+    page.get_by_label("Theme").select_option("dark")
+    dark = background(page)
+    assert dark != light
+    page.goto((public / "index.html").as_uri())
+    assert background(page) == dark
+    page.get_by_label("Theme").select_option("")
+    assert background(page) == light
+
+
+def test_versions_are_sorted_by_keyboard(page: Page, public: Path) -> None:
+    page.goto((public / "models" / "ende.html").as_uri())
+    rows = page.locator("#versions ~ .scroll tbody tr th")
+    expect(rows).to_have_text(["3", "2", "1"])
+    page.get_by_role("button", name="BLEU, dev set").press("Enter")
+    expect(rows).to_have_text(["1", "2", "3"])
+    expect(page.get_by_role("columnheader", name="BLEU, dev set")).to_have_attribute("aria-sort", "ascending")
+
+
+@pytest.mark.parametrize("page", DEVICES, indirect=True)
+def test_every_kind_of_page_is_accessible_and_fits_the_screen(page: Page, public: Path) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    evil = next(path.parent.name for path in public.glob("versions/*/1-report.html"))
+    for name in (
+        "index.html",
+        "models/ende.html",
+        f"versions/{evil}/1.html",
+        "versions/ende/2.html",
+        COMPARED,
+        "campaign.html",
+        "search.html#e",
+    ):
+        page.goto(f"{public.as_uri()}/{name}")
+        page.wait_for_load_state()
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
+        found = Axe().run(page, options={"preload": False})
+        assert found.violations_count == 0, found.generate_report()

@@ -1,0 +1,193 @@
+"""The written site: links lead somewhere, nothing comes from elsewhere, foreign text is text, other files stay."""
+
+import asyncio
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_registry import EVIL_MODEL
+
+from flows.commands.serve import write_site as write_apart
+from flows.commands.site import site as site_command
+from flows.website.plots import over_versions
+from flows.website.registry import read_registry, slug
+from flows.website.write import write_site
+from infra.errors import BadConfiguration
+from infra.site import Site
+
+VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "source"}
+ADDRESSES = ("href", "src", "srcset", "action", "poster", "data")
+
+
+class Checked(HTMLParser):
+    """Collects the addresses, ids and problems of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+        self.problems: list[str] = []
+        self.feed(text)
+        self.close()
+        if self.open:
+            self.problems.append(f"not closed: {self.open}")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if identity := named.get("id"):
+            self.ids.append(identity)
+        self.addresses += [named[name] or "" for name in ADDRESSES if name in named]
+        if tag == "script" and "src" not in named and named.get("type") != "application/json":
+            self.problems.append("a script in the page, which the policy of `repro serve` refuses")
+        self.problems += [f"{tag} has {name}" for name in named if name == "style" or name.startswith("on")]
+        if tag in ("iframe", "object", "embed", "form", "style"):
+            self.problems.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.problems.append(f"</{tag}> closes nothing")
+
+
+def pages(public: Path) -> dict[str, Checked]:
+    return {f"{path.relative_to(public)}": Checked(path.read_text()) for path in public.rglob("*.html")}
+
+
+def test_pages_are_well_formed_and_every_link_leads_to_a_file_of_the_site(public: Path) -> None:
+    found = pages(public)
+    assert {"index.html", "models/ende.html", "models/plain.html", "versions/ende/3.html"} < found.keys()
+    for name, page in found.items():
+        assert not page.problems, (name, page.problems)
+        assert len(page.ids) == len(set(page.ids)), name
+        for address in page.addresses:
+            path, _, fragment = address.partition("#")
+            target = (public / name).parent / path if path else public / name
+            assert not re.match(r"[a-z]+:|/", path), (name, address)
+            assert target.resolve().is_relative_to(public.resolve()), (name, address)
+            assert target.is_file(), (name, address)
+            if fragment and target.name != "compare.html":  # it reads two versions from there
+                assert fragment in found[f"{target.resolve().relative_to(public.resolve())}"].ids, (name, address)
+
+
+def test_programs_and_styles_name_no_other_host(public: Path) -> None:
+    for file in (public / "static").iterdir():
+        text = file.read_text()
+        addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.[a-z]{2,}\S*", text))
+        allowed = {"https://github.com/leeoniya/uPlot"}  # in its head
+        assert addresses <= allowed or file.name == "icon.svg", (file.name, addresses)
+    assert (public / "static" / "uPlot.LICENSE.txt").read_text().startswith("The MIT License")
+
+
+def test_a_page_says_what_the_registry_says(public: Path) -> None:
+    text = (public / "models" / "ende.html").read_text()
+    assert "33.00 <small>32.00–34.00</small>" in text
+    assert "model.p_drop=0.3" in text
+    assert "model.layers" not in text, "it is the same in all versions"
+    assert "2 h 01 min" in text
+    assert "better &lt;img" in text
+    assert "ende means version 2" in text
+    plain = (public / "models" / "plain.html").read_text()
+    assert "No alias was ever moved." in plain
+
+
+def test_the_page_of_a_version_is_its_card(public: Path) -> None:
+    text = (public / "versions" / "ende" / "2.html").read_text()
+    assert "Its GPUs used 0.250 kWh" in text
+    assert "Not known: the artifact was removed." in text, "its text is gone"
+    assert "model.p_drop" in text
+    assert "models:/ende/2" in text
+    assert 'data-of="ende/2"' in text
+    data = json.loads(
+        (public / "versions" / "ende" / "2.js").read_text().removeprefix("addVersion(").removesuffix(");\n")
+    )
+    curves = data["curves"]
+    assert (curves["x"], curves["measures"][0]["series"][0]["values"]) == ([2, 4], [1.5, 0.75])
+    assert "champion: root: better" in text
+    assert "What differs" not in text, "it is the champion"
+    first = (public / "versions" / "ende" / "1.html").read_text()
+    assert "<code>model.p_drop</code></th><td>0.3</td><td>0.1</td>" in first
+
+
+def test_hostile_sentences_are_shown_as_text_and_the_report_is_copied(public: Path) -> None:
+    place = public / "versions" / slug(EVIL_MODEL)
+    text = (place / "1.html").read_text()
+    assert "<mark>&lt;img" in text
+    assert "captions of photographs" in text
+    assert "the report" in (place / "1-report.html").read_text()
+    assert not list((public / "versions" / "plain").glob("*report*"))
+    card = (place / "1.md").read_text()
+    text = card[card.index("\n# ") :]  # after the front matter
+    assert not [line for line in text.splitlines() if "<script>" in line and not line.startswith("    ")]
+    assert "a \\| b" in card
+
+
+def test_a_name_becomes_no_path(public: Path) -> None:
+    files = [path.name for path in (public / "models").iterdir()]
+    assert f"{slug(EVIL_MODEL)}.html" in files
+    assert all(re.fullmatch(r"[\w-]+\.html", name) for name in files)
+    assert slug("a b") != slug("a-b")
+    assert len({slug("x" * 300), slug("x" * 301)}) == 2
+
+
+def test_scores_over_other_references_are_another_series(registered: Site) -> None:
+    model = next(model for model in read_registry(registered) if model.name == "ende")
+    plot = over_versions(model)
+    assert plot["x"] == [1, 2, 3]
+    bleu = plot["measures"][0]
+    assert bleu["name"] == "bleu"
+    assert {each["name"]: each["values"] for each in bleu["series"]} == {
+        "val (references abababab)": [31.0, 32.0, None],
+        "val (references cdcdcdcd)": [None, None, 33.0],
+        "test": [26.0, 27.0, 28.0],
+    }
+    assert bleu["series"][0]["low"] == [30.0, 31.0, None]
+    measures = {each["name"]: each["series"][0]["values"] for each in plot["measures"]}
+    assert measures["training hours"] == pytest.approx([7260 / 3600] * 3)
+    assert measures["GPU kWh"] == [0.25] * 3
+    assert "sentences" not in measures
+
+
+def test_a_later_site_removes_its_own_old_pages_and_nothing_else(
+    public: Path, registered: Site, tmp_path: Path
+) -> None:
+    out = tmp_path / "public"
+    shutil.copytree(public, out)
+    (out / "models" / "gone.html").write_text("an old page")
+    (out / "CNAME").write_text("the user's")
+    (tmp_path / "outside.txt").write_text("the user's")
+    known = json.loads((out / "site.json").read_text())
+    (out / "site.json").write_text(json.dumps([*known, "models/gone.html", "../outside.txt"]))
+    write_site(registered, out)
+    assert not (out / "models" / "gone.html").exists()
+    assert (out / "CNAME").exists()
+    assert (tmp_path / "outside.txt").exists()
+    assert json.loads((out / "site.json").read_text()) == known
+
+
+def test_a_folder_with_other_files_is_refused(registered: Site, tmp_path: Path) -> None:
+    (tmp_path / "thesis.html").write_text("the user's")
+    with pytest.raises(BadConfiguration, match="holds files that are no site"):
+        write_site(registered, tmp_path)
+    with pytest.raises(BadConfiguration, match="is a file"):
+        write_site(registered, tmp_path / "thesis.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.html"]
+
+
+def test_repro_serve_writes_the_site_in_a_process_of_its_own(tmp_path: Path) -> None:
+    asyncio.run(write_apart(tmp_path / "public"))
+    assert "No model is registered" in (tmp_path / "public" / "index.html").read_text()
+    with pytest.raises(RuntimeError, match="ended with 2"):
+        asyncio.run(write_apart(tmp_path))  # it holds the other site, but is none
+
+
+def test_a_root_without_versions_has_a_site_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site_command(out=tmp_path / "public")
+    said = capsys.readouterr()
+    assert said.out == f"{tmp_path / 'public' / 'index.html'}\n"
+    assert "no model is registered" in said.err
+    assert "No model is registered here yet." in (tmp_path / "public" / "index.html").read_text()

@@ -1,0 +1,85 @@
+"""The model card as Markdown: front matter that a hub reads, foreign text that stays text, licences as documented."""
+
+from pathlib import Path
+
+import yaml
+
+from infra.store.manifest import Manifest
+from tasks.corpus.catalogue import MULTI30K_ENDE, WMT14_ENDE, WMT14_ENFR, WMT14_SAMPLE_ENDE, Corpus
+from tasks.corpus.terms import TERMS
+from tasks.registration.model_card import as_markdown, model_card
+
+EVIL = "</h1><script>alert(1)</script> `a` | *b*\n# c\n---\nlicense: mit"
+SCORES = {
+    "val": {"bleu": "41.47", "bleu_low": "39.81", "bleu_high": "43.14", "sentences": "1014", "signature": "tok:13a"},
+    "test": {"bleu": 39.18, "chrf": 60.5, "sentences": 1000, "signature": "tok:13a"},
+}
+
+
+def manifest(stage: str, arguments: dict[str, object], facts: dict[str, object]) -> Manifest:
+    return Manifest(stage, "k", 1, "", arguments, {}, "", facts, {}, 90.0, {"torch": "2.13.0"})
+
+
+def body(card: str) -> str:
+    return card.split("\n---\n", 2)[-1]
+
+
+def test_front_matter_and_scores_are_those_of_the_version() -> None:
+    corpus = {
+        "name": "multi30k-ende",
+        "source_language": "en",
+        "target_language": "de",
+        "parts": [{"name": "multi30k"}],
+    }
+    clean = manifest("clean", {"corpus": corpus}, {"read": 29000, "pairs": 28996, "rejected_by": {"empty": 4}})
+    train = manifest(
+        "train", {"model": {"layers": 3}, "training": {"updates": 6000}}, {"gpu_kwh": 1.5, "seconds": 3600.0}
+    )
+    card = as_markdown(model_card("ende/3", SCORES, "val", {"clean": clean, "train": train}, "repro translate"))
+    front = yaml.safe_load(card.split("---\n")[1])
+    assert (front["language"], front["pipeline_tag"]) == (["en", "de"], "translation")
+    results = front["model-index"][0]["results"]
+    assert [(each["dataset"]["name"], each["metrics"][0]["value"]) for each in results] == [
+        ("val", 41.47),
+        ("test", 39.18),
+    ]
+    text = body(card)
+    assert "| val (dev) | 1014 | 41.47 (39.81–43.14) |" in text
+    assert "| test | 1000 | 39.18 | 60.50 |" in text
+    assert "29,000 pairs read, 28,996 kept. Rejected by filter: empty 4." in text
+    assert "captions of photographs" in text
+    assert "The training took 1 h 00 min. Its GPUs used 1.500 kWh" in text
+    assert "    repro translate" in text
+
+
+def test_foreign_text_is_no_markup() -> None:
+    corpus = {"name": EVIL, "source_language": EVIL, "target_language": "de", "parts": [{"name": EVIL}]}
+    rows = [{"source": EVIL, "reference": EVIL, "hypothesis": EVIL, "chrf": 1.0}]
+    scores = {EVIL: {"bleu": 1.0, "signature": EVIL}}
+    clean = manifest("clean", {"corpus": corpus}, {})
+    card = as_markdown(model_card(EVIL, scores, "", {"clean": clean}, "", EVIL, {"worst": rows}))
+    front = yaml.safe_load(card.split("\n---\n")[0].removeprefix("---\n"))
+    assert front["license"] == "unknown"
+    assert front["language"] == [EVIL, "de"]
+    text = card[card.index("\n\n# ") :]
+    assert "<script>" not in text
+    assert "\n# c" not in text
+    assert "`a`" not in text
+    for line in text.splitlines():
+        if line.startswith("| ") and "script" in line and "BLEU" not in line:
+            assert line.replace("\\|", "").count("|") == 4, "a name adds no cell"
+
+
+def test_what_was_removed_is_said_to_be() -> None:
+    text = body(as_markdown(model_card("ende/3", {}, "", {}, "")))
+    assert text.count("Not known") == 4
+    assert "It was scored on no set" in text
+
+
+def test_terms_are_those_of_the_documentation() -> None:
+    page = " ".join((Path(__file__).parents[3] / "docs" / "data.md").read_text().split())
+    for name in ("demo", "europarl", "commoncrawl", "giga"):
+        assert TERMS[name].licence.split(";")[0].split(" in the")[0] in page
+    assert "captions of photographs" in page
+    corpora: tuple[Corpus, ...] = (MULTI30K_ENDE, WMT14_ENDE, WMT14_ENFR, WMT14_SAMPLE_ENDE)
+    assert {part.name for corpus in corpora for part in corpus.parts} | {"demo"} == TERMS.keys()

@@ -1,0 +1,64 @@
+"""Files for a public forge: its workflow, its updates of libraries and the hooks before a commit are valid and name
+what exists."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+TOP = Path(__file__).resolve().parents[1]
+WORKFLOW = TOP / ".github" / "workflows" / "checks.yml"
+UPDATES = TOP / ".github" / "dependabot.yml"
+HOOKS = TOP / ".pre-commit-config.yaml"
+
+
+def validated(schema: str, file: Path) -> "subprocess.CompletedProcess[str]":
+    """Compare a file with a schema that check-jsonschema holds; nothing is downloaded."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", f"{file}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [("github-workflows", WORKFLOW), ("dependabot", UPDATES), ("citation-file-format", TOP / "CITATION.cff")],
+)
+def test_files_are_as_their_schemas_want_them(schema: str, file: Path, tmp_path: Path) -> None:
+    done = validated(schema, file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    wrong = tmp_path / file.name
+    wrong.write_text(file.read_text() + "\nno-such-field: 1\n")
+    assert validated(schema, wrong).returncode == 1
+
+
+def test_the_workflow_runs_the_check_of_every_landing() -> None:
+    (job,) = yaml.safe_load(WORKFLOW.read_text())["jobs"].values()
+    runs = [step["run"] for step in job["steps"] if "run" in step]
+    assert runs == [".ci/run"]
+    check = TOP / ".ci" / "run"
+    assert check.stat().st_mode & 0o111
+    assert re.search(r"^make test$", check.read_text(), re.MULTILINE)
+
+
+def test_updates_look_where_versions_are() -> None:
+    places = {(each["package-ecosystem"], each["directory"]) for each in yaml.safe_load(UPDATES.read_text())["updates"]}
+    assert places == {("pip", "/"), ("github-actions", "/"), ("docker", "/infra/deploy")}
+    assert (TOP / "constraints.txt").is_file()
+    assert list((TOP / "infra" / "deploy").glob("*.Dockerfile"))
+
+
+def test_hooks_are_the_programs_of_make_lint() -> None:
+    """The form of pre-commit's local hooks, as far as this file uses it."""
+    ((local),) = yaml.safe_load(HOOKS.read_text())["repos"]
+    assert local["repo"] == "local"
+    known = {"id", "name", "entry", "language", "types_or", "files", "pass_filenames", "require_serial"}
+    python = [f"{path.relative_to(TOP)}" for path in TOP.glob("flows/**/*.py")]
+    for hook in local["hooks"]:
+        assert {"id", "name", "entry", "language"} <= set(hook) <= known
+        assert hook["language"] == "system"
+        assert hook["entry"].split()[0].startswith(".venv/bin/")
+        assert any(re.search(hook.get("files", ""), name) for name in python)
+        program = hook["entry"].removeprefix(".venv/bin/").split()[0]
+        assert f"$(RUN)/{program}" in (TOP / "Makefile").read_text()
