@@ -63,38 +63,30 @@ class WriteQueue:
         """Try the next write without a pause."""
         self._retry_at = 0.0
 
-    def flush(self, last: bool = False) -> None:
-        """Carry out queued actions until the server does not answer; ``last`` drops refused ones without retries."""
+    def flush(self) -> None:
+        """Carry out queued actions until one fails that a later attempt may carry out."""
         with self._flush_lock:
-            self._flush(last)
-
-    def _flush(self, last: bool) -> None:
-        failures = 0
-        while self._waiting and time.monotonic() >= self._retry_at:
-            what, action = self._waiting[0]
-            try:
-                action()
-                self._was_available = True
-            except Exception as error:
-                if _is_transient(error) and not self._is_available():
-                    self._mark_unavailable(what, error)
-                    return
-                failures += 1
-                if last and failures < MAX_ATTEMPTS:
-                    self._warn(f"MLflow did not take {what}: {_first_line(error)}")
-                elif _is_transient(error) and self._failures_of_first < MAX_ATTEMPTS:
+            while self._waiting and time.monotonic() >= self._retry_at:
+                what, action = self._waiting[0]
+                try:
+                    action()
+                    self._was_available = True
+                except Exception as error:
+                    if _is_transient(error) and not self._is_available():
+                        self._mark_unavailable(what, error)
+                        return
                     self._failures_of_first += 1
-                    self._mark_unavailable(what, error)
-                    return
-                else:
+                    if _is_transient(error) and self._failures_of_first < MAX_ATTEMPTS:
+                        self._mark_unavailable(what, error)
+                        return
                     self._warn(f"MLflow refused {what}: {_first_line(error)}")
-            self._waiting.popleft()
-            self._failures_of_first = 0
+                self._waiting.popleft()
+                self._failures_of_first = 0
 
     def flush_all(self, patient: bool) -> None:
         """The last flush; ``patient`` waits for a server, or a file that worked before, until a signal."""
         self.retry_now()
-        self.flush(last=True)
+        self.flush()
         waits = patient and (self._was_available or self.place.startswith("http"))
         end = time.monotonic() + FINAL_FLUSH_SECONDS
         try:
@@ -102,7 +94,7 @@ class WriteQueue:
                 self._warn(f"waiting up to {FINAL_FLUSH_SECONDS:.0f} s for MLflow to record this run", "waiting")
                 signals.wait(POLL_SECONDS)
                 self.retry_now()
-                self.flush(last=True)
+                self.flush()
         except (KeyboardInterrupt, SystemExit):
             pass  # the signal stays pending and ends the next check
         if self._waiting and waits:

@@ -42,4 +42,5 @@ def test_mlflow_is_killed_during_training_and_restarted(services: Services, root
     services.mlflow.start()
     said = wait_for_outcome(run)["said"]
     assert said.count("the run goes on without") == 1
+    assert "MLflow refused" not in said, said
     assert_metrics_logged_once(services, root)
