@@ -21,6 +21,7 @@ PLAIN = re.compile(r"(?:^\s+|`)(?:PYTHONSAFEPATH=1 )?(?:prefect|mlflow) (?!ui --
 def _plain_world(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PREFECT_HOME", "PREFECT_SERVER_DATABASE_CONNECTION_URL", "REPRO_AUTH", "REPRO_AUTH_FILE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", os.defpath)  # an active environment would be in front already
 
 
 def in_a_shell(lines: str, **outer: str) -> dict[str, str]:
