@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def uv_environment(listed: str, present: Mapping[str, str]) -> dict[str, str]:
 
 def install(folder: Path, *, dev: bool, with_uv: bool = True) -> None:
     """Make the environment in ``folder`` if there is none, and install into it. Raises CalledProcessError."""
-    python = folder / "bin" / "python"
+    python, began = folder / "bin" / "python", time.monotonic()
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = [f"{python}", "-m", "pip", "--disable-pip-version-check"]
@@ -59,7 +60,8 @@ def install(folder: Path, *, dev: bool, with_uv: bool = True) -> None:
     environment = _environment_of_uv(pip) if uv else dict(os.environ)
     if with_uv and not uv:
         print("uv cannot be had; pip installs, which takes longer", file=sys.stderr)
-    command = [uv, "pip", "install", "--python", f"{python}"] if uv else [*pip, "install"]
+    # Otherwise uv lists every package; errors are printed all the same.
+    command = [uv, "pip", "install", "--quiet", "--python", f"{python}"] if uv else [*pip, "install"]
     requirements = PROJECT / ("requirements-dev.lock" if dev else "requirements.lock")
     pinned = ["--constraint", f"{PROJECT / 'constraints.txt'}"]
     for arguments in (
@@ -68,6 +70,7 @@ def install(folder: Path, *, dev: bool, with_uv: bool = True) -> None:
         ["--no-deps", "--no-build-isolation", "--editable", f"{PROJECT}"],
     ):
         subprocess.run([*command, *arguments], check=True, env=environment)
+    print(f"installed with {'uv' if uv else 'pip'} in {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 
 def lock(folder: Path) -> None:

@@ -20,6 +20,9 @@ def deploy(
     *runs: Annotated[str, RUN_NAMES],
     activate: Annotated[bool, Parameter(help="switch on the schedules of the named deployments", negative=())] = False,
     pause: Annotated[bool, Parameter(help="switch off the schedules of the named deployments", negative=())] = False,
+    cron: Annotated[
+        str, Parameter(help="times of their schedules in UTC, as '0 22 * * 5' (Fridays at 22:00); switches them on")
+    ] = "",
     notify: Annotated[
         str,
         Parameter(
@@ -30,7 +33,8 @@ def deploy(
 ) -> None:
     """Create or update the deployments of these runs, by default all, at the Prefect server of PREFECT_API_URL.
 
-    Creates missing work pools. May be repeated: ids stay, and a schedule stays switched on or off as it is.
+    Creates missing work pools. May be repeated: ids stay, a schedule stays switched on or off as it is, and keeps the
+    times that --cron gave it.
 
     For example:
 
@@ -40,10 +44,12 @@ def deploy(
 
     repro deploy my-run.toml --activate
 
+    repro deploy demo --cron "0 22 * * 5"
+
     repro deploy --notify https://example.org/hook
     """
-    if activate and pause:
-        raise BadConfiguration("--activate and --pause exclude each other; give one of them")
+    if (activate or cron) and pause:
+        raise BadConfiguration("--pause excludes --activate and --cron; give one of them")
     if not file.is_file():
         raise BadConfiguration(
             f"--file is {str(file)!r}, which does not exist; allowed is a file in the form of prefect.yaml"
@@ -57,7 +63,7 @@ def deploy(
     from flows.orchestration.notify import notify as set_webhook
     from infra.servers.prefect_states import ensure_heartbeat_automation
 
-    deploy_file(file, runs, "on" if activate else "off" if pause else "as it is", say)
+    deploy_file(file, runs, "on" if activate or cron else "off" if pause else "as it is", say, cron)
     ensure_heartbeat_automation()
     if address := notify or os.environ.get("REPRO_NOTIFY_URL", ""):
         set_webhook(address, say)

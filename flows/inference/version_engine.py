@@ -35,26 +35,24 @@ def open_version_engine(
     ``several_batches`` one batch each. Raises BadConfiguration if CTranslate2 is asked for and its library cannot be
     loaded.
     """
-    from model.export.search_engine import open_engine
+    from model.export.search_engine import EngineSettings, open_engine
 
     if choice == "own" and quantization != "float32":
         raise BadConfiguration(f"--quantization is {quantization!r}, allowed is float32 with --engine own")
     workers, threads = (site.threads_each, 1) if several_batches else (1, site.threads_each)
+    settings = EngineSettings(
+        decoding,
+        cache=site.root / FORMS,
+        choice=choice,
+        quantization=quantization,
+        n_best=n_best,
+        workers=workers,
+        threads=threads,
+        lines=dev_lines(version, site),
+        compared=decoding_config(version),
+    )
     try:
-        return open_engine(
-            translator,
-            folder / "weights",
-            folder / "vocabulary",
-            decoding,
-            site.root / FORMS,
-            choice,
-            quantization,
-            dev_lines(version, site),
-            n_best,
-            workers,
-            threads,
-            decoding_config(version),
-        )
+        return open_engine(translator, folder / "weights", folder / "vocabulary", settings)
     except ModuleNotFoundError as error:
         if f"{error.name}".split(".")[0] != "ctranslate2":
             raise

@@ -1,7 +1,7 @@
 """Create or update the work pools, deployments and schedules of ``prefect.yaml`` at a Prefect server. Idempotent.
 
 Unlike ``prefect deploy``, it creates missing pools and keeps the state of existing schedules: ``active`` in the file
-applies to new schedules only.
+applies to new schedules only. Times that a user gave (``--cron``) stay until others are given.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +24,16 @@ from infra.errors import BadConfiguration
 from infra.service.prefect_app import TEMPLATE, TYPE
 
 ScheduleSwitch = Literal["on", "off", "as it is"]
+OWN_TIMES = "own-times"
+"""The slug of the schedule whose times a user gave."""
 
 
-def deploy(file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None]) -> None:
+def deploy(
+    file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], cron: str = ""
+) -> None:
     """Deploy the named deployments of the file, or all; a run in a user's file (``my-run.toml``) gets one of its own.
 
-    Raises BadConfiguration for an unknown name.
+    ``cron`` replaces the times of their schedules. Raises BadConfiguration for an unknown name or wrong times.
     """
     deployments = yaml.safe_load(file.read_text())["deployments"]
     known = [each["name"] for each in deployments]
@@ -45,9 +49,11 @@ def deploy(file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callab
             )
     if switch != "as it is" and not names:
         raise BadConfiguration(
-            "--activate and --pause need the names of deployments, for example `repro deploy demo --activate`"
+            "--activate, --pause and --cron need the names of deployments, for example `repro deploy demo --activate`"
         )
     chosen = [each for each in deployments if not names or each["name"] in names] + own
+    if cron:
+        chosen = [each | {"schedules": [_own_times(cron)]} for each in chosen]
     with get_client(sync_client=True) as client:
         # Always all pools: a run may dispatch a stage to another pool.
         for pool in dict.fromkeys(each["work_pool"]["name"] for each in deployments):
@@ -69,6 +75,18 @@ def _deployment_of(name: str) -> dict[str, Any]:
         "work_pool": {"name": "cpu"},
         "schedules": [{"cron": "0 2 * * *", "timezone": "UTC", "slug": "nightly", "active": False}],
     }
+
+
+def _own_times(cron: str) -> dict[str, Any]:
+    """A schedule of these times as prefect.yaml declares one."""
+    try:
+        CronSchedule(cron=cron, timezone="UTC")
+    except ValueError as error:
+        raise BadConfiguration(
+            f"--cron is {cron!r}, allowed are minute, hour, day of the month, month and day of the week in UTC, "
+            "each a number, a list or *: '0 22 * * 5' is every Friday at 22:00"
+        ) from error
+    return {"cron": cron, "timezone": "UTC", "slug": OWN_TIMES, "active": True}
 
 
 def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:
@@ -103,6 +121,9 @@ def _deploy(
     label = f"{flow.name}/{declared['name']}"
     existing = _read_schedules(client, label)
     wanted = {each["slug"]: each for each in declared.get("schedules", ())}
+    kept = existing[OWN_TIMES].schedule if OWN_TIMES in existing and OWN_TIMES not in wanted else None
+    if isinstance(kept, CronSchedule):
+        wanted = {OWN_TIMES: _own_times(kept.cron)}
     deployment.apply(schedules=[_schedule_parameters(each, new=slug not in existing) for slug, each in wanted.items()])
     deployment_id = client.read_deployment_by_name(label).id
     for slug, schedule in _read_schedules(client, label).items():
@@ -111,7 +132,8 @@ def _deploy(
         elif switch != "as it is":
             client.update_deployment_schedule(deployment_id, schedule.id, active=switch == "on")
     states = [
-        f"{slug} {'active' if each.active else 'paused'}" for slug, each in _read_schedules(client, label).items()
+        f"{wanted[slug]['cron'] if slug == OWN_TIMES else slug} {'active' if each.active else 'paused'}"
+        for slug, each in _read_schedules(client, label).items()
     ]
     say(f"{label}: pool {declared['work_pool']['name']}, schedule {', '.join(states) or 'none'}")
 

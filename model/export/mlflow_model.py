@@ -20,7 +20,7 @@ from model.config.pyfunc_params import translator_params
 from model.decoding.lines import LineTranslator, Splitting, TranslatedLine, beam_searcher, sampler
 from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter, unsplit
 from model.decoding.translator import Translator
-from model.export.search_engine import SearchEngine, open_engine, why_unsupported
+from model.export.search_engine import EngineSettings, SearchEngine, open_engine, why_unsupported
 
 
 class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
@@ -86,15 +86,9 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
                 caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
             except RuntimeError as error:  # a user without a home folder, as in some containers
                 return SearchEngine(self.translator, reason=f"no folder for CTranslate2's form: {error}")
-            self.engines[choice] = open_engine(
-                self.translator,
-                *self.folders,
-                decoding,
-                caches / "repro" / "ctranslate2",
-                choice,
-                threads=torch.get_num_threads(),
-                compared=Decoding(),
-            )
+            cache = caches / "repro" / "ctranslate2"
+            settings = EngineSettings(decoding, cache, choice, threads=torch.get_num_threads(), compared=Decoding())
+            self.engines[choice] = open_engine(self.translator, *self.folders, settings)
         return self.engines[choice]
 
 

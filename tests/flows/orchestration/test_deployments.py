@@ -110,3 +110,16 @@ def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, m
         deploying.deploy(REPOSITORY / "prefect.yaml", ["demo.toml"], "as it is", print)
     with pytest.raises(BadConfiguration, match="unknown deployment 'dem', known are: demo, .*FILE.toml"):
         deploying.deploy(REPOSITORY / "prefect.yaml", ["dem"], "as it is", print)
+
+
+@pytest.mark.parametrize("times", ["0 22 * *", "0 25 * * *", "daily", "@daily at 3"])
+def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed(times: str) -> None:
+    with pytest.raises(
+        BadConfiguration, match=r"--cron is '.*', allowed are minute, hour, .* is every Friday at 22:00"
+    ):
+        deploying.deploy(REPOSITORY / "prefect.yaml", ["demo"], "on", print, times)
+
+
+def test_times_need_the_name_of_a_deployment() -> None:
+    with pytest.raises(BadConfiguration, match="--cron need the names of deployments"):
+        deploying.deploy(REPOSITORY / "prefect.yaml", [], "on", print, "0 22 * * 5")

@@ -101,6 +101,23 @@ def test_deploying_twice_changes_nothing_and_keeps_schedules_active_or_paused(pr
     assert form["site"]["enum"] == ["local", "gpu"]
 
 
+def test_times_of_a_schedule_are_kept_until_others_are_given(prefect: Services) -> None:
+    def schedules() -> list[tuple[str, bool]]:
+        found = request_json(f"{prefect.api}/deployments/name/reproduce/multi30k-ende")["schedules"]
+        return [(each["schedule"]["cron"], each["active"]) for each in found]
+
+    assert schedules() == [("0 4 * * 0", False)]
+    assert "0 22 * * 5 active" in deploy(prefect, "multi30k-ende", "--cron", "0 22 * * 5")
+    assert schedules() == [("0 22 * * 5", True)]
+    deploy(prefect)
+    assert schedules() == [("0 22 * * 5", True)]
+    deploy(prefect, "multi30k-ende", "--pause")
+    deploy(prefect)
+    assert schedules() == [("0 22 * * 5", False)]
+    deploy(prefect, "multi30k-ende", "--cron", "*/5 * * * *")
+    assert schedules() == [("*/5 * * * *", True)]
+
+
 @pytest.fixture
 def workers(prefect: Services, s3: Server, tmp_path: Path) -> Iterator[str]:
     """Two workers that share a bucket and MLflow, each with a cache of its own; gives the name of the small run."""

@@ -15,7 +15,7 @@ from small_models import LINES, SMALL, sources, write_model
 
 from model.config import Decoding
 from model.decoding.translator import Translator
-from model.export.search_engine import CTRANSLATE2, OWN, SearchEngine, open_engine
+from model.export.search_engine import CTRANSLATE2, OWN, EngineSettings, SearchEngine, open_engine
 
 pytest.importorskip("ctranslate2")
 from model.export import ctranslate2_form
@@ -48,7 +48,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def opened(translator: Translator, folders: tuple[Path, Path], cache: Path, **options: Any) -> SearchEngine:
-    return open_engine(translator, *folders, options.pop("decoding", DECODING), cache, **options)
+    settings = EngineSettings(options.pop("decoding", DECODING), cache, **options)
+    return open_engine(translator, *folders, settings)
 
 
 def test_both_engines_find_the_same_in_the_callers_order(
