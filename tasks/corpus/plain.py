@@ -5,13 +5,24 @@ splitting there loses the alignment. Invalid UTF-8 becomes U+FFFD, so that a fil
 keep their numbers.
 """
 
+from __future__ import annotations
+
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from infra.errors import BadData
+from model.lazy_import import lazy_import
 
-BLOCK = 4 << 20
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    import pyarrow as pa
+else:
+    np, pl, pa = lazy_import("numpy"), lazy_import("polars"), lazy_import("pyarrow")
+
+BLOCK = 1 << 22
 """Bytes read and decoded at once."""
 BEGIN = 4096
 """Bytes that determine whether a file is UTF-16."""
@@ -29,7 +40,7 @@ def refuse_utf16(stream: io.BufferedReader, label: str) -> None:
         raise BadData(f"{label} is UTF-16; convert it to UTF-8")
 
 
-def decoded(stream: io.BufferedReader, label: str) -> Iterator[list[str]]:
+def decoded(stream: io.BufferedReader, label: str) -> Iterator[pl.Series]:
     """The lines of each block, which ends at its last line end so that no character is split."""
     block = stream.read(BLOCK).removeprefix(b"\xef\xbb\xbf")
     unfinished: list[bytes] = []
@@ -37,7 +48,7 @@ def decoded(stream: io.BufferedReader, label: str) -> Iterator[list[str]]:
     while block:
         end = block.rfind(b"\n")
         if end >= 0:
-            found = _split(b"".join((*unfinished, block[:end])))
+            found = _split(b"".join((*unfinished, memoryview(block)[:end])))
             count += len(found)
             yield found
             unfinished, held = [], 0
@@ -50,7 +61,7 @@ def decoded(stream: io.BufferedReader, label: str) -> Iterator[list[str]]:
         yield _split(last)
 
 
-def segments(blocks: Iterator[list[str]], label: str) -> Iterator[list[str]]:
+def segments(blocks: Iterable[list[str]], label: str) -> Iterator[list[str]]:
     """The text of each line's ``<seg>``, searched as text because SGM files are often not well-formed XML."""
     for block in blocks:
         found = []
@@ -64,8 +75,14 @@ def segments(blocks: Iterator[list[str]], label: str) -> Iterator[list[str]]:
         yield found
 
 
-def _split(block: bytes) -> list[str]:
-    text = block.decode("utf-8", "replace")
-    if "\r" in text:
-        return [line.removesuffix("\r") for line in text.split("\n")]
-    return text.split("\n")
+def _split(text: bytes) -> pl.Series:
+    """The lines of a block. They refer to its bytes: no Python object is made of any."""
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+    offsets = np.concatenate(([0], ends + 1, [len(text)]))
+    lines = pa.LargeStringArray.from_buffers(len(ends) + 1, pa.py_buffer(offsets), pa.py_buffer(text))
+    try:
+        lines.validate(full=True)
+    except pa.ArrowInvalid:
+        return _split(text.decode("utf-8", "replace").encode())
+    found = pl.Series(pl.from_arrow(lines)).str.strip_suffix("\n")
+    return found.str.strip_suffix("\r") if b"\r" in text else found

@@ -25,8 +25,8 @@ ROWS = 200_000
 """Pairs per frame."""
 
 
-def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[list[str]]:
-    """The lines of a text, without their line ends, in lists of any length.
+def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Series]:
+    """The lines of a text, without their line ends, in series of any length.
 
     ``member`` is a member of a tar archive. ``column`` is a column of a table (``.csv``, ``.tsv``, ``.parquet``,
     ``.arrow``) or the language of a ``.tmx``; each row gives one line, even if the value contains line ends. ``.gz``,
@@ -39,21 +39,27 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[list[
     with ExitStack() as stack, archives.read_errors_named(path, label):
         if kind in (".parquet", ".arrow"):
             read = tables.parquet if kind == ".parquet" else tables.arrow
-            yield from read(path, member, column, label)
+            yield from map(_series, read(path, member, column, label))
             return
         stream = archives.open_text(path, member, stack)
         if kind == ".tmx":
-            yield from tmx.segments(stream, column, label)
+            yield from map(_series, tmx.segments(stream, column, label))
             return
         plain.refuse_utf16(stream, label)
         if kind == ".csv":
-            yield from tables.csv(stream, column, label)
-        elif kind == ".tsv":
-            yield from tables.tsv(plain.decoded(stream, label), column, label)
+            yield from map(_series, tables.csv(stream, column, label))
+            return
+        lines = plain.decoded(stream, label)
+        if kind == ".tsv":
+            yield from map(_series, tables.tsv(map(pl.Series.to_list, lines), column, label))
         elif kind in (".sgm", ".sgml"):
-            yield from plain.segments(plain.decoded(stream, label), label)
+            yield from map(_series, plain.segments(map(pl.Series.to_list, lines), label))
         else:
-            yield from plain.decoded(stream, label)
+            yield from lines
+
+
+def _series(lines: list[str]) -> pl.Series:
+    return pl.Series(lines, dtype=pl.String)
 
 
 def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[pl.DataFrame]:
@@ -63,12 +69,12 @@ def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[p
     other.
     """
     sides = _sides(texts, paths)
-    buffered: tuple[list[str], list[str]] = [], []
+    buffered = [_series([]), _series([])]
     read = [0, 0]
     while True:
         for side in (0, 1):
             while len(buffered[side]) < ROWS and (block := next(sides[side], None)) is not None:
-                buffered[side].extend(block)
+                buffered[side].append(block)
                 read[side] += len(block)
         count = min(len(buffered[0]), len(buffered[1]), ROWS)
         if len(buffered[0]) != len(buffered[1]) and count < ROWS:
@@ -83,10 +89,8 @@ def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[p
             )
         if not count:
             return
-        schema = {"source": pl.String, "target": pl.String}
-        yield pl.DataFrame({"source": buffered[0][:count], "target": buffered[1][:count]}, schema=schema)
-        for side in (0, 1):
-            del buffered[side][:count]
+        yield pl.DataFrame({"source": buffered[0][:count], "target": buffered[1][:count]})
+        buffered = [side[count:] for side in buffered]
 
 
 def shifted_line(source: np.ndarray, target: np.ndarray) -> int:
@@ -108,13 +112,13 @@ def shifted_line(source: np.ndarray, target: np.ndarray) -> int:
     return first + 1 if sure else 0
 
 
-def _sides(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> list[Iterator[list[str]]]:
+def _sides(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> list[Iterator[pl.Series]]:
     return [read_lines(path, text.member, text.column) for text, path in zip(texts, paths, strict=True)]
 
 
-def _line_lengths(blocks: Iterator[list[str]]) -> np.ndarray:
+def _line_lengths(blocks: Iterator[pl.Series]) -> np.ndarray:
     """The length of each line in characters."""
-    return np.concatenate([np.zeros(0, np.int32), *(np.fromiter(map(len, block), np.int32) for block in blocks)])
+    return np.concatenate([np.zeros(0, np.uint32), *(block.str.len_chars().to_numpy() for block in blocks)])
 
 
 def _label(path: Path, member: str, column: str) -> str:
