@@ -125,6 +125,9 @@ class Training:
     """Seed of initial weights, dropout, and the order of batches."""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     """Numbers of matrix products; weights, moments, norms and softmax are float32 in any case. tf32 needs a GPU."""
+    residual: Literal["fp32", "bf16"] = unkeyed_default("fp32")
+    """Numbers that pass from sublayer to sublayer. bf16 needs ``precision`` bf16 and moves half the bytes; norms,
+    softmax, loss and the gradients of weights stay float32."""
     checkpoint_every: int = 1_500
     """Updates between two checkpoints; the paper's 10 minutes at 0.4 s an update (§5.2, §6.1)."""
     keep: int = 5
@@ -196,6 +199,9 @@ class Training:
         require(self.schedule in schedules, "training.schedule", self.schedule, ", ".join(schedules))
         precisions = ("fp32", "tf32", "bf16")
         require(self.precision in precisions, "training.precision", self.precision, ", ".join(precisions))
+        residuals = ("fp32", "bf16") if self.precision == "bf16" else ("fp32",)
+        needed = " or bf16" if self.precision == "bf16" else " where training.precision is not bf16"
+        require(self.residual in residuals, "training.residual", self.residual, f"fp32{needed}")
         require(self.batching in ("buckets", "packed"), "training.batching", self.batching, "buckets or packed")
         require(self.optimizer in ("adam", "adamw"), "training.optimizer", self.optimizer, "adam or adamw")
         require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or above")
@@ -333,6 +339,13 @@ def check_compatible(model: Model, training: Training) -> None:
     if training.batching == "packed":
         name, value = "training.batching", training.batching
         require(model.attention == "own", name, value, "buckets where model.attention is torch")
+    own = model.attention == "own"
+    require(
+        own or training.residual == "fp32",
+        "training.residual",
+        training.residual,
+        "fp32 where model.attention is torch",
+    )
     for name in ("attention_coverage_encoder", "attention_coverage_cross"):
         weight = getattr(training, name)
         require(model.attention == "own" or not weight, f"training.{name}", weight, "0 where model.attention is torch")

@@ -8,6 +8,7 @@ In shapes "…" stands for B and T (padded) or for M (packed); the heads are bef
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..config import Model
-from .linear import Linear
+from .linear import Linear, linear
 from .packed_attention import packed_attention, padded_indices
 from .widths import Widths
 
@@ -190,10 +191,13 @@ class CrossAttention(Attention):
 
     def project_memory(self, memory: Tensor) -> KeysValues:
         """Keys and values of the encoder's output, computed once per source."""
-        joined = self.keys_values(memory)
+        return self.split_memory(self.keys_values(memory))
+
+    def split_memory(self, joined: Tensor) -> KeysValues:
+        """``project_memory`` of the product (…, H * (K + V))."""
         if joined.dim() == 2:
             return (joined,)
-        k, v = joined.split(self.widths[1:], dim=-1)
+        k, v = torch.split(joined, self.widths[1:], dim=-1)
         return self.split_heads(k), self.split_heads(v)
 
     def forward(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
@@ -209,3 +213,17 @@ class CrossAttention(Attention):
         if isinstance(attention_mask, PackedMask):
             keys = self.split_heads(keys[:, : self.widths[1]])
         return attention_mask.weights(self.split_heads(self.query(x)), keys)
+
+
+def project_memories(crosses: Sequence[CrossAttention], memory: Tensor) -> list[KeysValues]:
+    """``CrossAttention.project_memory`` of every layer.
+
+    In bfloat16 it is one product: its backward pass sums the memory's gradient over the layers in float32.
+    """
+    if memory.dtype != torch.bfloat16:
+        return [cross.project_memory(memory) for cross in crosses]
+    products = [cross.keys_values for cross in crosses]
+    bias = None if products[0].bias is None else torch.cat([product.bias for product in products])
+    joined = linear(memory, torch.cat([product.weight for product in products]), bias)
+    parts = joined.chunk(len(crosses), dim=-1)
+    return [cross.split_memory(part) for cross, part in zip(crosses, parts, strict=True)]

@@ -31,9 +31,10 @@ from .attention import (
     PaddedMask,
     SelfAttention,
     SequenceOffsets,
+    project_memories,
 )
 from .dropout import Dropout
-from .linear import Linear, linear
+from .linear import Linear, linear, linear_relu
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,16 @@ class FeedForward(nn.Module):
         self.drop = Dropout(config.p_drop_relu)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        out: Tensor = self.outer(self.drop(F.relu(self.inner(x_BTD))))
+        out: Tensor = self.outer(self.drop(linear_relu(x_BTD, self.inner.weight, self.inner.bias)))
         return out
+
+
+class LayerNorm(nn.LayerNorm):
+    """LayerNorm in the type of its weights, for inputs of any type; the output has the type of the input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.to(self.weight.dtype)
+        return F.layer_norm(wide, self.normalized_shape, self.weight, self.bias, self.eps).to(x.dtype)
 
 
 class Residual(nn.Module):
@@ -67,7 +76,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.norm, self.drop = nn.LayerNorm(config.d_model), Dropout(config.p_drop)
+        self.norm, self.drop = LayerNorm(config.d_model), Dropout(config.p_drop)
         self.pre = config.norm == "pre"
 
     def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -172,10 +181,12 @@ class Transformer(nn.Module):
             self.projection = nn.Parameter(torch.empty(target_size, config.d_model))
         self.source_positions, self.target_positions = Positions(config), Positions(config)
         self.drop = Dropout(config.p_drop)
+        self.residual_dtype: torch.dtype | None = None
+        """The type of what passes from sublayer to sublayer; None: that of the embeddings."""
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         # With pre-LN the output of a stack is not normalised; post-LN already ends with a norm.
-        final = nn.LayerNorm if config.norm == "pre" else nn.Identity
+        final = LayerNorm if config.norm == "pre" else nn.Identity
         self.encoder_norm, self.decoder_norm = final(config.d_model), final(config.d_model)
         self.reset_parameters()
 
@@ -209,8 +220,9 @@ class Transformer(nn.Module):
         memory_SD = self.encoder_norm(x_SD)
         x_TD = self.embed(target_T, self.target_embedding, self.target_positions, packing.target_positions_T)
         self_mask, cross_mask = PackedMask(targets, targets, causal=True), PackedMask(targets, sources)
-        for layer in self.decoder:
-            x_TD = layer(x_TD, layer.cross.project_memory(memory_SD), self_mask, cross_mask)
+        memories = project_memories([layer.cross for layer in self.decoder], memory_SD)
+        for layer, memory in zip(self.decoder, memories, strict=True):
+            x_TD = layer(x_TD, memory, self_mask, cross_mask)
         out: Tensor = self.decoder_norm(x_TD)
         return out
 
@@ -230,7 +242,7 @@ class Transformer(nn.Module):
 
         Raises ValueError past the end of a learned position table.
         """
-        memories = [layer.cross.project_memory(memory_BSD) for layer in self.decoder]
+        memories = project_memories([layer.cross for layer in self.decoder], memory_BSD)
         x_BTD = self.embed(target_BT, self.target_embedding, self.target_positions, start=0)
         # Padding is at the end of a target, so the causal mask hides it from all real pieces.
         self_mask, cross_mask = PaddedMask(causal=True), PaddedMask(mask_B11S)
@@ -264,7 +276,7 @@ class Transformer(nn.Module):
         """Embeddings times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout on the sum (§5.4)."""
         x = F.embedding(pieces, embedding_ND) * math.sqrt(self.config.d_model)
         out: Tensor = self.drop(positions(x, start))
-        return out
+        return out if self.residual_dtype is None else out.to(self.residual_dtype)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -117,7 +117,7 @@ class _SmoothedLoss(torch.autograd.Function):
             # Not ``@``: autocast would round the sum, which grows with the batch, to bfloat16.
             flat = flat + (z_C1 * counts_C1).sum() - torch.dot(hidden_CD.sum(0, dtype=wide), mean_D)
             if any(ctx.needs_input_grad):
-                grad_CD.copy_(grad_logits_CN @ matrix_ND).sub_(smoothing * mean_D)
+                grad_CD.copy_((grad_logits_CN @ matrix_ND).to(wide).sub_(smoothing * mean_D))
                 grad_output_ND += grad_logits_CN.T @ compact_CD
         grad_output_ND -= smoothing / size * hidden_MD.sum(0, dtype=wide)
         ctx.save_for_backward(grad_hidden_MD, grad_output_ND)

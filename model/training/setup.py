@@ -53,6 +53,7 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     configure_precision(config, training, device)
     torch.manual_seed(training.seed)
     model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
+    model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
     optimizer = optimizer_of(training, model)
     flops = training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
     work = Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))

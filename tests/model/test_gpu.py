@@ -29,10 +29,11 @@ WIDE = Model(layers=2, d_model=64, d_ff=128, heads=2, d_k=32, d_v=32, p_drop=0.0
 PACKED = replace(TRAINING, batching="packed", precision="bf16")
 
 
-def loss_and_gradients(batch: Batch, device: str, *, bf16: bool) -> tuple[float, Tensor]:
+def loss_and_gradients(batch: Batch, device: str, *, bf16: bool, residual: bool = False) -> tuple[float, Tensor]:
     """The loss per piece, and all gradients in one tensor."""
     torch.manual_seed(0)
     objective = Objective(Transformer(WIDE, SIZE, SIZE), 0.1).to(device)
+    objective.transformer.residual_dtype = torch.bfloat16 if residual else None
     with torch.autocast(device, torch.bfloat16, enabled=bf16):
         loss, _ = objective(batch.to(torch.device(device)))
     (loss / batch.pieces).backward()
@@ -48,20 +49,25 @@ def train(path: Path) -> dict[str, Any]:
 
 
 # Packed batches on a GPU are allowed in bfloat16 only.
-@pytest.mark.parametrize(("packed", "bf16"), [(False, False), (False, True), (True, True)])
-def test_a_gpu_computes_the_same_as_a_cpu(tmp_path: Path, packed: bool, bf16: bool) -> None:
+@pytest.mark.parametrize(
+    ("packed", "bf16", "residual"),
+    [(False, False, False), (False, True, False), (True, True, False), (False, True, True), (True, True, True)],
+)
+def test_a_gpu_computes_the_same_as_a_cpu(tmp_path: Path, packed: bool, bf16: bool, residual: bool) -> None:
     shards, some = Shards(write_shards(tmp_path / "shards", pairs(40))), np.arange(30)
     batch = load_packed(shards, some, BatchShape(384, 384, 64, 10, 10)) if packed else load_padded(shards, some)
     exact, expected = loss_and_gradients(load_padded(shards, some), "cpu", bf16=False)
-    loss, found = loss_and_gradients(batch, "cuda", bf16=bf16)
+    loss, found = loss_and_gradients(batch, "cuda", bf16=bf16, residual=residual)
     assert loss == pytest.approx(exact, rel=2e-2 if bf16 else 1e-5)
     assert torch.cosine_similarity(found, expected, dim=0) > (0.99 if bf16 else 0.99999)
 
 
 @pytest.mark.parametrize("compiled", ["never", "always"])
-@pytest.mark.parametrize("batching", ["buckets", "packed"])
-def test_a_training_on_a_gpu_learns(tmp_path: Path, compiled: str, batching: Any) -> None:
-    training = replace(PACKED, batching=batching, updates=150, dev_every=150, checkpoint_every=50, peak=1e-2)
+@pytest.mark.parametrize(("batching", "residual"), [("buckets", "fp32"), ("packed", "fp32"), ("packed", "bf16")])
+def test_a_training_on_a_gpu_learns(tmp_path: Path, compiled: str, batching: Any, residual: Any) -> None:
+    training = replace(
+        PACKED, batching=batching, residual=residual, updates=150, dev_every=150, checkpoint_every=50, peak=1e-2
+    )
     job = write_job(tmp_path, model=replace(WIDE, norm="pre"), training=training, device="cuda", compile=compiled)
     answer = train(job)
     assert answer["reason"] == "done", answer["message"]

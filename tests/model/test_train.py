@@ -31,6 +31,7 @@ from small_training import (
     write_vocabulary,
 )
 
+from model.config import check_compatible
 from model.data.shards import Shards
 from model.job import Job
 from model.network.weights import load_model
@@ -348,13 +349,28 @@ def test_gradients_are_clipped_and_their_norm_is_reported_unclipped(tmp_path: Pa
 
 @pytest.mark.skipif(not has_bf16(), reason="NOT RUN: this CPU has no bfloat16")
 def test_bf16_trains_like_fp32_on_a_cpu_that_has_it(tmp_path: Path) -> None:
-    exact, coarse = (
-        write_job(tmp_path, name=precision, training=replace(TRAINING, precision=precision, dev_every=12))
-        for precision in ("fp32", "bf16")
-    )
-    exact_facts, coarse_facts = (run(job)["facts"] for job in (exact, coarse))
-    assert coarse_facts["dev_perplexity"] == pytest.approx(exact_facts["dev_perplexity"], rel=0.03)
-    assert weights(exact) != weights(coarse)
+    settings: list[tuple[Any, Any]] = [("fp32", "fp32"), ("bf16", "fp32"), ("bf16", "bf16")]
+    jobs = [
+        write_job(
+            tmp_path,
+            name=f"{precision}-{residual}",
+            training=replace(TRAINING, precision=precision, residual=residual, dev_every=12, dev_bleu=4),
+        )
+        for precision, residual in settings
+    ]
+    exact, *coarse = (run(job)["facts"] for job in jobs)
+    for facts in coarse:
+        assert facts["dev_perplexity"] == pytest.approx(exact["dev_perplexity"], rel=0.03)
+    assert len({str(weights(job)) for job in jobs}) == 3
+
+
+def test_a_residual_stream_in_bf16_needs_products_in_bf16() -> None:
+    with pytest.raises(
+        ValueError, match="training.residual is 'bf16', allowed is fp32 where training.precision is not"
+    ):
+        replace(TRAINING, residual="bf16")
+    with pytest.raises(ValueError, match="training.residual is 'bf16', allowed is fp32 where model.attention is torch"):
+        check_compatible(replace(MODEL, attention="torch"), replace(TRAINING, precision="bf16", residual="bf16"))
 
 
 def test_bf16_is_refused_on_a_cpu_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
