@@ -21,7 +21,7 @@ from flows.runs import RUNS, VARIATIONS
 from flows.runs.expected import expected_sums
 from flows.views.tables import score_table, seed_table, stage_table
 from flows.views.terminal import console, say
-from infra.errors import Fault
+from infra.errors import BadConfiguration, Fault
 from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
@@ -95,20 +95,54 @@ def run_command(
         print(json.dumps(outcome.as_json(), ensure_ascii=False))
 
 
-def plan_command(asked: RunOptions, *, as_json: JsonOption = False) -> None:
+def plan_command(
+    asked: RunOptions,
+    *,
+    cost: Annotated[
+        bool, Parameter(help="estimate time, disk and energy of what is not cached, and say from what", negative=())
+    ] = False,
+    rate: Annotated[float, Parameter(help="with --cost: price of an hour of the machine")] = 0.0,
+    watts: Annotated[
+        float, Parameter(help="with --cost: power of the machine, for stages whose energy was not measured")
+    ] = 0.0,
+    as_json: JsonOption = False,
+) -> None:
     """Show for each stage whether it is cached, and if not, what changed since the last run. Runs nothing.
 
-    Example: repro plan demo --set training.updates=200
+    For example:
+
+    repro plan demo --set training.updates=200
+
+    repro plan wmt14-ende-base --site gpu --cost --rate 3.50
     """
+    for option, value in (("--rate", rate), ("--watts", watts)):
+        if value < 0 or (value and not cost):
+            raise BadConfiguration(f"{option} is {value:g}, allowed is a number of at least 0, and only with --cost")
     resolved = asked.request().resolve()
     if resolved.remark:
         say(resolved.remark)
     check_database(resolved.site.tracking)
     outcome = resolved.plan.outcome
+    if cost:
+        _show_cost(resolved, rate, watts, as_json)
+        return
     if as_json:
         print(json.dumps(outcome.as_json(), ensure_ascii=False))
     else:
         Console(highlight=False).print(stage_table(outcome.rows))
+
+
+def _show_cost(resolved: ResolvedRun, rate: float, watts: float, as_json: bool) -> None:
+    from flows.inspection.cost import estimate_cost
+    from flows.views.cost_view import cost_sentence, cost_table
+
+    found = estimate_cost(resolved, rate, watts)
+    if as_json:
+        print(json.dumps(found.as_json(), ensure_ascii=False))
+        return
+    output = Console(highlight=False)
+    output.print(cost_table(found))
+    output.print(f"\n{cost_sentence(found)}", markup=False, soft_wrap=True)
 
 
 def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:

@@ -54,7 +54,7 @@ def compare_results(
     """Compare the planned stages of a run with the record. A damaged or missing artifact counts as a difference."""
     missing = [f"{_label(row)} is not there as it was made: {row.why}" for row in rows if row.state == "miss"]
     scores = list(_compare_scores(rows, expected))
-    kind = _kind_of(rows, store)
+    kind = kind_of(rows, store)
     sums = expected.digests.get(kind, {})
     files = list(_compare_files(rows, store, sums, kind))
     if not kind:
@@ -90,7 +90,7 @@ def _compare_files(rows: Sequence[StageResult], store: Store, sums: Sums, kind: 
             yield f"{name} of {_label(row)} {says} of {kind}", fits
 
 
-def _kind_of(rows: Sequence[StageResult], store: Store) -> str:
+def kind_of(rows: Sequence[StageResult], store: Store) -> str:
     """The kind of machine that trained: kernels, threads, ranks and torch; "" where its manifest does not say."""
     train = next((row for row in rows if row.stage == "train" and row.state == "hit"), None)
     manifest = store.manifest(train.stage, train.key) if train else None

@@ -63,6 +63,8 @@ class RecordedRun:
     """None while it runs, where it was killed, and in records from before it was written."""
     stages: tuple[RecordedStage, ...]
     path: Path
+    checks: tuple[Mapping[str, Any], ...] = ()
+    """Of its limits: ``place`` (``score dev bleu``), ``limit``, ``bound``, ``warns``, ``value``, ``holds``."""
     attempt: int = field(default=1)
     """1 for the first start of a request, 2 if it is repeated after one that did not finish, and so on."""
 
@@ -96,6 +98,7 @@ class RecordedRun:
             "ended": self.ended.isoformat() if self.ended else "",
             "seconds": round(self.seconds, 3),
             "gpu_kwh": self.gpu_kwh,
+            "checks": [dict(check) for check in self.checks],
             "stages": [{**vars(stage), "failures": list(stage.failures)} for stage in self.stages],
             "record": f"{self.path}",
         }
@@ -167,6 +170,7 @@ def _read(path: Path, started: datetime) -> Iterator[RecordedRun]:
             ended=datetime.fromisoformat(ended) if ended else None,
             stages=tuple(_stage(row) for row in record["stages"]),
             path=path,
+            checks=tuple(record.get("checks", ())),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return

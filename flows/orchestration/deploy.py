@@ -28,6 +28,15 @@ OWN_TIMES = "own-times"
 """The slug of the schedule whose times a user gave."""
 
 
+def deploy_canaries(names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], cron: str = "") -> None:
+    """Deploy a nightly canary of each run, with its schedule active at first. Raises BadConfiguration as ``deploy``."""
+    chosen = [_canary_of(name) | ({"schedules": [_own_times(cron)]} if cron else {}) for name in names]
+    with get_client(sync_client=True) as client:
+        ensure_pool(client, "cpu", say)
+        for each in chosen:
+            _deploy(client, each, switch, say)
+
+
 def deploy(
     file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], cron: str = ""
 ) -> None:
@@ -64,13 +73,13 @@ def deploy(
 
 def _deployment_of(name: str) -> dict[str, Any]:
     """The deployment of a run in a user's file, nightly and paused; workers read the file at this path."""
-    run, (file, colon, which) = find_run(name), name.partition(":")
+    run = find_run(name)
     foreign_sets(run)  # refuses those of other languages now, not at night
     return {
         "name": run.name,
         "description": run.about,
         "entrypoint": "flows.orchestration.prefect_flows.reproduce",
-        "parameters": {"run": f"{Path(file).absolute()}{colon}{which}"},
+        "parameters": {"run": _absolute(name)},
         "tags": ["own"],
         "work_pool": {"name": "cpu"},
         "schedules": [{"cron": "0 2 * * *", "timezone": "UTC", "slug": "nightly", "active": False}],
@@ -87,6 +96,27 @@ def _own_times(cron: str) -> dict[str, Any]:
             "each a number, a list or *: '0 22 * * 5' is every Friday at 22:00"
         ) from error
     return {"cron": cron, "timezone": "UTC", "slug": OWN_TIMES, "active": True}
+
+
+def _canary_of(name: str) -> dict[str, Any]:
+    """The deployment of a run's canary. Nobody asks for one but to have it each night, so its schedule is active."""
+    run = find_run(name)
+    foreign_sets(run)
+    return {
+        "name": run.name,
+        "description": f"Nightly rerun of {run.name} in a folder of its own; fails if scores, files or times moved.",
+        "entrypoint": "flows.orchestration.canary_flow.canary",
+        "parameters": {"run": _absolute(name)},
+        "tags": ["canary"],
+        "work_pool": {"name": "cpu"},
+        "schedules": [{"cron": "0 1 * * *", "timezone": "UTC", "slug": "nightly", "active": True}],
+    }
+
+
+def _absolute(name: str) -> str:
+    """A run's name as workers in any folder read it."""
+    file, colon, which = name.partition(":")
+    return f"{Path(file).absolute()}{colon}{which}" if is_file(name) else name
 
 
 def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:

@@ -21,7 +21,7 @@ from infra.errors import BadConfiguration
 
 NAME = "repro: tell of the end of a run"
 BLOCK = "repro-notify"
-FLOWS = ["reproduce", "paper", "sweep"]
+FLOWS = ["reproduce", "paper", "sweep", "canary"]
 ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Crashed", "TimedOut")}
 PAYLOAD = """{
 "specversion": "1.0", "id": "{{ event.id }}", "time": "{{ event.occurred }}", "type": "{{ event.event }}",

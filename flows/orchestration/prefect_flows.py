@@ -57,13 +57,13 @@ def _set(variable: ContextVar[Value | None], value: Value) -> Iterator[None]:
         variable.reset(token)
 
 
-def _close_dead_runs_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
+def close_dead_runs_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
     """Hook that the worker calls after the process of a flow was killed or cancelled."""
     with suppress(Fault):
         close_dead_runs(Site.named(f"{flow_run.parameters.get('site', 'local')}"))
 
 
-def _claim_and_close_dead_runs(site: str) -> None:
+def claim_and_close_dead_runs(site: str) -> None:
     """Label this flow run with our process id, and close runs whose process died."""
     configure_log()  # a worker started this process, not the command line
     prefect_states.label_process(UUID(flow_run.id))
@@ -79,8 +79,8 @@ def _reproduce_run_name() -> str:
     name="reproduce",
     flow_run_name=_reproduce_run_name,
     log_prints=False,
-    on_crashed=[_close_dead_runs_after_kill],
-    on_cancellation=[_close_dead_runs_after_kill],
+    on_crashed=[close_dead_runs_after_kill],
+    on_cancellation=[close_dead_runs_after_kill],
 )
 def reproduce(
     run: str = "demo",
@@ -100,10 +100,10 @@ def reproduce(
         overrides: Fields of the run to change, for example training.updates=200.
         site: Where to compute. With gpu, a worker of another pool dispatches stages that need a GPU to the pool gpu.
     """
-    _claim_and_close_dead_runs(site)
+    claim_and_close_dead_runs(site)
     if "auto-scheduled" in flow_run.tags and not commit():  # an installed release; a checkout is being worked on
         os.environ.setdefault("REPRO_STRICT", "1")
-    if duplicate := duplicate_run("reproduce", _parameter_defaults(reproduce)):
+    if duplicate := duplicate_run("reproduce", parameter_defaults(reproduce)):
         return Completed(name="Skipped", message=duplicate)
     request = RunRequest(run, from_stage, until, force, overrides, site)
     resolved = _resolved_run.get()
@@ -136,8 +136,8 @@ def _stage_run_name() -> str:
     name="stage",
     flow_run_name=_stage_run_name,
     log_prints=False,
-    on_crashed=[_close_dead_runs_after_kill],
-    on_cancellation=[_close_dead_runs_after_kill],
+    on_crashed=[close_dead_runs_after_kill],
+    on_cancellation=[close_dead_runs_after_kill],
 )
 def stage(
     run: str,
@@ -163,7 +163,7 @@ def stage(
     """
     request = StageRequest(run, stage, key, item, overrides, attempt, site, record)
     task_wrapper = PrefectTaskWrapper(Site.named(site).root.absolute() / "prefect-records", retries=False)
-    _claim_and_close_dead_runs(site)
+    claim_and_close_dead_runs(site)
     try:
         row = run_single_stage(request, TerminalDisplay(task_wrapper.progress), task_wrapper)
     except Fault as fault:  # flows.orchestration.remote_stage reads its class from the name of the state
@@ -182,7 +182,7 @@ def _dispatch_pool(site: Site) -> str:
     return pool if pool != own else ""
 
 
-def _parameter_defaults(made: Flow[..., Any]) -> dict[str, Any]:
+def parameter_defaults(made: Flow[..., Any]) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in signature(made.fn).parameters.items()}
 
 
@@ -212,8 +212,8 @@ def _paper_run_name() -> str:
     name="paper",
     flow_run_name=_paper_run_name,
     log_prints=False,
-    on_crashed=[_close_dead_runs_after_kill],
-    on_cancellation=[_close_dead_runs_after_kill],
+    on_crashed=[close_dead_runs_after_kill],
+    on_cancellation=[close_dead_runs_after_kill],
 )
 def paper(
     rows: str = "all",
@@ -233,8 +233,8 @@ def paper(
         overrides: Fields of every row's run to change, for example training.updates=200.
         site: Where to compute. With gpu, a worker without one fails.
     """
-    _claim_and_close_dead_runs(site)
-    if duplicate := duplicate_run("paper", _parameter_defaults(paper)):
+    claim_and_close_dead_runs(site)
+    if duplicate := duplicate_run("paper", parameter_defaults(paper)):
         return Completed(name="Skipped", message=duplicate)
     request = PaperRequest(rows, corpus, scale, at_once, overrides, site)
     resolved = _resolved_paper.get()
@@ -262,8 +262,8 @@ def paper_with_prefect(resolved: ResolvedPaper) -> PaperResults:
     name="sweep",
     flow_run_name=lambda: f"sweep of {flow_run.parameters['run']}",
     log_prints=False,
-    on_crashed=[_close_dead_runs_after_kill],
-    on_cancellation=[_close_dead_runs_after_kill],
+    on_crashed=[close_dead_runs_after_kill],
+    on_cancellation=[close_dead_runs_after_kill],
 )
 def hyperparameter_sweep(
     run: str,
@@ -287,7 +287,7 @@ def hyperparameter_sweep(
         at_once: Trials that run at the same time.
         site: Where to compute. With gpu, a worker of another pool dispatches trainings to the pool gpu.
     """
-    _claim_and_close_dead_runs(site)
+    claim_and_close_dead_runs(site)
     request = SweepRequest(run, spaces, trials, on, prune, overrides, at_once, site)
     resolved = _resolved_sweep.get()
     if resolved is None or resolved.request != request:  # a worker runs this flow

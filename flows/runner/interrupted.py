@@ -23,8 +23,8 @@ from infra.store.files import write_atomically
 RUNNING, KILLED, FINISHED = "RUNNING", "KILLED", "FINISHED"
 RETRY_SECONDS = 600.0
 """Cached runs try again to close dead runs this long after a failure, and not before."""
-FLOWS = ("reproduce", "stage", "paper", "sweep")
-"""The flows of ``flows.orchestration.prefect_flows``."""
+FLOWS = ("reproduce", "stage", "paper", "sweep", "canary")
+"""The flows of ``flows.orchestration``."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from infra.processes.identity import process_identity
 from infra.store.files import sync, write_atomically
 from infra.tracking.provenance import commit, user
+from tasks.engine.limits import Check
 from tasks.engine.planner import StageResult
 
 REQUEST_FIELDS = ("run", "from_stage", "until", "force", "site")
@@ -22,6 +23,7 @@ SEEDS = "-seeds"
 Stages = list[dict[str, Any]]
 Row = tuple[str, str, str, str]
 """Stage, item, key and state."""
+EARLIER_VALUES = 30
 T = TypeVar("T")
 WITH_ARTIFACT = ("cached", "completed", "hit")
 """States of a stage that has an artifact."""
@@ -53,11 +55,13 @@ def write(
     started: datetime,
     attempt: str = "",
     failure: str = "",
+    checks: Sequence[Check] = (),
 ) -> Path:
     """Write the record of the run that ``started`` then, over an earlier record of it; returns the file.
 
     ``request`` holds the fields of the request, ``attempt`` is the attempt that its forced stages belong to,
-    ``failure`` says which stage failed and why. The record names the calling process as the one that runs it.
+    ``failure`` says which stage failed and why, ``checks`` are those of its limits. The record names the
+    calling process as the one that runs it.
     """
     record = {
         "run": name,
@@ -70,6 +74,7 @@ def write(
         "process": process_identity(),
         "asked": {name: request[name] for name in REQUEST_FIELDS},
         "attempt": attempt,
+        "checks": list({check.limit.place: _check_form(check) for check in checks}.values()),
         "stages": [_stage_form(row) for row in rows],
     }
     return _write_json(root, name, started, "", record)
@@ -81,6 +86,22 @@ def _stage_form(row: StageResult) -> dict[str, Any]:
     form |= {"seconds": row.seconds, "form": row.form}
     form |= {"failures": list(row.failures)} if row.failures else {}
     return form | ({"gpu_kwh": row.facts["gpu_kwh"]} if "gpu_kwh" in row.facts else {})
+
+
+def _check_form(check: Check) -> dict[str, Any]:
+    limit = check.limit
+    form = {"place": limit.place, "limit": limit.text, "bound": limit.bound, "warns": limit.warns}
+    return {**form, "value": check.value, "holds": check.holds}
+
+
+def earlier_values(root: Path, name: str) -> dict[str, tuple[float, ...]]:
+    """The values that the limits of a run had in its last ``EARLIER_VALUES`` records, oldest first, by their places."""
+    found: dict[str, list[float]] = {}
+    for path in sorted((root / record_folder(name)).glob("*.json"))[-EARLIER_VALUES:]:
+        for check in read_header(path).get("checks", ()):
+            if check["value"] is not None:
+                found.setdefault(check["place"], []).append(check["value"])
+    return {place: tuple(values) for place, values in found.items()}
 
 
 def read_header(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from flows.runs.titles import run_title, settings_text
 from infra.errors import Fault, describe
 from infra.tracking.tracker import OVERRIDES, PARENT, SETTINGS, Tracker
 from tasks.engine.keys import canonical
-from tasks.engine.limits import Limits
+from tasks.engine.limits import Check, Limits
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import Display
 from tasks.engine.remote import NO_DISPATCH, Dispatch
@@ -32,6 +32,7 @@ def run(
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     if planned.resumed:
         display.say("the same request was cut off before: its forced stages go on from there")
+    limits = Limits.parse(resolved.run.expect, records.earlier_values(planned.store.root, resolved.run.name))
     runner = Runner(
         planned.store,
         site,
@@ -42,7 +43,7 @@ def run(
         dispatch,
         planned.lookups,
         resolved.watch,
-        Limits.parse(resolved.run.expect),
+        limits,
     )
     outcome, status = Outcome(resolved.run.name, runner.rows), "FAILED"
     try:
@@ -61,7 +62,7 @@ def run(
         raise
     finally:
         tracker.finish(status)
-        _write_record(resolved, runner.rows, status, started, display.say, outcome.failure)
+        _write_record(resolved, runner.rows, status, started, display.say, outcome.failure, limits.checks)
     return outcome
 
 
@@ -102,9 +103,11 @@ def _write_record(
     started: datetime,
     say: Callable[[str], None],
     failure: str = "",
+    checks: Sequence[Check] = (),
 ) -> None:
     store, request, name = resolved.plan.store, vars(resolved.request), resolved.run.name
+    attempt = resolved.plan.attempt
     try:
-        store.send(records.write(store.root, name, request, rows, status, started, resolved.plan.attempt, failure))
+        store.send(records.write(store.root, name, request, rows, status, started, attempt, failure, checks))
     except (OSError, Fault) as error:
         say(f"this run left no record: {error}")

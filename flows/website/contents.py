@@ -12,6 +12,7 @@ from flows.inspection.model_cards import artifact_file, version_card
 from flows.inspection.run_history import RecordedRun, read_history
 from flows.website.campaign import campaign_pages, totals
 from flows.website.curves import training_curves
+from flows.website.limits import limit_lines
 from flows.website.lineage import LineagePages, page_of
 from flows.website.plots import over_versions
 from flows.website.registry import ModelEntry, VersionEntry, read_registry
@@ -51,7 +52,8 @@ def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
     registrations = _registrations(root.store)
     for model in root.models:
         plot = over_versions(model)
-        yield model.page, render("model.html", model.page, model=model, plot=plot, **about)
+        limits = limit_lines(root.runs, model.name)
+        yield model.page, render("model.html", model.page, model=model, plot=plot, limits=limits, **about)
         preferred = version_lineage(root.store, model.preferred.version.tags)
         for entry in model.versions:
             yield from _version(root, model, preferred, entry, registrations.get(entry.label), about)
@@ -95,6 +97,7 @@ def _campaign(root: Root, registrations: Mapping[str, Manifest], about: Mapping[
     registered = {manifest.key: entries[label] for label, manifest in registrations.items() if label in entries}
     for page in pages:
         values = {"pages": pages, "here": page, "totals": sums, "registered": registered}
+        values["limits"] = limit_lines(root.runs) if page is pages[0] else []
         yield page.name, render("campaign.html", page.name, **values, **about)
     index = dict(index_files(root.models, pages, root.graph))
     yield from index.items()

@@ -10,6 +10,7 @@ from flows.website.campaign import anchor
 from flows.website.registry import Score
 from tasks.evaluation import html
 from tasks.reporting.page import duration, readable, visible
+from tasks.reporting.sparkline import sparkline
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -39,6 +40,7 @@ def _environment() -> "Environment":
         interval=interval,
         anchor=anchor,
         size=size,
+        sparkline=sparkline,
     )
     return environment
 

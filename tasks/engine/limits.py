@@ -18,6 +18,8 @@ _PATTERN = re.compile(r"(warn +)?(\w+)\.(?:(\S+)\.)?([\w@]+) *(>=|<=) *([-+]?\d[
 SHARES: Mapping[str, tuple[str, str]] = {
     "rejected_share": ("rejected", "read"),
     "length_ratio": ("source_pieces", "target_pieces"),
+    "source_unknown_share": ("source_unknown", "source_pieces"),
+    "target_unknown_share": ("target_unknown", "target_pieces"),
     "unfinished_share": ("unfinished", "sentences"),
     "tokens_per_second": ("target_tokens", "seconds"),
 }
@@ -50,6 +52,11 @@ class Limit:
         """The stage as users see it: ``score dev``."""
         return f"{self.stage} {self.item}".strip()
 
+    @property
+    def place(self) -> str:
+        """What it limits, which stays the same when the bound is changed: ``score dev bleu``."""
+        return f"{self.label} {self.fact}"
+
     def holds(self, value: float) -> bool:
         return value >= self.bound if self.at_least else value <= self.bound
 
@@ -60,6 +67,13 @@ class Check:
 
     limit: Limit
     value: float | None
+    earlier: tuple[float, ...] = ()
+    """The values of earlier runs, oldest first."""
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The earlier values and this one."""
+        return self.earlier if self.value is None else (*self.earlier, self.value)
 
     @property
     def holds(self) -> bool:
@@ -82,15 +96,17 @@ class Limits:
 
     limits: Sequence[Limit] = ()
     checks: list[Check] = field(default_factory=list)
+    earlier: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """The values of earlier runs, by the place of the limit."""
 
     @classmethod
-    def parse(cls, texts: Iterable[str]) -> "Limits":
-        return cls(tuple(map(Limit.parse, texts)))
+    def parse(cls, texts: Iterable[str], earlier: Mapping[str, tuple[float, ...]] | None = None) -> "Limits":
+        return cls(tuple(map(Limit.parse, texts)), earlier=earlier or {})
 
     def breaches(self, store: Store, artifact: Artifact, item: str) -> list[Check]:
         """The limits that the artifact of a stage's item breaks."""
         found = [
-            Check(each, _value(store, artifact, each.fact))
+            Check(each, _value(store, artifact, each.fact), self.earlier.get(each.place, ()))
             for each in self.limits
             if (each.stage, each.item) == (artifact.stage, item)
         ]

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tasks.reporting.sparkline import sparkline
+
 LONGEST_TEXT = 400
 """Characters of a sentence that are shown."""
 
@@ -17,7 +19,7 @@ def render(values: dict[str, Any]) -> str:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(readable=readable, duration=duration, visible=visible)
+    environment.filters.update(readable=readable, duration=duration, visible=visible, sparkline=sparkline)
     return environment.from_string(Path(__file__).with_suffix(".html").read_text()).render(values)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from infra.errors import BadData
 from infra.store.local import Artifact
 from model.config.keying import require, unkeyed_default
+from model.config.special_pieces import UNK
 from model.data.bpe import TokenizerPair
 from model.data.shards import SEGMENTATION
 from model.lazy_import import lazy_import
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 else:
     np, pa, pq = lazy_import("numpy"), lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
 
+SIDES = ("source", "target")
 BATCH_PAIRS = 50_000
 BYTES_TOGETHER = 64 << 20
 """Fewest bytes of text whose distinct words are encoded at once, except at the end of a range: bounds memory."""
@@ -283,12 +285,15 @@ class _Written:
     pairs: int
     source_pieces: int
     target_pieces: int
+    source_unknown: int
+    """Pieces ``<unk>``, which stand for what the vocabulary does not have."""
+    target_unknown: int
     shards: int
 
 
 def _write(folder: Path, schema: pa.Schema, pairs_per_shard: int, encoded: Iterable[Path]) -> _Written:
     """Write encoded ranges, in order, as shards, and remove them."""
-    pairs, source, target = 0, 0, 0
+    pairs, pieces, unknown = 0, dict.fromkeys(SIDES, 0), dict.fromkeys(SIDES, 0)
     with ShardWriter(folder, schema, pairs_per_shard) as writer:
         for path in encoded:
             with pa.memory_map(str(path)) as mapped:
@@ -296,10 +301,13 @@ def _write(folder: Path, schema: pa.Schema, pairs_per_shard: int, encoded: Itera
                 for batch in map(file.get_batch, range(file.num_record_batches)):
                     writer.write(batch)
                     pairs += batch.num_rows
-                    source += len(batch.column("source").flatten())
-                    target += len(batch.column("target").flatten())
+                    for side in SIDES:
+                        ids = batch.column(side).flatten().to_numpy()
+                        pieces[side] += len(ids)
+                        unknown[side] += int(np.count_nonzero(ids == UNK))
             path.unlink()
-    return _Written(pairs, source, target, writer.shards)
+    source, target = SIDES
+    return _Written(pairs, pieces[source], pieces[target], unknown[source], unknown[target], writer.shards)
 
 
 @stage(version=1)
@@ -330,6 +338,8 @@ def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) 
         "dropped": read - plain.pairs,
         "source_pieces": plain.source_pieces,
         "target_pieces": plain.target_pieces,
+        "source_unknown": plain.source_unknown,
+        "target_unknown": plain.target_unknown,
         "shards": plain.shards,
     }
     if drawings:

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from prefect import Flow
 
+from flows.commands.deploy import deploy as deploy_command
+from flows.orchestration import canary_flow, notify, prefect_flows
 from flows.orchestration import deploy as deploying
-from flows.orchestration import notify, prefect_flows
 from flows.orchestration.prefect_flows import SiteName
 from flows.runner import interrupted
 from flows.runner.paper import PaperRequest
@@ -25,7 +26,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def test_runs_of_every_flow_are_closed_when_their_process_is_gone() -> None:
-    flows = {each.name for each in vars(prefect_flows).values() if isinstance(each, Flow)}
+    modules = (prefect_flows, canary_flow)
+    flows = {each.name for module in modules for each in vars(module).values() if isinstance(each, Flow)}
     assert flows == set(interrupted.FLOWS)
     assert set(notify.FLOWS) == flows - {"stage"}  # a stage on another machine ends as part of a run
 
@@ -123,3 +125,16 @@ def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed(times
 def test_times_need_the_name_of_a_deployment() -> None:
     with pytest.raises(BadConfiguration, match="--cron need the names of deployments"):
         deploying.deploy(REPOSITORY / "prefect.yaml", [], "on", print, "0 22 * * 5")
+
+
+def test_a_canary_is_deployed_nightly_and_active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text('extends = "demo"\n')
+    for name, parameter in (("demo", "demo"), ("mine.toml", f"{tmp_path}/mine.toml")):
+        made = deploying._canary_of(name)
+        assert (made["name"], made["parameters"]) == (name.removesuffix(".toml"), {"run": parameter})
+        assert [each["active"] for each in made["schedules"]] == [True]
+        module, _, function = made["entrypoint"].rpartition(".")
+        assert getattr(importlib.import_module(module), function) is canary_flow.canary
+    with pytest.raises(BadConfiguration, match="--canary needs the names of runs, for example"):
+        deploy_command(canary=True)

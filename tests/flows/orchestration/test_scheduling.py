@@ -1,18 +1,16 @@
 """Deployments on a real Prefect server, executed by real workers of two pools that share only a bucket."""
 
 import contextlib
-import json
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from listener import Listener
 from mlflow import MlflowClient
 from s3_server import Server
 from services import FINAL_STATES, TIMEOUT_SECONDS, Services, kill_tree, request_json, wait_for
@@ -119,6 +117,12 @@ def test_times_of_a_schedule_are_kept_until_others_are_given(prefect: Services) 
 
 
 @pytest.fixture
+def listener() -> Iterator[Listener]:
+    with Listener.started() as server:
+        yield server
+
+
+@pytest.fixture
 def workers(prefect: Services, s3: Server, tmp_path: Path) -> Iterator[str]:
     """Two workers that share a bucket and MLflow, each with a cache of its own; gives the name of the small run."""
     runs = write_run_file(tmp_path / "my_runs.py", tmp_path / "mirror")
@@ -155,7 +159,7 @@ def test_gpu_stages_run_once_in_the_gpu_pool_for_two_runs(prefect: Services, wor
 
 
 def test_a_remote_failure_fails_the_run_and_both_outcomes_are_notified(
-    prefect: Services, workers: str, listener: "Listener"
+    prefect: Services, workers: str, listener: Listener
 ) -> None:
     printed = deploy(prefect, "demo", REPRO_NOTIFY_URL=f"{listener.address}/hidden-word")
     assert "hidden-word" not in printed
@@ -192,7 +196,7 @@ tell_of_registration({"name": "demo", "version": 5, "aliases": "", "decision": "
 """
 
 
-def test_a_moved_alias_is_notified(prefect: Services, listener: "Listener") -> None:
+def test_a_moved_alias_is_notified(prefect: Services, listener: Listener) -> None:
     deploy(prefect, "demo", "--notify", f"{listener.address}/hidden-word")
     environment = prefect.environment(PREFECT_API_URL=prefect.api)
     subprocess.run([sys.executable, "-c", MOVE], check=True, env=environment)
@@ -261,32 +265,3 @@ def trainings(folder: Path) -> list[psutil.Process]:
             if "model.train" in words and str(folder) in words and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
-
-
-class Listener(HTTPServer):
-    """Receives notifications on loopback."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), NotificationHandler)
-        self.posts: list[dict[str, Any]] = []
-        self.address = f"http://127.0.0.1:{self.server_port}"
-
-
-class NotificationHandler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        assert isinstance(self.server, Listener)
-        assert self.path == "/hidden-word"
-        self.server.posts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *words: object) -> None: ...
-
-
-@pytest.fixture
-def listener() -> Iterator[Listener]:
-    server = Listener()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()

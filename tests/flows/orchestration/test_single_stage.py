@@ -94,7 +94,7 @@ def test_the_flow_runs_the_value_that_this_process_resolved(monkeypatch: pytest.
         seen.append(resolved)
         raise StopIteration
 
-    monkeypatch.setattr(prefect_flows, "_claim_and_close_dead_runs", lambda _: None)
+    monkeypatch.setattr(prefect_flows, "claim_and_close_dead_runs", lambda _: None)
     monkeypatch.setattr(prefect_flows, "close_dead_runs", lambda _: None)
     monkeypatch.setattr(prefect_flows, "PrefectTaskWrapper", lambda *_: Mock())
     monkeypatch.setattr(prefect_flows, "run_resolved", stop)

@@ -20,7 +20,7 @@ SPACE = ("training.warmup=50,100",)
 def test_a_run_with_sets_of_other_languages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(toml_of(replace(DEMO, name="mine", corpus=MULTI30K_ENFR.corpus)))
-    for module in ("_claim_and_close_dead_runs", "duplicate_run"):
+    for module in ("claim_and_close_dead_runs", "duplicate_run"):
         monkeypatch.setattr(f"flows.orchestration.prefect_flows.{module}", lambda *_: "")
     with pytest.raises(BadConfiguration, match=REFUSED):
         RunRequest(f"{file}").resolve()

@@ -34,9 +34,11 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Site:
     failed = {"stage": "report", "state": "failed", "failures": ["disk <full>"], "seconds": 1800.0}
     began, failure = datetime(2026, 1, 1, tzinfo=UTC), f"report failed: {EVIL}"
     made = {"stage": "average", "seconds": 1.0}
-    record(root, "ende", began, [clean, made, failed], outcome="FAILED", failure=failure, **asked)
+    limit = {"place": "score val bleu", "limit": "bleu >= 32", "bound": 32.0, "warns": True, "holds": False}
+    failed_limits, limits = ([{**limit, "value": value}] for value in (30.5, 31.5))
+    record(root, "ende", began, [clean, made, failed], outcome="FAILED", failure=failure, checks=failed_limits, **asked)
     registered_by = {"stage": "register", "key": "f" * 20, "state": "cached"}
-    record(root, "ende", began + timedelta(hours=1), [registered_by, trained], **asked)
+    record(root, "ende", began + timedelta(hours=1), [registered_by, trained], checks=limits, **asked)
     return Site(root=root)
 
 

@@ -63,10 +63,23 @@ def test_everything_is_every_line_whole_and_in_order(
         "dropped": 0,
         "source_pieces": sum(map(len, source)),
         "target_pieces": sum(map(len, target)),
+        "source_unknown": 0,
+        "target_unknown": 0,
         "shards": -(-len(IDS) // pairs_per_shard),
     }
     names = [path.name for path in sorted(out.iterdir())]
     assert names == [f"{n:05}.arrow" for n in range(facts["shards"])]
+
+
+def test_pieces_that_the_vocabulary_lacks_are_counted(tmp_path: Path, text: Artifact) -> None:
+    words = Vocabulary(size=260, tokens="words", joint=False, min_frequency=3)
+    for name, lines in (("tokenizer.json", SOURCE), ("tokenizer.target.json", ["Hund"] * 9)):
+        (tmp_path / "words").mkdir(exist_ok=True)
+        train_tokenizer([pa.array(lines)], words).save(str(tmp_path / "words" / name))
+    (tmp_path / "out").mkdir()
+    facts = shard.body(tmp_path / "out", text, Artifact("learn_bpe", "words", tmp_path / "words"), NO_LIMITS)
+    assert 0 < facts["source_unknown"] < facts["source_pieces"]
+    assert facts["target_pieces"] - facts["target_unknown"] == sum(line.startswith("Hund ") for line in TARGET)
 
 
 def test_files_can_be_mapped_without_copying(tmp_path: Path, text: Artifact, vocabulary: Artifact) -> None:

@@ -1,0 +1,41 @@
+"""The estimate of a run's cost as a table."""
+
+from rich.markup import escape
+from rich.table import Table
+
+from flows.inspection.cost import RunCost
+from flows.views.tables import plain_table, size_text
+from tasks.engine.progress import duration
+
+
+def cost_table(cost: RunCost) -> Table:
+    """One row per stage that is not cached, then their sum."""
+    table = plain_table()
+    for name in ("stage", "item", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("time", "disk", "kWh"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("estimated from", overflow="fold")
+    for each in cost.stages:
+        seconds = "?" if each.seconds is None else duration(each.seconds)
+        size = "?" if each.bytes is None else size_text(round(each.bytes))
+        energy = _energy(cost.kwh_of(each))
+        table.add_row(each.stage, each.item, each.state, seconds, size, energy, escape(each.basis))
+    return table
+
+
+def cost_sentence(cost: RunCost) -> str:
+    """``demo: about 0.08 h, 0.02 GB, 0.01 kWh, 0.21 at 2.50 an hour``."""
+    if not cost.stages:
+        return f"{cost.run}: everything is cached; it costs nothing"
+    least = "at least" if cost.unknown else "about"
+    parts = [f"{cost.seconds / 3600:,.2f} h", f"{cost.bytes / 1e9:,.2f} GB"]
+    parts += [f"{cost.kwh:,.2f} kWh"] if cost.kwh is not None else ["kWh not measured (--watts tells the power)"]
+    parts += [f"{cost.money:,.2f} at {cost.rate:,.2f} an hour"] if cost.money is not None else []
+    named = ", ".join(cost.unknown) if len(cost.unknown) <= 3 else f"{len(cost.unknown)} stages"
+    unknown = f"; without {named}, of which nothing is on record" if cost.unknown else ""
+    return f"{cost.run}: {least} {', '.join(parts)}{unknown}"
+
+
+def _energy(kwh: float | None) -> str:
+    return "?" if kwh is None else f"{kwh:,.3f}"

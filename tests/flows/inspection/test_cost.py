@@ -1,0 +1,99 @@
+"""``repro plan --cost``: scaled from the most similar record, else by counted operations; the rest is unknown."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sealing import sealed
+
+from flows.commands.options import RunOptions
+from flows.commands.run import plan_command
+from flows.inspection import cost as costs
+from flows.inspection.cost import RunCost, StageCost, estimate_cost
+from flows.runner.request import RunRequest
+from flows.views.cost_view import cost_sentence
+from infra.errors import BadConfiguration
+from infra.store.local import Store
+from tasks.engine.planner import StageResult
+
+PARAMETERS = 852_736
+"""Of the demo's model with 1,500 entries."""
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    monkeypatch.setattr(costs, "product_rate", lambda: 10e9)
+    return tmp_path
+
+
+def planned(stage: str, item: str = "", *overrides: str) -> StageResult:
+    rows = RunRequest("demo", overrides=overrides).resolve().plan.outcome.rows
+    return next(row for row in rows if (row.stage, row.item) == (stage, item))
+
+
+def record(root: Path, row: StageResult, size: int, seconds: float, **facts: Any) -> None:
+    """An artifact of another key, made by a stage like this one."""
+    words = {"stage": row.stage, "item": row.item, "arguments": row.form, "seconds": seconds, "facts": facts}
+    sealed(Store(root), f"{row.stage}{size}", {"x.bin": bytes(size)}, **words, made={"at": "2026-11-22"})
+
+
+def cost(*overrides: str, **more: float) -> RunCost:
+    return estimate_cost(RunRequest("demo", overrides=overrides).resolve(), **more)
+
+
+def of(found: RunCost, label: str) -> StageCost:
+    return next(each for each in found.stages if each.label == label)
+
+
+def test_a_training_scales_with_its_updates_from_a_record_of_the_same_model(root: Path) -> None:
+    row = planned("train", "", "training.updates=100")
+    record(root, row, 1000, 50.0, updates=100, parameters=PARAMETERS, device="cpu", gpu_kwh=0.5)
+    record(root, planned("train", "", "model.layers=1"), 7, 9.0, updates=400, parameters=PARAMETERS // 3, device="cpu")
+    record(root, row, 2, 1.0, updates=100, parameters=PARAMETERS, device="NVIDIA H200")
+    found = of(cost("training.updates=300"), "train")
+    assert found.seconds == pytest.approx(150, rel=1e-3)
+    assert found.gpu_kwh == pytest.approx(1.5, rel=1e-3)
+    assert found.bytes == pytest.approx(1000, rel=1e-3), "more updates are not more weights"
+    assert "train train1000 of 2026-11-22, 50 s × 3 by tokens × parameters" in found.basis.replace(
+        "train100 ", "train1000 "
+    )
+
+
+def test_without_a_record_operations_are_counted(root: Path) -> None:
+    found = cost(watts=100.0, rate=2.0)
+    train, training = of(found, "train"), planned("train").form["training"]
+    operations = 6 * PARAMETERS * training["updates"] * training["batch_tokens"]
+    assert train.seconds == pytest.approx(operations / 5e9, rel=1e-3)
+    assert "counted, at 50% of the 10 GFLOP/s measured now" in train.basis
+    assert found.kwh == pytest.approx(found.seconds / 3600 * 0.1)
+    assert found.money == pytest.approx(found.seconds / 3600 * 2)
+    assert len(found.unknown) == len(found.stages) - 1
+    assert "at least" in cost_sentence(found)
+
+
+def test_stages_of_text_scale_with_what_they_read_by_estimate_of_inputs_not_made_yet(root: Path) -> None:
+    for size, name in ((100, "train.en"), (300, "train.de"), (10, "test.en"), (10_000, "test.de")):
+        record(root, planned("download", f"demo/{name}"), size, 2.0)
+    sets = planned("prepare_sets", "test")
+    one = {"artifact": "download", "key": "download300"}
+    record(root, replace(sets, form={**sets.form, "source": one, "target": one}), 50, 6.0)
+    found = cost()
+    assert (of(found, "download demo/train.en").seconds, of(found, "download demo/train.en").bytes) == (2.0, 100)
+    assert of(found, "download demo/dev.en").seconds is None, "the cost of one file says nothing of another"
+    assert of(found, "prepare_sets test").seconds == pytest.approx(6 * (10 + 10_000) / (300 + 300))
+    assert of(found, "prepare_sets dev").seconds is None, "the sizes of its inputs are not known"
+    assert of(found, "clean").seconds is None
+
+
+def test_the_command_prints_a_table_or_json_and_refuses_a_rate_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    plan_command(RunOptions("demo"), cost=True, rate=2.0)
+    assert "20 stages, of which nothing is on record" in capsys.readouterr().out
+    plan_command(RunOptions("demo"), cost=True, watts=65.0, as_json=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["run"] == "demo"
+    assert printed["kwh"] == pytest.approx(printed["seconds"] / 3600 * 0.065)
+    with pytest.raises(BadConfiguration, match="--rate is 2, allowed is a number of at least 0, and only with --cost"):
+        plan_command(RunOptions("demo"), rate=2.0)

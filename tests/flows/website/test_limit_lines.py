@@ -1,0 +1,55 @@
+"""Limits over the runs on record, from the records that runs write to the lines on the pages."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from flows.inspection.run_history import read_history
+from flows.runner import records
+from flows.website.limits import limit_lines
+from infra.store.local import Artifact, Store
+from tasks.engine.limits import Limits
+
+REQUEST = {"run": "demo", "from_stage": "", "until": "", "force": (), "site": "local", "overrides": ()}
+
+
+def start(root: Path, hour: int, bleu: float, *limits: str) -> None:
+    """A run whose dev set has this BLEU."""
+    earlier = records.earlier_values(root, "demo")
+    judged = Limits.parse(limits, earlier)
+    judged.breaches(Store(root), Artifact("score", "key", root, facts={"bleu": bleu}), "dev")
+    assert judged.checks[0].earlier == earlier.get("score dev bleu", ())
+    started = datetime(2026, 1, 1, hour, tzinfo=UTC)
+    records.write(root, "demo", REQUEST, [], "FINISHED", started, checks=judged.checks)
+
+
+def test_a_limit_has_a_line_over_the_runs_with_its_newest_bound(tmp_path: Path) -> None:
+    start(tmp_path, 1, 21.0, "score.dev.bleu >= 20")
+    start(tmp_path, 2, 19.0, "warn score.dev.bleu >= 20", "score.dev.chrf >= 1")
+    start(tmp_path, 3, 21.5, "warn score.dev.bleu >= 22")
+    history = read_history(Store(tmp_path))
+    (line,) = limit_lines(history)
+    assert (line.run, line.place, line.limit, line.values) == (
+        "demo",
+        "score dev bleu",
+        "bleu >= 22",
+        (21.0, 19.0, 21.5),
+    )
+    assert not line.holds
+    assert limit_lines(history, "other") == []
+
+
+def test_records_of_before_have_no_lines(tmp_path: Path) -> None:
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    path = records.write(tmp_path, "demo", REQUEST, [], "FINISHED", started)
+    path.write_text(path.read_text().replace(' "checks": [],\n', ""))
+    assert records.earlier_values(tmp_path, "demo") == {}
+    assert limit_lines(read_history(Store(tmp_path))) == []
+
+
+def test_the_campaign_and_the_model_show_the_lines(public: Path) -> None:
+    model = next(page for page in public.glob("models/*.html") if "<h1>ende</h1>" in page.read_text())
+    for page in (public / "campaign.html", model):
+        text = page.read_text()
+        assert "<code>bleu &gt;= 32</code>" in text
+        assert "2 runs, from 30.5 to 31.5; 2 beyond the limit" in text
+        assert '<span class="bad">broken, a warning</span>' in text
