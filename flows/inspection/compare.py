@@ -41,7 +41,7 @@ def find_system(name: str, site: Site) -> ScoredSystem:
         version = resolve(site.tracking, name)
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
         scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
-        return ScoredSystem(f"{version.name}/{version.version}", scores, version_lineage(store, version.tags))
+        return ScoredSystem(f"{version.name}/{version.version}", scores, version_lineage(store.manifest, version.tags))
     scores = stage_manifests(store, name, "score")
     return ScoredSystem(name, scores, lineage(store.artifact(score) for score in scores.values()))
 

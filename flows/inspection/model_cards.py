@@ -41,7 +41,7 @@ def find_card(name: str, site: Site) -> ModelCard:
     store = open_store(site)
     if is_version(name):
         version = resolve(site.tracking, name)
-        return version_card(version, version_lineage(store, version.tags), store)
+        return version_card(version, version_lineage(store.manifest, version.tags), store)
     scores = stage_manifests(store, name, "score")
     manifests = lineage(store.artifact(each) for each in scores.values())
     facts = {item: manifest.facts for item, manifest in scores.items()}

@@ -23,7 +23,7 @@ from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.store.manifest import Manifest
 from infra.tracking.provenance import commit
-from tasks.registration.differences import Lineage, differing_fields, version_lineage
+from tasks.registration.differences import Lineage, differing_fields
 from tasks.registration.model_card import as_markdown
 
 
@@ -50,15 +50,16 @@ def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
     yield "compare.html", render("compare.html", "compare.html", **about)
     yield "versions.js", list_script(root.models)
     registrations = _registrations(root.store)
+    reports = _reports(root, registrations)
     for model in root.models:
         plot = over_versions(model)
         limits = limit_lines(root.runs, model.name)
         yield model.page, render("model.html", model.page, model=model, plot=plot, limits=limits, **about)
-        preferred = version_lineage(root.store, model.preferred.version.tags)
+        preferred = model.preferred.read_lineage()
         for entry in model.versions:
-            yield from _version(root, model, preferred, entry, registrations.get(entry.label), about)
+            yield from _version(root, model, preferred, entry, reports.get(entry.label), about)
     yield from _campaign(root, registrations, about)
-    yield from _lineage(root, registrations, about)
+    yield from _lineage(root, registrations, reports, about)
     yield from static_files().items()
 
 
@@ -67,15 +68,13 @@ def _version(
     model: ModelEntry,
     preferred: Lineage,
     entry: VersionEntry,
-    registration: Manifest | None,
+    report: Path | None,
     about: Mapping[str, Any],
 ) -> Iterator[tuple[str, str | Path]]:
     store = root.store
-    manifests = version_lineage(store, entry.version.tags)
+    manifests = entry.read_lineage()
     card = version_card(entry.version, manifests, store)
     curves = training_curves(artifact_file(store, manifests.get("train"), "metrics.jsonl"), entry.label)
-    # A report takes megabytes, so those of versions that nobody points at are left out.
-    report = _report(store, registration) if registration and entry.version.aliases else None
     values = {"model": model, "entry": entry, "card": card, "curves": curves, "report": report}
     values["differs"] = differing_fields([preferred, manifests]) if preferred and manifests else []
     values["artifacts"] = [page_of(name) for name in root.graph.registration(entry.label)]
@@ -104,14 +103,16 @@ def _campaign(root: Root, registrations: Mapping[str, Manifest], about: Mapping[
     yield "search.html", render("search.html", "search.html", files=list(index), **about)
 
 
-def _lineage(root: Root, registrations: Mapping[str, Manifest], about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _lineage(
+    root: Root, registrations: Mapping[str, Manifest], reports: Mapping[str, Path], about: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
     entries = [entry for model in root.models for entry in model.versions]
-    reports = {
-        ("report", registered.arguments["report"]["key"]): _report_page(entry)
+    shown = {
+        ("report", registrations[entry.label].arguments["report"]["key"]): _report_page(entry)
         for entry in entries
-        if entry.version.aliases and (registered := registrations.get(entry.label)) and _report(root.store, registered)
+        if entry.label in reports
     }
-    pages = LineagePages(root.graph, uses_of(root.runs), root.store, reports, about)
+    pages = LineagePages(root.graph, uses_of(root.runs), root.store, shown, about)
     yield from pages.pages({entry.label: entry.page for entry in entries})
 
 
@@ -122,6 +123,10 @@ def _registrations(store: Store) -> dict[str, Manifest]:
     return {f"{each.facts.get('name')}/{each.facts.get('version')}": each for each in found if each}
 
 
-def _report(store: Store, registration: Manifest) -> Path | None:
-    report = registration.arguments["report"]
-    return artifact_file(store, store.manifest(report["artifact"], report["key"]), "report.html")
+def _reports(root: Root, registrations: Mapping[str, Manifest]) -> dict[str, Path]:
+    """The report of each version with an alias: one takes megabytes, so those that nobody points at are left out."""
+    aliased = [entry.label for model in root.models for entry in model.versions if entry.version.aliases]
+    named = {label: registrations[label].arguments["report"] for label in aliased if label in registrations}
+    manifests = {label: root.store.manifest(each["artifact"], each["key"]) for label, each in named.items()}
+    found = {label: artifact_file(root.store, each, "report.html") for label, each in manifests.items()}
+    return {label: path for label, path in found.items() if path}

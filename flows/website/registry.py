@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
@@ -14,13 +13,15 @@ from typing import Any
 from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.store.manifest import Manifest
-from infra.tracking.model_version import PREFERRED, Promotion, Version, history
+from infra.tracking.model_version import PREFERRED, Promotion, Version, finite, history
 from infra.tracking.registry import versions
+from tasks.registration.differences import Lineage, settings_of, version_lineage
 
 SETTING_STAGES = ("clean", "learn_bpe", "shard.train", "train", "average")
 """Stages whose arguments are a version's settings; the translation of its dev set is another one."""
 NOT_MEASURES = ("sentences",)
 MANIFESTS_IN_MEMORY = 4096
+"""So of most roots each manifest is read once, and a large one does not fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class VersionEntry:
     """Facts of the stage ``train``."""
     made: Mapping[str, Any]
     """When, where, by which code and libraries the weights were trained."""
+    read_lineage: Callable[[], Lineage]
+    """Reads the manifests of all artifacts that the version names."""
 
     @property
     def label(self) -> str:
@@ -104,30 +107,20 @@ def read_registry(site: Site) -> list[ModelEntry]:
         return _manifest(store, stage, key)
 
     def entry(version: Version) -> VersionEntry:
-        stages = (*SETTING_STAGES, f"translate.{version.dev}")
-        keys = {stage: version.tags.get(f"key.{stage}", "") for stage in stages}
-        made_by = {stage: manifest(stage.partition(".")[0], key) for stage, key in keys.items() if key}
-        train = made_by.get("train")
+        def read_lineage() -> Lineage:
+            return version_lineage(manifest, version.tags)
+
+        lineage, stages = read_lineage(), (*SETTING_STAGES, f"translate.{version.dev}")
+        train = lineage.get("train")
         return VersionEntry(
             version,
-            settings_of(each for each in made_by.values() if each),
+            settings_of({stage: lineage[stage] for stage in stages if stage in lineage}),
             train.facts if train else {},
             train.made if train else {},
+            read_lineage,
         )
 
     return [ModelEntry(name, [*map(entry, each)]) for name, each in groupby(found, lambda version: version.name)]
-
-
-def settings_of(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """The arguments of stages as text, by name; artifacts among the arguments are left out."""
-    found: dict[str, str] = {}
-    for manifest in manifests:
-        for name, value in manifest.arguments.items():
-            if isinstance(value, Mapping) and "class" in value:
-                found |= {f"{name}.{field}": _as_text(each) for field, each in value.items() if field != "class"}
-            elif not isinstance(value, Mapping | list):
-                found[name] = _as_text(value)
-    return found
 
 
 def slug(name: str) -> str:
@@ -144,7 +137,7 @@ def _manifest(store: Store, stage: str, key: str) -> Manifest | None:
 def _scores(tags: Mapping[str, str], prefix: str) -> dict[str, Score]:
     numbers: dict[str, float] = {}
     for tag, text in tags.items():
-        if tag.startswith(prefix) and (value := _number(text)) is not None:
+        if tag.startswith(prefix) and (value := finite(text)) is not None:
             numbers[tag.removeprefix(prefix)] = value
     ends = ("_low", "_high")
     return {
@@ -152,23 +145,3 @@ def _scores(tags: Mapping[str, str], prefix: str) -> dict[str, Score]:
         for name, value in numbers.items()
         if not name.endswith(ends) and name not in NOT_MEASURES
     }
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _as_text(value: object) -> str:
-    """A value of a run's field on one line: ``Length(min=2, max=60)``; what has a name is shown by its name."""
-    if isinstance(value, list):
-        return ", ".join(map(_as_text, value))
-    if isinstance(value, Mapping):
-        if "name" in value:
-            return f"{value['name']}"
-        fields = ", ".join(f"{name}={_as_text(each)}" for name, each in value.items() if name != "class")
-        return f"{value.get('class', '')}({fields})" if fields else f"{value.get('class', '')}"
-    return f"{value}".lower() if isinstance(value, bool) else f"{value}"

@@ -5,6 +5,7 @@ A score is a tag ``<set>.bleu``; the tag ``dev_set`` names the set that choices 
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -71,7 +72,8 @@ class Version:
     @property
     def bleu(self) -> Mapping[str, float]:
         """BLEU (13a, cased) by set, the dev set first."""
-        scores = {key.removesuffix(".bleu"): float(value) for key, value in self.tags.items() if key.endswith(".bleu")}
+        found = {key.removesuffix(".bleu"): finite(text) for key, text in self.tags.items() if key.endswith(".bleu")}
+        scores = {name: score for name, score in found.items() if score is not None}
         return dict(sorted(scores.items(), key=lambda score: (score[0] != self.dev, score[0])))
 
     @property
@@ -114,6 +116,15 @@ class Version:
         changed = self.settings or ("with overrides" if self.tags.get("modified") == "true" else "")
         identity = [f"{self.name}/{self.version}", created, ", ".join(filter(None, (*self.aliases, self.remark)))]
         return "  ".join(part for part in [*identity, *scores, self.protocol, *digests, changed] if part)
+
+
+def finite(text: str) -> float | None:
+    """The number that a tag holds; None for another text, as anybody may write tags."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def make_version(

@@ -4,11 +4,10 @@ A field has the name that ``--set`` takes (``model.p_drop``, ``filters.rules.Len
 ``library`` or ``machine``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from infra.store.local import Store
 from infra.store.manifest import Manifest
 
 KEY_TAG = "key."
@@ -26,6 +25,8 @@ LAST_GROUPS = ("stage", "code", "library", "machine", REMOVED)
 CODE_DIGITS = 10
 MODULES_SHOWN = 3
 
+ReadManifest = Callable[[str, str], Manifest | None]
+"""Gives the manifest of a stage and a key."""
 Lineage = Mapping[str, Manifest]
 """Manifests by ``stage`` or ``stage.item``, as ``tasks.registration.lineage`` gives them."""
 
@@ -42,10 +43,13 @@ class DifferingField:
     values: tuple[str, ...]
 
 
-def version_lineage(store: Store, tags: Mapping[str, str]) -> dict[str, Manifest]:
-    """The manifests of the artifacts that a version's tags name, without those that were removed."""
+def version_lineage(manifest: ReadManifest, tags: Mapping[str, str]) -> dict[str, Manifest]:
+    """The manifests of the artifacts that a version's tags name, without those that were removed.
+
+    ``manifest`` is that of a store, ``Store.manifest``.
+    """
     names = {tag.removeprefix(KEY_TAG): key for tag, key in tags.items() if tag.startswith(KEY_TAG)}
-    found = {name: store.manifest(name.partition(".")[0], key) for name, key in names.items()}
+    found = {name: manifest(name.partition(".")[0], key) for name, key in names.items()}
     return {name: manifest for name, manifest in found.items() if manifest}
 
 
@@ -64,6 +68,14 @@ def differing_fields(systems: Sequence[Lineage]) -> list[DifferingField]:
     others = (*_made_by(systems), (REMOVED, tuple(_removed(system) or NONE for system in systems)))
     shown += [DifferingField(name, values) for name, values in others if len({*values} - {REMOVED}) > 1]
     return sorted(shown, key=lambda field: _place(field.name))
+
+
+def settings_of(system: Lineage) -> dict[str, str]:
+    """The settings of one system by field, with the names that ``differing_fields`` gives them."""
+    own = _settings(system)
+    by_path = {path: text for (_, path), text in own.items()}
+    fields = [field for field in _fields([own]) if field.path not in GROUPS and not field.path.startswith("stage.")]
+    return {field.name: own[field.entry, field.path] if field.entry else by_path[field.path] for field in fields}
 
 
 Settings = dict[tuple[str, str], str]

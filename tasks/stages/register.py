@@ -128,7 +128,7 @@ def register(
     model = translator_model(weights, vocabulary, dev_decoding(manifests, dev), text)
 
     def differs_from(champion: Version) -> list[DifferingField]:
-        return differing_fields([version_lineage(weights.store, champion.tags), version_lineage(weights.store, tags)])
+        return differing_fields([version_lineage(weights.store.manifest, each) for each in (champion.tags, tags)])
 
     registered = register_version(
         record.uri, run_id, run_name, model, tags, modified, min_champion_bleu, record.experiment_id, differs_from

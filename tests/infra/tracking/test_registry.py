@@ -327,3 +327,10 @@ def test_a_password_in_the_address_of_mlflow_is_in_no_message() -> None:
         "reader:***"
     )
     assert hide_password("sqlite:////tmp/mlflow.db", "sqlite:////tmp/mlflow.db") == "sqlite:////tmp/mlflow.db"
+
+
+def test_a_score_that_is_no_number_is_left_out() -> None:
+    tags = {"val.bleu": "34.5", "dev_set": "val", "a.bleu": "good", "b.bleu": "nan", "c.bleu": "inf"}
+    found = make_version("ende", 1, 0, "", "", tags, ())
+    assert dict(found.bleu) == {"val": 34.5}
+    assert "val (dev) 34.50" in found.line()
