@@ -21,7 +21,7 @@ from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, check_s3_url
 from infra.store.signatures import Keys
 
-Compile = Literal["auto", "always", "never"]
+Compile = Literal["auto", "always", "never", "update"]
 LauncherName = Literal["local", "slurm", "kubernetes"]
 Word = TypeVar("Word", bound=str)
 
@@ -72,7 +72,8 @@ class Site:
     strict: bool = False
     """A cached artifact counts only if the present code and libraries made it (REPRO_STRICT=1)."""
     compile: Compile = "auto"
-    """Compile the layers (REPRO_COMPILE); auto: on GPUs, for trainings that are long enough to gain from it."""
+    """Compile the layers (REPRO_COMPILE); auto: on GPUs, for trainings that are long enough to gain from it;
+    update: the whole update, replayed as one CUDA graph."""
     micro_batch_tokens: int = 0
     """Maximum target tokens per forward pass of a rank (REPRO_MICRO_BATCH_TOKENS); 0: a rank's whole share."""
     log_seconds: float = 2.0

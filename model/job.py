@@ -33,13 +33,15 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class JobSettings:
-    """Where and how a job computes. Another number of ranks (without strict numerics), another micro-batch size or
-    another kind of device rounds differently and draws other dropout masks; no other setting may change the results."""
+    """Where and how a job computes. Another number of ranks (without strict numerics), another micro-batch size,
+    compiled code or another kind of device rounds differently and draws other dropout masks; no other setting may
+    change the results."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = 1
-    compile: Literal["auto", "always", "never"] = "auto"
-    """Whether torch.compile compiles the layers; auto: on GPUs."""
+    compile: Literal["auto", "always", "never", "update"] = "auto"
+    """Whether torch.compile compiles the layers; auto: on GPUs; update: a training's whole update, replayed as one CUDA
+    graph (``model.training.whole_step``)."""
     micro_batch_tokens: int = 0
     """Maximum of target tokens computed at once on one rank; 0 computes the rank's whole part at once."""
     log_seconds: float = 2.0
@@ -50,7 +52,7 @@ class JobSettings:
 
     def __post_init__(self) -> None:
         require(self.device in ("auto", "cpu", "cuda"), "site.device", self.device, "auto, cpu or cuda")
-        choices = ("auto", "always", "never")
+        choices = ("auto", "always", "never", "update")
         require(self.compile in choices, "site.compile", self.compile, ", ".join(choices))
         require(self.threads >= 1, "site.threads", self.threads, "a whole number of at least 1")
         require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")

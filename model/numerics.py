@@ -18,7 +18,7 @@ def configure_numerics(numerics: Numerics, site: JobSettings) -> None:
     if numerics == "fast":
         return
     require(site.torch_device().type == "cpu", "site.device", site.device, "cpu where numerics is strict")
-    require(site.compile != "always", "site.compile", site.compile, "never where numerics is strict")
+    require(site.compile not in ("always", "update"), "site.compile", site.compile, "never where numerics is strict")
     for name, value in STRICT_ENVIRONMENT.items():
         require(os.environ.get(name) == value, name, os.environ.get(name), f"{value} where numerics is strict")
     capability = torch.backends.cpu.get_cpu_capability()

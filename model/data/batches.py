@@ -52,13 +52,20 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Copy the batch to a device without blocking the host."""
-        return self if device.type == "cpu" else self._each(lambda x: x.to(device, non_blocking=True))
+        return self if device.type == "cpu" else self.each(lambda x: x.to(device, non_blocking=True))
 
     def pin_memory(self) -> "Batch":
         """Copy the batch to pinned memory."""
-        return self._each(Tensor.pin_memory)
+        return self.each(Tensor.pin_memory)
 
-    def _each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
+    def tensors(self) -> list[Tensor]:
+        """All tensors in a fixed order."""
+        found: list[Tensor] = []
+        self.each(lambda x: found.append(x) or x)  # type: ignore[func-returns-value]
+        return found
+
+    def each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
+        """The batch with ``move`` of each tensor."""
         packing = self.packing and Packing(
             replace(self.packing.source, cu_seqlens=move(self.packing.source.cu_seqlens)),
             replace(self.packing.target, cu_seqlens=move(self.packing.target.cu_seqlens)),

@@ -31,6 +31,7 @@ from .step import TrainingStep
 from .strict import StrictReader, StrictStep
 from .trainer import Trainer
 from .validation import Validation
+from .whole_step import WholeStep, require_whole_updates
 
 
 def build_trainer(job: Job, ranks: Ranks) -> Trainer:
@@ -69,6 +70,9 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     objective = build_objective(job, model, training, sampler.packed)
     strict = training.numerics == "strict"
     kind = StrictStep if strict else TrainingStep
+    if site.compile == "update":
+        require_whole_updates(training, objective, ranks, site)
+        kind = WholeStep
     step = kind(training, objective, optimizer, ranks, device, site.micro_batch_tokens)
     precision = partial(autocast, training, device)
     validation = Validation(dev, ranks, device, precision, vocabulary, training.dev_bleu, config.source_ends)

@@ -33,7 +33,7 @@ class TrainingStep:
         self.ranks, self.device, self.micro_batch_tokens = ranks, device, micro_batch_tokens
         self.model = objective.transformer
         self.ddp_objective = self.wrap()
-        self.update, self.skipped = 0, False
+        self.update, self.skipped, self.rate = 0, False, 0.0
         self.norm: Tensor | None = None
 
     def wrap(self) -> nn.Module:
@@ -48,9 +48,7 @@ class TrainingStep:
         """
         self.update, self.norm = update, None
         torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
-        self.optimizer.zero_grad()
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.training, self.model.config.d_model, update)
+        self.set_learning_rate(learning_rate(self.training, self.model.config.d_model, update))
         try:
             losses = self.compute_gradients(batches)
         except Exception as error:
@@ -60,10 +58,7 @@ class TrainingStep:
         # All ranks hold the same sums, so they decide alike.
         self.skipped = self.training.skip_nonfinite > 0 and not math.isfinite(float(self.gradient_norm()))
         if not self.skipped:
-            if self.training.clip_norm:
-                parameters = self.model.parameters()
-                torch.nn.utils.clip_grads_with_norm_(parameters, self.training.clip_norm, self.gradient_norm())
-            self.optimizer.step()
+            self.change_weights()
         return losses
 
     def advise_on_memory(self, largest: Batch) -> str:
@@ -74,10 +69,23 @@ class TrainingStep:
     @property
     def learning_rate(self) -> float:
         """The rate of the last update."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        return self.rate
+
+    def set_learning_rate(self, rate: float) -> None:
+        self.rate = rate
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+    def change_weights(self) -> None:
+        """Clip the gradients and take the optimizer's step."""
+        if self.training.clip_norm:
+            parameters = self.model.parameters()
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.training.clip_norm, self.gradient_norm())
+        self.optimizer.step()
 
     def compute_gradients(self, batches: Update) -> LossSums:
         """Gradients of the mean loss over all target tokens of an update, for any number of ranks and micro-batches."""
+        self.optimizer.zero_grad()
         losses = LossSums(self.device)
         for i, batch in enumerate(batches.micro_batches):
             with self.no_sync() if i < len(batches.micro_batches) - 1 else nullcontext():

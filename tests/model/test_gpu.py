@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from model.network.transformer import Transformer
 from model.training.distributed import Ranks
 from model.training.loss import Objective
 from model.training.setup import build_trainer
+from model.training.whole_step import WARM_UPDATES
 
 pytestmark = pytest.mark.gpu
 
@@ -62,8 +64,13 @@ def test_a_gpu_computes_the_same_as_a_cpu(tmp_path: Path, packed: bool, bf16: bo
     assert torch.cosine_similarity(found, expected, dim=0) > (0.99 if bf16 else 0.99999)
 
 
-@pytest.mark.parametrize("compiled", ["never", "always"])
-@pytest.mark.parametrize(("batching", "residual"), [("buckets", "fp32"), ("packed", "fp32"), ("packed", "bf16")])
+@pytest.mark.parametrize(
+    ("compiled", "batching", "residual"),
+    [
+        *product(("never", "always"), ("buckets", "packed"), ("fp32",)),
+        *product(("never", "always", "update"), ("packed",), ("bf16",)),
+    ],
+)
 def test_a_training_on_a_gpu_learns(tmp_path: Path, compiled: str, batching: Any, residual: Any) -> None:
     training = replace(
         PACKED, batching=batching, residual=residual, updates=150, dev_every=150, checkpoint_every=50, peak=1e-2
@@ -75,19 +82,36 @@ def test_a_training_on_a_gpu_learns(tmp_path: Path, compiled: str, batching: Any
     assert np.mean(nll[-10:]) < 0.8 * np.mean(nll[:10])
 
 
+@pytest.mark.parametrize("compiled", ["auto", "update"])
 @pytest.mark.parametrize("p_drop_attention", [0.0, 0.1])
-def test_no_update_waits_for_the_gpu(tmp_path: Path, p_drop_attention: float) -> None:
+def test_no_update_waits_for_the_gpu(tmp_path: Path, p_drop_attention: float, compiled: str) -> None:
     model = replace(WIDE, p_drop_attention=p_drop_attention)
-    path = write_job(tmp_path, model=model, training=PACKED, device="cuda", log_seconds=1e9)
+    path = write_job(tmp_path, model=model, training=PACKED, device="cuda", log_seconds=1e9, compile=compiled)
     trainer, stop = build_trainer(Job.read(path), Ranks()), StopSignal()
     updates = trainer.updates()
-    trainer.update(next(updates), stop)  # the first update may wait
+    for _ in range(WARM_UPDATES + 1):  # the first updates may wait
+        trainer.update(next(updates), stop)
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(2):
             trainer.update(next(updates), stop)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_replayed_updates_are_the_plain_ones_and_draw_new_masks(tmp_path: Path) -> None:
+    def losses(name: str, p_drop: float) -> list[float]:
+        training = replace(PACKED, updates=20, peak=1e-30)  # the weights stay
+        settings = {"model": replace(WIDE, p_drop=p_drop), "training": training, "device": "cuda"}
+        path = write_job(tmp_path, name=f"{name}-{p_drop}", compile=name, log_seconds=1e9, **settings)
+        trainer = build_trainer(Job.read(path), Ranks())
+        update = next(trainer.updates())
+        return [float(trainer.train_step(update).sums[0]) for _ in range(8)]
+
+    assert losses("update", 0.0) == pytest.approx(losses("never", 0.0), rel=1e-2)
+    dropped = losses("update", 0.3)
+    assert len(set(dropped)) == len(dropped), "each replay has a seed of its own"
+    assert losses("update", 0.3) == dropped
 
 
 def test_head_sizes_that_the_kernel_does_not_support_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Updates whose forward and backward passes are one compiled graph, replayed with the optimizer as one CUDA graph.
+
+A GPU then gets one call for an update in place of hundreds; small models, which are done before the next call arrives,
+gain most. It needs batches of one shape: what changes from update to update is copied into tensors that stay.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..config import Training
+from ..config.keying import require
+from ..data.batches import Batch, Update
+from ..job import JobSettings
+from .distributed import Ranks
+from .loss import Objective
+from .metrics import LossSums
+from .precision import autocast
+from .step import TrainingStep
+
+WARM_UPDATES = 2
+"""Updates before recording: they compile the graph and create the optimizer's moments."""
+
+Work = Callable[[], None]
+
+
+def require_whole_updates(training: Training, objective: Objective, ranks: Ranks, site: JobSettings) -> None:
+    """Raise ValueError naming what ``site.compile`` update does not support."""
+
+    def needed(holds: bool, where: str) -> None:
+        require(holds, "site.compile", site.compile, f"auto, always or never {where}")
+
+    needed(site.torch_device().type == "cuda", "on a CPU")
+    needed(training.batching == "packed", "where training.batching is not packed")
+    needed(not training.skip_nonfinite, "where training.skip_nonfinite is above 0")
+    needed(not (objective.coverage and objective.coverage.enabled), "with a loss of attention coverage")
+    needed(ranks.world_size == 1, "with several ranks")
+    needed(not site.micro_batch_tokens, "where REPRO_MICRO_BATCH_TOKENS is set")
+
+
+def record_cuda_graph(work: Work) -> Work:
+    """Record the kernels that ``work`` starts, without running them; the result runs them again."""
+    graph = torch.cuda.CUDAGraph()
+    # Meanwhile another thread pins memory for the next batches.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        work()
+    replay: Work = graph.replay
+    return replay
+
+
+class WholeStep(TrainingStep):
+    """Computes updates of one packed batch each, on one rank."""
+
+    record: Callable[[Work], Work] = staticmethod(record_cuda_graph)
+
+    def __init__(
+        self, training: Training, objective: Objective, optimizer: torch.optim.Optimizer, ranks: Ranks,
+        device: torch.device, micro_batch_tokens: int,
+    ) -> None:  # fmt: skip
+        super().__init__(training, objective, optimizer, ranks, device, micro_batch_tokens)
+        self.parameters = list(self.model.parameters())
+        self.forward_backward = torch.compile(self.losses_and_gradients, fullgraph=True, dynamic=False)
+        self.batch: Batch | None = None
+        self.scale, self.rate_now, self.norm_now = (torch.zeros((), device=device) for _ in range(3))
+        self.sums = torch.zeros(2, device=device)
+        self.done, self.replay = 0, self.run
+        for group in optimizer.param_groups:
+            group |= {"lr": self.rate_now, "capturable": device.type == "cuda"}
+
+    def set_learning_rate(self, rate: float) -> None:
+        self.rate = rate
+        self.rate_now.fill_(rate)
+
+    def compute_gradients(self, batches: Update) -> LossSums:
+        """Gradients, and the step of the optimizer, which is recorded with them."""
+        [batch] = batches.micro_batches
+        self.batch = self.batch or batch.each(torch.clone).to(self.device)
+        kept, given = self.batch.tensors(), batch.tensors()
+        if [x.shape for x in kept] != [x.shape for x in given]:  # rare: its sides are too unlike for one shape
+            losses = super().compute_gradients(batches)
+            super().change_weights()
+            return losses
+        self.scale.fill_(1 / batches.pieces)
+        for mine, theirs in zip(kept, given, strict=True):
+            mine.copy_(theirs, non_blocking=True)
+        if self.done == WARM_UPDATES:
+            self.replay = self.record(self.run)
+        self.replay()
+        self.done += 1
+        losses = LossSums(self.device)
+        losses.add(self.sums[0], self.sums[1], batch)
+        self.norm = self.norm_now
+        return losses
+
+    def change_weights(self) -> None:
+        """Nothing is left to do."""
+
+    def run(self) -> None:
+        """The update of ``batch``. Reads and writes no value on the host."""
+        assert self.batch
+        self.norm = None
+        with torch._dynamo.config.patch(trace_autograd_ops=True):
+            losses, gradients = self.forward_backward(self.batch)
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.sums.copy_(losses)
+        self.norm_now.copy_(self.gradient_norm())
+        super().change_weights()
+
+    def losses_and_gradients(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
+        with autocast(self.training, self.device):
+            loss, nll = self.objective(batch)
+        gradients = torch.autograd.grad(loss * self.scale, self.parameters)
+        return torch.stack([loss.detach(), nll]), gradients
