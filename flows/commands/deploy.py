@@ -71,7 +71,8 @@ def deploy(
     configure_libraries(Site.named().root)
     if not server_configured():
         raise BadConfiguration(
-            "no Prefect server is configured; set PREFECT_API_URL to its address, for example http://127.0.0.1:4200/api"
+            "no Prefect server is configured: start one with `repro up`, or set PREFECT_API_URL to that of yours, "
+            "for example http://127.0.0.1:4200/api"
         )
     from flows.orchestration.deploy import deploy as deploy_file
     from flows.orchestration.deploy import deploy_canaries

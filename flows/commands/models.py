@@ -50,7 +50,7 @@ def models(
     if not found and name:
         raise BadConfiguration(_unknown_model(name, site))
     if not found:
-        say(f"no model is registered in {site.root} yet; register one with `repro run demo`, or set REPRO_ROOT")
+        say(f"no model is registered in {site.root.absolute()} yet; `repro run demo` registers one; or set REPRO_ROOT")
     found = found if sort == "name" else ordered(found, sort)
     if as_json:
         print(json.dumps([_as_json(version) for version in found], ensure_ascii=False))

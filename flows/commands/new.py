@@ -95,14 +95,17 @@ def new(
     frames = {each: pl.concat([first.head(0), *own_text.read(*pair)]) for each, pair in sets.items()}
     report = own_text.look(*sides, pairs, run.filters, list(frames.values()))
     _say_report(report)
-    for remark in (
+    remarks = [
         *remarks_on_columns(sides, first.row(0)),
         *remarks_on_text(report, run),
         *(remark for each, frame in frames.items() for remark in remarks_on_set(each, frame, run)),
-    ):
+    ]
+    for remark in remarks:
         say(f"warning: {remark}")
     write_atomically(file, toml_of(run, base, like if is_file(like) else ""))
     say(f"wrote {file}: {known[0]}-{known[1]}, {pairs:,} pairs, model and training of {base.name}")
+    if remarks:
+        say(f"after the text or the command is mended, --replace writes {file} again")
     say(f"next: repro plan {file}, then repro run {file}")
 
 

@@ -26,7 +26,9 @@ def site(
     configure_libraries(source.root)
     written = write_site(source, out)
     if not written.versions:
-        say(f"no model is registered in {source.root} yet; register one with `repro run demo`, or set REPRO_ROOT")
+        say(
+            f"no model is registered in {source.root.absolute()} yet; `repro run demo` registers one; or set REPRO_ROOT"
+        )
     say(
         f"{written.versions} versions of {written.models} models, {written.runs} runs, {written.files} files, "
         f"the largest text {size_text(written.largest)}"

@@ -133,7 +133,7 @@ def select_versions(names: Sequence[str], site: Site) -> list[Version]:
         found = [version for version in known if version.aliases] or list(newest.values())
     if not found:
         raise BadConfiguration(
-            f"no model is registered in {site.root} yet: repro run demo registers one, or set REPRO_ROOT"
+            f"no model is registered in {site.root.absolute()} yet: repro run demo registers one, or set REPRO_ROOT"
         )
     each = {(version.name, version.version): version for version in found}.values()
     return list(each) if names else sorted(each, key=lambda version: PREFERRED[0] not in version.aliases)

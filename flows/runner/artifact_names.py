@@ -12,6 +12,7 @@ from itertools import product
 from flows.reproduce import STAGES
 from flows.runner import records
 from flows.runner.find_run import find_run, is_file
+from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.store.local import Store
 from infra.store.manifest import Manifest
@@ -42,7 +43,8 @@ def parse_name(text: str) -> ArtifactName:
     """
     run, stage, item = _split(text)
     if stage and stage not in STAGES:
-        raise BadConfiguration(f"unknown stage {stage!r} in {text!r}, known are: {', '.join(STAGES)}")
+        hint = did_you_mean(stage, STAGES) or ","
+        raise BadConfiguration(f"unknown stage {stage!r} in {text!r}{hint} known are: {', '.join(STAGES)}")
     return ArtifactName(find_run(run).name if is_file(run) else run, stage, item)
 
 

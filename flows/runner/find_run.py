@@ -25,7 +25,7 @@ def find_run(name: str) -> Run:
         return _run_from_file(*name.rsplit(":", 1))
     found = RUNS.get(name) or parse_run_name(name)
     if not found:
-        hint = did_you_mean(name, RUNS)
+        hint = did_you_mean(name, [*RUNS, *(f"{file}" for file in Path().glob(f"*{SUFFIX}"))])
         others = "`repro runs` lists them; FILE.toml or FILE.py:NAME for your own (`repro new` writes one)"
         raise BadConfiguration(f"unknown run {name!r}{hint} {others}" if hint else f"unknown run {name!r}: {others}")
     return found

@@ -18,6 +18,7 @@ from flows.runner.outcome import Outcome
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override
+from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.local import Store
@@ -48,7 +49,8 @@ class RunRequest:
         """
         for name in filter(None, (self.from_stage, self.until, *self.force)):
             if name not in STAGES:
-                raise BadConfiguration(f"unknown stage {name!r}, known are: {', '.join(STAGES)}")
+                hint = did_you_mean(name, STAGES) or ","
+                raise BadConfiguration(f"unknown stage {name!r}{hint} known are: {', '.join(STAGES)}")
         for name in filter(None, (self.from_stage, *self.force)):
             if self.until and STAGES.index(name) > STAGES.index(self.until):
                 raise BadConfiguration(

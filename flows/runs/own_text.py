@@ -57,7 +57,8 @@ class TextFile:
             raise BadConfiguration(f"{option} is {words!r}, an archive; unpack it and give the file of text in it")
         if text_suffix(path.name) in TABLES and not column:
             raise BadConfiguration(
-                f"{option} is {words!r}, a table; add its column: {words}:2, {words}:english, for TMX the language"
+                f"{option} is {words!r}, a table; add its column: {words}:{2 if option == '--target' else 1}, "
+                f"{words}:english, for TMX the language"
             )
         return cls(path, column)
 

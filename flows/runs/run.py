@@ -96,7 +96,10 @@ class Run:
             # The first validation is the best so far; training can stop after ``patience`` more.
             fewest = min(fewest, (patience + 1) * self.training.dev_every)
         saved = -(-fewest // self.training.checkpoint_every)
-        allowed = f"at most {saved}, the checkpoints that {fewest} updates save every training.checkpoint_every"
+        allowed = (
+            f"at most {saved}, the checkpoints that {fewest} updates save every training.checkpoint_every; "
+            "lower this or averaging.count"
+        )
         # The updates of an epoch are known once its batches are; averaging checks the count again.
         require(count <= saved or self.training.epochs > 0, "averaging.count", count, allowed)
         dropout, tokens = self.sharding.bpe_dropout, self.vocabulary.tokens

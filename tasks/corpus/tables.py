@@ -99,7 +99,10 @@ def _column(rows: Iterable[list[str]], column: str, label: str) -> Iterator[list
                 continue
             row = [""]
         if len(row) != width:
-            raise BadData(f"{label} has {len(row)} columns in row {number} and {width} in the first")
+            raise BadData(
+                f"{label} has {len(row)} columns in row {number} and {width} in the first; if a separator is part of "
+                "the text, replace it, or in a CSV file quote the text"
+            )
         found.append(_LINE_ENDS.sub(" ", row[at]))
         if len(found) == TOGETHER:
             yield found

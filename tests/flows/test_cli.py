@@ -63,8 +63,12 @@ def test_examples_name_runs_that_exist() -> None:
     ("words", "sentence"),
     [
         (["run", "dem"], "unknown run 'dem'; did you mean demo? `repro runs` lists them"),
+        (["plan", "my-run"], "unknown run 'my-run'; did you mean my-run.toml?"),
         (["run", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
-        (["plan", "demo", "--until", "trian"], "unknown stage 'trian', known are: download,"),
+        (
+            ["plan", "demo", "--until", "trian"],
+            "unknown stage 'trian'; did you mean train or translate? known are: download,",
+        ),
         (["plan", "demo", "--from", "nothing"], "unknown stage 'nothing'"),
         (["plan", "demo", "--set", "training.update=3"], "did you mean updates"),
         (["plan", "demo", "--site", "moon"], "unknown site 'moon', known are: local, gpu"),
@@ -89,8 +93,10 @@ def test_examples_name_runs_that_exist() -> None:
     ],
 )
 def test_wrong_arguments_are_one_error_and_exit_code_2(
-    words: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my-run.toml").touch()
     assert call(monkeypatch, *words) == 2
     out, said = capsys.readouterr()
     assert sentence in said

@@ -72,7 +72,9 @@ def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: p
 
 def test_exchanged_sides_are_seen(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new("mine", source="data/train.de.gz", target="data/train.en.gz", languages=("en", "de"))
-    assert "the sides look exchanged" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the sides look exchanged" in said
+    assert "after the text or the command is mended, --replace writes mine.toml again" in said
 
 
 def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ def test_names_have_a_run_a_stage_and_an_item() -> None:
     assert parse_name("demo") == ArtifactName("demo")
     assert parse_name("demo/score/val") == ArtifactName("demo", "score", "val")
     assert parse_name("demo/download/demo/train.en") == ArtifactName("demo", "download", "demo/train.en")
-    with pytest.raises(BadConfiguration, match="unknown stage 'claen' in 'demo/claen', known are: download"):
+    with pytest.raises(BadConfiguration, match=r"'claen' in 'demo/claen'; did you mean clean\? known are: download"):
         parse_name("demo/claen")
     assert [is_version(text) for text in ("demo@champion", "demo/3", "demo", "demo/clean", "demo/score/3")] == [
         True,
