@@ -17,6 +17,7 @@ os.environ["DO_NOT_TRACK"] = "true"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 MIRRORS = os.environ.get("REPRO_MIRRORS", "")
+SLOW_SECONDS = 1800
 _SERVICE = ("REPRO_AUTH", "REPRO_AUTH_FILE", "REPRO_DATABASE_URL")
 # Servers of the developer's own are no place for tests; gone before any fixture, of whatever scope.
 for _name in ("PREFECT_API_URL", "PREFECT_HOME", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI", "REPRO_RANKS", *_SERVICE):
@@ -29,6 +30,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     files = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
     return None if any("pytest.mark.gpu" in file.read_text() for file in files) else True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow tests time on a busy machine too; one that hangs still ends."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,7 +9,7 @@ from s3_server import Server
 from services import Services, artifact_digests, wait_for, wait_for_outcome
 from small_pipeline import processes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def test_a_run_completes_although_the_store_answers_5xx(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from services import TIMEOUT_SECONDS, Services, has_checkpoint, stage_states, wait_for, wait_for_outcome
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
 UNTIL = ("--until", "average")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from services import TIMEOUT_SECONDS, Services, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 PAUSE = 0.5
 RETRIED = ("NetworkFault", "Preempted", "JobFailed")
 NOT_RETRIED = ("BadConfiguration", "BadData", "OutOfMemory", "NoSpace", "Diverged", "ValueError", "MemoryError")

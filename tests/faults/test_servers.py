@@ -20,7 +20,7 @@ from small_pipeline import processes
 
 from infra.servers.loopback import free_ports
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 UNTIL = ("--until", "average")
 DOWN_SECONDS = 60
 

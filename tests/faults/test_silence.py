@@ -6,7 +6,7 @@ import sys
 import pytest
 from services import TIMEOUT_SECONDS, Services, request_json, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 BEAT = """
 from infra.servers import prefect_states
 prefect_states.HEARTBEAT_TIMEOUT_SECONDS = 10

@@ -13,7 +13,7 @@ from services import (
 )
 from small_pipeline import processes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
 UNTIL = ("--until", "average")
 
 

@@ -8,7 +8,7 @@ import pytest
 from services import FINAL_STATES, Services, has_checkpoint, stage_states, wait_for, wait_for_outcome
 from small_pipeline import processes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left", "worker")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left", "worker")]
 UNTIL = ("--until", "average")
 CANCEL_SECONDS = 10
 

@@ -16,7 +16,7 @@ from small_pipeline import start_small
 from flows.commands.gc import gc
 from infra.store.s3_client import Bucket
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.slow
 SECONDS = 900.0
 
 

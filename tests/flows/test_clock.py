@@ -15,7 +15,7 @@ from flows.commands.gc import gc
 from flows.runner.interrupted import unfinished
 from infra.site import Site
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 DAY = 24 * 3600
 CLOCK = r"""
 #define _GNU_SOURCE

@@ -25,7 +25,6 @@ def contents(root: Path, stages: Sequence[str]) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_the_small_run_by_slurm_is_the_small_run(
     cluster: Cluster, small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

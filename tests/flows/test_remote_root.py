@@ -155,7 +155,6 @@ def test_a_training_whose_machine_is_lost_resumes_on_another(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_the_demo_whole_and_again_for_less_than_five_cpu_seconds(s3: Server, tmp_path: Path) -> None:
     place = {"REPRO_ROOT": f"s3://{s3.bucket}/prefix", "REPRO_CACHE": str(tmp_path), "REPRO_THREADS": "1"}
     environment = os.environ | place

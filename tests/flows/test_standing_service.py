@@ -127,7 +127,6 @@ def test_up_starts_both_servers_with_their_pages_and_a_worker(root: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_runs_before_during_and_after_the_service_share_one_mlflow(root: Path) -> None:
     run = ["run", f"{root.parent / 'mine.py'}:SMALL", "--json"]
     assert repro(*run, "--set", "decoding.beam=1").returncode == 0
@@ -171,7 +170,6 @@ def test_runs_before_during_and_after_the_service_share_one_mlflow(root: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_both_servers_are_killed_while_a_run_trains(root: Path) -> None:
     """The supervisor starts them again; the run ends with its scores and its version, and nothing stays "Running"."""
     with up(root) as at:
@@ -192,7 +190,6 @@ def test_both_servers_are_killed_while_a_run_trains(root: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_a_planted_secret_is_nowhere(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On PostgreSQL, open to other machines: both servers ask for the credentials, and no file holds a secret."""
     if not find_spec("flask_wtf"):

@@ -69,7 +69,6 @@ def two_hosts(tmp_path: Path) -> Iterator[list[Host]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_two_hosts_train_to_the_weights_of_two_ranks_on_one(two_hosts: list[Host], tmp_path: Path) -> None:
     training = replace(TRAINING, updates=40, checkpoint_every=20, dev_every=40)
     near, far = (

@@ -18,7 +18,7 @@ from small_pipeline import write_run_file
 
 from flows.reproduce import STAGES, SYNTHETIC_STAGES
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = pytest.mark.slow
 LOST_WORKER_SECONDS = 900.0
 """Limit for a flow run's end. A worker that is lost is noticed after 200 s."""
 
