@@ -1,5 +1,6 @@
 """A run of a few seconds, in this process or in another, and a launcher that forks instead of starting Python."""
 
+import gc
 import hashlib
 import json
 import os
@@ -38,6 +39,7 @@ class ForkLauncher:
         path = job.write()
         child = os.fork()
         if child == 0:
+            gc.freeze()  # what only the parent's threads can end, as a translator of CTranslate2, is not collected here
             status = 1
             try:
                 log = os.open(job.out / "job.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

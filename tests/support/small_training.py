@@ -1,5 +1,6 @@
 """A training of a second: a tiny model on made-up pieces, in this process, in a fork, or under torchrun."""
 
+import gc
 import json
 import os
 import signal
@@ -101,6 +102,7 @@ def fork(path: Path, before: Callable[[], None] = lambda: None) -> int:
     (path.parent / "exit.json").unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
+        gc.freeze()  # see ForkLauncher in small_pipeline.py
         status = 1
         try:
             sys.stderr = (path.parent / "job.log").open("a")
