@@ -1,12 +1,36 @@
-"""Strict numerics: the same bits on different CPUs (docs/reproducibility.md)."""
+"""Numbers of a job: strict ones, the same bits on different CPUs (docs/reproducibility.md), and matrix products."""
 
 import os
+from pathlib import Path
 
 import torch
 
 from .config.keying import require
 from .config.strict import STRICT_ENVIRONMENT, Numerics
 from .job import JobSettings
+
+CPU_FLAGS = Path("/proc/cpuinfo")
+
+
+def has_bf16() -> bool:
+    """Whether this CPU multiplies in bfloat16; True on a system without /proc/cpuinfo."""
+    try:
+        flags = set(CPU_FLAGS.read_text().split())
+    except OSError:
+        return True
+    return not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def configure_precision(name: str, precision: str, device: torch.device) -> None:
+    """Multiply float32 matrices exactly, or in TF32. ``name`` is the field: training.precision, decoding.precision.
+
+    Raises ValueError for a precision that this device does not support.
+    """
+    gpu = device.type == "cuda"
+    require(gpu or precision != "tf32", name, precision, "fp32 or bf16 on a CPU (tf32 needs a GPU)")
+    slow = "fp32 on this CPU, whose instructions have no bfloat16 (it would take thirty times as long)"
+    require(gpu or precision != "bf16" or has_bf16(), name, precision, slow)
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
 def configure_numerics(numerics: Numerics, site: JobSettings) -> None:

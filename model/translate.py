@@ -29,7 +29,7 @@ from .decoding.translator import Translator
 from .errors import JobError
 from .job import Facts, Job, Metrics, StopSignal, main
 from .network.weights import load_model
-from .numerics import configure_numerics
+from .numerics import configure_numerics, configure_precision
 
 PLAIN_QUOTES, FOREIGN_UNKNOWN = "typographic quotes made plain", "characters of foreign scripts unknown"
 """The fact ``source_input`` of translations by a vocabulary that reads sources so."""
@@ -138,12 +138,18 @@ def write_attention(
     (out / "attention.json").write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n")
 
 
-def load(job: Job) -> Translator:
-    """The job's models. Raises JobError for weights or a vocabulary that are not whole, or do not fit each other."""
+def load(job: Job, decoding: Decoding) -> Translator:
+    """The job's models, to search with this precision.
+
+    Raises JobError for weights or a vocabulary that are not whole, or do not fit each other, ValueError for a precision
+    that this device does not have.
+    """
+    configure_precision("decoding.precision", decoding.precision, job.site.torch_device())
     device, numbers = job.site.torch_device(), range(2, sum(name.startswith("weights") for name in job.inputs) + 1)
     model, *others = (load_model(job.inputs[name], device) for name in ("weights", *(f"weights_{n}" for n in numbers)))
     try:
-        return Translator(model, TokenizerPair.load(job.inputs["vocabulary"]), device, others)
+        vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
+        return Translator(model, vocabulary, device, others, bfloat16=decoding.precision == "bf16")
     except ValueError as error:
         raise JobError("bad_data", f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
 
@@ -155,7 +161,7 @@ def work(job: Job) -> Facts:
     configure_numerics(decoding.numerics, job.site)
     stop, metrics = StopSignal(), Metrics(job.out)
     shards = Shards(job.inputs["pairs"])
-    translator = load(job)
+    translator = load(job, decoding)
     shards.check_pieces("source", translator.model.source_size)
     shards.check_pieces("target", translator.model.target_size)
     rows = range(len(shards))

@@ -41,7 +41,7 @@ def work(job: Job) -> Facts:
     sampling = from_json(Sampling, config["sampling"]) if "sampling" in config else None
     configure_numerics(decoding.numerics, job.site)
     stop, metrics = StopSignal(), Metrics(job.out)
-    translator = load(job)
+    translator = load(job, decoding)
     with pq.ParquetFile(job.inputs["text"] / "pairs.parquet") as file:
         total = min(file.metadata.num_rows, config["lines"] or file.metadata.num_rows)
         reporter = ProgressReporter(metrics, stop, total, job.site.log_seconds)

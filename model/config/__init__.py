@@ -273,6 +273,9 @@ class Decoding:
     ensemble. Keys depend on the weights, not on this list. Empty: the run's own model alone."""
     numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
     """strict: translations of evaluation sets that are equal to the bit on different CPUs, several times slower."""
+    precision: Literal["fp32", "tf32", "bf16"] = unkeyed_default("fp32")
+    """Numbers of the matrix products that translate evaluation sets and text for training. tf32 needs a GPU; bf16 also
+    keeps keys and values so, while norms, softmax, logits and scores are float32. Other searches use float32."""
 
     def __post_init__(self) -> None:
         require(1 <= self.beam <= 1_000, "decoding.beam", self.beam, "a whole number from 1 to 1,000")
@@ -281,6 +284,10 @@ class Decoding:
         for name in ("max_ratio", "min_length", "min_ratio", "beta"):
             require(getattr(self, name) >= 0, f"decoding.{name}", getattr(self, name), "0 (off) or above")
         require(self.numerics in ("fast", "strict"), "decoding.numerics", self.numerics, "fast or strict")
+        precisions = ("fp32", "tf32", "bf16")
+        require(self.precision in precisions, "decoding.precision", self.precision, ", ".join(precisions))
+        exact = self.numerics == "fast" or self.precision == "fp32"
+        require(exact, "decoding.precision", self.precision, "fp32 where decoding.numerics is strict")
         seeds = self.ensemble
         several = not seeds or len(set(seeds)) == len(seeds) > 1
         allowed = "nothing, or two or more different whole numbers, as in 1,2,3"

@@ -10,6 +10,6 @@ def translator_params(decoding: Decoding) -> dict[str, bool | int | float | str]
     searching for them; ``engine`` is auto, own or ctranslate2 (``model.export.search_engine``); with ``scores``, or
     ``n_best`` above 1, the output has a dict for each hypothesis.
     """
-    search = {name: value for name, value in decoding.search().items() if name != "numerics"}
+    search = {name: value for name, value in decoding.search().items() if name not in ("numerics", "precision")}
     output = {"n_best": 1, "scores": False, "sample": False, "prefix": "", "split": "always", "engine": "auto"}
     return {**search, **output, **vars(Sampling())}

@@ -11,6 +11,7 @@ Shape suffixes:
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -18,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..config.keying import require
 from ..config.special_pieces import PAD
 from ..network.attention import KeysValues, PaddedMask
-from ..network.linear import without_gradient
+from ..network.linear import wide_product, without_gradient, without_gradient_in_bfloat16
 from ..network.reference import Reference
 from ..network.transformer import DecoderLayer, Residual, Transformer
 from ..network.widths import Widths
@@ -41,22 +43,27 @@ class DecoderStarter(Protocol):
     def __call__(self, source_BS: Tensor, record_attention: bool = False) -> IncrementalDecoder: ...
 
 
-def decoder_starter(model: Transformer) -> DecoderStarter:
-    """Prepare a model, which must not change afterwards, for any number of searches."""
+def decoder_starter(model: Transformer, bfloat16: bool = False) -> DecoderStarter:
+    """Prepare a model, which must not change afterwards, for any number of searches.
+
+    ``bfloat16`` is ``decoding.precision`` bf16. Raises ValueError for it where the model has torch's layers.
+    """
     if isinstance(model, Reference):
+        require(not bfloat16, "decoding.precision", "bf16", "fp32 or tf32 where model.attention is torch")
         return partial(PrefixDecoder, model)
-    return partial(CachedDecoder, DecoderWeights(model))
+    return partial(CachedDecoder, DecoderWeights(model, bfloat16))
 
 
 class DecoderWeights:
     """A model's decoder as functions of tensors. Its large matrices are copied in the layout of their library."""
 
     @torch.inference_mode()
-    def __init__(self, model: Transformer) -> None:
-        self.model, self.scale = model, math.sqrt(model.config.d_model)
-        self.layers = [LayerWeights(layer) for layer in model.decoder]
+    def __init__(self, model: Transformer, bfloat16: bool = False) -> None:
+        self.model, self.scale, self.bfloat16 = model, math.sqrt(model.config.d_model), bfloat16
+        self.layers = [LayerWeights(layer, bfloat16) for layer in model.decoder]
         self.widths = model.decoder[0].attention.head_widths
-        self.norm, self.project = normalisation(model.decoder_norm), without_gradient(model.output_ND)
+        self.norm = normalisation(model.decoder_norm)
+        self.project = (wide_product if bfloat16 else without_gradient)(model.output_ND)
 
 
 class CachedDecoder:
@@ -66,9 +73,11 @@ class CachedDecoder:
     def __init__(self, weights: DecoderWeights, source_BS: Tensor, record_attention: bool = False) -> None:
         """The arguments are those of ``DecoderStarter``."""
         self.weights, self.model = weights, weights.model
-        memory_BSD, mask_B11S = self.model.encode(source_BS)
+        autocast = torch.autocast(source_BS.device.type, torch.bfloat16) if weights.bfloat16 else nullcontext()
+        with autocast:
+            memory_BSD, mask_B11S = self.model.encode(source_BS)
+            self.memories = [layer.cross.project_memory(memory_BSD) for layer in self.model.decoder]
         self.cross_mask = PaddedMask(mask_B11S)
-        self.memories = [layer.cross.project_memory(memory_BSD) for layer in self.model.decoder]
         self.past = PastKeysValues(weights.widths, self.memories)
         self.recorded: list[Tensor] | None = [] if record_attention else None
 
@@ -111,7 +120,8 @@ class LayerPast(NamedTuple):
 class LayerWeights:
     """A ``DecoderLayer`` as functions of tensors; it computes one position of every row."""
 
-    def __init__(self, layer: DecoderLayer) -> None:
+    def __init__(self, layer: DecoderLayer, bfloat16: bool) -> None:
+        dense = partial(dense_of, without_gradient_in_bfloat16 if bfloat16 else without_gradient)
         attention, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
         self.heads, self.d_k, _ = attention.head_widths
         self.query_keys_values, self.out = dense(attention.query_keys_values), dense(attention.out)
@@ -227,8 +237,8 @@ class PrefixDecoder:
         return values.repeat_interleave(len(self.seen_RT) // len(values), dim=0)
 
 
-def dense(layer: nn.Linear) -> Function:
-    return without_gradient(layer.weight, layer.bias)
+def dense_of(prepare: Callable[[Tensor, Tensor | None], Function], layer: nn.Linear) -> Function:
+    return prepare(layer.weight, layer.bias)
 
 
 def normalisation(norm: nn.Module) -> Function:

@@ -69,14 +69,21 @@ class Translation:
 class Translator:
     """A model with its vocabulary on a device, or an ensemble: ``model`` and ``others``, by the mean of probabilities.
 
-    The attention of an ensemble is that of ``model``. The models must not change after the first search. Raises
-    ValueError if the sizes of a vocabulary, or the special tokens around a source, differ.
+    The attention of an ensemble is that of ``model``. The models must not change after the first search.
+    ``bfloat16`` is ``decoding.precision`` bf16, of searches alone. Raises ValueError if the sizes of a vocabulary, or
+    the special tokens around a source, differ.
     """
 
     def __init__(
-        self, model: Transformer, vocabulary: TokenizerPair, device: torch.device, others: Sequence[Transformer] = ()
+        self,
+        model: Transformer,
+        vocabulary: TokenizerPair,
+        device: torch.device,
+        others: Sequence[Transformer] = (),
+        bfloat16: bool = False,
     ) -> None:
         self.model, self.models, self.vocabulary, self.device = model, (model, *others), vocabulary, device
+        self.bfloat16 = bfloat16
         for each in self.models:
             for side in ("source", "target"):
                 expected, size = getattr(each, f"{side}_size"), getattr(vocabulary, f"{side}_size")
@@ -262,7 +269,7 @@ class Translator:
 
     @cached_property
     def _starters(self) -> list[DecoderStarter]:
-        return [decoder_starter(model) for model in self.models]
+        return [decoder_starter(model, self.bfloat16) for model in self.models]
 
     def constraints_for(
         self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int] = ()

@@ -49,6 +49,21 @@ def _fuses_relu(x: Tensor) -> bool:
     return x.device.type == "cuda" and narrow
 
 
+def without_gradient_in_bfloat16(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """``without_gradient`` with weights, inputs and results rounded to bfloat16."""
+    narrow, added = weight.detach().bfloat16(), None if bias is None else bias.detach().bfloat16()
+    return lambda x_RD: F.linear(x_RD.bfloat16(), narrow, added)
+
+
+def wide_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """x W^T of weights and inputs rounded to bfloat16, with results in float32, for rows (R, D)."""
+    narrow = weight.detach().bfloat16()
+    if weight.device.type == "cuda":
+        return lambda x_RD: torch.mm(x_RD.bfloat16(), narrow.T, out_dtype=torch.float32)
+    rounded = narrow.float()
+    return lambda x_RD: F.linear(x_RD.bfloat16().float(), rounded)
+
+
 def without_gradient(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
     """The function ``linear`` of these weights, which must not change, for rows (R, D) and without a gradient.
 

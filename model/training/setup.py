@@ -25,7 +25,7 @@ from .loss import Objective
 from .metrics import MetricsLogger
 from .optimizer import optimizer_of
 from .position import Position
-from .precision import autocast, configure_precision
+from .precision import autocast, configure_training
 from .reader import UpdateReader
 from .step import TrainingStep
 from .strict import StrictReader, StrictStep
@@ -51,7 +51,7 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
         training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    configure_precision(config, training, device)
+    configure_training(config, training, device)
     torch.manual_seed(training.seed)
     model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
     model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None

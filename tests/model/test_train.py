@@ -35,8 +35,8 @@ from model.config import check_compatible
 from model.data.shards import Shards
 from model.job import Job
 from model.network.weights import load_model
+from model.numerics import has_bf16
 from model.training.distributed import Ranks
-from model.training.precision import has_bf16
 from model.training.setup import build_trainer, sampler_of
 
 
@@ -374,7 +374,7 @@ def test_a_residual_stream_in_bf16_needs_products_in_bf16() -> None:
 
 
 def test_bf16_is_refused_on_a_cpu_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.training.precision.CPU_FLAGS", tmp_path / "cpuinfo")
+    monkeypatch.setattr("model.numerics.CPU_FLAGS", tmp_path / "cpuinfo")
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512f")
     answer = run(write_job(tmp_path, training=replace(TRAINING, precision="bf16")))
     assert answer["reason"] == "bad_configuration"

@@ -54,6 +54,18 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     return Job({"decoding": {"beam": 2, "alpha": 0.6, "max_extra": 3}}, inputs, tmp_path / "out")
 
 
+def test_a_set_is_translated_in_bf16_and_scored_in_fp32(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model.numerics.has_bf16", lambda: True)  # slow without, and the same
+    found = []
+    for precision in ("fp32", "bf16"):
+        job.config["decoding"]["precision"] = precision
+        work(job)
+        table = pq.read_table(job.out / "hypotheses.parquet")
+        found.append([table[name].to_pylist() for name in ("log_probability", "reference_log_probability")])
+    assert found[0][1] == found[1][1]
+    assert found[0][0] != found[1][0]
+
+
 def test_translations_say_that_quotes_of_the_sources_were_made_plain(job: Job) -> None:
     assert "source_input" not in work(job)
     file = job.inputs["vocabulary"] / "tokenizer.json"

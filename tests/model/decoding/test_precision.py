@@ -1,0 +1,83 @@
+"""Tests of ``decoding.precision``: a search in bfloat16 stays near that in float32; devices refuse what they lack."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_training import MODEL, SIZE, TRAINING, pairs, write_job, write_shards, write_vocabulary
+
+from model.config import Decoding
+from model.data.bpe import TokenizerPair
+from model.decoding.cached_decoder import CachedDecoder, decoder_starter
+from model.decoding.translator import Translator
+from model.job import Job, StopSignal
+from model.network.reference import Reference
+from model.network.transformer import Transformer
+from model.numerics import configure_precision
+from model.training.distributed import Ranks
+from model.training.setup import build_trainer
+
+WIDE = replace(MODEL, layers=2, d_model=32, d_ff=64, d_k=16, d_v=16, p_drop=0.0)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_logits_are_near_those_of_float32(norm: str) -> None:
+    torch.manual_seed(0)
+    model = Transformer(replace(WIDE, norm=norm), SIZE, SIZE).eval()
+    sources, pieces = torch.randint(4, SIZE, (5, 7)), torch.randint(4, SIZE, (5, 5))
+    found = []
+    for bfloat16 in (False, True):
+        decoder = decoder_starter(model, bfloat16)(sources)
+        assert isinstance(decoder, CachedDecoder)
+        with torch.inference_mode():
+            found.append(torch.stack([decoder.advance(pieces_R) for pieces_R in pieces]))
+        kept = {decoder.past.buffer.dtype, *(x.dtype for memory in decoder.memories for x in memory)}
+        assert kept == {torch.bfloat16 if bfloat16 else torch.float32}
+    exact, narrow = found
+    assert narrow.dtype == torch.float32
+    assert not torch.equal(exact, narrow)
+    assert float((narrow - exact).norm() / exact.norm()) < 1e-2
+    assert not torch.equal(narrow, narrow.bfloat16().float()), "logits are not rounded"
+
+
+def test_torchs_layers_are_not_searched_in_bfloat16() -> None:
+    with pytest.raises(ValueError, match="decoding.precision is 'bf16', allowed is fp32 or tf32 where model.attention"):
+        decoder_starter(Reference(replace(MODEL, attention="torch"), SIZE, SIZE), bfloat16=True)
+
+
+def test_a_cpu_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    with pytest.raises(ValueError, match=r"decoding.precision is 'tf32', allowed is fp32 or bf16 on a CPU"):
+        configure_precision("decoding.precision", "tf32", cpu)
+    monkeypatch.setattr("model.numerics.CPU_FLAGS", tmp_path / "cpuinfo")
+    (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512f")
+    with pytest.raises(ValueError, match=r"decoding.precision is 'bf16', allowed is fp32 on this CPU"):
+        configure_precision("decoding.precision", "bf16", cpu)
+    with pytest.raises(ValueError, match=r"decoding.precision is 'bf16', allowed is fp32 where decoding.numerics"):
+        Decoding(numerics="strict", precision="bf16")
+
+
+@pytest.mark.slow  # it trains a model until it is sure of its outputs
+def test_a_trained_model_finds_the_hypotheses_of_float32(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards", pairs(3_000, longest=5))
+    write_shards(tmp_path / "dev", pairs(20, seed=1, longest=5))
+    vocabulary = write_vocabulary(tmp_path / "vocabulary")
+    training = replace(TRAINING, updates=500, batch_tokens=600, warmup=50, checkpoint_every=500, dev_every=500)
+    trainer = build_trainer(Job.read(write_job(tmp_path, model=WIDE, training=training, log_seconds=9e9)), Ranks())
+    trainer.run(StopSignal())
+    model, tokenizers = trainer.step.model.eval(), TokenizerPair.load(vocabulary)
+    given = pairs(300, seed=2, longest=5)
+    exact, narrow = (
+        [
+            hypothesis.pieces
+            for hypothesis in Translator(model, tokenizers, torch.device("cpu"), bfloat16=bfloat16).search(
+                [source for source, _ in given], Decoding()
+            )
+        ]
+        for bfloat16 in (False, True)
+    )
+    right = sum(pieces == tuple(target) for pieces, (_, target) in zip(exact, given, strict=True))
+    assert right > 0.8 * len(given), "the model has learnt its task"
+    same = sum(a == b for a, b in zip(exact, narrow, strict=True))
+    assert same >= 0.99 * len(given)
