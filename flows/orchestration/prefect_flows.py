@@ -25,6 +25,7 @@ from flows.reproduce import StageName
 from flows.runner.interrupted import close_dead_runs
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFailed, run_rows, write_pages
+from flows.runner.paper_group import paper_group
 from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.runner.run import run as run_resolved
 from flows.tuning.sweep import ResolvedSweep, SweepRequest, SweepResults, run_sweep
@@ -240,7 +241,9 @@ def paper(
     resolved = _resolved_paper.get()
     if resolved is None or resolved.request != request:  # a worker runs this flow
         resolved = request.resolve()
-    found = run_rows(resolved, run_with_prefect, say)
+    with paper_group(resolved) as group:
+        found = run_rows(group.resolved, run_with_prefect, say)
+        group.results.append(found)
     folder = write_pages(found, Site.named(site).root)
     publish_markdown("paper", (folder / "paper.md").read_text(), f"Against the paper: {request.title}")
     if found.failed:

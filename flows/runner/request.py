@@ -110,6 +110,8 @@ class ResolvedRun:
     """The name of its run in MLflow; empty for the run's own."""
     parent: str = ""
     """The run in MLflow that groups it with others, as a sweep does; "" for none."""
+    experiment: str = ""
+    """The experiment in MLflow; "" for that of the run's name."""
     watch: MetricsWatch = ignore_metrics
     """Sees the metrics of its jobs, and may end a job by raising a Fault."""
 

@@ -52,7 +52,7 @@ class TrackedDataset:
 class MlflowRuns:
     """The runs of one experiment at ``uri``, whose artifacts go below ``artifact_root`` unless a server stores them."""
 
-    def __init__(self, uri: str, artifact_root: Path) -> None:
+    def __init__(self, uri: str, artifact_root: Path, token: str = "") -> None:
         self.uri, self.artifact_root = uri, artifact_root
         self.experiment_id = ""
         self.parent_tags: Mapping[str, str] = {}
@@ -60,7 +60,7 @@ class MlflowRuns:
         self._client: Any = None
         self._cursors: dict[str, dict[str, int]] = {}
         """By run: the last step logged of each metric."""
-        self._start_token = uuid.uuid4().hex
+        self._start_token = token or uuid.uuid4().hex
 
     @property
     def client(self) -> Any:

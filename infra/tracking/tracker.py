@@ -33,15 +33,16 @@ class Tracker:
     Artifacts go below ``artifact_root`` unless a server stores them. The numbers of the stage ``headline`` are also
     logged to the parent run as ``item.number``, and ``PARENT_CURVES`` of the training, so that runs can be compared in
     a table and in charts. A stage that begins while
-    MLflow is away gets a temporary id that every method accepts.
+    MLflow is away gets a temporary id that every method accepts. ``token`` names the parent run in its experiment: a
+    later tracker with the same one goes on with it.
     """
 
-    def __init__(self, uri: str, artifact_root: Path, headline: str = "score") -> None:
+    def __init__(self, uri: str, artifact_root: Path, headline: str = "score", token: str = "") -> None:
         self.artifact_root = artifact_root.absolute()
         self.uri = uri or sqlite_uri(self.artifact_root.parent / DATABASE)
         self.headline = headline
         self.run_id = ""
-        self._runs = MlflowRuns(self.uri, self.artifact_root)
+        self._runs = MlflowRuns(self.uri, self.artifact_root, token)
         self._start_parent: Callable[[], str] | None = None
         self._rows: list[StageRow] = []
         self._pending: dict[str, StageRow] = {}

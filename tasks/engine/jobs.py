@@ -12,6 +12,7 @@ from infra.processes.gpu_locks import lock_gpus
 from infra.site import Site
 from infra.store.local import Store
 from infra.tracking.metrics_tail import MetricsTail
+from infra.tracking.system_metrics import SystemMetrics
 from tasks.engine.locked_tracker import LockedTracker
 from tasks.engine.progress import Display, MetricsWatch, describe_metrics, ignore_metrics
 from tasks.engine.stage import StageCall
@@ -41,13 +42,20 @@ class JobRunner:
         ``check`` is called again and again while the job runs, and ends it if it raises.
         """
         tail = MetricsTail(job.out / "metrics.jsonl")
+        machine = SystemMetrics(job.out) if self.site.launcher == "local" else None
+        done = 0.0
 
         def poll() -> None:
+            nonlocal done
             check()
             self.store.sync_checkpoint(job.out)
-            if rows := tail.read():
+            rows = tail.read()
+            done = rows[-1].get("done", done) if rows else done
+            samples = machine.rows(done) if machine else []
+            if rows or samples:
                 with self.tracker as tracker:
-                    tracker.log_rows(run_id, rows)
+                    tracker.log_rows(run_id, [*rows, *samples])
+            if rows:
                 last = rows[-1]
                 self.display.progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
                 self.watch(call, rows)

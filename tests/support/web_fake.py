@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+import httpx
 import numpy as np
 
 from flows.commands.serve import protected
@@ -127,3 +129,22 @@ def until(holds: Callable[[], bool], seconds: float = 60) -> None:
     while not holds():
         assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.01)
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</textarea><svg/onload=alert(1)>",
+    "{{7*7}} ${7*7} %0d%0aset-cookie:a=b",
+    "\u2028\u202e\x00\x1b[31m</s><s>",
+]
+"""Texts that would be markup, templates or control characters elsewhere."""
+
+
+def ask(site: Site, path: str = "/api/translate", **values: Any) -> httpx.Response:
+    return httpx.post(f"{site.url}{path}", json=values, timeout=60)
+
+
+def error_of(answer: httpx.Response) -> str:
+    assert set(answer.json()) == {"error"}
+    return f"{answer.json()['error']}"

@@ -6,109 +6,28 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_run import FinishedRun, sealed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.errors import BadConfiguration, BadData, NetworkFault
 from infra.site import Site
-from infra.store.local import Artifact, Store
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_folder, stored_damage
-from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve, set_alias, source_run, versions
-from infra.tracking.tracker import Tracker
 from model.config import Decoding
 from model.config.pyfunc_params import translator_params
 from tasks.engine.stage import StageCall, StageContext, stage_context
 from tasks.registration.differences import DifferingField
-from tasks.registration.lineage import dev_decoding, lineage, training_text
 from tasks.registration.promotion import becomes_champion, register_version
-from tasks.registration.version_tags import model_about, version_description, version_tags
 from tasks.stages.register import _still_registered, register, translator_model
-
-CODE = """
-import mlflow
-from toy.words import greeting
-
-class Toy(mlflow.pyfunc.PythonModel):
-    def load_context(self, context):
-        self.said = open(context.artifacts["weights"] + "/said").read()
-
-    def predict(self, context, model_input, params=None):
-        return [f"{greeting} {self.said} {line} {params['beam']}" for line in model_input.iloc[:, 0]]
-
-mlflow.models.set_model(Toy())
-"""
-
-
-def sealed(
-    store: Store,
-    stage: str,
-    files: Mapping[str, str],
-    *inputs: Artifact,
-    item: str = "",
-    arguments: Mapping[str, Any] | None = None,
-    **facts: Any,
-) -> Artifact:
-    key = f"{stage}{item}".ljust(20, "0")
-    partial = store.partial(stage, key, resume=False)
-    for name, text in files.items():
-        (partial / name).write_text(text)
-    description = {
-        "version": 1,
-        "arguments": arguments or {},
-        "facts": facts,
-        "seconds": 0.0,
-        "made": {"commit": "c0ffee"},
-    }
-    made_from = {f"{a.stage}/{a.key}": a.content for a in inputs}
-    return store.seal(partial, {**description, "stage": stage, "key": key, "item": item, "inputs": made_from})
-
-
-class FinishedRun:
-    """A small finished run: everything ``register`` takes, a toy model and a tracking store."""
-
-    def __init__(self, root: Path) -> None:
-        self.store = Store(root / "store")
-        archives = [sealed(self.store, "download", {"f": side}, item=side) for side in ("en", "de")]
-        corpus = sealed(self.store, "clean", {"pairs": "a b"}, *archives, pairs=1)
-        self.vocabulary = sealed(self.store, "learn_bpe", {"tokenizer.json": "{}"}, corpus)
-        training = sealed(self.store, "train", {"model.json": "{}"}, corpus, self.vocabulary)
-        self.weights = sealed(self.store, "average", {"said": "good"}, training)
-        self.report = sealed(
-            self.store, "report", {"report.html": "<title>m</title><p>", "curves.png": "png", "notes.txt": ""}
-        )
-        self.sets = {s: sealed(self.store, "prepare_sets", {"pairs": s}, item=s, pairs=2) for s in ("val", "flickr")}
-        self.scores = {
-            name: sealed(self.store, "score", {}, pairs, item=name, bleu=bleu, chrf=50.0, signature="13a", sentences=2)
-            for (name, pairs), bleu in zip(self.sets.items(), (34.5, 33.25), strict=True)
-        }
-        package = root / "toy"
-        package.mkdir()
-        (package / "__init__.py").write_text("")
-        (package / "words.py").write_text("greeting = 'hello'\n")
-        (package / "pyfunc.py").write_text(CODE)
-        folders = {"weights": self.weights.path(), "vocabulary": self.vocabulary.path()}
-        libraries, example = ("numpy",), ("A dog runs.",)
-        self.model = TextModel(package / "pyfunc.py", package, folders, {"beam": 4, "alpha": 0.6}, libraries, example)
-        self.tracker = Tracker(f"sqlite:///{root}/mlflow.db", root / "mlflow-artifacts")
-        self.tracker.start("ende", "ende", {}, {})
-
-    def tags(self, bleu: float = 34.5, digest: str = "d1") -> dict[str, str]:
-        tags = version_tags(self.scores, self.sets, "val", lineage([self.weights]))
-        return {**tags, "val.bleu": f"{bleu}", "dev_bleu": f"{bleu}", "dev_digest": digest}
-
-    def register(self, name: str, tags: Mapping[str, str], modified: bool = False) -> dict[str, Any]:
-        run_id = self.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-        return register_version(self.tracker.uri, run_id, name, self.model, tags, modified, min_champion_bleu=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -137,64 +56,6 @@ print([*model.predict(["a dog"]), *model.predict(["a", "b"], params={"beam": 1})
     folder = local_folder(run.tracker.uri, resolve(run.tracker.uri, "toy"))
     assert (folder / "weights" / "said").read_text() == "good"
     assert (folder / "vocabulary" / "tokenizer.json").read_text() == "{}"
-
-
-def test_a_version_has_tags_for_scores_protocol_lineage_and_commit(run: FinishedRun) -> None:
-    tags = version_tags(run.scores, run.sets, "val", lineage([run.weights, *run.scores.values()]))
-    assert (tags["val.bleu"], tags["flickr.bleu"], tags["flickr.sentences"]) == ("34.5", "33.25", "2")
-    assert (tags["dev_set"], tags["dev_bleu"], tags["dev_signature"]) == ("val", "34.5", "13a")
-    assert tags["dev_digest"] == tags["digest.prepare_sets.val"] == run.sets["val"].content
-    assert tags["key.train"] == "train".ljust(20, "0")
-    assert {"key.clean", "key.learn_bpe", "key.average", "digest.clean", "git_commit", "key.score.val"} <= set(tags)
-    assert tags["git_commit.train"] == "c0ffee"
-    assert not [tag for tag in tags if "download" in tag]
-
-
-def test_a_registered_model_names_its_task_and_languages() -> None:
-    about = model_about("ende", {"source_language": "en", "target_language": "de"})
-    assert about.tags == {"task": "translation", "source_language": "en", "target_language": "de"}
-    assert "from en into de" in about.description
-
-
-def test_training_text_is_that_of_the_run_not_of_its_initial_weights(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-
-    def trained(name: str, language: str, *start: Artifact) -> Artifact:
-        def made(stage: str, item: str, arguments: Mapping[str, Any], *inputs: Artifact) -> Artifact:
-            return sealed(store, stage, {}, *inputs, item=name + item, arguments=arguments)
-
-        def said(artifact: Artifact) -> dict[str, str]:
-            return {"artifact": artifact.stage, "key": artifact.key}
-
-        clean = made("clean", "", {"corpus": {"source_language": language, "target_language": "en", "name": "toy"}})
-        shards = made("shard", "train", {"pairs": said(clean), "sharding": {"max_pieces": 80, "min_pieces": 1}}, clean)
-        dev = made("shard", "dev", {"sharding": {"max_pieces": 2**31 - 1}})
-        training = made("train", "", {"dev": said(dev), "shards": said(shards)}, *start, dev, shards)
-        return made("average", "", {"run": said(training)}, training)
-
-    weights = trained("b", "fr", trained("a", "de"))
-    assert training_text(weights) == {"source_language": "fr", "target_language": "en", "max_pieces": 80}
-    assert training_text(Artifact("average", "gone", tmp_path / "average" / "gone")) == {}
-
-
-def test_a_version_decodes_as_its_dev_set_was_decoded(run: FinishedRun) -> None:
-    decoding = {"class": "Decoding", "beam": 4, "alpha": 2.0, "max_extra": 50}
-    hypotheses = sealed(run.store, "translate", {}, item="val", arguments={"decoding": decoding})
-    made = lineage([hypotheses])
-    assert dev_decoding(made, "val") == Decoding(alpha=2.0)
-    assert dev_decoding({}, "val") == Decoding()
-    assert version_tags(run.scores, run.sets, "val", made)["decoding.alpha"] == "2.0"
-
-
-def test_equal_references_are_the_same_dev_set_in_any_file(run: FinishedRun) -> None:
-    facts = {**run.scores["val"].facts, "references_sha256": "r1"}
-    scores = {"val": replace(run.scores["val"], facts=facts)}
-    assert version_tags(scores, run.sets, "val", {})["dev_digest"] == "r1"
-
-
-def test_a_dev_score_is_required(run: FinishedRun) -> None:
-    with pytest.raises(BadConfiguration, match="dev is 'test', allowed is a set with a BLEU score: val, flickr"):
-        version_tags(run.scores, run.sets, "test", {})
 
 
 def version(number: int, bleu: float, digest: str) -> Version:
@@ -444,15 +305,6 @@ def test_the_logged_model_fits_the_translator(run: FinishedRun) -> None:
     assert model.config == {"source_language": "de"}
     assert (model.options["beam"], model.options["alpha"]) == (4, 2.0)
     assert model.folders == {"weights": run.weights.path(), "vocabulary": run.vocabulary.path()}
-
-
-def test_the_description_shows_the_paper_s_protocol_beside_13a_where_it_was_scored() -> None:
-    tags = {"dev_set": "val", "dev_signature": "13a", "decision": "", "val.bleu": "30.0", "val.sentences": "2"}
-    assert "| set | BLEU (13a, cased) | sentences |" in version_description("m/1", tags)
-    described = version_description("m/1", tags | {"val.bleu_paper": "31.5", "flickr.bleu": "29.0"})
-    assert "| set | BLEU (13a, cased) | BLEU (paper) | sentences |" in described
-    assert "| val (dev) | 30.00 | 31.50 | 2 |" in described
-    assert "| flickr | 29.00 |  |  |" in described
 
 
 def test_the_description_names_its_own_version_and_what_differs_from_the_champion(run: FinishedRun) -> None:

@@ -1,0 +1,96 @@
+"""A small finished run whose model is a toy, for tests of registration."""
+
+import uuid
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from infra.store.local import Artifact, Store
+from infra.tracking.model_logging import TextModel
+from infra.tracking.tracker import Tracker
+from tasks.registration.lineage import lineage
+from tasks.registration.promotion import register_version
+from tasks.registration.version_tags import version_tags
+
+CODE = """
+import mlflow
+from toy.words import greeting
+
+class Toy(mlflow.pyfunc.PythonModel):
+    def load_context(self, context):
+        self.said = open(context.artifacts["weights"] + "/said").read()
+
+    def predict(self, context, model_input, params=None):
+        return [f"{greeting} {self.said} {line} {params['beam']}" for line in model_input.iloc[:, 0]]
+
+mlflow.models.set_model(Toy())
+"""
+
+
+def sealed(
+    store: Store,
+    stage: str,
+    files: Mapping[str, str],
+    *inputs: Artifact,
+    item: str = "",
+    arguments: Mapping[str, Any] | None = None,
+    **facts: Any,
+) -> Artifact:
+    key = f"{stage}{item}".ljust(20, "0")
+    partial = store.partial(stage, key, resume=False)
+    for name, text in files.items():
+        (partial / name).write_text(text)
+    description = {
+        "version": 1,
+        "arguments": arguments or {},
+        "facts": facts,
+        "seconds": 0.0,
+        "made": {"commit": "c0ffee"},
+    }
+    made_from = {f"{a.stage}/{a.key}": a.content for a in inputs}
+    return store.seal(partial, {**description, "stage": stage, "key": key, "item": item, "inputs": made_from})
+
+
+class FinishedRun:
+    """A small finished run: everything ``register`` takes, a toy model and a tracking store."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = Store(root / "store")
+        archives = [sealed(self.store, "download", {"f": side}, item=side) for side in ("en", "de")]
+        corpus = sealed(self.store, "clean", {"pairs": "a b"}, *archives, pairs=1)
+        self.vocabulary = sealed(self.store, "learn_bpe", {"tokenizer.json": "{}"}, corpus)
+        training = sealed(self.store, "train", {"model.json": "{}"}, corpus, self.vocabulary)
+        self.weights = sealed(self.store, "average", {"said": "good"}, training)
+        self.report = sealed(
+            self.store, "report", {"report.html": "<title>m</title><p>", "curves.png": "png", "notes.txt": ""}
+        )
+        self.sets = {s: sealed(self.store, "prepare_sets", {"pairs": s}, item=s, pairs=2) for s in ("val", "flickr")}
+        self.scores = {
+            name: sealed(self.store, "score", {}, pairs, item=name, bleu=bleu, chrf=50.0, signature="13a", sentences=2)
+            for (name, pairs), bleu in zip(self.sets.items(), (34.5, 33.25), strict=True)
+        }
+        package = root / "toy"
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "words.py").write_text("greeting = 'hello'\n")
+        (package / "pyfunc.py").write_text(CODE)
+        folders = {"weights": self.weights.path(), "vocabulary": self.vocabulary.path()}
+        libraries, example = ("numpy",), ("A dog runs.",)
+        self.model = TextModel(package / "pyfunc.py", package, folders, {"beam": 4, "alpha": 0.6}, libraries, example)
+        self.root = root
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        """Made when a test first needs MLflow's database."""
+        made = Tracker(f"sqlite:///{self.root}/mlflow.db", self.root / "mlflow-artifacts")
+        made.start("ende", "ende", {}, {})
+        return made
+
+    def tags(self, bleu: float = 34.5, digest: str = "d1") -> dict[str, str]:
+        tags = version_tags(self.scores, self.sets, "val", lineage([self.weights]))
+        return {**tags, "val.bleu": f"{bleu}", "dev_bleu": f"{bleu}", "dev_digest": digest}
+
+    def register(self, name: str, tags: Mapping[str, str], modified: bool = False) -> dict[str, Any]:
+        run_id = self.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
+        return register_version(self.tracker.uri, run_id, name, self.model, tags, modified, min_champion_bleu=1.0)

@@ -1,0 +1,87 @@
+"""What the tags of a version and its description say: scores, protocol, data, lineage, decoding."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished_run import FinishedRun, sealed
+
+from infra.errors import BadConfiguration
+from infra.store.local import Artifact, Store
+from model.config import Decoding
+from tasks.registration.lineage import dev_decoding, lineage, training_text
+from tasks.registration.version_tags import model_about, version_description, version_tags
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    return FinishedRun(tmp_path_factory.mktemp("registered"))
+
+
+def test_a_version_has_tags_for_scores_protocol_lineage_and_commit(run: FinishedRun) -> None:
+    tags = version_tags(run.scores, run.sets, "val", lineage([run.weights, *run.scores.values()]))
+    assert (tags["val.bleu"], tags["flickr.bleu"], tags["flickr.sentences"]) == ("34.5", "33.25", "2")
+    assert (tags["dev_set"], tags["dev_bleu"], tags["dev_signature"]) == ("val", "34.5", "13a")
+    assert tags["dev_digest"] == tags["digest.prepare_sets.val"] == run.sets["val"].content
+    assert tags["key.train"] == "train".ljust(20, "0")
+    assert {"key.clean", "key.learn_bpe", "key.average", "digest.clean", "git_commit", "key.score.val"} <= set(tags)
+    assert tags["git_commit.train"] == "c0ffee"
+    assert not [tag for tag in tags if "download" in tag]
+
+
+def test_a_registered_model_names_its_task_and_languages() -> None:
+    about = model_about("ende", {"source_language": "en", "target_language": "de"})
+    assert about.tags == {"task": "translation", "source_language": "en", "target_language": "de"}
+    assert "from en into de" in about.description
+
+
+def test_training_text_is_that_of_the_run_not_of_its_initial_weights(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def trained(name: str, language: str, *start: Artifact) -> Artifact:
+        def made(stage: str, item: str, arguments: Mapping[str, Any], *inputs: Artifact) -> Artifact:
+            return sealed(store, stage, {}, *inputs, item=name + item, arguments=arguments)
+
+        def said(artifact: Artifact) -> dict[str, str]:
+            return {"artifact": artifact.stage, "key": artifact.key}
+
+        clean = made("clean", "", {"corpus": {"source_language": language, "target_language": "en", "name": "toy"}})
+        shards = made("shard", "train", {"pairs": said(clean), "sharding": {"max_pieces": 80, "min_pieces": 1}}, clean)
+        dev = made("shard", "dev", {"sharding": {"max_pieces": 2**31 - 1}})
+        training = made("train", "", {"dev": said(dev), "shards": said(shards)}, *start, dev, shards)
+        return made("average", "", {"run": said(training)}, training)
+
+    weights = trained("b", "fr", trained("a", "de"))
+    assert training_text(weights) == {"source_language": "fr", "target_language": "en", "max_pieces": 80}
+    assert training_text(Artifact("average", "gone", tmp_path / "average" / "gone")) == {}
+
+
+def test_a_version_decodes_as_its_dev_set_was_decoded(run: FinishedRun) -> None:
+    decoding = {"class": "Decoding", "beam": 4, "alpha": 2.0, "max_extra": 50}
+    hypotheses = sealed(run.store, "translate", {}, item="val", arguments={"decoding": decoding})
+    made = lineage([hypotheses])
+    assert dev_decoding(made, "val") == Decoding(alpha=2.0)
+    assert dev_decoding({}, "val") == Decoding()
+    assert version_tags(run.scores, run.sets, "val", made)["decoding.alpha"] == "2.0"
+
+
+def test_equal_references_are_the_same_dev_set_in_any_file(run: FinishedRun) -> None:
+    facts = {**run.scores["val"].facts, "references_sha256": "r1"}
+    scores = {"val": replace(run.scores["val"], facts=facts)}
+    assert version_tags(scores, run.sets, "val", {})["dev_digest"] == "r1"
+
+
+def test_a_dev_score_is_required(run: FinishedRun) -> None:
+    with pytest.raises(BadConfiguration, match="dev is 'test', allowed is a set with a BLEU score: val, flickr"):
+        version_tags(run.scores, run.sets, "test", {})
+
+
+def test_the_description_shows_the_paper_s_protocol_beside_13a_where_it_was_scored() -> None:
+    tags = {"dev_set": "val", "dev_signature": "13a", "decision": "", "val.bleu": "30.0", "val.sentences": "2"}
+    assert "| set | BLEU (13a, cased) | sentences |" in version_description("m/1", tags)
+    described = version_description("m/1", tags | {"val.bleu_paper": "31.5", "flickr.bleu": "29.0"})
+    assert "| set | BLEU (13a, cased) | BLEU (paper) | sentences |" in described
+    assert "| val (dev) | 30.00 | 31.50 | 2 |" in described
+    assert "| flickr | 29.00 |  |  |" in described
