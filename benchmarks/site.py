@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,16 @@ MODELS = 4
 SENTENCES = 500
 LOG_ROWS = 150
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+BROWSER = Path("/usr/bin/chromium")
+SEARCHED = ("model", "model-1 champion", "training.seed=77", "train", "failed", "0", "nothing of this kind", "")
+"""What is searched for: words of many entries, of one, of none."""
+SEARCH = """words => words.map(text => {
+  const began = performance.now();
+  document.getElementById("words").value = text;
+  show();
+  document.body.getBoundingClientRect();  // the layout counts
+  return performance.now() - began;
+})"""
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 EXAMPLES = "for example: python benchmarks/site.py --versions 1000"
 
@@ -71,7 +82,25 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
             "largest_page": {"name": str(largest), "megabytes": pages[largest] / 1e6},
             "largest_file_megabytes": max(sizes.values()) / 1e6,
             "index_megabytes": sum(index) / 1e6,
+            "search": search_milliseconds(out),
         }
+
+
+def search_milliseconds(out: Path) -> dict[str, float]:
+    """The median and the longest time from a word to its shown results in a browser; empty where there is none."""
+    if not BROWSER.exists():
+        return {}
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto((out / "search.html").as_uri())
+        times: list[float] = page.evaluate(SEARCH, [*SEARCHED])
+        browser.close()
+    return {"median": statistics.median(times), "longest": max(times)}
 
 
 def make_root(root: Path, versions: int) -> None:
@@ -185,11 +214,13 @@ def sentences() -> bytes:
 def cpu_seconds(root: Path, *words: str) -> float:
     """The CPU seconds of ``repro`` with these words, and of what it starts."""
     environment = {**os.environ, "REPRO_ROOT": str(root), "PYTHONPATH": str(PROJECT_ROOT)}
-    process = subprocess.Popen([*REPRO, *words], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"repro {' '.join(words)} ended with {process.returncode}")
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([*REPRO, *words], env=environment, stdout=subprocess.DEVNULL, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            said.seek(0)
+            raise SystemExit(f"repro {' '.join(words)} ended with {process.returncode}: {said.read()[-2000:]}")
     return round(usage.ru_utime + usage.ru_stime, 2)
 
 
@@ -204,6 +235,8 @@ def table(report: Mapping[str, Any]) -> str:
         ("largest file, MB", f"{report['largest_file_megabytes']:.2f}"),
         ("index of the search, MB", f"{report['index_megabytes']:.2f}"),
     ]
+    if found := report["search"]:
+        rows.append(("a search, ms", f"{found['median']:.0f} (longest {found['longest']:.0f})"))
     return "\n".join(aligned(rows))
 
 
