@@ -20,6 +20,8 @@ ALWAYS_PRESENT = ("clean", "learn_bpe", "shard", "train", "average", "translate"
 """Stages of every run: where one has no manifest, its artifact was removed."""
 GROUPS = ("corpus", "sets", "filters", "vocabulary", "sharding", "model", "training", "averaging", "decoding")
 """The order in which fields are shown; others follow, then code, libraries and machine."""
+ORDER = " (order)"
+"""The end of the name of the field that holds the order of a list's members."""
 NONE, DEFAULT, REMOVED = "none", "default", "removed"
 LAST_GROUPS = ("stage", "code", "library", "machine", REMOVED)
 CODE_DIGITS = 10
@@ -75,6 +77,7 @@ def settings_of(system: Lineage) -> dict[str, str]:
     own = _settings(system)
     by_path = {path: text for (_, path), text in own.items()}
     fields = [field for field in _fields([own]) if field.path not in GROUPS and not field.path.startswith("stage.")]
+    fields.sort(key=lambda field: field.path.endswith(ORDER))  # long texts that seldom differ alone
     return {field.name: own[field.entry, field.path] if field.entry else by_path[field.path] for field in fields}
 
 
@@ -112,7 +115,7 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
         for place, each in enumerate(value):
             yield from _flat(each, f"{path}.{names[place] if unique else place}")
         if unique:
-            yield f"{path} (order)", ", ".join(f"{name}" for name in names)
+            yield f"{path}{ORDER}", ", ".join(f"{name}" for name in names)
     elif isinstance(value, list):
         yield path, ", ".join(f"{each}" for each in value) or NONE
     else:
@@ -168,7 +171,7 @@ def _without_parts_of_others(found: Sequence[DifferingField]) -> list[DifferingF
         return any(".".join(parts[:n]) in differing for n in range(1, len(parts)))
 
     kept = [field for field in found if not is_covered(field.name)]
-    orders = [field for field in kept if field.name.endswith(" (order)")]
+    orders = [field for field in kept if field.name.endswith(ORDER)]
     others = [field for field in orders if len({tuple(sorted(v.split(", "))) for v in field.values}) > 1]
     return [field for field in kept if field not in others]
 
