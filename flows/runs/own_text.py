@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flows.runs.catalogue import MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
+from flows.runs.catalogue import DATA_LIMITS, MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
 from flows.runs.hub_dataset import SCHEME, hub_files
 from flows.runs.languages import standard_filters
 from flows.runs.run import Run
@@ -222,6 +222,7 @@ def run_of(
         dev=evaluation[0].name,
         filters=filters_of(like, languages, tuple(sets)),
         vocabulary=replace(like.vocabulary, size=size),
+        expect=DATA_LIMITS,  # how well a model of this text does, nobody knows
     )
 
 

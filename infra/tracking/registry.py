@@ -170,7 +170,8 @@ def source_run(uri: str, version: Version) -> Mapping[str, str]:
         params = client.get_run(parent).data.params if parent else run.data.params
     except Exception:
         return {}
-    server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else ""
+    served = uri.startswith(("http://", "https://"))
+    server = uri.rstrip("/") if served else "`repro up`, then http://127.0.0.1:5000"
     page = f"{server}/#/experiments/{run.info.experiment_id}/runs/{version.run_id}"
     report, artifacts = f"{page}/artifacts/report/report.html", run.info.artifact_uri
     named = {f"params.{name}": value for name, value in sorted(params.items())}

@@ -199,6 +199,7 @@ def cheap() -> list[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("command", cheap())
 def test_a_cheap_command_works(command: DocumentedCommand, demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_ROOT", f"{demo / '.repro'}")

@@ -44,6 +44,7 @@ def test_a_run_of_own_text_is_written_and_read(text: Path, capsys: pytest.Captur
     assert Path(part.source.file.url) == text / "data/train.en.gz"
     assert part.source.file.size == (text / "data/train.en.gz").stat().st_size
     assert run.filters.exclude == ("dev",)
+    assert not [limit for limit in run.expect if limit.startswith("warn train.")], "of the text that it is like"
     said = capsys.readouterr().err
     assert "filters reject" in said
     assert "next: repro plan mine.toml" in said

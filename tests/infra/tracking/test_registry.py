@@ -172,7 +172,9 @@ def test_the_source_run_is_found_with_its_parameters(registered: Registered) -> 
     version = create_version(registered.uri, "source", model.model_id, run_id, SCORES, "")
     source = source_run(registered.uri, resolve(registered.uri, "source/1"))
     assert version.run_id == run_id
-    assert source["run"] == f"/#/experiments/{tracker.experiment_id}/runs/{run_id}"
+    assert (
+        source["run"] == f"`repro up`, then http://127.0.0.1:5000/#/experiments/{tracker.experiment_id}/runs/{run_id}"
+    )
     assert source["parent"] == tracker.run_id
     assert source["params.training.updates"] == "7"
     assert mlflow_client(registered.uri).get_logged_model(model.model_id).source_run_id == run_id
