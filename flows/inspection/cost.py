@@ -23,6 +23,8 @@ from tasks.engine.planner import StageResult
 EFFICIENCY = 0.5
 """Share of the measured rate of products that a training is assumed to reach: 65 to 75 % were measured of a model of
 7.6M parameters (benchmarks/README.md), tiny ones reach less."""
+FAR = 10.0
+"""The rate of a training says little of another model that has so many times its work: tiny ones wait for overhead."""
 MATRIX = 1024
 MEASURED_SECONDS = 0.5
 CONSTANT_COST = ("download", "register")
@@ -137,6 +139,9 @@ class _Estimator:
             return self._without_record(row, work)
         manifest, done = max(usable, key=lambda pair: _similarity(work, *pair))
         scale = work.amount / done.amount
+        is_far = not 1 / FAR <= scale <= FAR and done.settings != work.settings
+        if row.stage == "train" and is_far and not self._on_gpu:
+            return self._without_record(row, work)
         growth = self._parameters(row.form) / (manifest.facts.get("parameters") or 1) if row.stage == "train" else scale
         size = self._bytes[row.key] = bytes_of(manifest) * growth
         energy = manifest.facts.get("gpu_kwh")

@@ -74,6 +74,14 @@ def test_without_a_record_operations_are_counted(root: Path) -> None:
     assert "at least" in cost_sentence(found)
 
 
+def test_a_far_smaller_model_says_nothing_of_a_large_one(root: Path) -> None:
+    row = planned("train", "", "model.layers=1")
+    record(root, row, 7, 9.0, updates=1, parameters=PARAMETERS // 2, device="cpu")
+    assert "operations counted" in of(cost(), "train").basis
+    record(root, planned("train"), 8, 9.0, updates=1, parameters=PARAMETERS, device="cpu")
+    assert "train train8 " in of(cost(), "train").basis, "the same model, however many updates"
+
+
 def test_stages_of_text_scale_with_what_they_read_by_estimate_of_inputs_not_made_yet(root: Path) -> None:
     for size, name in ((100, "train.en"), (300, "train.de"), (10, "test.en"), (10_000, "test.de")):
         record(root, planned("download", f"demo/{name}"), size, 2.0)
