@@ -28,7 +28,7 @@ def test_several_models_are_an_ensemble(small: Path, tmp_path: Path, monkeypatch
 
     def scores(*models: str) -> list[tuple[str, float]]:
         words = [word for model in models for word in ("--model", model)]
-        rows = [json.loads(row) for row in answer(monkeypatch, tmp_path, text, "--scores", *words)]
+        rows = [json.loads(row) for row in answer(monkeypatch, tmp_path, text, "--scores", "--engine", "own", *words)]
         return [(row["hypotheses"][0]["text"], row["hypotheses"][0]["log_probability"]) for row in rows]
 
     one, other, both = scores("small/1"), scores("small/2"), scores("small/1", "small/2")
