@@ -60,6 +60,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument(
         "--size", default="small", help="without --model: random weights of this shape (tiny, small, base)"
     )
+    flags.add_argument("--ways", default=",".join(WAYS), help=f"the servers to compare ({','.join(WAYS)})")
     flags.add_argument("--clients", default="1,8,32", help="how many ask at once (1,8,32)")
     flags.add_argument("--seconds", type=float, default=10.0, help="of each measurement (10)")
     flags.add_argument("--rounds", type=int, default=3)
@@ -69,19 +70,22 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument("--serve", choices=tuple(WAYS), default="", help=argparse.SUPPRESS)
     chosen = flags.parse_args(arguments)
     chosen.clients = [int(number) for number in chosen.clients.split(",")]
+    chosen.ways = chosen.ways.split(",")
+    if unknown := set(chosen.ways).difference(WAYS):
+        flags.error(f"--ways has {', '.join(sorted(unknown))}, allowed are {', '.join(WAYS)}")
     return chosen
 
 
 def measure(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the whole report. Raises RuntimeError if a server does not start or a request fails."""
     chosen = parse(arguments)
-    servers = {way: started(way, arguments) for way in WAYS}
-    done: dict[str, dict[int, list[Load]]] = {way: {n: [] for n in chosen.clients} for way in WAYS}
+    servers = {way: started(way, arguments) for way in chosen.ways}
+    done: dict[str, dict[int, list[Load]]] = {way: {n: [] for n in chosen.clients} for way in chosen.ways}
     try:
         urls = {way: address(process) for way, process in servers.items()}
         for number in range(-1, chosen.rounds):  # the first warms up
             for clients in chosen.clients:
-                for way in WAYS if number % 2 else reversed(WAYS):
+                for way in chosen.ways if number % 2 else reversed(chosen.ways):
                     before = cpu_seconds(servers[way].pid)
                     answered = asyncio.run(load(urls[way], clients, chosen, chosen.seed + number))
                     if number >= 0:
@@ -174,7 +178,7 @@ def table(report: Mapping[str, Any]) -> str:
     )
     rows = [["clients", "server", "sentences/s", "p50 ms", "p99 ms", "server's CPU ms a sentence"]]
     for clients in report["clients"]:
-        for way in WAYS:
+        for way in report["ways"]:
             values = (between(report[name][way][clients], ",.1f") for name in Load._fields)
             rows.append([f"{clients}", way, *values])
     return "\n".join([what, *aligned(rows)])

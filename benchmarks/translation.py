@@ -33,6 +33,8 @@ EXAMPLES = """examples:
   python benchmarks/translation.py --size base --lines 500 --json
 """
 ENGINES = ("repro", "peer")
+WARM_UP = 1_000
+"""Lines translated before the first round."""
 PEER_TOKENS = 1_024
 """Source tokens of the peer's batches, as many as here."""
 
@@ -63,7 +65,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         for number in range(-1, chosen.rounds):  # the first warms up
             for name in ENGINES if number % 2 else reversed(ENGINES):
                 begun, cpu = time.perf_counter(), time.process_time()
-                found[name] = translate[name](lines)
+                found[name] = translate[name](lines if number >= 0 else lines[:WARM_UP])
                 if number >= 0:
                     times[name].append((time.perf_counter() - begun, time.process_time() - cpu))
     rates = {

@@ -100,8 +100,11 @@ class Folder:
             arguments = translate_arguments(search, max(len(sources[n]) + 1 for n in group), self.positions)
             futures = self.model.translate_batch([sources[n] for n in group], **arguments, asynchronous=True)
             pending += zip(group, futures, strict=True)
-        results = {number: future.result() for number, future in pending}
-        return {n: ranked(result.hypotheses, result.scores, search) for n, result in results.items()}
+        found = {}
+        for number, future in pending:  # ranked while later batches are searched
+            result = future.result()
+            found[number] = ranked(result.hypotheses, result.scores, search)
+        return found
 
 
 class Found(NamedTuple):
