@@ -38,6 +38,8 @@ class Setting:
     device: str = "cpu"
     threads: int = 1
     compile: bool = False
+    whole: bool = False
+    """This engine compiles whole updates, not layers."""
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device, torch.bfloat16, enabled=self.training.precision == "bf16")
@@ -81,7 +83,7 @@ class Own(Contestant):
     def __init__(self, setting: Setting) -> None:
         inputs = {name: setting.folder / name for name in ("shards", "dev", "vocabulary")}
         config = {"model": asdict(setting.model), "training": asdict(setting.training)}
-        compiled = "always" if setting.compile else "never"
+        compiled = "update" if setting.whole else "always" if setting.compile else "never"
         site = JobSettings(setting.device, setting.threads, compiled)  # type: ignore[arg-type]
         out = setting.folder / "own"
         out.mkdir(exist_ok=True)

@@ -48,23 +48,45 @@ class Line:
         return computing if self.flops and self.rate == "product" else computing + moving
 
 
-def lines(size: str, attention: str) -> list[Line]:
-    """The lines of an update of ``base`` or ``big``, where sentences attend by ``varlen`` or by the ``operator``."""
+@dataclass(frozen=True)
+class Stage:
+    """How an update is computed: its name in the table, and the arguments of ``h200_code.count``."""
+
+    name: str
+    attention: str
+    fused: bool = True
+    residual: str = "fp32"
+
+
+STAGES = (
+    Stage("before", "varlen", fused=False),
+    Stage("own attention", "operator", fused=False),
+    Stage("ReLU in its product", "operator"),
+    Stage("residual in bf16", "operator", residual="bf16"),
+)
+"""Each with the changes of those before it."""
+
+
+def lines(size: str, stage: Stage) -> list[Line]:
+    """The lines of an update of ``base`` or ``big``."""
     config, vocabulary = SIZES[size]
-    graphs = count(size, attention == "operator")
+    graphs = count(size, stage.attention == "operator", stage.residual, stage.fused)
     layers = [graph for graph in graphs if graph.name != "loss, forward"]
     [loss] = [graph for graph in graphs if graph.name == "loss, forward"]
-    n, d = config.layers, config.d_model
-    memory = 6 * POSITIONS * d * config.heads * (config.d_k + config.d_v) * n
+    n, d, joined = config.layers, config.d_model, config.heads * (config.d_k + config.d_v)
+    memory = 6 * POSITIONS * d * joined * n
     softmax = 6 * POSITIONS * d * vocabulary
     weights = parameters(config, vocabulary, vocabulary)
+    narrow = stage.residual == "bf16"
+    # In bfloat16 one product of all layers, whose gradients are joined; else the layers' gradients are added up.
+    products, copies = (3, 4 * POSITIONS * joined * n) if narrow else (3 * n, 12 * POSITIONS * d * (n - 1))
+    tiles = attention_flops(config, TILES[stage.attention])
     return [
         Line("products of the layers", n * total(layers, "products"), n * total(layers, "flops")),
-        Line("cross-attention's keys and values", 3 * n, memory),
+        Line("cross-attention's keys and values", products, memory),
+        Line("their gradients, joined or added", 1 if narrow else n - 1, bytes=copies),
         Line("products of the softmax", 3, softmax),
-        Line(
-            f"attention, {attention}", 6 * n, attention_flops(config, TILES[attention]), attention_bytes(config), "tile"
-        ),
+        Line("attention", 6 * n, tiles, attention_bytes(config), "tile"),
         Line("Triton kernels of the layers", n * total(layers, "kernels"), bytes=n * total(layers, "triton_bytes")),
         Line("softmax and loss", loss.kernels, bytes=loss.triton_bytes),
         Line("embeddings, forward and backward", 20, bytes=2 * 16 * POSITIONS * d * 4),
@@ -92,20 +114,24 @@ def attention_bytes(config: Model) -> float:
 
 
 def table(size: str) -> str:
-    """A Markdown table: the lines with torch's operator and with the own one."""
-    by_torch, own = lines(size, "varlen"), lines(size, "operator")
-    rows = [f"| {size} | kernels | TFLOP | GB | ms |", "|---|---:|---:|---:|---:|"]
-    for one, other in zip(by_torch, own, strict=True):
-        for line in [one] if one == other else [one, other]:
-            cells = (f"{line.flops / 1e12:.2f}", f"{line.bytes / 1e9:.1f}", f"{1e3 * line.seconds:.1f}")
-            rows.append(f"| {line.name} | {line.kernels} | {' | '.join(cells)} |")
-    rows.append(f"| tiny kernels, gaps (assumed) | | | | {1e3 * GAPS:.1f} |")
-    for name, parts in (("varlen", by_torch), ("operator", own)):
-        seconds = sum(part.seconds for part in parts) + GAPS
-        kernels, flops, moved = (sum(getattr(p, what) for p in parts) for what in ("kernels", "flops", "bytes"))
-        sums = f"{kernels} | {flops / 1e12:.2f} | {moved / 1e9:.1f} | {1e3 * seconds:.1f}"
-        rows.append(f"| **together, {name}: {PIECES / seconds:,.0f} target tokens/s** | {sums} |")
+    """A Markdown table: a row for each line, a column for each stage."""
+    stages = [lines(size, stage) for stage in STAGES]
+    rows = [f"| {size}: kernels, TFLOP, GB, ms | {' | '.join(stage.name for stage in STAGES)} |", "|---" * 5 + "|"]
+    for parts in zip(*stages, strict=True):
+        rows.append(f"| {parts[0].name} | {' | '.join(cell([part]) for part in parts)} |")
+    rows.append(f"| tiny kernels, gaps (assumed) |{f' {1e3 * GAPS:.1f} ms |' * len(STAGES)}")
+    rows.append(f"| together | {' | '.join(cell(parts, GAPS) for parts in stages)} |")
+    rates = [PIECES / (sum(part.seconds for part in parts) + GAPS) for parts in stages]
+    rows.append(f"| **target tokens/s** | {' | '.join(f'**{rate:,.0f}**' for rate in rates)} |")
     return "\n".join(rows)
+
+
+def cell(parts: Sequence[Line], more: float = 0.0) -> str:
+    """The counts of lines, without those that are 0, and their milliseconds with ``more`` seconds."""
+    kernels, flops, moved = (sum(getattr(part, what) for part in parts) for what in ("kernels", "flops", "bytes"))
+    counts = [f"{kernels}", f"{flops / 1e12:.2f} T" if flops else "", f"{moved / 1e9:.1f} GB" if moved else ""]
+    seconds = sum(part.seconds for part in parts) + more
+    return ", ".join([*filter(None, counts), f"{1e3 * seconds:.1f} ms"])
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,16 @@ from triton.backends.compiler import GPUTarget
 from benchmarks.comparison import SIZES
 from benchmarks.machine import aligned
 from benchmarks.variants import attend_by_operator
-from model.network import attention
+from model.config import Training
+from model.data.batches import Batch
+from model.network import attention, linear
 from model.network.attention import PackedMask, SequenceOffsets
 from model.network.dropout import Dropout
-from model.network.transformer import DecoderLayer, EncoderLayer
+from model.network.transformer import DecoderLayer, EncoderLayer, Packing, Transformer
 from model.network.widths import Widths
-from model.training.loss import softmax_gradient
+from model.training.distributed import Ranks
+from model.training.loss import CHUNK_LOGITS, Objective, softmax_gradient
+from model.training.whole_step import WholeStep
 
 compile_fx: Any = importlib.import_module("torch._inductor.compile_fx")  # internals without types
 patch: Any = mock.patch
@@ -214,13 +218,14 @@ def _inner(graph: Any, inputs: Sequence[Any], **options: Any) -> Callable[[list[
 
 
 _flops: list[int] = []
+PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten._addmm_activation.default)
 
 
 def product_flops(graph: Any) -> int:
     """Operations of the matrix products of a traced graph: two for each multiplication."""
     total = 0
     for node in graph.graph.nodes:
-        if node.target in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+        if node.target in PRODUCTS:
             one, other = (argument.meta["val"].shape for argument in node.args[-2:])
             total += 2 * int(one[0]) * int(one[1]) * int(other[1])
     return total
@@ -237,10 +242,12 @@ def collect(name: str) -> list[Graph]:
                 f"{name}, {'backward' if is_backward else 'forward'}",
                 kernels=len(re.findall(r"^\s*triton_\w+\.run\(", code, re.M)),
                 triton_bytes=sum(count for is_extern, count in extern if not is_extern),
-                products=len(re.findall(r"extern_kernels\.(?:addmm|mm)\(", code)),
+                products=len(
+                    re.findall(r"extern_kernels\.(?:addmm|mm)\(|ops\.aten\._addmm_activation\.default\(", code)
+                ),
                 product_bytes=sum(count for is_extern, count in extern if is_extern),
                 flops=flops,
-                operators={each: called.count(each) for each in sorted(set(called))},
+                operators={each: called.count(each) for each in sorted(set(called) - {"aten._addmm_activation"})},
             )
         )
     _written.clear()
@@ -248,35 +255,28 @@ def collect(name: str) -> list[Graph]:
     return found
 
 
-def count(size: str, operator: bool) -> list[Graph]:
+def count(size: str, operator: bool, residual: str = "fp32", fused: bool = True) -> list[Graph]:
     """The graphs of an encoder layer, a decoder layer and the loss, as a packed training in bfloat16 has them.
 
-    ``operator``: sentences attend by ``repro::packed_attention``, else by torch's varlen operator.
+    ``operator``: sentences attend by ``repro::packed_attention``, else by torch's varlen operator; ``residual`` is
+    ``training.residual``; ``fused``: with the ReLU in its product.
     """
     torch._inductor.config.compile_threads = 1
     config, vocabulary = SIZES[size]
     widths = Widths(config.heads, config.d_k, config.d_v)
-
-    def by_varlen(mask: PackedMask, x: Tensor, memory: Tensor | None, widths: Widths, _: float) -> Tensor:
-        q, k, v = (part.view(len(part), widths.heads, -1) for part in widths.split(x, memory))
-        return attention._varlen(mask, q, k, v).flatten(1)
-
     register_varlen()
     torch._dynamo.reset()
     at = SequenceOffsets(torch.zeros(SENTENCES + 1, dtype=torch.int32), LONGEST)
     mask, causal = PackedMask(at, at), PackedMask(at, at, causal=True)
     memory = torch.zeros(POSITIONS, widths.heads * (widths.d_k + widths.d_v), dtype=torch.bfloat16, requires_grad=True)
     found = []
-    with (
-        patch.object(PackedMask, "attend", attend_by_operator if operator else by_varlen),
-        # As on a GPU.
-        patch.object(Dropout, "forward", lambda self, x: torch.native_dropout(x, self.p, True)[0]),
-    ):
+    with as_on_gpu(operator, fused):
         for name, layer, others in (
             ("encoder layer", EncoderLayer(config), (mask,)),
             ("decoder layer", DecoderLayer(config), ((memory,), causal, mask)),
         ):
-            x = torch.zeros(POSITIONS, config.d_model, requires_grad=True)
+            dtype = torch.bfloat16 if residual == "bf16" else torch.float32
+            x = torch.zeros(POSITIONS, config.d_model, dtype=dtype, requires_grad=True)
             with torch.autocast("cpu", torch.bfloat16):
                 out = torch.compile(layer.forward, backend=backend)(x, *others)
             torch.autograd.backward(out.sum())
@@ -284,6 +284,42 @@ def count(size: str, operator: bool) -> list[Graph]:
     logits = torch.empty(POSITIONS, vocabulary, dtype=torch.bfloat16)
     torch.compile(softmax_gradient, backend=backend)(logits, torch.zeros(POSITIONS, 1, dtype=torch.long), 0.1)
     return found + collect("loss")
+
+
+def count_update(size: str, operator: bool, residual: str = "fp32") -> list[Graph]:
+    """The one graph of a whole update without the optimizer (``model.training.whole_step``)."""
+    torch._inductor.config.compile_threads = 1
+    config, vocabulary = SIZES[size]
+    register_varlen()
+    torch._dynamo.reset()
+    at, places = SequenceOffsets(torch.zeros(SENTENCES + 1, dtype=torch.int32), LONGEST), torch.zeros(POSITIONS).long()
+    batch = Batch(places, places, places + 1, None, Packing(at, at, places, places), 0, POSITIONS)
+    model = Transformer(config, vocabulary, vocabulary)
+    model.residual_dtype = torch.bfloat16 if residual == "bf16" else None
+    training, device = Training(batching="packed", precision="bf16"), torch.device("cpu")
+    with as_on_gpu(operator), patch.dict(CHUNK_LOGITS, cpu=CHUNK_LOGITS["cuda"]):
+        with patch.object(torch, "compile", lambda function, **_: function):
+            optimizer = torch.optim.Adam(model.parameters())
+            step = WholeStep(training, Objective(model, 0.1), optimizer, Ranks(), device, 0)
+        with torch._dynamo.config.patch(trace_autograd_ops=True):
+            torch.compile(step.losses_and_gradients, backend=backend, fullgraph=True, dynamic=False)(batch)
+    return [replace(graph, name="whole update") for graph in collect("")]
+
+
+@contextmanager
+def as_on_gpu(operator: bool, fused: bool = True) -> Iterator[None]:
+    """Have the model trace on a CPU the operations that it has on a GPU."""
+
+    def by_varlen(mask: PackedMask, x: Tensor, memory: Tensor | None, widths: Widths, _: float) -> Tensor:
+        q, k, v = (part.view(len(part), widths.heads, -1) for part in widths.split(x, memory))
+        return attention._varlen(mask, q, k, v).flatten(1)
+
+    with (
+        patch.object(PackedMask, "attend", attend_by_operator if operator else by_varlen),
+        patch.object(Dropout, "forward", lambda self, x: torch.native_dropout(x, self.p, True)[0]),
+        patch.object(linear, "_fuses_relu", lambda _: fused),
+    ):
+        yield
 
 
 @cache
@@ -312,9 +348,19 @@ def main() -> None:
     flags = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0].split(":")[0])
     flags.add_argument("--size", choices=("base", "big"), default="base")
     flags.add_argument("--attention", choices=("operator", "varlen"), default="operator")
+    flags.add_argument("--residual", choices=("fp32", "bf16"), default="fp32", help="training.residual")
+    flags.add_argument("--fused", action=argparse.BooleanOptionalAction, default=True, help="the ReLU in its product")
+    flags.add_argument(
+        "--whole", action="store_true", help="one graph, as with REPRO_COMPILE=update, not of each layer"
+    )
     flags.add_argument("--json", type=Path, help="write the counts there")
     chosen = flags.parse_args()
-    graphs = [asdict(graph) for graph in count(chosen.size, chosen.attention == "operator")]
+    operator = chosen.attention == "operator"
+    if chosen.whole:
+        found = count_update(chosen.size, operator, chosen.residual)
+    else:
+        found = count(chosen.size, operator, chosen.residual, chosen.fused)
+    graphs = [asdict(graph) for graph in found]
     print(table(graphs))
     if chosen.json:
         chosen.json.write_text(json.dumps({"torch": torch.__version__, "graphs": graphs}, indent=1) + "\n")

@@ -55,8 +55,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         action=argparse.BooleanOptionalAction,
         help="torch.compile the layers of all contestants (on a GPU)",
     )
+    flags.add_argument("--residual", choices=("fp32", "bf16"), default="fp32", help="own's training.residual (fp32)")
+    flags.add_argument("--whole-update", action="store_true", help="own as with REPRO_COMPILE=update")
     flags.add_argument("--peers", default="torch,marian", help="comma-separated: torch, marian; '' for none")
-    flags.add_argument("--variant", default="as-is", help="a change of this engine (benchmarks/variants.py); operator")
+    flags.add_argument("--variant", default="as-is", help="operator, relu-apart (benchmarks/variants.py)")
     flags.add_argument("--pairs", type=int, default=0, help="of the made-up corpus (as many as are sorted together)")
     chosen = flags.parse_args(arguments)
     gpu = chosen.device == "cuda"
@@ -100,16 +102,19 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     lengths = LENGTHS[chosen.lengths]
     pairs = chosen.pairs or int(POOL_BATCHES * chosen.tokens / lengths.mean)
     training = Training(
-        batch_tokens=chosen.tokens, precision=chosen.precision, batching=chosen.batching, seed=chosen.seed
+        batch_tokens=chosen.tokens,
+        precision=chosen.precision,
+        residual=chosen.residual,
+        batching=chosen.batching,
+        seed=chosen.seed,
     )
     threads = torch.get_num_threads()
     torch.set_num_threads(chosen.threads)
     try:
         with tempfile.TemporaryDirectory(prefix="throughput-") as folder, VARIANTS[chosen.variant]():
             write_corpus(Path(folder), lengths, pairs, vocabulary, chosen.seed)
-            setting = Setting(
-                Path(folder), model, training, vocabulary, chosen.device, chosen.threads, compile=chosen.compile
-            )
+            place = (chosen.device, chosen.threads, chosen.compile, chosen.whole_update)
+            setting = Setting(Path(folder), model, training, vocabulary, *place)
             makers: list[type[Contestant]] = [Own, *(PEERS[peer] for peer in chosen.peers if peer not in left_out)]
             measured = compare(makers, setting, chosen.rounds, chosen.updates, chosen.warmup)
     finally:

@@ -7,6 +7,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from model.network import linear
 from model.network.attention import PackedMask
 from model.network.packed_attention import packed_attention
 from model.network.widths import Widths
@@ -30,4 +31,15 @@ def operator() -> Iterator[None]:
         yield
 
 
-VARIANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {"as-is": nullcontext, "operator": operator}
+@contextmanager
+def relu_apart() -> Iterator[None]:
+    """The ReLU is an operation of its own, on a GPU in bfloat16 too."""
+    with mock.patch.object(linear, "_fuses_relu", return_value=False):
+        yield
+
+
+VARIANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "as-is": nullcontext,
+    "operator": operator,
+    "relu-apart": relu_apart,
+}
