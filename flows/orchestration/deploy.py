@@ -19,7 +19,8 @@ from prefect.exceptions import ObjectNotFound
 from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
 
-from flows.runner.find_run import find_run, foreign_sets, is_file
+from flows.runner.find_run import find_run, foreign_sets, is_file, own_files
+from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.service.prefect_app import TEMPLATE, TYPE
 
@@ -49,8 +50,9 @@ def deploy(
     own = [_deployment_of(name) for name in names if is_file(name)]
     for name in names:
         if name not in known and not is_file(name):
+            hint = did_you_mean(name, [*known, *own_files()]) or ","
             allowed = f"known are: {', '.join(known)}; FILE.toml or FILE.py:NAME for your own"
-            raise BadConfiguration(f"unknown deployment {name!r}, {allowed}")
+            raise BadConfiguration(f"unknown deployment {name!r}{hint} {allowed}")
     for each in own:
         if each["name"] in known:
             raise BadConfiguration(

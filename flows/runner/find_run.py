@@ -25,10 +25,15 @@ def find_run(name: str) -> Run:
         return _run_from_file(*name.rsplit(":", 1))
     found = RUNS.get(name) or parse_run_name(name)
     if not found:
-        hint = did_you_mean(name, [*RUNS, *(f"{file}" for file in Path().glob(f"*{SUFFIX}"))])
+        hint = did_you_mean(name, [*RUNS, *own_files()])
         others = "`repro runs` lists them; FILE.toml or FILE.py:NAME for your own (`repro new` writes one)"
         raise BadConfiguration(f"unknown run {name!r}{hint} {others}" if hint else f"unknown run {name!r}: {others}")
     return found
+
+
+def own_files() -> list[str]:
+    """The files of the working folder that may be runs."""
+    return [f"{file}" for file in Path().glob(f"*{SUFFIX}")]
 
 
 def is_file(name: str) -> bool:

@@ -110,8 +110,10 @@ def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, m
     Path("demo.toml").write_text('extends = "demo"\n')
     with pytest.raises(BadConfiguration, match="demo.toml is named 'demo' like a built-in run; rename it"):
         deploying.deploy(REPOSITORY / "prefect.yaml", ["demo.toml"], "as it is", print)
-    with pytest.raises(BadConfiguration, match="unknown deployment 'dem', known are: demo, .*FILE.toml"):
+    with pytest.raises(BadConfiguration, match=r"'dem'; did you mean .*demo.*\? known are: demo, .*FILE.toml"):
         deploying.deploy(REPOSITORY / "prefect.yaml", ["dem"], "as it is", print)
+    with pytest.raises(BadConfiguration, match=r"unknown deployment 'mine'; did you mean mine.toml\?"):
+        deploying.deploy(REPOSITORY / "prefect.yaml", ["mine"], "as it is", print)
 
 
 @pytest.mark.parametrize("times", ["0 22 * *", "0 25 * * *", "daily", "@daily at 3"])
