@@ -111,7 +111,7 @@ def parents(mlflow: str, auth: str = "") -> list[str]:
     return [info["status"] for info, keys in zip(infos, tags, strict=True) if "mlflow.parentRunId" not in keys]
 
 
-def test_up_starts_both_servers_with_their_pages_and_a_worker(root: Path) -> None:
+def test_up_starts_both_servers_with_their_pages_a_worker_and_schedules(root: Path) -> None:
     with up(root) as at:
         form = json.loads(repro("status", "--json").stdout)
         assert form["healthy"]
@@ -122,6 +122,9 @@ def test_up_starts_both_servers_with_their_pages_and_a_worker(root: Path) -> Non
         (worker,) = ask(f"{at['PREFECT_API_URL']}/work_pools/cpu/workers/filter", {})[1]
         assert worker["status"] == "ONLINE"
         assert "/workers" not in at["said"]
+        assert repro("deploy", "demo", "--cron", "30 4 1 * *").returncode == 0
+        runs = f"{at['PREFECT_API_URL']}/flow_runs/filter"
+        wait_for(lambda: any(each["auto_scheduled"] for each in ask(runs, {})[1]))
         logs = "".join(path.read_text() for path in (root / "service" / "logs").iterdir())
         assert "telemetry" not in logs.lower()
 
