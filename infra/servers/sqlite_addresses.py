@@ -7,18 +7,21 @@ from urllib.parse import quote, unquote
 def sqlite_uri(file: Path, driver: str = "sqlite") -> str:
     """SQLAlchemy's address of a file.
 
-    ``%`` and ``?`` have a meaning there and are escaped. In such a path slashes are escaped too, because MLflow would
-    create the folders of the escaped path.
+    A path with ``%`` or ``?`` becomes one of SQLite's own addresses (``file:...?uri=true``), which SQLAlchemy passes
+    on. In it slashes are escaped too, because MLflow would create the folders of the escaped path.
     """
     path = f"{file.absolute()}"
-    return f"{driver}:///{quote(path, safe='') if needs_quoting(path) else path}"
+    return f"{driver}:///" + (f"file:{quote(path, safe='')}?uri=true" if needs_quoting(path) else path)
 
 
 def needs_quoting(path: str) -> bool:
-    """Whether SQLAlchemy would read a different path from an address with the unescaped ``path``."""
+    """Whether an address with the unescaped ``path`` may be read as one of another file."""
     return "%" in path or "?" in path
 
 
 def sqlite_file(uri: str) -> Path | None:
     """The file of a ``sqlite:///`` address."""
-    return Path(unquote(uri.removeprefix("sqlite:///").partition("?")[0])) if uri.startswith("sqlite:///") else None
+    if not uri.startswith("sqlite:///"):
+        return None
+    path = uri.removeprefix("sqlite:///").partition("?")[0]
+    return Path(unquote(path.removeprefix("file:")) if path.startswith("file:") else path)

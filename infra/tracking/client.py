@@ -76,7 +76,9 @@ def refused(uri: str, what: str, error: Exception | None = None) -> NetworkFault
 
 def with_sqlite_timeout(uri: str) -> str:
     """``uri`` such that SQLite waits for other writers longer than its default of 5 s."""
-    return f"{uri}?timeout={SQLITE_SECONDS}" if sqlite_file(uri) and "?" not in uri else uri
+    if not sqlite_file(uri) or "timeout=" in uri:
+        return uri
+    return f"{uri}{'&' if '?' in uri else '?'}timeout={SQLITE_SECONDS}"
 
 
 def all_pages(search: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:
