@@ -104,7 +104,7 @@ def run(
     """Run every stage that is not cached: ``repro run``. Progress goes to stderr, so a notebook shows it.
 
     Returns the columns of ``plan``; ``state`` is ``cached`` or ``completed``. An interrupt ends a training after its
-    checkpoint, and the same call goes on from there; a second interrupt ends this process. Raises
+    checkpoint; the same call resumes it. A second interrupt ends this process. Raises
     ``flows.runner.outcome.StageFailed`` for a stage that failed, BadConfiguration as ``plan`` does. Runs in one root
     per process.
     """

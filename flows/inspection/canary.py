@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from flows.inspection.check import compare_results, kind_of
+from flows.inspection.check import compare_results, kind_of, label_of
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.expected import ExpectedResults, expected_results
 from infra.errors import BadConfiguration
@@ -131,7 +131,7 @@ def compare(
     name: str, rows: Sequence[StageResult], store: Store, history: CanaryHistory, limits: CanaryLimits
 ) -> Canary:
     """The canary of finished stages: what agrees with the record and with earlier canaries, and what moved."""
-    manifests = {_label(row): store.manifest(row.stage, row.key) for row in rows}
+    manifests = {label_of(row): store.manifest(row.stage, row.key) for row in rows}
     found = {label: manifest for label, manifest in manifests.items() if manifest}
     sums = {
         label: {file: entry["sha256"] for file, entry in manifest.files.items() if _is_result(file)}
@@ -150,7 +150,7 @@ def compare(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=commit(),
         kind=kind,
-        seconds={_label(row): row.seconds for row in rows},
+        seconds={label_of(row): row.seconds for row in rows},
         contents={label: manifest.content for label, manifest in found.items()},
         sums=sums,
         agrees=check.agrees,
@@ -191,7 +191,3 @@ def _slow(now: Canary, good: Sequence[Canary], limits: CanaryLimits) -> list[str
 
 def _is_result(file: str) -> bool:
     return file.endswith((".safetensors", ".parquet"))
-
-
-def _label(row: StageResult) -> str:
-    return f"{row.stage} {row.item}".strip()

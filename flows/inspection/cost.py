@@ -28,7 +28,7 @@ FAR = 10.0
 MATRIX = 1024
 MEASURED_SECONDS = 0.5
 CONSTANT_COST = ("download", "register")
-"""Stages whose work is not told by what they read."""
+"""Stages whose work does not depend on the size of their input."""
 
 
 @dataclass(frozen=True)

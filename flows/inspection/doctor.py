@@ -91,7 +91,7 @@ def _torch(site: Site) -> Check:
     try:
         import torch
     except (ImportError, OSError) as error:
-        return Check("torch", "failure", f"{error}", "install the environment anew: `make clean setup`")
+        return Check("torch", "failure", f"{error}", "make a new environment: `make clean setup`")
     cuda = torch.version.cuda
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     kind = f"CUDA {cuda}, {gpus} GPUs" if cuda else "without CUDA"

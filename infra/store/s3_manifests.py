@@ -72,7 +72,7 @@ class RemoteManifests:
         return remote
 
     def names(self) -> list[tuple[str, str]]:
-        """Stage and key of everything that has a manifest, readable or not, sorted; all are listed anew."""
+        """Stage and key of everything that has a manifest, readable or not, sorted. Lists the bucket each time."""
         listed: dict[tuple[str, str], dict[str, ObjectInfo]] = {}
         for name, info in self._bucket.list("").items():
             stage, _, rest = name.partition("/")
