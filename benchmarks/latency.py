@@ -5,7 +5,6 @@ turn, in one process. Times are milliseconds by the clock and by CPU seconds of 
 """
 
 import argparse
-import random
 import sys
 import tempfile
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.machine import ALLOCATOR, aligned, parser, processor, provenance, restart_as_job, write_report
-from benchmarks.versions import WORDS, version
+from benchmarks.versions import sentences, version
 
 EXAMPLES = """examples:
   REPRO_ROOT=.repro python benchmarks/latency.py --model demo@champion
@@ -31,6 +30,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument("--size", default="small", help="without --model: random weights (tiny, small, base)")
     flags.add_argument("--sentences", type=int, default=200)
     flags.add_argument("--words", type=int, default=12, help="of a sentence (12)")
+    flags.add_argument("--file", default="", help="the sentences are its lines of --words words (random words)")
     flags.add_argument("--beam", type=int, default=4)
     flags.add_argument("--threads", type=int, default=1)
     return flags.parse_args(arguments)
@@ -41,10 +41,10 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     chosen = parse(arguments)
     with tempfile.TemporaryDirectory(prefix="latency-") as scratch:
         translate = engines(chosen, Path(scratch) / "version")
-        draw = random.Random(chosen.seed)
+        texts = sentences(chosen.file, chosen.words, chosen.seed)
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in ENGINES}
         for number in range(-WARM_UP, chosen.sentences):
-            text = " ".join(draw.choice(WORDS) for _ in range(chosen.words)) + "."
+            text = next(texts)
             for name in ENGINES if number % 2 else reversed(ENGINES):
                 begun, cpu = time.perf_counter(), time.process_time()
                 translate[name](text)

@@ -28,6 +28,8 @@ EXAMPLES = """examples:
 STAGES = ("clean", "learn_bpe", "shard", "encode")
 PEERS = ("polars", "pandas")
 VOCABULARY = 37_000
+LEAST_PAIRS = 40_000
+"""Fewer do not have words enough for the vocabulary."""
 ENCODED_LINES = 100_000
 """Lines over which encoding is compared with the library."""
 
@@ -41,7 +43,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument("--rounds", type=int, default=3, help="of the cleaning, where it has peers (3)")
     flags.add_argument("--folder", default="", help="where text and results lie for a while (the temporary folder)")
     flags.add_argument("--do", default="", help=argparse.SUPPRESS)
-    return flags.parse_args(arguments)
+    chosen = flags.parse_args(arguments)
+    if chosen.pairs < LEAST_PAIRS:
+        flags.error(f"--pairs is {chosen.pairs:,}, allowed are {LEAST_PAIRS:,} or more, for {VOCABULARY:,} pieces")
+    return chosen
 
 
 def measure(arguments: Sequence[str]) -> dict[str, Any]:

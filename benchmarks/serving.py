@@ -8,7 +8,6 @@ report has the clients' p50 and p99 and the CPU milliseconds that the server spe
 import argparse
 import asyncio
 import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from benchmarks.machine import (
     spread,
     write_report,
 )
-from benchmarks.versions import WORDS, version
+from benchmarks.versions import sentences, version
 
 EXAMPLES = """examples:
   REPRO_ROOT=.repro python benchmarks/serving.py --model demo@champion
@@ -65,6 +64,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument("--seconds", type=float, default=10.0, help="of each measurement (10)")
     flags.add_argument("--rounds", type=int, default=3)
     flags.add_argument("--words", type=int, default=12, help="of a sentence (12)")
+    flags.add_argument("--file", default="", help="the sentences are its lines of --words words (random words)")
     flags.add_argument("--beam", type=int, default=4)
     flags.add_argument("--threads", type=int, default=1)
     flags.add_argument("--serve", choices=tuple(WAYS), default="", help=argparse.SUPPRESS)
@@ -137,14 +137,13 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
     """Return the seconds of each request that so many clients send."""
     import httpx
 
-    draw = random.Random(seed)
+    texts = sentences(chosen.file, chosen.words, seed)
     end = time.perf_counter() + chosen.seconds
 
     async def one(client: httpx.AsyncClient) -> list[float]:
         answered = []
         while (begun := time.perf_counter()) < end:
-            text = " ".join(draw.choice(WORDS) for _ in range(chosen.words)) + "."
-            response = await client.post(f"{url}/api/translate", json={"text": text, "beam": chosen.beam})
+            response = await client.post(f"{url}/api/translate", json={"text": next(texts), "beam": chosen.beam})
             if response.status_code != 200:
                 raise RuntimeError(f"{response.status_code}: {response.text}")
             answered.append(time.perf_counter() - begun)

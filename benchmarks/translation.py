@@ -6,11 +6,11 @@ write text, in turn, in one process.
 """
 
 import argparse
-import random
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from benchmarks.machine import (
     spread,
     write_report,
 )
-from benchmarks.versions import WORDS, version
+from benchmarks.versions import sentences, version
 
 EXAMPLES = """examples:
   REPRO_ROOT=.repro python benchmarks/translation.py --model multi30k-ende@champion --file in.txt --workers 2
@@ -91,9 +91,8 @@ def text(chosen: argparse.Namespace) -> list[str]:
     """The lines to translate."""
     if chosen.file:
         return [line.strip() for line in chosen.file.read_text().splitlines()][: chosen.lines]
-    draw = random.Random(chosen.seed)
     # All of one length: random weights seldom write eos, and the peer has one greatest length for all outputs.
-    return [" ".join(draw.choice(WORDS) for _ in range(chosen.words)) + "." for _ in range(chosen.lines)]
+    return list(islice(sentences("", chosen.words, chosen.seed), chosen.lines))
 
 
 def engines(chosen: argparse.Namespace, folder: Path) -> dict[str, Callable[[Sequence[str]], list[str]]]:

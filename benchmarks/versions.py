@@ -1,6 +1,8 @@
 """The model versions that are measured: a registered one, or random weights of a size, with either search engine."""
 
 import argparse
+import random
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +12,19 @@ if TYPE_CHECKING:
 
 WORD_LIST = "the a old young woman man dog cat house sees reads buys book apple red small town children teacher not"
 WORDS = WORD_LIST.split()
+
+
+def sentences(file: str, words: int, seed: int) -> Iterator[str]:
+    """Yield sentences of so many words without end: lines of ``file``, or random words where it is empty.
+
+    Raises ValueError if no line of the file has so many words.
+    """
+    draw = random.Random(seed)
+    lines = [line for line in Path(file).read_text().splitlines() if len(line.split()) == words] if file else []
+    if file and not lines:
+        raise ValueError(f"{file} has no line of {words} words: choose another --words")
+    while True:
+        yield draw.choice(lines) if lines else " ".join(draw.choice(WORDS) for _ in range(words)) + "."
 
 
 def version(chosen: argparse.Namespace, engine: str, folder: Path, workers: int = 1) -> "ServedVersion":

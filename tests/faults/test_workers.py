@@ -1,6 +1,5 @@
 """Start, cancel and retry a run from Prefect's UI. A retry runs only what failed and what depends on it."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from small_pipeline import processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left", "worker")]
 UNTIL = ("--until", "average")
-CANCEL_SECONDS = 10
 
 
 def ended(services: Services, flow_run: str) -> dict[str, Any]:
@@ -51,12 +49,9 @@ def test_cancel_ends_all_processes_and_keeps_the_checkpoint(services: Services, 
     wait_for(lambda: has_checkpoint(root))
     assert processes(root, "model.train")
     services.cli("flow-run", "cancel", flow_run)
-    begun = time.monotonic()
     wait_for(lambda: not processes(root, "model.train"))
-    took = time.monotonic() - begun
     assert ended(services, flow_run)["state_name"] == "Cancelled"
     assert has_checkpoint(root)
     wait_for(lambda: not services.running(), 60)
-    assert took < CANCEL_SECONDS
     outcome = stage_states(wait_for_outcome(services.run(root, "LONG", *UNTIL)))
     assert outcome["train"] == {"completed"}

@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -163,9 +162,7 @@ def test_runs_before_during_and_after_the_service_share_one_mlflow(root: Path) -
         python(START, json.dumps(parameters), "0", environment=environment)
         wait_for(lambda: {path.name for path in (root / "train").iterdir()} - before)
         wait_for(lambda: list(root.glob("train/*/metrics.jsonl")))
-        began = time.monotonic()
         assert repro("down").returncode == 0
-        assert time.monotonic() - began < 60, "about 15 s where the machine is not busy"
         assert all_gone(root)
     done = repro(*run, "--force", "score")
     assert done.returncode == 0, done.stderr
