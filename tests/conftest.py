@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:  # a GPU node has no S3 client
+if TYPE_CHECKING:  # a GPU node has neither an S3 client nor a browser
+    from playwright.sync_api import Browser
     from s3_server import Server
 
 # Two cores are shared by everything that runs at once; set before torch is loaded anywhere.
@@ -84,3 +85,12 @@ def s3(s3_process: "Server", monkeypatch: pytest.MonkeyPatch) -> "Server":
     s3_process.bucket = f"test-{uuid.uuid4().hex[:12]}"
     s3_process.client.create_bucket(Bucket=s3_process.bucket)
     return s3_process
+
+
+@pytest.fixture(scope="module")  # while it is open, no other event loop runs in this thread
+def browser() -> Iterator["Browser"]:
+    """A real browser. The test is skipped, loudly, where there is none."""
+    from browsers import chromium
+
+    with chromium() as found:
+        yield found

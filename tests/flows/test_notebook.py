@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Browser, expect
 from services import wait_for
 
 from infra.processes.children import die_with_parent, terminate_group
 from infra.servers.loopback import free_ports, healthy
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebooks" / "explore.py"
-CHROMIUM = Path("/usr/bin/chromium")
 MILLISECONDS = 240_000
 PARTS = ("Registered versions", "Curves of the trainings", "Sentences that differ", "rejected", "Attention of")
 
@@ -55,24 +54,20 @@ def test_an_empty_root_is_said_to_be_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM.exists(), reason=f"NOT RUN: no browser at {CHROMIUM}; apt-get install chromium")
-def test_it_opens_in_a_browser(small: Path) -> None:
+def test_it_opens_in_a_browser(small: Path, browser: Browser) -> None:
     (port,) = free_ports(1)
     address = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "marimo", "run", f"{NOTEBOOK}", "--headless", "--port", f"{port}"]
     server = subprocess.Popen(command, env=dict(os.environ), start_new_session=True, preexec_fn=die_with_parent())
     try:
         wait_for(lambda: healthy(f"{address}/health"))
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            page = browser.new_page()
-            page.set_default_timeout(MILLISECONDS)
-            expect.set_options(timeout=MILLISECONDS)
-            page.goto(address)
-            for part in PARTS:
-                expect(page.get_by_role("heading").filter(has_text=part)).to_be_visible()
-            expect(page.locator("img")).to_have_count(2)
-            assert page.get_by_text("Traceback").count() == 0
-            browser.close()
+        page = browser.new_page()
+        page.set_default_timeout(MILLISECONDS)
+        expect.set_options(timeout=MILLISECONDS)
+        page.goto(address)
+        for part in PARTS:
+            expect(page.get_by_role("heading").filter(has_text=part)).to_be_visible()
+        expect(page.locator("img")).to_have_count(2)
+        assert page.get_by_text("Traceback").count() == 0
     finally:
         terminate_group(server)

@@ -25,6 +25,7 @@ class Plot {
     this.canvas = element.querySelector(".canvas");
     this.choice = element.querySelector(".measure");
     this.choice.addEventListener("change", () => this.draw());
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
     element.querySelector(".whole").addEventListener("click", () => this.draw());
     element.querySelector(".save").addEventListener("click", () => this.save());
     document.addEventListener("theme", () => this.draw());
@@ -66,7 +67,9 @@ class Plot {
     const axis = { stroke: colour("--muted"), grid: lines, ticks: lines, values: (_, splits) => splits.map(shorten) };
     const steps = [1, 2, 5].flatMap((step) => [step, 10 * step, 100 * step, 1e3 * step, 1e4 * step, 1e5 * step]);
     const showEdges = (plot, number, change) => {
-      if ("show" in change) (edges[number] ?? []).forEach((edge) => plot.setSeries(edge, { show: change.show }));
+      if (!("show" in change)) return;
+      (edges[number] ?? []).forEach((edge) => plot.setSeries(edge, { show: change.show }));
+      this.legendButtons(plot)[number]?.setAttribute("aria-pressed", `${change.show}`);
     };
     const options = {
       ...this.size(), series, bands,
@@ -76,6 +79,49 @@ class Plot {
       hooks: { setSeries: [showEdges] },
     };
     this.plot = new uPlot(options, columns, this.canvas);
+    this.makeLegendButtons();
+  }
+
+  legendRows(plot) { return [...plot.root.querySelectorAll(".u-legend .u-series")]; }
+
+  legendButtons(plot) { return this.legendRows(plot).map((row) => row.querySelector("button")); }
+
+  // The legend's names show and hide a series; uPlot makes them for the mouse alone.
+  makeLegendButtons() {
+    this.legendRows(this.plot).slice(1).forEach((row) => {
+      if (row.classList.contains("edge")) return;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.setAttribute("aria-pressed", "true");
+      button.append(...row.firstChild.childNodes);
+      row.firstChild.append(button); // uPlot listens to the cell's clicks
+    });
+  }
+
+  key(event) {
+    if (event.target !== this.canvas || event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key], factor = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
+    if (step) this.moveCursor(step);
+    else if (factor) this.zoom(factor);
+    else if (event.key === "Escape") this.draw();
+    else return;
+    event.preventDefault();
+  }
+
+  moveCursor(step) {
+    const plot = this.plot, x = this.data.x, last = x.length - 1;
+    const at = Math.min(last, Math.max(0, (plot.cursor.idx ?? (step > 0 ? -1 : last + 1)) + step));
+    const { min, max } = plot.scales.x, moved = Math.min(0, x[at] - min) + Math.max(0, x[at] - max);
+    if (moved) plot.setScale("x", { min: min + moved, max: max + moved });
+    plot.setCursor({ left: plot.valToPos(x[at], "x"), top: 0 });
+  }
+
+  // Keep the cursor's place, else the middle, where it is.
+  zoom(factor) {
+    const plot = this.plot, x = this.data.x, { min, max } = plot.scales.x, at = plot.cursor.idx;
+    const fixed = at == null ? (min + max) / 2 : x[at];
+    const low = Math.max(x[0], fixed - (fixed - min) * factor), high = Math.min(x.at(-1), fixed + (max - fixed) * factor);
+    if (low < high) plot.setScale("x", { min: low, max: high });
   }
 
   save() {

@@ -22,6 +22,10 @@ document.addEventListener("DOMContentLoaded", () => {
   choice.value = storage.read("theme");
   choice.addEventListener("change", () => { storage.write("theme", choice.value); setTheme(choice.value); });
   label.hidden = false;
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the address keeps what is searched or compared
+    document.getElementById("content").focus();
+  });
   document.querySelectorAll("table.sortable").forEach(makeSortable);
 });
 

@@ -1,16 +1,25 @@
 """A root with versions of three models, some with hostile names and texts, and the site of it."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from made_registry import EVIL, EVIL_MODEL, hostile_lineage, tags, train, version
 from made_up_roots import record
+from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.registry import write_registry
 from flows.website.write import write_site
 from infra.site import Site
 from infra.store.local import Store
+
+MILLISECONDS = 60_000
+DEVICES = {
+    "light": {"viewport": {"width": 1280, "height": 800}},
+    "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True},
+}
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +57,22 @@ def public(registered: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site") / "public"
     write_site(registered, out)
     return out
+
+
+@pytest.fixture
+def page(browser: Browser, public: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page that fails the test if it reports an error or asks for anything outside the site."""
+    context = browser.new_context(**DEVICES[getattr(request, "param", "light")])  # type: ignore[arg-type]
+    page = context.new_page()
+    page.set_default_timeout(MILLISECONDS)
+    expect.set_options(timeout=MILLISECONDS)
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(f"{error}"))
+    own = (public.as_uri(), "blob:")
+    page.on("request", lambda asked: None if asked.url.startswith(own) else problems.append(asked.url))
+    yield page
+    title = page.title()
+    context.close()
+    assert not problems
+    assert title not in ("evil", "1"), "text of the registry was executed"

@@ -3,13 +3,12 @@
 import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from keyboard import walk
+from playwright.sync_api import Browser, Page, Route, expect
 from web_fake import Fake, Site, served
 
-CHROMIUM = Path("/usr/bin/chromium")
 SECONDS = 30_000
 TEXT = "One dog. Two dogs.\n\nA cat."
 EVIL = "<img src=x onerror=document.title='evil'><script>document.title='evil'</script>"
@@ -25,16 +24,6 @@ def fakes() -> list[Fake]:
 def site(fakes: list[Fake]) -> Iterator[Site]:
     with served(fakes) as site:
         yield site
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.skip(f"NOT RUN: no browser at {CHROMIUM}; apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 class Watched:
@@ -250,6 +239,20 @@ def test_the_page_works_by_keyboard(page: Page) -> None:
         page.keyboard.press(key)
         expect(page.locator("#rows .piece").nth(row)).to_be_focused()
         expect(page.locator("#rows .piece").nth(row)).to_have_attribute("aria-checked", "true")
+
+
+def test_everything_is_reached_by_keyboard_in_order_with_a_visible_focus(page: Page) -> None:
+    assert walk(page)[:2] == ["A  Registry", "A  API"]
+    page.locator("#beam").select_option("sample")
+    page.locator("#beside").select_option("other/2")
+    translate(page)
+    expect(page.locator("#out-1 .sentence[aria-pressed]")).to_have_count(3)
+    translated = walk(page)
+    for control in ("INPUT top_k", "TEXTAREA text", "SPAN  ONE HOUND.", "BUTTON again", "SELECT head", "BUTTON save"):
+        assert any(name.startswith(control) for name in translated), control
+    page.get_by_role("link", name="API").press("Enter")
+    expect(page.locator("#calls section")).to_have_count(5)
+    assert walk(page) == ["A  Translate", "A  openapi.json"]
 
 
 def test_the_focus_stays_when_another_sentences_attention_arrives(page: Page) -> None:
