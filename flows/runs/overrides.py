@@ -39,9 +39,20 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
             raise BadConfiguration(f"--set {assignment}: {error}") from error
     try:
         checked: Value = _checked(run)
+        _check_used(checked, assignments)
     except ValueError as error:
         raise BadConfiguration(f"--set {', '.join(sorted(assignments, key=_sort_key))}: {error}") from error
     return checked
+
+
+def _check_used(run: Any, assignments: Sequence[str]) -> None:
+    """Raise ValueError for an assigned height of the learning rate that the run's schedule does not use. Values of a
+    preset, and of the run itself, may be left unused when the schedule is another."""
+    assigned = {path for path, _, _ in (each.partition("=") for each in assignments)}
+    for path, uses_paper, used in (("training.factor", True, "peak"), ("training.peak", False, "factor")):
+        if path in assigned and (run.training.schedule == "paper") != uses_paper:
+            schedule = run.training.schedule
+            raise ValueError(f"{path} is not used where training.schedule is {schedule}; set training.{used} instead")
 
 
 def _preset_values(assignments: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from tasks.engine.keys import artifact_key
 from tasks.stages.train import train
 
 FROM_FIRST = "training.start=small/1"
-CAUTIOUS = ("training.checkpoint_every=1", "training.updates=2", "training.dev_every=1", "training.peak=1e-6")
+CAUTIOUS = ("training.checkpoint_every=1", "training.updates=2", "training.dev_every=1", "training.factor=1e-6")
 
 
 def train_row(outcome: Outcome) -> tuple[str, str, str]:

@@ -180,6 +180,22 @@ def test_values_that_no_run_can_have_are_refused_before_anything_runs(assignment
         override(RUNS["multi30k-ende"], [assignment])
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("training.factor=2", "training.factor is not used where training.schedule is linear; set training.peak"),
+        ("training.schedule=paper training.peak=1e-3", "training.peak is not used where training.schedule is paper"),
+        ("preset=tensor2tensor training.peak=1e-3", "training.peak is not used where training.schedule is paper"),
+    ],
+)
+def test_a_learning_rate_that_the_schedule_does_not_use_is_refused(words: str, message: str) -> None:
+    with pytest.raises(BadConfiguration, match=message):
+        override(RUNS["demo"], words.split())
+    assert override(RUNS["demo"], ["training.schedule=paper"]).training.peak == 6e-3, "the run's own is left alone"
+    both = override(RUNS["demo"], ["preset=tensor2tensor", "training.schedule=linear", "training.peak=1e-3"])
+    assert (both.training.peak, both.training.factor) == (1e-3, 2.0), "the preset's is left alone"
+
+
 def test_a_mixture_names_parts_of_the_corpus() -> None:
     mixed = override(RUNS["wmt14-ende-base"], ["training.mixture=europarl=1; 1000: commoncrawl=2"])
     assert mixed.training.mixture == "europarl=1; 1000: commoncrawl=2"

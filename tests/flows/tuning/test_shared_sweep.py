@@ -57,13 +57,13 @@ def test_another_machine_goes_on_after_a_kill(
     tried: list[float] = []
 
     def run(trial: ResolvedRun) -> Outcome:
-        tried.append(trial.run.training.peak)
+        tried.append(trial.run.training.factor)
         if len(tried) == 2:
             raise KeyboardInterrupt
-        facts = {"dev_perplexity": 1e3 * trial.run.training.peak}
+        facts = {"dev_perplexity": 1e3 * trial.run.training.factor}
         return Outcome("small", [StageResult("train", "", "k", "completed", facts=facts)])
 
-    asked = SweepRequest("small", ("training.peak=1e-4..1e-2:log",), 3, "dev.perplexity")
+    asked = SweepRequest("small", ("training.factor=1e-4..1e-2:log",), 3, "dev.perplexity")
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         run_sweep(asked.resolve(), run, lambda _: None)
     signals._received.clear()

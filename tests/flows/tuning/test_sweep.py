@@ -25,7 +25,7 @@ from tasks.engine import jobs
 from tasks.engine.planner import StageResult
 
 SHORT = ("training.checkpoint_every=4", "training.updates=8", "training.dev_every=4")
-SPACE = ("training.peak=1e-4..1e-2:log",)
+SPACE = ("training.factor=1e-4..1e-2:log",)
 
 
 def scored(value: Callable[[ResolvedRun], float]) -> Callable[[ResolvedRun], Outcome]:
@@ -75,10 +75,10 @@ def test_an_interrupted_trial_is_repeated_with_its_settings(small: Path, monkeyp
     tried: list[float] = []
 
     def interrupted(run: ResolvedRun) -> Outcome:
-        tried.append(run.run.training.peak)
+        tried.append(run.run.training.factor)
         if len(tried) == 2:
             raise KeyboardInterrupt
-        return scored(lambda run: 1e3 * run.run.training.peak)(run)
+        return scored(lambda run: 1e3 * run.run.training.factor)(run)
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         run_sweep(request().resolve(), interrupted, lambda _: None)
@@ -167,7 +167,7 @@ def test_pruning_ends_the_training(small: Path, monkeypatch: pytest.MonkeyPatch)
         ({"on": "test.bleu"}, "--on is 'test.bleu', allowed is dev.bleu, dev.chrf, dev.perplexity"),
         ({"trials": 0}, "--trials is 0"),
         ({"at_once": 0}, "--at-once is 0"),
-        ({"overrides": ("training.peak=1e-3",)}, "searched by --space and fixed by --set"),
+        ({"overrides": ("training.factor=1e-3",)}, "searched by --space and fixed by --set"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(small: Path, changes: dict[str, Any], message: str) -> None:
