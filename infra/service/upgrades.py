@@ -23,6 +23,8 @@ from infra.servers.sqlite_addresses import sqlite_uri
 PREFECT_MIGRATIONS = "server/database/_migrations/versions/sqlite"
 REVISION = re.compile(r"^(down_)?revision(?:: [^=]+)? = [\"'](\w+)[\"']", re.MULTILINE)
 
+ERROR = re.compile(r"[\w.]*(Error|Exception): ")
+
 
 @dataclass(frozen=True)
 class Outdated:
@@ -53,11 +55,17 @@ def upgrade(root: Path, say: Callable[[str], None]) -> None:
         done = subprocess.run(each.command, capture_output=True, text=True, env=environment)
         if done.returncode:
             put_back(root, folder)
-            lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+            reason = _reason(done.stderr or done.stdout)
             raise JobFailed(
-                f"{each.library} could not upgrade {each.file} ({' '.join(lines[-1:])[:300]}); the databases are as "
+                f"{each.library} could not upgrade {each.file} ({reason}); the databases are as "
                 f"before, also in {folder}: use the version of {each.library} that wrote them, or move {each.file} away"
             )
+
+
+def _reason(output: str) -> str:
+    """The last line that names an error, else the last: SQLAlchemy writes the statement and a link below it."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return ([line for line in lines if ERROR.match(line)] or lines or ["it does not say why"])[-1][:300]
 
 
 def outdated(root: Path) -> list[Outdated]:

@@ -1,13 +1,17 @@
 """Databases of other versions are named, backed up and upgraded; after a failed upgrade they are as before."""
 
+import os
 import sqlite3
+import subprocess
 import sys
+import uuid
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from infra.errors import JobFailed
+from infra.servers.environment import NO_TELEMETRY
 from infra.servers.mlflow_schema import SCHEMA_REVISION
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.service import upgrades
@@ -82,3 +86,39 @@ def test_an_older_mlflow_database_is_upgraded(tmp_path: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute("SELECT name FROM experiments").fetchall() == [("kept",)]
     assert upgrade(tmp_path, lambda _: pytest.fail("it is of this version")) is None  # type: ignore[func-returns-value]
+
+
+def older_prefect_database(root: Path) -> Path:
+    """A database with the tables of Prefect 3.7.8, made by Prefect's own migrations, and a flow."""
+    file = root / "prefect" / "prefect.db"
+    file.parent.mkdir(parents=True)
+    words = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y", "-r", "79e7a60e43d8"]
+    outer = {**os.environ, **NO_TELEMETRY, "PREFECT_HOME": f"{file.parent}"}
+    environment = outer | {"PREFECT_SERVER_DATABASE_CONNECTION_URL": sqlite_uri(file, "sqlite+aiosqlite")}
+    subprocess.run(words, check=True, env=environment)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("INSERT INTO flow (id, name) VALUES (?, 'kept')", (str(uuid.uuid4()),))
+        connection.commit()
+    return file
+
+
+@pytest.mark.slow
+def test_an_older_prefect_database_is_upgraded(tmp_path: Path) -> None:
+    file, said = older_prefect_database(tmp_path), list[str]()
+    upgrade(tmp_path, said.append)
+    assert "is of another version of Prefect (schema 79e7a60e43d8): backed up to" in said[0]
+    assert revision(file) == prefect_revision()
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT name FROM flow").fetchall() == [("kept",)]
+    assert not outdated(tmp_path)
+
+
+@pytest.mark.slow
+def test_an_older_prefect_database_that_cannot_be_upgraded_is_as_before(tmp_path: Path) -> None:
+    file = older_prefect_database(tmp_path)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("DROP TABLE event_resources")  # the next migration indexes it
+        connection.commit()
+    with pytest.raises(JobFailed, match=r"Prefect could not upgrade .*\(.*no such table: main.event_resources\)"):
+        upgrade(tmp_path, lambda _: None)
+    assert revision(file) == "79e7a60e43d8"
