@@ -26,7 +26,7 @@ REPORT, LOG = "report.json", "log.txt"
 VARIANTS = {
     "as is": (),
     "own attention operator": ("--variant", "operator"),
-    "residual stream in bf16": ("--residual", "bf16"),
+    "residual stream in bf16": ("--residual", "bf16", "--precision", "bf16"),
     "whole update": ("--whole-update",),
     "ReLU apart": ("--variant", "relu-apart"),
     "not compiled": ("--no-compile",),
@@ -34,8 +34,6 @@ VARIANTS = {
     "nn.Transformer beside it": ("--peers", "torch"),
 }
 """Arguments of ``throughput.py``."""
-ON_GPUS = ("residual stream in bf16", "whole update")
-"""Variants that not every CPU can run."""
 SHOWN = 2_000
 """Characters of a failed step's output in the report; ``log.txt`` has all."""
 
@@ -99,12 +97,13 @@ class Place:
                 self.step(run, training, "train", "--run", run, *ends),
                 self.step(f"{run} translated", translation, "translate", "--run", run, needs=run),
             ]
+        steps.append(self.step("decoding.precision", 80, "precisions", "--run", run, needs=f"{run} translated"))
         return steps
 
     def variants(self) -> list[Step]:
         """What does each change gain? Every variant twice, over the same batches, the second time in reverse order."""
         rounds = ("--rounds", "1" if self.tiny else "3")
-        names = [name for name in VARIANTS if self.device == "cuda" or name not in ON_GPUS]
+        names = [name for name in VARIANTS if name not in left_out(self.device)]
         return [
             Step(
                 f"{name} {turn}",
@@ -130,6 +129,15 @@ class Place:
     def decoding(self) -> tuple[str, ...]:
         sized = ("--size", "toy", "--sentences", "4", "--rounds", "1") if self.tiny else ("--size", "base")
         return (*sized, "--lengths", "wmt", "--device", self.device, "--peers", "", "--commit", self.commit)
+
+
+def left_out(device: str) -> set[str]:
+    """Variants that this device cannot run."""
+    if device == "cuda":
+        return set()
+    from model.numerics import has_bf16  # it takes torch along
+
+    return {"whole update"} | (set() if has_bf16() else {"residual stream in bf16"})
 
 
 @dataclass

@@ -19,6 +19,7 @@ STEPS = {
     "train": "visit_training.train",
     "repeat": "visit_training.repeat",
     "translate": "visit_training.translate",
+    "precisions": "visit_training.precisions",
 }
 """The function of each step, in this folder: from the arguments to what the report shows."""
 

@@ -16,7 +16,8 @@ from benchmarks.comparison import SIZES
 from benchmarks.machine import PROJECT_ROOT
 from model import average
 from model import translate as translation
-from model.config import Model, Training, from_json
+from model.config import Decoding, Model, Training, from_json
+from model.data.shards import Shards
 from model.errors import JobError
 from model.job import Job, JobSettings, StopSignal
 from model.network.weights import MODEL_CONFIG, WEIGHTS, save_model_config
@@ -112,34 +113,79 @@ def repeat(chosen: argparse.Namespace) -> dict[str, Any]:
 
 def translate(chosen: argparse.Namespace) -> dict[str, Any]:
     """Average the last checkpoints of a run's training, translate its dev set, score it, and keep the translations."""
-    from sacrebleu.metrics import BLEU
-
-    data, run = PROJECT_ROOT / "data" / chosen.run, chosen.work / chosen.run
-    template = json.loads((data / "job.json").read_text())
+    run = chosen.work / chosen.run
     if not (run / MODEL_CONFIG).exists():
         raise SystemExit(f"{run} holds no finished training")
+    template = json.loads((PROJECT_ROOT / "data" / chosen.run / "job.json").read_text())
     saved = len([path for path in run.glob("checkpoints/*") if path.name.isdigit()])
     averaging = {"count": min(template["averaging"]["count"], saved)}
-    site = JobSettings(device=chosen.device)
-    weights, out = chosen.work / f"{chosen.run}-weights", chosen.work / f"{chosen.run}-translations"
-    weights.mkdir()
-    out.mkdir()
-    average.work(Job({"averaging": averaging}, {"run": run}, weights, site))
-    inputs = {"weights": weights, "vocabulary": data / "vocabulary", "pairs": data / "dev"}
-    # Toy models finish no sentence before its greatest length.
-    decoding = template["decoding"] | ({"beam": 1, "max_extra": 1} if chosen.size == "tiny" else {})
-    facts = translation.work(Job({"decoding": decoding}, inputs, out, site))
-    hypotheses = pq.read_table(out / "hypotheses.parquet")["hypothesis"].to_pylist()
-    references = (data / "reference.txt").read_text().split("\n")[:-1]
-    metric = BLEU()
-    score = metric.corpus_score(hypotheses, [references])
+    job = translation_job(chosen)
+    for folder in (job.inputs["weights"], job.out):
+        folder.mkdir()
+    average.work(Job({"averaging": averaging}, {"run": run}, job.inputs["weights"], job.site))
+    facts = translation.work(job)
+    hypotheses = pq.read_table(job.out / "hypotheses.parquet")["hypothesis"].to_pylist()
     (chosen.out / f"{chosen.run}.translations.txt").write_text("".join(line + "\n" for line in hypotheses))
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (job.out / "metrics.jsonl").read_text().splitlines()]
     searched = [row["sentences_per_second"] for row in rows if row["done"] <= facts["sentences"]]
     return {
         **facts,
         "checkpoints": averaging["count"],
-        "bleu": score.score,
-        "signature": str(metric.get_signature()),
+        **score(chosen.run, hypotheses),
         "sentences_per_second": searched[-1],
     }
+
+
+def precisions(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Search a run's dev set in each ``decoding.precision`` with the weights of ``translate``, the second time timed.
+
+    For each precision the sentences per second, the score, and the share of hypotheses that are those of float32.
+    """
+    job = translation_job(chosen)
+    shards = Shards(job.inputs["pairs"])
+    sources = [shards.pieces("source", row).tolist() for row in range(len(shards))]
+    found: dict[str, Any] = {}
+    exact: list[tuple[int, ...]] = []
+    for precision in ("fp32", "tf32", "bf16"):
+        decoding = replace(from_json(Decoding, job.config["decoding"]), precision=precision)
+        try:
+            translator = translation.load(job, decoding)
+        except ValueError as error:
+            found[precision] = {"refused": str(error)}
+            continue
+        translator.search(sources, decoding)
+        begun = time.perf_counter()
+        hypotheses = translator.search(sources, decoding)
+        seconds = time.perf_counter() - begun
+        pieces = [hypothesis.pieces for hypothesis in hypotheses]
+        exact = exact or pieces
+        found[precision] = {
+            "sentences_per_second": len(sources) / seconds,
+            "equal": sum(a == b for a, b in zip(pieces, exact, strict=True)) / len(sources),
+            **score(chosen.run, [translator.text(hypothesis) for hypothesis in hypotheses]),
+        }
+        chosen.json.write_text(json.dumps(found))  # kept if the next precision takes too long
+    return {"sentences": len(sources), **found}
+
+
+def translation_job(chosen: argparse.Namespace) -> Job:
+    """The job that translates a run's dev set with averaged weights, in a folder of the visit."""
+    data, work = PROJECT_ROOT / "data" / chosen.run, chosen.work
+    inputs = {
+        "weights": work / f"{chosen.run}-weights",
+        "vocabulary": data / "vocabulary",
+        "pairs": data / "dev",
+    }
+    decoding = json.loads((data / "job.json").read_text())["decoding"]
+    if chosen.size == "tiny":  # toy models finish no sentence before its greatest length
+        decoding |= {"beam": 1, "max_extra": 1}
+    return Job({"decoding": decoding}, inputs, work / f"{chosen.run}-translations", JobSettings(device=chosen.device))
+
+
+def score(run: str, hypotheses: list[str]) -> dict[str, Any]:
+    """BLEU of translations of a run's dev set, with its signature."""
+    from sacrebleu.metrics import BLEU
+
+    references = (PROJECT_ROOT / "data" / run / "reference.txt").read_text().split("\n")[:-1]
+    metric = BLEU()
+    return {"bleu": metric.corpus_score(hypotheses, [references]).score, "signature": str(metric.get_signature())}

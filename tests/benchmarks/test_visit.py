@@ -22,6 +22,7 @@ from benchmarks.machine import PROJECT_ROOT
 from benchmarks.visit import PARTS, Place, Step, Visit
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
+from model.numerics import has_bf16
 
 NEEDED = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sacrebleu", "pytest")
 """The packages of a visit, with those that they need themselves."""
@@ -141,8 +142,8 @@ def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Namespace:
     for module in (visit_training, visit_kernels):
         monkeypatch.setattr(module, "PROJECT_ROOT", tmp_path)
     return Namespace(
-        device="cpu", size="tiny", work=tmp_path, out=tmp_path, run="multi30k-ende", name="", seconds=1e9, stop_at=0,
-        short=False,
+        device="cpu", size="tiny", work=tmp_path, out=tmp_path, json=tmp_path / "result.json", run="multi30k-ende",
+        name="", seconds=1e9, stop_at=0, short=False,
     )  # fmt: skip
 
 
@@ -156,6 +157,12 @@ def test_a_training_that_is_cut_short_is_translated_and_scored(chosen: Namespace
     assert scored["checkpoints"] == 1
     assert 0 <= scored["bleu"] <= 100
     assert len((chosen.out / "multi30k-ende.translations.txt").read_text().splitlines()) == 10
+    found = visit_training.precisions(chosen)
+    assert (found["fp32"]["equal"], found["fp32"]["bleu"]) == (1, scored["bleu"])
+    assert "needs a GPU" in found["tf32"]["refused"]
+    if has_bf16():
+        assert found["bf16"]["equal"] > 0.5
+        assert found["bf16"]["sentences_per_second"] > 0
 
 
 def test_a_short_training_is_interrupted_and_resumed(chosen: Namespace) -> None:
