@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -376,6 +377,30 @@ def test_the_early_stop_saves_steps_and_never_changes_the_result(monkeypatch: py
     patient, patient_steps = run()
     assert early_steps < patient_steps
     assert early == patient
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_step_brings_numbers_to_the_host_once(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
+    """Each transfer waits for a GPU. Ties, which are rare in real scores, and coverage cost more."""
+    torch.manual_seed(0)
+    model = Transformer(Model(layers=1, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8), 40, 40).eval()
+    step = decoder_starter(model)(pad_sequences([[5, 6, 7, EOS], [8, EOS], [9, 10, EOS]], CPU))
+    transfers: Counter[str] = Counter()
+
+    def counted(name: str, plain: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **named: object) -> object:
+            transfers[name] += 1
+            return plain(*arguments, **named)
+
+        return call
+
+    for name in ("cpu", "item", "tolist", "nonzero", "__bool__", "__int__", "__float__", "__index__", "__array__"):
+        monkeypatch.setattr(Tensor, name, counted(name, getattr(Tensor, name)))
+    monkeypatch.setattr(step, "advance", counted("advance", step.advance))
+    limits = [SearchConstraints(limit) for limit in (9, 4, 6)]
+    found = beam_search(step, limits, Decoding(beam), SPECIAL_IDS, CPU)
+    assert max(best.length for [best] in found) > 3
+    assert transfers == {"advance": transfers["advance"], "cpu": transfers["advance"]}
 
 
 def test_scores_that_are_nan_raise_an_error() -> None:
