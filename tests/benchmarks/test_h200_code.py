@@ -47,7 +47,6 @@ operators."""
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("words", RECORDED)
 def test_the_code_of_a_layer_and_of_the_loss_has_no_more_kernels_and_bytes_than_recorded(
     tmp_path: Path, words: tuple[str, ...]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 os.environ.pop("TRITON_INTERPRET", None)
 if sys.argv[1] == "interpret":
@@ -28,8 +29,22 @@ LENGTHS = [1, 5, 28, 32, 33, 70, 9, 0, 0]
 KEY_LENGTHS = [6, 31, 4, 64, 12, 65, 1, 0, 0]
 
 
+def let_numbers_be_indices() -> None:
+    """Triton 3.6's interpreter makes ``int`` of arrays with one element, which numpy 2.4 and later refuses."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patch_more(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patch_more
+
+
 def interpreted() -> list[dict[str, object]]:
     """For every kind of attention the errors of output and gradients relative to float64."""
+    let_numbers_be_indices()
     found: list[dict[str, object]] = []
     for kind in ("self", "causal", "cross"):
         for p_drop in (0.0, 0.3):
