@@ -20,6 +20,7 @@ from model.data.batches import Cursor, load_packed, load_padded
 from model.data.bpe import TokenizerPair
 from model.data.packing import BatchShape
 from model.data.shards import Shards
+from model.decoding.cached_decoder import CachedDecoder, decoder_starter
 from model.decoding.translator import Translator
 from model.job import Job
 from model.network.packed_attention import packed_attention
@@ -181,3 +182,23 @@ def test_a_batch_is_searched_as_each_sentence_alone_on_a_cpu(tmp_path: Path, dev
     found = Translator(model.to(device), vocabulary, torch.device(device)).search(sources, decoding)
     assert [hypothesis.pieces for hypothesis in found] == [hypothesis.pieces for hypothesis in alone]
     assert len({tuple(hypothesis.pieces) for hypothesis in alone}) > 5
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_search_in_bfloat16_has_logits_near_those_of_float32(device: str, norm: Any) -> None:
+    torch.manual_seed(0)
+    model = Transformer(replace(WIDE, norm=norm), SIZE, SIZE).to(device).eval()
+    sources, pieces = (torch.randint(4, SIZE, (5, count)).to(device) for count in (7, 5))
+    found = []
+    for bfloat16 in (False, True):
+        decoder = decoder_starter(model, bfloat16)(sources)
+        assert isinstance(decoder, CachedDecoder)
+        with torch.inference_mode():
+            found.append(torch.stack([decoder.advance(pieces_R) for pieces_R in pieces]))
+        kept = {decoder.past.buffer.dtype, *(x.dtype for memory in decoder.memories for x in memory)}
+        assert kept == {torch.bfloat16 if bfloat16 else torch.float32}
+    exact, narrow = found
+    assert narrow.dtype == torch.float32
+    assert not torch.equal(exact, narrow)
+    assert float((narrow - exact).norm() / exact.norm()) < 1e-2
+    assert not torch.equal(narrow, narrow.bfloat16().float()), "logits are not rounded"
