@@ -153,6 +153,9 @@ class Training:
     """Weight of the attention-coverage loss (``model.training.coverage``) of the encoder's self-attention."""
     attention_coverage_cross: float = unkeyed_default(0.0)
     """Weight of the attention-coverage loss of the cross-attention."""
+    r_drop: float = unkeyed_default(0.0)
+    """Weight of the divergence between two passes of each batch with different dropout (R-Drop, whose authors take 5
+    for translation); an update then costs twice as much. 0: one pass."""
     skip_nonfinite: int = unkeyed_default(0)
     """Maximum number of skipped updates with a gradient that is not finite; one more ends training as diverged."""
     patience: int = unkeyed_default(0)
@@ -209,7 +212,7 @@ class Training:
         require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
         replaced = "0 (it was replaced: set training.attention_coverage_encoder or training.attention_coverage_cross)"
         require(self.attention_entropy == 0, "training.attention_entropy", self.attention_entropy, replaced)
-        for name in ("attention_coverage_encoder", "attention_coverage_cross"):
+        for name in ("attention_coverage_encoder", "attention_coverage_cross", "r_drop"):
             require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
         require(
             self.checkpoints_from in ("start", "end"),
@@ -353,6 +356,9 @@ def check_compatible(model: Model, training: Training) -> None:
         training.residual,
         "fp32 where model.attention is torch",
     )
+    rates = (model.p_drop, model.p_drop_attention, model.p_drop_relu)
+    drops = any(rates) or not training.r_drop
+    require(drops, "training.r_drop", training.r_drop, "0 where model.p_drop, p_drop_attention and p_drop_relu are 0")
     for name in ("attention_coverage_encoder", "attention_coverage_cross"):
         weight = getattr(training, name)
         require(model.attention == "own" or not weight, f"training.{name}", weight, "0 where model.attention is torch")

@@ -22,6 +22,7 @@ from ..config.special_pieces import PAD
 from ..data.batches import Batch
 from ..network.transformer import Transformer
 from .coverage import CoverageLoss
+from .r_drop import interleave, symmetric_divergence
 
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
 """Logits made at once: about the cache of a CPU, a few GB of a GPU."""
@@ -34,12 +35,17 @@ class Objective(nn.Module):
     """A batch to its summed losses; the module that is trained, so that wrappers see one forward."""
 
     def __init__(
-        self, transformer: Transformer, smoothing: float, coverage: CoverageLoss | None = None, compiled: bool = False
+        self,
+        transformer: Transformer,
+        smoothing: float,
+        coverage: CoverageLoss | None = None,
+        compiled: bool = False,
+        r_drop: float = 0.0,
     ) -> None:
-        """``coverage`` is added to the loss in training; ``compiled`` lets the compiler make one pass of the softmax's
-        many."""
+        """``coverage`` and R-Drop with weight ``r_drop`` are added to the loss in training; ``compiled`` lets the
+        compiler make one pass of the softmax's many."""
         super().__init__()
-        self.transformer, self.smoothing, self.coverage = transformer, smoothing, coverage
+        self.transformer, self.smoothing, self.coverage, self.r_drop = transformer, smoothing, coverage, r_drop
         self.look = torch.compile(softmax_gradient) if compiled else softmax_gradient
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -48,12 +54,21 @@ class Objective(nn.Module):
             return self.losses(batch)
         with self.coverage.record(batch) as terms:
             loss, nll = self.losses(batch)
-        return loss + torch.stack(terms).sum(), nll
+        return loss + torch.stack(terms).sum() / (2 if self.r_drop else 1), nll
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """``forward`` without the coverage loss."""
-        hidden_MD = select_predicted(self.transformer(batch.source, batch.target, batch.packing), batch)
-        return smoothed_loss(hidden_MD, self.transformer.output_ND, batch.labels, self.smoothing, self.look)
+        """``forward`` without the coverage loss; with R-Drop the means of two passes."""
+        output_ND = self.transformer.output_ND
+        if not (self.training and self.r_drop):
+            return smoothed_loss(self.hidden_states(batch), output_ND, batch.labels, self.smoothing, self.look)
+        hidden_MD = interleave(self.hidden_states(batch), self.hidden_states(batch))
+        labels_M = batch.labels.repeat_interleave(2)
+        loss, nll = smoothed_loss(hidden_MD, output_ND, labels_M, self.smoothing, self.look, self.r_drop)
+        return loss / 2, nll / 2
+
+    def hidden_states(self, batch: Batch) -> Tensor:
+        """The decoder's output where a piece is to be predicted (M, D)."""
+        return select_predicted(self.transformer(batch.source, batch.target, batch.packing), batch)
 
 
 def select_predicted(values: Tensor, batch: Batch) -> Tensor:
@@ -78,16 +93,22 @@ def softmax_gradient(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> 
 
 
 def smoothed_loss(
-    hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, look: SoftmaxGradient = softmax_gradient
+    hidden_MD: Tensor,
+    output_ND: Tensor,
+    labels_M: Tensor,
+    smoothing: float,
+    look: SoftmaxGradient = softmax_gradient,
+    r_drop: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Sums of the smoothed loss and of -log p(label); the second takes no part in gradients.
 
-    A label that is PAD counts nothing; its hidden state must be zero.
+    A label that is PAD counts nothing; its hidden state must be zero. With ``r_drop`` above 0 the rows are two passes
+    in turn, and half of ``r_drop`` times their divergence is added to the first sum.
     """
     if not torch.is_grad_enabled():
         output_ND = output_ND.detach()  # a Function asks each input, not whether gradients are wanted at all
     loss, nll = _SmoothedLoss.apply(  # type: ignore[no-untyped-call]
-        hidden_MD, output_ND, labels_M, smoothing, look
+        hidden_MD, output_ND, labels_M, smoothing, look, r_drop
     )
     return loss, nll
 
@@ -95,7 +116,13 @@ def smoothed_loss(
 class _SmoothedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, look: SoftmaxGradient
+        ctx: Any,
+        hidden_MD: Tensor,
+        output_ND: Tensor,
+        labels_M: Tensor,
+        smoothing: float,
+        look: SoftmaxGradient,
+        r_drop: float,
     ) -> tuple[Tensor, ...]:
         device = hidden_MD.device.type
         exact = not torch.is_autocast_enabled(device)
@@ -103,15 +130,22 @@ class _SmoothedLoss(torch.autograd.Function):
         matrix_ND, size = output_ND.to(dtype), output_ND.shape[0]
         wide = torch.promote_types(dtype, torch.float32)
         mean_D = output_ND.mean(0, dtype=wide)
-        nll = flat = hidden_MD.new_zeros((), dtype=wide)
+        nll = flat = divergences = hidden_MD.new_zeros((), dtype=wide)
         grad_hidden_MD = torch.empty_like(hidden_MD)
         grad_output_ND = torch.zeros_like(output_ND)
         chunk = max(1, CHUNK_LOGITS[device] // size)
+        if r_drop:  # an even number of rows, and fewer, since there are six matrices of them
+            chunk = 2 * max(1, chunk // 8)
         for hidden_CD, labels_C, grad_CD in zip(
             *(torch.split(x, chunk) for x in (hidden_MD, labels_M, grad_hidden_MD)), strict=True
         ):
             compact_CD, labels_C1 = hidden_CD.to(dtype), labels_C[:, None]
-            grad_logits_CN, z_C1, reference_C1 = look(compact_CD @ matrix_ND.T, labels_C1, smoothing)
+            logits_CN = compact_CD @ matrix_ND.T
+            grad_logits_CN, z_C1, reference_C1 = look(logits_CN, labels_C1, smoothing)
+            if r_drop:
+                divergence, grad_divergence_CN = symmetric_divergence(logits_CN, z_C1)
+                divergences = divergences + divergence
+                grad_logits_CN = grad_logits_CN.add_(grad_divergence_CN, alpha=r_drop / 2)
             counts_C1 = labels_C1 != PAD
             nll = nll + ((z_C1 - reference_C1) * counts_C1).sum()
             # Not ``@``: autocast would round the sum, which grows with the batch, to bfloat16.
@@ -122,9 +156,9 @@ class _SmoothedLoss(torch.autograd.Function):
         grad_output_ND -= smoothing / size * hidden_MD.sum(0, dtype=wide)
         ctx.save_for_backward(grad_hidden_MD, grad_output_ND)
         ctx.mark_non_differentiable(nll)
-        return (1 - smoothing) * nll + smoothing * flat, nll
+        return (1 - smoothing) * nll + smoothing * flat + r_drop / 2 * divergences, nll
 
     @staticmethod
-    def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden_MD, grad_output_ND = ctx.saved_tensors
-        return grad_hidden_MD * scale, grad_output_ND * scale, None, None, None
+        return grad_hidden_MD * scale, grad_output_ND * scale, None, None, None, None

@@ -56,7 +56,8 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
     model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
     optimizer = optimizer_of(training, model)
-    flops = training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
+    passes = 2 if training.r_drop else 1
+    flops = passes * training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
     work = Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
     metrics = MetricsLogger(job, training.updates, ranks.is_main, work.mfu(ranks.world_size))
     ema = WeightAverage(model, training.ema) if training.ema else None
@@ -130,4 +131,4 @@ def build_objective(job: Job, model: Transformer, training: Training, packed: bo
         for layer in (*model.encoder, *model.decoder):
             # Packed batches have one shape; for another the compiler switches to dynamic shapes by itself.
             layer.compile(dynamic=None if packed else True)
-    return Objective(model, training.label_smoothing, coverage, compiled=compiled)
+    return Objective(model, training.label_smoothing, coverage, compiled, training.r_drop)

@@ -301,6 +301,7 @@ def test_bad_data_is_named(tmp_path: Path, spoil: Callable[[Path], str]) -> None
         {"optimizer": "adamw", "weight_decay": 0.1},
         {"mixture": "small=1; 20: temperature=2"},
         {"attention_coverage_encoder": 0.1, "attention_coverage_cross": 0.1},
+        {"r_drop": 5.0},
     ],
 )
 def test_every_training_option_learns_and_resumes(tmp_path: Path, change: dict[str, Any]) -> None:

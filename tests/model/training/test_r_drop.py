@@ -1,0 +1,111 @@
+"""Tests of R-Drop: value and gradients by torch's divergence, its pull on the passes, and what it leaves alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_training import MODEL, SIZE, pairs, write_shards
+
+from model.config import Training, check_compatible
+from model.config.special_pieces import PAD
+from model.data.batches import load_packed, load_padded
+from model.data.packing import BatchShape
+from model.data.shards import Shards
+from model.network.transformer import Transformer
+from model.training import loss as objective
+from model.training.coverage import CoverageLoss
+from model.training.loss import Objective, smoothed_loss
+from model.training.r_drop import interleave
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    return Shards(write_shards(tmp_path_factory.mktemp("r-drop") / "shards", pairs(40)))
+
+
+def double_model(p_drop: float) -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(replace(MODEL, p_drop=p_drop), SIZE, SIZE).double()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    count=st.integers(0, 9),
+    size=st.integers(PAD + 2, 12),
+    weight=st.sampled_from([0.5, 5.0]),
+    chunk=st.integers(1, 300),
+    seed=st.integers(0, 100),
+)
+def test_value_and_gradients_are_those_of_torch(count: int, size: int, weight: float, chunk: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    labels = torch.randint(0, size, (count,))
+    real = (labels != PAD)[:, None]
+    first, second = ((torch.randn(count, 5).double() * real).requires_grad_() for _ in range(2))
+    matrix = torch.randn(size, 5).double().requires_grad_()
+    before = objective.CHUNK_LOGITS["cpu"]
+    objective.CHUNK_LOGITS["cpu"] = chunk
+    try:
+        rows = interleave(first, second), matrix, labels.repeat_interleave(2)
+        loss, nll = smoothed_loss(*rows, 0.1, r_drop=weight)
+    finally:
+        objective.CHUNK_LOGITS["cpu"] = before
+    logits = [first @ matrix.T, second @ matrix.T]
+    kwargs = {"reduction": "sum", "ignore_index": PAD}
+    smoothed = [F.cross_entropy(x, labels, label_smoothing=0.1, **kwargs) for x in logits]  # type: ignore[arg-type]
+    p, q = (x.log_softmax(-1) for x in logits)
+    divergence = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((p, q), (q, p)))
+    plain = smoothed[0] + smoothed[1] + weight / 2 * divergence
+    torch.testing.assert_close(loss, plain)
+    torch.testing.assert_close(nll, sum(F.cross_entropy(x, labels, **kwargs) for x in logits))  # type: ignore[arg-type]
+    mine, theirs = (torch.autograd.grad(x * 0.7, [first, second, matrix]) for x in (loss, plain))
+    # The caller drops the gradient at padding: its hidden states are constant zeros.
+    for a, b, kept in zip(mine, theirs, (real, real, torch.tensor(True)), strict=True):
+        torch.testing.assert_close(a * kept, b * kept)
+
+
+def test_training_pulls_the_two_passes_together(shards: Shards) -> None:
+    batch = load_padded(shards, np.arange(8))
+
+    def divergence_after(weight: float) -> float:
+        model = double_model(p_drop=0.3)
+        trained, measured = (Objective(model, 0.1, r_drop=r).train() for r in (weight, 1.0))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+        for _ in range(15):
+            optimizer.zero_grad()
+            (trained(batch)[0] / batch.pieces).backward()
+            optimizer.step()
+        with torch.no_grad():
+            torch.manual_seed(7)
+            with_it = measured(batch)[0]
+            torch.manual_seed(7)
+            measured.r_drop = 1e-30  # the same two passes
+            return float(with_it - measured(batch)[0])
+
+    assert 0 < divergence_after(5.0) < 0.8 * divergence_after(0.0)
+
+
+def test_equal_passes_have_the_plain_losses_in_any_batch_and_validation_has_one_pass(shards: Shards) -> None:
+    rows = np.array([3, 17, 5, 30, 11])
+    shape = BatchShape(source=64, target=64, sentences=64, longest_source=10, longest_target=10)
+    model = double_model(p_drop=0.0)
+    for batch in (load_packed(shards, rows, shape), load_padded(shards, rows)):
+        for coverage in (None, CoverageLoss(model, 3.0, 2.0)):
+            found = []
+            for r_drop in (0.0, 5.0):
+                loss, nll = Objective(model, 0.1, coverage, r_drop=r_drop).train()(batch)
+                found.append([loss, nll, *torch.autograd.grad(loss, [model.target_embedding])])
+            for once, twice in zip(*found, strict=True):
+                torch.testing.assert_close(twice, once)
+    dropping, batch = double_model(p_drop=0.5), load_padded(shards, rows)
+    assert Objective(dropping, 0.1, r_drop=5.0).eval()(batch)[0] == Objective(dropping, 0.1).eval()(batch)[0]
+
+
+def test_r_drop_without_dropout_is_refused_and_so_is_a_negative_weight() -> None:
+    with pytest.raises(ValueError, match=r"training\.r_drop is 5\.0, allowed is 0 where model\.p_drop, p_drop_att"):
+        check_compatible(replace(MODEL, p_drop=0.0), Training(r_drop=5.0))
+    with pytest.raises(ValueError, match=r"training\.r_drop is -1, allowed is 0 \(off\) or a number above"):
+        Training(r_drop=-1)
