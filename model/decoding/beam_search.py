@@ -177,7 +177,7 @@ def beam_search(
     decoding.check_n_best(n_best)
     check_prefixes(constraints, special_ids)
     state = BeamState(constraints, decoding, n_best)
-    # The candidates of each step come to the host at once; choosing among so few is faster there.
+    # A step waits once, for its candidates: choosing among so few is faster on the host. The choice goes back at once.
     log_p_BW: Floats = np.zeros((len(constraints), 1))
     pieces_R = torch.full((len(constraints),), special_ids.bos, device=device)
     prefixes_RT: Ints = np.empty((len(constraints), 0), dtype=np.int64)
@@ -187,9 +187,9 @@ def beam_search(
         log_p_RN = step.advance(pieces_R).log_softmax(dim=1)
         if decoding.beta:
             coverage_RS = coverage_RS + step.attention()
-        if any(too_short := state.too_short()):
-            log_p_RN[torch.tensor(too_short, device=device).repeat_interleave(width), special_ids.eos] = -torch.inf
         scores_RC, pieces_RC = candidates(log_p_RN, decoding.beam, special_ids)
+        if any(too_short := state.too_short()):
+            scores_RC[np.repeat(too_short, width)[:, None] & (pieces_RC == special_ids.eos)] = -math.inf
         for sentence, piece in state.forced().items():
             rows = slice(sentence * width, (sentence + 1) * width)
             scores_RC[rows] = -math.inf
@@ -205,9 +205,14 @@ def beam_search(
         ends_BX = pieces_BX == special_ids.eos
         ended_BK = (ends_BX & (scores_BX > -math.inf))[:, : decoding.beam]
         entries: list[list[BeamEntry]] = [[] for _ in state.live]
-        for sentence, rank in np.argwhere(ended_BK).tolist():
-            row = int(rows_BX[sentence, rank])
-            coverage = float(coverage_penalty(coverage_RS[row][None], decoding.beta)) if decoding.beta else 0.0
+        ended_rows = rows_BX[:, : decoding.beam][ended_BK]
+        coverages = [0.0] * len(ended_rows)
+        if decoding.beta and coverages:
+            ended_RS = coverage_RS[torch.from_numpy(ended_rows).to(device)]
+            coverages = coverage_penalty(ended_RS, decoding.beta).cpu().tolist()
+        for (sentence, rank), row, coverage in zip(
+            np.argwhere(ended_BK).tolist(), ended_rows.tolist(), coverages, strict=True
+        ):
             ended = state.finish(sentence, prefixes_RT[row].tolist(), float(scores_BX[sentence, rank]), coverage)
             entries[sentence].append(BeamEntry(ended, row % width))
 
@@ -225,16 +230,16 @@ def beam_search(
         stay = state.end_step(log_p_BW, prefixes_BWT)
         if not stay:
             break
+        log_p_BW, rows_BW, pieces_BW = log_p_BW[stay], rows_BW[stay], pieces_BW[stay]
+        rows, prefixes_RT = log_p_BW.size, prefixes_BWT[stay].reshape(log_p_BW.size, -1)
+        chosen = np.concatenate([stay, rows_BW.reshape(-1), pieces_BW.reshape(-1)])
+        stay_B, rows_R, pieces_R = torch.from_numpy(chosen).to(device).split([len(stay), rows, rows])
         if decoding.beta:
-            coverage_RS = coverage_RS[torch.from_numpy(rows_BW[stay].reshape(-1)).to(device)]
+            coverage_RS = coverage_RS[rows_R]
         if len(stay) < sentences:
-            step.keep_sentences(torch.tensor(stay, device=device))
-            log_p_BW, rows_BW, pieces_BW = log_p_BW[stay], rows_BW[stay], pieces_BW[stay]
-            prefixes_RT = prefixes_BWT[stay].reshape(-1, prefixes_RT.shape[1])
-        rows_R = rows_BW.reshape(-1)
-        pieces_R = torch.from_numpy(pieces_BW.reshape(-1)).to(device)
-        if not np.array_equal(rows_R, np.arange(sentences * width)):
-            step.reorder(torch.from_numpy(rows_R).to(device))
+            step.keep_sentences(stay_B)
+        if not np.array_equal(rows_BW.reshape(-1), np.arange(sentences * width)):
+            step.reorder(rows_R)
     return state.best
 
 

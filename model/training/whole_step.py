@@ -75,15 +75,17 @@ class WholeStep(TrainingStep):
     def compute_gradients(self, batches: Update) -> LossSums:
         """Gradients, and the step of the optimizer, which is recorded with them."""
         [batch] = batches.micro_batches
-        self.batch = self.batch or batch.each(torch.clone).to(self.device)
+        batch = batch.joined()
+        assert batch.buffer is not None
+        self.batch = self.batch or batch.within(torch.empty_like(batch.buffer, device=self.device))
+        assert self.batch.buffer is not None
         kept, given = self.batch.tensors(), batch.tensors()
         if [x.shape for x in kept] != [x.shape for x in given]:  # rare: its sides are too unlike for one shape
             losses = super().compute_gradients(batches)
             super().change_weights()
             return losses
         self.scale.fill_(1 / batches.pieces)
-        for mine, theirs in zip(kept, given, strict=True):
-            mine.copy_(theirs, non_blocking=True)
+        self.batch.buffer.copy_(batch.buffer, non_blocking=True)
         if self.done == WARM_UPDATES:
             self.replay = self.record(self.run)
         self.replay()
