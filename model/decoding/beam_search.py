@@ -231,9 +231,9 @@ def beam_search(
         if not stay:
             break
         log_p_BW, rows_BW, pieces_BW = log_p_BW[stay], rows_BW[stay], pieces_BW[stay]
-        rows, prefixes_RT = log_p_BW.size, prefixes_BWT[stay].reshape(log_p_BW.size, -1)
-        chosen = np.concatenate([stay, rows_BW.reshape(-1), pieces_BW.reshape(-1)])
-        stay_B, rows_R, pieces_R = torch.from_numpy(chosen).to(device).split([len(stay), rows, rows])
+        count, prefixes_RT = log_p_BW.size, prefixes_BWT[stay].reshape(log_p_BW.size, -1)
+        chosen = torch.from_numpy(np.concatenate([stay, rows_BW.reshape(-1), pieces_BW.reshape(-1)])).to(device)
+        stay_B, rows_R, pieces_R = torch.split(chosen, [len(stay), count, count])
         if decoding.beta:
             coverage_RS = coverage_RS[rows_R]
         if len(stay) < sentences:

@@ -1,7 +1,9 @@
 """Updates whose forward and backward passes are one compiled graph, replayed with the optimizer as one CUDA graph.
 
 A GPU then gets one call for an update in place of hundreds; small models, which are done before the next call arrives,
-gain most. It needs batches of one shape: what changes from update to update is copied into tensors that stay.
+gain most. It needs batches of one shape: what changes from update to update is copied into tensors that stay. So is the
+learning rate, and Adam counts its updates on the device, so its step is recorded too; checkpoints hold what they hold
+without the graph.
 """
 
 from collections.abc import Callable

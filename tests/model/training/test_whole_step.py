@@ -77,6 +77,27 @@ def test_ten_updates_are_one_graph_compiled_once_and_equal_the_plain_ones(
     assert graphs.frame_count == 1, "the dev set is computed without compilation"
 
 
+def test_a_resumed_training_of_whole_updates_is_the_uninterrupted_one_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(WholeStep, "record", staticmethod(lambda work: work))
+
+    def train(name: str, *ends: int) -> Trainer:
+        for end in ends:
+            trainer = build_trainer(Job.read(write_job(tmp_path, name=name, model=DROPPING, training=PACKED)), Ranks())
+            trainer.step = whole(trainer)
+            for update in islice(trainer.updates(), end - trainer.position.update):
+                trainer.train_step(update)
+            trainer.save()
+        return trainer
+
+    once, resumed = train("once", 9), train("resumed", 5, 9)
+    assert resumed.step.done == 4  # type: ignore[attr-defined]
+    for mine, theirs in zip(once.step.model.parameters(), resumed.step.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
 def test_what_one_graph_does_not_support_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objective = build_trainer(Job.read(write_job(tmp_path)), Ranks()).step.objective
     site = JobSettings(device="cpu", compile="update")

@@ -1,0 +1,84 @@
+"""Estimates what CUDA graphs could gain in a step of beam search: ``python benchmarks/step_estimate.py``; no GPU.
+
+The host starts a step's operations one by one while the device computes. A graph starts all at once, so it gains at
+most the time by which starting takes longer. It needs caches of one size, which are read whole. Operations are counted
+on a CPU, bytes and products by formula for the base model in bfloat16; milliseconds are these over assumed rates.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.comparison import SIZES
+from model.config import Decoding
+from model.decoding.beam_search import SearchConstraints, beam_search
+from model.decoding.cached_decoder import decoder_starter
+from model.decoding.translator import SPECIAL_IDS
+from model.network.transformer import Transformer
+
+PRODUCTS, MEMORY, START = 570e12, 3.7e12, 5e-6
+"""Assumed operations and bytes a second, as in ``estimate.py``, and seconds in which the host starts an operation."""
+BEAM, SOURCE, POSITION, BUCKET = 4, 28, 16, 32
+"""Hypotheses, pieces of a source, positions so far, and those of the cache of one size."""
+VIEWS = {"alias", "as_strided", "detach", "empty", "expand", "permute", "select", "slice", "split", "split_with_sizes"}
+VIEWS |= {"squeeze", "t", "transpose", "unbind", "unsqueeze", "view", "_unsafe_view"}
+"""Operations that start no kernel."""
+
+
+class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts operations that start a kernel."""
+
+    operations = 0
+
+    def __torch_dispatch__(self, function: Any, _: Any, arguments: Sequence[Any] = (), named: Any = None) -> Any:
+        with self:
+            if (found := function.decompose(*arguments, **(named or {}))) is not NotImplemented:
+                return found
+        self.operations += function.name().removeprefix("aten::").partition(".")[0] not in VIEWS
+        return function(*arguments, **(named or {}))
+
+
+def operations(steps: int = 9) -> float:
+    """Operations of a step of a search: the mean over those after the first."""
+    model = Transformer(replace(SIZES["base"][0], d_model=16, d_ff=32, heads=2, d_k=8, d_v=8), 64, 64).eval()
+    source_BS, found = torch.randint(4, 64, (8, 9)), list[int]()
+    for length in (1, 1 + steps):
+        constraints = [SearchConstraints(length, min_length=length)] * len(source_BS)
+        with Counted() as counted:  # type: ignore[no-untyped-call]
+            decoder = decoder_starter(model)(source_BS)
+            beam_search(decoder, constraints, Decoding(beam=BEAM), SPECIAL_IDS, source_BS.device)
+        found.append(counted.operations)
+    return (found[1] - found[0]) / steps
+
+
+def device_seconds(sentences: int, positions: int) -> float:
+    """Of a step: its products; the weights, logits and caches that it reads and writes."""
+    config, vocabulary = SIZES["base"]
+    d, rows, joined = config.d_model, BEAM * sentences, config.heads * (config.d_k + config.d_v)
+    weights = config.layers * (d * (3 * joined // 2 + 2 * joined // 2) + joined // 2 * d + 2 * d * config.d_ff)
+    weights += vocabulary * d
+    cached = 2 * config.layers * joined
+    reordered, logits = 2 * POSITION * rows * cached, 4 * 4 * rows * vocabulary
+    moved = 2 * weights + positions * rows * cached + SOURCE * sentences * cached + reordered + logits
+    return 2 * rows * weights / PRODUCTS + moved / MEMORY
+
+
+def main() -> None:
+    started = START * (count := operations())
+    print(f"{count:.0f} operations a step, which the host starts in {1e3 * started:.2f} ms\n")
+    print("| sentences of a batch | device, caches that grow | caches of one size | at most gained by a graph |")
+    print("|---:|---:|---:|---:|")
+    for sentences in (2_340, 512, 256, 64, 1):
+        growing, static = (device_seconds(sentences, positions) for positions in (POSITION, BUCKET))
+        gained = max(started, growing) - static
+        print(f"| {sentences:,} | {1e3 * growing:.2f} ms | {1e3 * static:.2f} ms | {1e3 * gained:+.2f} ms |")
+
+
+if __name__ == "__main__":
+    main()
