@@ -7,6 +7,7 @@ A score is a tag ``<set>.bleu``; the tag ``dev_set`` names the set that choices 
 import json
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -25,6 +26,8 @@ GROUPED_TAGS = {
     "origins": "adopted.",
 }
 """Tags of MLflow that hold, as JSON, all tags with a prefix: one for each would fill a screen."""
+JSON_TAGS = "decoding"
+"""The group whose tags are JSON; it holds their values: ``{"beam": 4, "numerics": "fast"}``."""
 SCORES_TAG = "scores"
 """The tag that holds all tags ``<set>.<fact>``."""
 Order = Literal["newest", "dev", "test"]
@@ -151,7 +154,10 @@ def grouped_tags(tags: Mapping[str, str]) -> dict[str, str]:
         group = next((group for group, begins in prefixes.items() if tag.startswith(begins)), "")
         found.setdefault(group, {})[tag.removeprefix(GROUPED_TAGS.get(group, ""))] = value
     alone = found.pop("", {})
-    return alone | {group: json.dumps(values, ensure_ascii=False) for group, values in found.items()}
+    groups: dict[str, Mapping[str, object]] = {**found}
+    if JSON_TAGS in found:
+        groups[JSON_TAGS] = {name: _from_json(value) for name, value in found[JSON_TAGS].items()}
+    return alone | {group: json.dumps(values, ensure_ascii=False) for group, values in groups.items()}
 
 
 def _separate_tags(stored: Mapping[str, str]) -> dict[str, str]:
@@ -163,10 +169,25 @@ def _separate_tags(stored: Mapping[str, str]) -> dict[str, str]:
             inner = None if prefix is None else json.loads(value)
         except ValueError:
             inner = None
-        tags |= (
-            {f"{prefix}{name}": f"{text}" for name, text in inner.items()} if isinstance(inner, dict) else {tag: value}
-        )
+        if not isinstance(inner, dict):
+            tags[tag] = value
+        elif tag == JSON_TAGS:
+            tags |= {f"{prefix}{name}": _as_json(each) for name, each in inner.items()}
+        else:
+            tags |= {f"{prefix}{name}": f"{text}" for name, text in inner.items()}
     return tags
+
+
+def _as_json(value: object) -> str:
+    """The value as JSON; a version of before holds it as such a text already (``"4"``, ``"\\"fast\\""``)."""
+    return value if isinstance(value, str) and _from_json(value) is not value else json.dumps(value)
+
+
+def _from_json(text: str) -> object:
+    """The value that a JSON text holds; another text as it is, as anybody may write tags."""
+    with suppress(ValueError):
+        return json.loads(text)
+    return text
 
 
 def ordered(found: Iterable[Version], by: Order) -> list[Version]:

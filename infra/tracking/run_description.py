@@ -11,6 +11,8 @@ from typing import Any
 LONGEST_KEY = 250
 PAGES = {"train": ("Curves", "model-metrics"), "register": ("Report", "artifacts/report/report.html")}
 """Stages whose pages the description links to first: the label, and the place below the page of the stage's run."""
+DIGEST = re.compile(r"\b[0-9a-f]{16,}\b")
+LONGEST_WORD = 20
 NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -39,25 +41,25 @@ class StageRow:
 
 
 def run_description(lines: Sequence[StageRow], headline: str) -> str:
-    """Markdown: links to curves and report, the numbers of the stage ``headline`` by item, the stages with links."""
-    scored = [line for line in lines if line.stage == headline and numeric_facts(line.facts)]
-    names = list(dict.fromkeys(name for line in scored for name in numeric_facts(line.facts)))[:8]
+    """Markdown: links to curves and report, the numbers of the stage ``headline`` by item, the stages with links.
+
+    MLflow cuts a table off where the screen ends, so columns are few and their words short.
+    """
+    scored = {line.item: numeric_facts(line.facts) for line in lines if line.stage == headline}
+    scored = {item: numbers for item, numbers in scored.items() if numbers}
+    names = list(dict.fromkeys(name for numbers in scored.values() for name in numbers))[:8]
     pages = [(*PAGES[line.stage], line.page) for line in lines if line.stage in PAGES and not line.item and line.page]
     text = [" · ".join(f"[{label}]({page}/{place})" for label, place, page in pages), ""] if pages else []
     if scored:
-        text += [_table_row(["", *names]), _table_row(["---", *["---:"] * len(names)])]
-        for line in scored:
-            numbers = numeric_facts(line.facts)
-            text.append(_table_row([line.item, *(_short(numbers.get(name, "")) for name in names)]))
+        text += [_table_row(["", *scored]), _table_row(["---", *["---:"] * len(scored)])]
+        for name in names:
+            text.append(_table_row([_words(name), *(_short(numbers.get(name, "")) for numbers in scored.values())]))
         text.append("")
-    text += [
-        _table_row(["stage", "state", "seconds", "facts", "run"]),
-        _table_row(["---", "---", "---:", "---", "---"]),
-    ]
+    text += [_table_row(["stage", "state", "facts"]), _table_row(["---", "---", "---"])]
     for line in lines:
-        link = f"[{line.run_id[:8]}]({line.page})" if line.page else ""
-        seconds = f"{line.seconds:.1f}" if line.seconds else ""
-        text.append(_table_row([line.label, line.state, seconds, _few(line.facts), link]))
+        stage = f"[{line.label}]({line.page})" if line.page else line.label
+        state = f"{line.state} {line.seconds:.1f} s" if line.seconds else line.state
+        text.append(_table_row([stage, state, _few(line.facts)]))
     return "\n".join(text)
 
 
@@ -90,13 +92,23 @@ def numeric_facts(facts: Mapping[str, Any]) -> dict[str, float]:
 def _short(value: object) -> str:
     """A value for people: ``28,996``, ``34.12``."""
     if isinstance(value, float):
-        return f"{value:,.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"
+        return f"{value:,.2f}" if 0.1 <= abs(value) < 1e9 or value == 0 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) and is_number(value) else f"{value}"
 
 
 def _few(facts: Mapping[str, Any], most: int = 6) -> str:
-    plain = [(name, value) for name, value in facts.items() if isinstance(value, int | float | str)]
-    return " · ".join(f"{name} {_short(value)[:80]}" for name, value in plain[:most])
+    """Some facts; without addresses and other long words, which a narrow column cannot break."""
+    plain = {name: value for name, value in facts.items() if isinstance(value, int | float | str)}
+    shown = [f"{_words(name)} {DIGEST.sub(_begin, _short(value))[:80]}" for name, value in plain.items()]
+    return " · ".join([text for text in shown if max(map(len, text.split()), default=0) <= LONGEST_WORD][:most])
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _begin(digest: re.Match[str]) -> str:
+    return digest[0][:8]
 
 
 def _table_row(cells: Iterable[str]) -> str:

@@ -60,13 +60,15 @@ def version_description(
     champion: str = "",
     fields: Iterable[DifferingField] = (),
 ) -> str:
-    """Markdown about ``version`` (``demo/3``): scores by set with their protocol, the decision on the champion, how it
-    differs from the ``champion`` at that time, how to use it.
+    """Markdown about ``version`` (``demo/3``): a first line without markup, scores by set with their protocol, the
+    decision on the champion, how it differs from the ``champion`` at that time, how to use it.
 
     ``pages`` are the addresses of ``run_pages``, which it links to.
     """
-    heading = [f"**{version}**" + (f" · {tags['settings']}" if tags.get("settings") else ""), ""]
     sets = [key.removesuffix(".bleu") for key in tags if key.endswith(".bleu")]
+    bleu = ", ".join(f"{each} {_rounded(tags[f'{each}.bleu'])}" for each in sets)
+    # MLflow's list of versions shows the beginning as plain text.
+    heading = [" · ".join(filter(None, (f"BLEU {bleu}", tags.get("settings")))), ""]
     columns = {"bleu": "BLEU (13a, cased)", "bleu_paper": "BLEU (paper)", "chrf": "chrF", "perplexity": "perplexity"}
     facts = [fact for fact in columns if any(f"{each}.{fact}" in tags for each in sets)]
     lines = [

@@ -26,7 +26,7 @@ from infra.servers.credentials import hide_password
 from infra.tracking import client, registry, registry_sqlite
 from infra.tracking.client import mlflow_client, refused
 from infra.tracking.model_files import local_folder
-from infra.tracking.model_version import Version, history, make_version, ordered
+from infra.tracking.model_version import Version, grouped_tags, history, make_version, ordered
 from infra.tracking.registry import create_version, resolve, set_alias, source_run, version_exists, versions
 from infra.tracking.tracker import Tracker
 
@@ -76,17 +76,34 @@ def test_mlflow_holds_few_tags_and_both_readers_separate_them(
     registered: Registered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tags = (
-        SCORES | {f"key.{n}": f"{n}" for n in range(20)} | {"digest.clean": "d", "decoding.beam": "4", "val.chrf": "5"}
+        SCORES
+        | {f"key.{n}": f"{n}" for n in range(20)}
+        | {"digest.clean": "d", "val.chrf": "5"}
+        | {"decoding.beam": "4", "decoding.alpha": "0.6", "decoding.numerics": '"fast"'}
     )
     registered.make(Tracker(registered.uri, registered.file.parent / "mlflow-artifacts"), "grouped", tags)
     stored = mlflow_client(registered.uri).get_model_version("grouped", "1").tags
     assert set(stored) == {"dev_set", "dev_bleu", "dev_signature", "scores", "keys", "digests", "decoding"}
+    assert stored["decoding"] == '{"beam": 4, "alpha": 0.6, "numerics": "fast"}'
     assert resolve(registered.uri, "grouped/1").tags == tags
     assert resolve(registered.uri, "grouped/1").bleu == {"val": 34.5, "flickr": 33.25}
     monkeypatch.setattr(mlflow_schema, "SCHEMA_REVISION", "another")
     assert resolve(registered.uri, "grouped/1").tags == tags
     assert make_version("before", 1, 0, "", "", {**tags, "scores": "mine"}, ()).tags == {**tags, "scores": "mine"}
     mlflow_client(registered.uri).delete_registered_model("grouped")
+
+
+@pytest.mark.parametrize(("text", "shown"), [("beam 4", '"beam 4"'), ("null", "null"), ("[1]", "[1]")])
+def test_a_decoding_tag_that_somebody_else_wrote_does_not_end_the_list(text: str, shown: str) -> None:
+    by_hand = make_version("ende", 1, 0, "", "", {"decoding.beam": text}, ()).tags
+    assert by_hand == {"decoding.beam": text}
+    assert grouped_tags(by_hand) == {"decoding": f'{{"beam": {shown}}}'}
+
+
+def test_decoding_of_an_older_version_is_read() -> None:
+    older = {"decoding": json.dumps({"beam": "4", "numerics": '"fast"', "ensemble": "[1, 2]"})}
+    read = {"decoding.beam": "4", "decoding.numerics": '"fast"', "decoding.ensemble": "[1, 2]"}
+    assert make_version("ende", 1, 0, "", "", older, ()).tags == read
 
 
 def test_sql_reads_what_the_client_reads(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -381,4 +381,16 @@ def test_the_tail_skips_incomplete_lines_of_a_killed_writer(tmp_path: Path) -> N
 def test_no_text_breaks_the_table_of_the_note(item: str, fact: str) -> None:
     lines = run_description([StageRow("clean", item, "k", "completed", facts={"a": fact})], "score").splitlines()
     assert len(lines) == 3
-    assert all(line.count("|") == 6 for line in lines)
+    assert all(line.count("|") == 4 for line in lines)
+
+
+def test_the_note_is_narrow_enough_for_a_phone() -> None:
+    """MLflow cuts off what is wider than the screen. In Chromium, 390 pixels wide, tables of this form were whole."""
+    facts: dict[str, object] = {"bleu": 34.5, "bleu_intl_lc": 35.25, "references_sha256": "c0ffee" * 10}
+    facts |= {"flops": 1.25e15, "origin": "https://example.org/a/long/address.tgz"}
+    rows = [StageRow("score", item, "k", "completed", "run", "1", seconds=2.25, facts=facts) for item in ("dev", "t1")]
+    text = run_description(rows, "score")
+    head = ["|  | dev | t1 |", "| --- | ---: | ---: |", "| bleu | 34.50 | 34.50 |", "| bleu intl lc | 35.25 | 35.25 |"]
+    assert text.splitlines()[:4] == head
+    assert "| [score dev](#/experiments/1/runs/run) | completed 2.2 s | bleu 34.50" in text
+    assert text.endswith("references sha256 c0ffeec0 · flops 1.25e+15 |")

@@ -85,3 +85,10 @@ def test_the_description_shows_the_paper_s_protocol_beside_13a_where_it_was_scor
     assert "| set | BLEU (13a, cased) | BLEU (paper) | sentences |" in described
     assert "| val (dev) | 30.00 | 31.50 | 2 |" in described
     assert "| flickr | 29.00 |  |  |" in described
+
+
+def test_the_first_line_of_the_description_can_be_read_without_rendering() -> None:
+    tags = {"dev_set": "val", "dev_signature": "13a", "decision": "", "val.bleu": "30.0", "flickr.bleu": "29.25"}
+    assert version_description("m/1", tags).splitlines()[:2] == ["BLEU val 30.00, flickr 29.25", ""]
+    with_settings = version_description("m/1", tags | {"settings": "p_drop 0.2 · seed 3"})
+    assert with_settings.startswith("BLEU val 30.00, flickr 29.25 · p_drop 0.2 · seed 3\n")
