@@ -74,7 +74,7 @@ def write(
         "process": process_identity(),
         "asked": {name: request[name] for name in REQUEST_FIELDS},
         "attempt": attempt,
-        "checks": list({check.limit.place: _check_form(check) for check in checks}.values()),
+        "checks": list({check.limit: _check_form(check) for check in checks}.values()),
         "stages": [_stage_form(row) for row in rows],
     }
     return _write_json(root, name, started, "", record)
@@ -98,9 +98,10 @@ def earlier_values(root: Path, name: str) -> dict[str, tuple[float, ...]]:
     """The values that the limits of a run had in its last ``EARLIER_VALUES`` records, oldest first, by their places."""
     found: dict[str, list[float]] = {}
     for path in sorted((root / record_folder(name)).glob("*.json"))[-EARLIER_VALUES:]:
-        for check in read_header(path).get("checks", ()):
-            if check["value"] is not None:
-                found.setdefault(check["place"], []).append(check["value"])
+        # A fact with two limits has two checks.
+        for place, value in {check["place"]: check["value"] for check in read_header(path).get("checks", ())}.items():
+            if value is not None:
+                found.setdefault(place, []).append(value)
     return {place: tuple(values) for place, values in found.items()}
 
 

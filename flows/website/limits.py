@@ -31,15 +31,17 @@ class LimitLine:
 
 def limit_lines(newest_first: Sequence[RecordedRun], run: str = "") -> list[LimitLine]:
     """The lines of one run, or of all for "", by run and in the order of the newest record's limits."""
-    values: dict[tuple[str, str], list[float]] = {}
-    newest: dict[tuple[str, str], LimitLine] = {}
+    # A fact may have a limit on each side.
+    values: dict[tuple[str, str, bool], list[float]] = {}
+    newest: dict[tuple[str, str, bool], LimitLine] = {}
     for each in newest_first:
         for check in each.checks if each.run == run or not run else ():
             if check["value"] is None:
                 continue
-            name = each.run, check["place"]
+            at_least = ">=" in check["limit"]
+            name = each.run, check["place"], at_least
             values.setdefault(name, []).append(check["value"])
             words = {word: check[word] for word in ("place", "limit", "bound", "warns")}
-            newest.setdefault(name, LimitLine(each.run, **words, at_least=">=" in check["limit"], values=()))
+            newest.setdefault(name, LimitLine(each.run, **words, at_least=at_least, values=()))
     lines = [LimitLine(**{**vars(line), "values": tuple(values[name][:SHOWN][::-1])}) for name, line in newest.items()]
     return sorted(lines, key=lambda line: line.run)

@@ -38,6 +38,17 @@ def test_a_limit_has_a_line_over_the_runs_with_its_newest_bound(tmp_path: Path) 
     assert limit_lines(history, "other") == []
 
 
+def test_a_fact_with_a_limit_on_each_side_has_two_lines(tmp_path: Path) -> None:
+    for hour, bleu in ((1, 21.0), (2, 31.0)):
+        start(tmp_path, hour, bleu, "score.dev.bleu >= 20", "score.dev.bleu <= 30")
+    lines = limit_lines(read_history(Store(tmp_path)))
+    assert {(line.limit, line.values, line.holds) for line in lines} == {
+        ("bleu >= 20", (21.0, 31.0), True),
+        ("bleu <= 30", (21.0, 31.0), False),
+    }
+    assert records.earlier_values(tmp_path, "demo") == {"score dev bleu": (21.0, 31.0)}
+
+
 def test_records_of_before_have_no_lines(tmp_path: Path) -> None:
     started = datetime(2026, 1, 1, tzinfo=UTC)
     path = records.write(tmp_path, "demo", REQUEST, [], "FINISHED", started)
