@@ -18,7 +18,7 @@ os.environ["DO_NOT_TRACK"] = "true"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 MIRRORS = os.environ.get("REPRO_MIRRORS", "")
-SLOW_SECONDS = 1800
+SLOW_SECONDS = 3600
 _SERVICE = ("REPRO_AUTH", "REPRO_AUTH_FILE", "REPRO_DATABASE_URL")
 # Servers of the developer's own are no place for tests; gone before any fixture, of whatever scope.
 for _name in ("PREFECT_API_URL", "PREFECT_HOME", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI", "REPRO_RANKS", *_SERVICE):

@@ -56,7 +56,7 @@ def nothing_left(request: pytest.FixtureRequest, services: Services, root: Path)
     made, expected = artifact_digests(root), artifact_digests(undisturbed)
     assert made == {key: expected[key] for key in made}
     assert {key.partition("/")[0] for key in made} >= {"train", "average"}
-    wait_for(lambda: not processes(root), 60)
+    wait_for(lambda: not processes(root))
     for server in (services.prefect, services.mlflow):
         assert server.answers()
     assert services.running() == {}

@@ -23,7 +23,7 @@ def test_a_killed_run_is_resumed(services: Services, root: Path) -> None:
     wait_for(lambda: has_checkpoint(root))
     first.kill()
     first.wait()
-    wait_for(lambda: not processes(root), 60)
+    wait_for(lambda: not processes(root))
     (interrupted,) = services.unfinished(root)
     words = shlex.split(interrupted["command"])
     assert words[:3] == ["repro", "run", f"{services.runs}:LONG"]

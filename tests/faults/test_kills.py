@@ -55,7 +55,7 @@ def test_the_flow_process_of_a_worker_is_killed(services: Services, root: Path) 
     wait_for(lambda: has_checkpoint(root))
     flow_process(root).kill()
     wait_for(lambda: services.flow_run(flow_run)["state_type"] == "CRASHED")
-    wait_for(lambda: not services.running(), 60)
+    wait_for(lambda: not services.running())
     services.cli("flow-run", "retry", flow_run)
     wait_for(lambda: services.flow_run(flow_run)["state_type"] in ("COMPLETED", "FAILED"))
     assert services.flow_run(flow_run)["state_type"] == "COMPLETED"
@@ -91,7 +91,7 @@ def test_all_processes_of_the_machine_are_killed(
         each.wait()
     services.prefect.kill()
     services.mlflow.kill()
-    wait_for(lambda: not processes(root), 60)
+    wait_for(lambda: not processes(root))
     services.start()
     (interrupted,) = services.unfinished(root, "--close")
     assert services.running() == {}

@@ -52,6 +52,6 @@ def test_cancel_ends_all_processes_and_keeps_the_checkpoint(services: Services, 
     wait_for(lambda: not processes(root, "model.train"))
     assert ended(services, flow_run)["state_name"] == "Cancelled"
     assert has_checkpoint(root)
-    wait_for(lambda: not services.running(), 60)
+    wait_for(lambda: not services.running())
     outcome = stage_states(wait_for_outcome(services.run(root, "LONG", *UNTIL)))
     assert outcome["train"] == {"completed"}

@@ -26,8 +26,8 @@ from infra.servers.loopback import free_ports
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
-TIMEOUT_SECONDS = 240.0
-"""Limit for anything that takes seconds on a quiet machine."""
+TIMEOUT_SECONDS = 900.0
+"""Limit for anything that takes seconds on a quiet machine; it ends a test that hangs, and says nothing of speed."""
 UNFINISHED_STATES = ("RUNNING", "PENDING", "CANCELLING", "SCHEDULED")
 FINAL_STATES = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
