@@ -21,7 +21,7 @@ from benchmarks.variants import attend_by_operator
 from model.config import Training
 from model.data.batches import Batch, BatchSampler, Cursor
 from model.data.shards import Shards
-from model.network.attention import PackedMask
+from model.network.attention import PackedMask, SequenceOffsets
 from model.network.widths import Widths
 
 LIBRARIES = ("torch", "triton", "numpy", "pyarrow", "tokenizers", "safetensors", "sacrebleu", "pytest")
@@ -36,6 +36,8 @@ GROUPS = (
 Attend = Callable[[PackedMask, Tensor, Tensor | None, Widths, float], Tensor]
 PROFILED = 5
 """Updates."""
+EQUAL_LENGTHS = (32, 64, 128, 256)
+"""Positions of sentences that are all of one length: from which on is torch's operator the faster one?"""
 
 
 def probe(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def attention(chosen: argparse.Namespace) -> dict[str, Any]:
     """Forward and backward of ``repro::packed_attention`` against torch's own attention, on a batch of real pairs.
 
     Milliseconds of each, with the distance of both outputs and gradients relative to their size. Torch's is the varlen
-    operator on a GPU, attention over padded rows on a CPU.
+    operator on a GPU, attention over padded rows on a CPU. Then self-attention over sentences of ``EQUAL_LENGTHS``.
     """
     tiny = chosen.size == "tiny"
     widths = Widths(2, 8, 8) if tiny else Widths(8, 64, 64)
@@ -175,6 +177,14 @@ def attention(chosen: argparse.Namespace) -> dict[str, Any]:
             ),
             "operator": compared.milliseconds(attend_by_operator, 0.0, tiny),
             "operator with dropout": compared.milliseconds(attend_by_operator, 0.1, tiny),
+            "torch": compared.milliseconds(PackedMask.attend, 0.0, tiny),
+        }
+    for length in EQUAL_LENGTHS:
+        ends = torch.arange(0, (512 if tiny else 24_576) + 1, length, dtype=torch.int32, device=chosen.device)
+        offsets = SequenceOffsets(ends, length)
+        compared = Attention(PackedMask(offsets, offsets), widths, chosen.device)
+        found[f"self, all of {length}"] = {
+            "operator": compared.milliseconds(attend_by_operator, 0.0, tiny),
             "torch": compared.milliseconds(PackedMask.attend, 0.0, tiny),
         }
     return {"sentences": int((sources.cu_seqlens.diff() > 0).sum()), "target_pieces": batch.pieces, **found}
