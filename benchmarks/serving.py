@@ -67,6 +67,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument("--file", default="", help="the sentences are its lines of --words words (random words)")
     flags.add_argument("--beam", type=int, default=4)
     flags.add_argument("--threads", type=int, default=1)
+    flags.add_argument(
+        "--quantization", choices=("float32", "int8"), default="float32", help="of CTranslate2 (float32)"
+    )
     flags.add_argument("--serve", choices=tuple(WAYS), default="", help=argparse.SUPPRESS)
     chosen = flags.parse_args(arguments)
     chosen.clients = [int(number) for number in chosen.clients.split(",")]
@@ -164,7 +167,8 @@ def serve(chosen: argparse.Namespace) -> None:
     limits = Limits(**WAYS[chosen.serve])
     bound = bind_socket("127.0.0.1", 0)
     with tempfile.TemporaryDirectory(prefix="serving-") as scratch:
-        served = version(chosen, "own" if chosen.serve == "own" else "ctranslate2", Path(scratch) / "version")
+        engine, folder = "own" if chosen.serve == "own" else "ctranslate2", Path(scratch) / "version"
+        served = version(chosen, engine, folder, quantization=chosen.quantization)
         where = address("127.0.0.1", bound)
         serve_until_stopped(application([served], limits), bound, limits, lambda: print(where, flush=True))
 
@@ -173,7 +177,8 @@ def table(report: Mapping[str, Any]) -> str:
     """Format the report."""
     what = (
         f"{report['model'] or report['size']}, beam {report['beam']}, sentences of {report['words']} words, "
-        f"{report['rounds']} rounds of {report['seconds']:g} s; {report['device']}, {report['threads']} thread(s)"
+        f"{report['rounds']} rounds of {report['seconds']:g} s; {report['device']}, {report['threads']} thread(s), "
+        f"{report['quantization']}"
     )
     rows = [["clients", "server", "sentences/s", "p50 ms", "p99 ms", "server's CPU ms a sentence"]]
     for clients in report["clients"]:

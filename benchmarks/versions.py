@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model.config.engines import Quantization
+
 if TYPE_CHECKING:
     from flows.inference.served_model import ServedVersion
 
@@ -27,7 +29,9 @@ def sentences(file: str, words: int, seed: int) -> Iterator[str]:
         yield draw.choice(lines) if lines else " ".join(draw.choice(WORDS) for _ in range(words)) + "."
 
 
-def version(chosen: argparse.Namespace, engine: str, folder: Path, workers: int = 1) -> "ServedVersion":
+def version(
+    chosen: argparse.Namespace, engine: str, folder: Path, workers: int = 1, quantization: Quantization = "float32"
+) -> "ServedVersion":
     """Load ``chosen.model``, or make random weights of ``chosen.size``, with the engine ``own`` or ``ctranslate2``.
 
     CTranslate2's form is written into ``folder``, which must not exist: it is used however it compares. ``workers``
@@ -53,7 +57,7 @@ def version(chosen: argparse.Namespace, engine: str, folder: Path, workers: int 
         return served
     form = folder / "form"
     form.mkdir()
-    write_folder(served.name, weights, vocabulary, served.decoding, form, "float32")
+    write_folder(served.name, weights, vocabulary, served.decoding, form, quantization)
     other = CTranslate2Search(form, served.translator.vocabulary, chosen.threads, workers)
     return replace(served, engines=SearchEngine(served.translator, other))
 
