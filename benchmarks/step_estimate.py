@@ -5,6 +5,7 @@ most the time by which starting takes longer. It needs caches of one size, which
 on a CPU, bytes and products by formula for the base model in bfloat16; milliseconds are these over assumed rates.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -70,6 +71,7 @@ def device_seconds(sentences: int, positions: int) -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     started = START * (count := operations())
     print(f"{count:.0f} operations a step, which the host starts in {1e3 * started:.2f} ms\n")
     print("| sentences of a batch | device, caches that grow | caches of one size | at most gained by a graph |")

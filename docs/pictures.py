@@ -5,6 +5,7 @@
 The root is that of ``REPRO_ROOT``, by default the nearest ``.repro``. Needs Chromium.
 """
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -50,6 +51,8 @@ def picture(browser: Browser, address: str, name: str, **context: Any) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    main(*sys.argv[1:])
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("first", help="a version, as in demo/1")
+    flags.add_argument("second", help="another version of that model")
+    chosen = flags.parse_args()
+    main(chosen.first, chosen.second)
