@@ -1,4 +1,4 @@
-"""Make the pictures of the site anew, ``docs/screenshots/site-*.png``, from the models and runs of a root.
+"""Takes screenshots of the site for the documentation and writes them to ``docs/screenshots/site-*.png``.
 
     python docs/pictures.py demo/1 demo/2      the model's page, these versions side by side, the limits of the runs
 
