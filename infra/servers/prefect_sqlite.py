@@ -14,13 +14,18 @@ DATABASE = "prefect.db"
 BUSY_TIMEOUT_SECONDS = 10
 
 
+def database_file() -> Path | None:
+    """The SQLite file that a Prefect server with this process's environment serves; None for another database."""
+    address = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL", "")
+    return sqlite_file(address.replace("+aiosqlite", "", 1)) if address else Path(os.environ["PREFECT_HOME"], DATABASE)
+
+
 def has_abandoned_flow_runs() -> bool:
     """Whether the database that a temporary server would serve has an unfinished flow run whose process is dead.
 
     False where it cannot be read: it does not exist yet, is another kind of database, or has another schema.
     """
-    address = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL", "")
-    file = sqlite_file(address.replace("+aiosqlite", "", 1)) if address else Path(os.environ["PREFECT_HOME"], DATABASE)
+    file = database_file()
     states = ", ".join(f"'{state}'" for state in UNFINISHED_STATES)
     query = f"SELECT labels FROM flow_run WHERE state_type IN ({states})"
     try:

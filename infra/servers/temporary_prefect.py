@@ -20,6 +20,8 @@ from infra.processes.children import SAFE_PATH, die_with_parent, signal_group, t
 from infra.processes.locks import file_lock
 from infra.servers.environment import PERSISTENT_LEASES, private_folder
 from infra.servers.loopback import LOOPBACK, SilenceWatch, free_ports, healthy
+from infra.servers.prefect_sqlite import database_file
+from infra.servers.prefect_tables import create_tables
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 """Prefect's setting: origins whose pages may call the server, separated by commas."""
 START_SECONDS = 600.0
-"""A fresh database takes 20 s on quiet cores, over 180 s on busy ones."""
+"""Of a server whose fresh database Prefect migrates itself: 20 s on quiet cores, over 180 s on busy ones."""
 POLL_SECONDS = 0.1
 KEEP_SECONDS = 0.5
 RESTARTS = 5
@@ -59,6 +61,7 @@ def application() -> "ASGIApp":
 
     from infra.servers.same_origin import SameOrigin
 
+    create_tables(database_file())
     return SameOrigin(create_app(), LOOPBACK)
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration
 from infra.servers.loopback import LOOPBACK, own_names
+from infra.servers.prefect_sqlite import database_file
+from infra.servers.prefect_tables import create_tables
 from infra.servers.temporary_prefect import ORIGINS
 from infra.service.process_tags import folder_of
 from infra.service.settings import Service, read
@@ -40,6 +42,7 @@ def application() -> "ASGIApp":
     from infra.servers.same_origin import SameOrigin
 
     service = read(folder_of(os.environ))
+    create_tables(database_file())
     app = create_app()
     started = app.router.lifespan_context
 
