@@ -14,6 +14,7 @@ from typing import Any
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome, stage_folder
 from flows.runner.request import ResolvedRun, RunRequest
+from flows.runs.overrides import without_replaced
 from flows.runs.paper_rows import GROUPS, effective_scale, paper_row_of, parse_rows, row_run_name
 from infra.errors import BadConfiguration, Fault, describe
 from infra.processes.threads import run_in_threads
@@ -52,7 +53,7 @@ class PaperRequest:
         """The corpus and the widths as text: ``demo, widths divided by 8``."""
         scale = effective_scale(self.scale, self.corpus)
         parts = [self.corpus, f"widths divided by {scale}" if scale > 1 else "the paper's widths"]
-        return ", ".join([*parts, *self.overrides])
+        return ", ".join([*parts, *without_replaced(self.overrides)])
 
     @property
     def record_name(self) -> str:

@@ -17,7 +17,7 @@ from flows.runner.interrupted import InterruptedRun, attempt_to_resume
 from flows.runner.outcome import Outcome
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
-from flows.runs.overrides import changes_results, override
+from flows.runs.overrides import changes_results, override, without_replaced
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
@@ -40,6 +40,9 @@ class RunRequest:
     force: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     site: str = "local"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "overrides", without_replaced(self.overrides))
 
     def resolve(self, *, again: bool = False) -> "ResolvedRun":
         """The values behind the words; raises BadConfiguration for an unknown one.

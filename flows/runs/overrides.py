@@ -14,6 +14,8 @@ from tasks.cleaning.filters import Filter
 
 Value = TypeVar("Value")
 PRESET = "preset"
+ADDED_UP = (PRESET, "filters.rules")
+"""Paths of which each assignment counts: ``filters.rules=+Length`` changes the rules that are there."""
 STRICT_NUMERICS = ("training.numerics=strict", "decoding.numerics=strict")
 """What ``--strict-numerics`` stands for (docs/reproducibility.md)."""
 
@@ -43,6 +45,15 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
     except ValueError as error:
         raise BadConfiguration(f"--set {', '.join(sorted(assignments, key=_sort_key))}: {error}") from error
     return checked
+
+
+def without_replaced(assignments: Sequence[str]) -> tuple[str, ...]:
+    """The assignments without those that a later one for the same path replaces. Lists of rules and presets add up."""
+    last: dict[str, str] = {}
+    for assignment in assignments:
+        path = assignment.partition("=")[0]
+        last[assignment if path in ADDED_UP else path] = assignment
+    return tuple(last.values())
 
 
 def _check_used(run: Any, assignments: Sequence[str]) -> None:

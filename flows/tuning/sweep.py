@@ -194,7 +194,7 @@ class _Sweep:
             self.tracker.join(self.study.mlflow_run)
         else:
             name = f"sweep {resolved.name}"
-            tags = {"sweep": resolved.name, "overrides": " ".join(asked.overrides)}
+            tags = {"sweep": resolved.name, "overrides": " ".join(self.resolved.base.request.overrides)}
             params = {"on": asked.on, "space": dict(space.split("=", 1) for space in asked.spaces)}
             self.study.mlflow_run = self.tracker.start(resolved.base.run.name, name, tags, params)
 

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flows.runner.request import RunRequest
 from flows.runs import RUNS
-from flows.runs.overrides import override
+from flows.runs.overrides import override, without_replaced
 from flows.runs.presets import PRESETS
 from flows.runs.profiles import PROFILES
+from flows.runs.titles import run_title
 from infra.errors import BadConfiguration
 from model.config import Model, Training
 
@@ -51,6 +53,22 @@ def test_values_take_the_type_of_their_field() -> None:
     assert override(Some(), ["filters.rules.Ratio.max=1.5"]).filters.rules == (Ratio(1.5),)
     assert override(Some(), ["filters.exclude="]).filters.exclude == ()
     assert override(Some(), []) == Some()
+
+
+def test_the_last_of_two_values_for_a_field_counts_and_is_the_only_one_shown() -> None:
+    asked = ("training.updates=120", "training.seed=3", "training.updates=80")
+    request = RunRequest("demo", overrides=asked)
+    assert request.overrides == without_replaced(asked) == ("training.updates=80", "training.seed=3")
+    assert request.resolve().run == override(RUNS["demo"], asked)
+    assert run_title("demo", request.overrides) == "demo · updates 80 · seed 3"
+
+
+def test_what_adds_up_stays() -> None:
+    rules = ("filters.rules=+NumbersDiffer", "filters.rules=-Identical")
+    assert without_replaced(rules) == rules
+    assert override(RUNS["demo"], rules) != override(RUNS["demo"], rules[1:])
+    presets = ("preset=tensor2tensor", "preset=fairseq")
+    assert without_replaced(presets) == presets
 
 
 def test_a_profile_sets_rules_and_limits_and_what_follows_changes_it() -> None:
