@@ -50,6 +50,7 @@ TORCH_FREE = {
     "model.lazy_import",
     "model.training",
     "model.training.flops",
+    "model.training.gpu_driver",
 }
 """What ``tasks`` may import of ``model``; none of it loads torch, directly or not."""
 PREFECT = {"tasks.engine.prefect_runner", "flows.orchestration"}

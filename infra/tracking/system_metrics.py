@@ -5,11 +5,9 @@ MLflow's own sampler needs psutil, nvidia-ml-py and the fluent interface, which 
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-
-from infra.tracking.gpu_metrics import GpuMetrics, driver
 
 PREFIX = "system/"
 INTERVAL_SECONDS = 10.0
@@ -21,14 +19,21 @@ IDLE = slice(3, 5)
 
 
 class SystemMetrics:
-    """Samples CPU, memory, GPUs and the disk of ``folder``, and gives the samples once the job is long enough."""
+    """Samples CPU, memory and the disk of ``folder``, and what ``others`` gives, such as values of GPUs.
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self.folder, self.clock = folder, clock
+    Gives the samples once the job is long enough.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        others: Callable[[], Mapping[str, float]] = dict,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.folder, self.others, self.clock = folder, others, clock
         self._began = self._sampled = clock()
         self._waiting: list[dict[str, float]] = []
         self._times = _cpu_times()
-        self._gpus = GpuMetrics(driver())
 
     def rows(self, done: float) -> list[dict[str, float]]:
         """Samples that were not given yet, as rows of ``metrics.jsonl``; ``done`` is the update that the job is at."""
@@ -57,7 +62,7 @@ class SystemMetrics:
             used, total = kilobytes["MemTotal:"] - kilobytes["MemAvailable:"], kilobytes["MemTotal:"]
             values["system_memory_usage_megabytes"] = used * 1024 / 1e6
             values["system_memory_usage_percentage"] = 100 * used / total
-        values |= self._gpus.sample()
+        values |= self.others()
         return {f"{PREFIX}{name}": round(value, 1) for name, value in values.items()}
 
 

@@ -5,16 +5,15 @@ energy are read from the driver (NVML), not through the device's queue, so no up
 machine does not report is omitted.
 """
 
-import ctypes
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
-NVML = "libnvidia-ml.so.1"
+from .gpu_driver import Gpu, gpu_driver
+
 JOULES_PER_KWH = 3.6e6
 STATUS = Path("/proc/self/status")
 
@@ -24,7 +23,7 @@ class HardwareMonitor:
 
     def __init__(self, device: torch.device, used_kwh: float = 0.0) -> None:
         self.device = device
-        self.gpus = GpuEnergyMeter(*local_gpus(device), used_kwh)
+        self.gpus = GpuEnergyMeter(local_gpus(device), used_kwh)
 
     def read(self) -> dict[str, float]:
         """``memory_bytes`` and, where the driver reports them, ``gpu_watts`` and ``gpu_kwh``."""
@@ -32,26 +31,20 @@ class HardwareMonitor:
 
 
 class GpuEnergyMeter:
-    """Reads power and energy of the GPUs with these UUIDs; a metric that one of them does not report is omitted.
+    """Reads power and energy of GPUs; a metric that one of them does not report is omitted.
 
-    ``library`` is NVML or an object with the same functions.
+    A partitioned GPU (MIG) reports none, since its meter covers all parts. An unknown GPU is None.
     """
 
-    def __init__(self, library: Any, uuids: Sequence[str], used_kwh: float = 0.0) -> None:
-        self.library, self.used_kwh = library, used_kwh
-        self.handles: list[ctypes.c_void_p] = []
-        try:
-            if uuids:
-                self.call("nvmlInit_v2")
-                self.handles = [self.handle(uuid) for uuid in uuids]
-        except NvmlError:
-            pass
+    def __init__(self, gpus: Sequence[Gpu | None], used_kwh: float = 0.0) -> None:
+        known = [gpu for gpu in gpus if gpu and not gpu.is_partitioned]
+        self.gpus, self.used_kwh = known if len(known) == len(gpus) else [], used_kwh
         self.begun = self.millijoules()
 
     def read(self) -> dict[str, float]:
         """``gpu_watts`` now, summed over the GPUs, and ``gpu_kwh`` since the training began."""
         values = {}
-        if milliwatts := self.readings("nvmlDeviceGetPowerUsage", ctypes.c_uint):
+        if milliwatts := _all(gpu.milliwatts for gpu in self.gpus):
             values["gpu_watts"] = sum(milliwatts) / 1e3
         if self.begun:
             values["gpu_kwh"] = self.kwh()
@@ -63,59 +56,26 @@ class GpuEnergyMeter:
         return self.used_kwh + used / 1e3 / JOULES_PER_KWH
 
     def millijoules(self) -> list[int]:
-        """Energy of each GPU since its driver was loaded, in millijoules."""
-        return self.readings("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
-
-    def readings(self, name: str, kind: type[ctypes.c_uint] | type[ctypes.c_ulonglong]) -> list[int]:
-        """One number per GPU; empty if one of them reports none."""
-        values = [kind(0) for _ in self.handles]
-        try:
-            for handle, value in zip(self.handles, values, strict=True):
-                self.call(name, handle, ctypes.byref(value))
-        except NvmlError:
-            return []
-        return [value.value for value in values]
-
-    def handle(self, uuid: str) -> ctypes.c_void_p:
-        """The NVML handle of a GPU. Raises NvmlError for a partitioned GPU (MIG), whose meter covers all partitions."""
-        handle, on, pending = ctypes.c_void_p(), ctypes.c_uint(0), ctypes.c_uint(0)
-        self.call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(handle))
-        try:
-            self.call("nvmlDeviceGetMigMode", handle, ctypes.byref(on), ctypes.byref(pending))
-        except NvmlError:  # a GPU that cannot be partitioned
-            return handle
-        if on.value:
-            raise NvmlError(f"{uuid} is partitioned (MIG)")
-        return handle
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call an NVML function. Raises NvmlError if it does not exist or returns an error."""
-        try:
-            status = getattr(self.library, name)(*arguments)
-        except AttributeError as error:
-            raise NvmlError(name) from error
-        if status:
-            raise NvmlError(f"{name} answers {status}")
+        """Energy of each GPU since its driver was loaded; empty if one of them reports none."""
+        return _all(gpu.millijoules for gpu in self.gpus)
 
 
-class NvmlError(Exception):
-    """The driver does not report a value."""
+def _all(readings: Iterable[int | None]) -> list[int]:
+    values = [*readings]
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []
 
 
-def local_gpus(device: torch.device) -> tuple[Any, list[str]]:
-    """NVML and the UUIDs of the GPUs of all ranks on this machine; no UUID without a GPU or without NVML.
+def local_gpus(device: torch.device) -> list[Gpu | None]:
+    """The GPUs of all ranks on this machine; none without a GPU. Those that the driver does not know are None.
 
-    Torch's device numbers respect CUDA_VISIBLE_DEVICES but NVML's do not, so GPUs are identified by UUID.
+    Torch's device numbers respect CUDA_VISIBLE_DEVICES but the driver's do not, so GPUs are identified by UUID.
     """
     if device.type != "cuda":
-        return object(), []
-    try:
-        library = ctypes.CDLL(NVML)
-    except OSError:
-        return object(), []
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        return []
+    driver, ranks = gpu_driver(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     numbers = range(ranks) if ranks > 1 else [device.index or 0]
-    return library, [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in numbers]
+    return [driver.by_uuid(f"GPU-{torch.cuda.get_device_properties(number).uuid}") for number in numbers]
 
 
 def memory_bytes(device: torch.device) -> float:

@@ -13,6 +13,8 @@ from infra.site import Site
 from infra.store.local import Store
 from infra.tracking.metrics_tail import MetricsTail
 from infra.tracking.system_metrics import SystemMetrics
+from model.training.gpu_driver import gpu_driver
+from tasks.engine.gpu_metrics import GpuMetrics
 from tasks.engine.locked_tracker import LockedTracker
 from tasks.engine.progress import Display, MetricsWatch, describe_metrics, ignore_metrics
 from tasks.engine.stage import StageCall
@@ -42,7 +44,8 @@ class JobRunner:
         ``check`` is called again and again while the job runs, and ends it if it raises.
         """
         tail = MetricsTail(job.out / "metrics.jsonl")
-        machine = SystemMetrics(job.out) if self.site.launcher == "local" else None
+        is_here = self.site.launcher == "local"
+        machine = SystemMetrics(job.out, GpuMetrics(gpu_driver()).sample) if is_here else None
         done = 0.0
 
         def poll() -> None:
@@ -64,6 +67,6 @@ class JobRunner:
             self.display.say(f"{call.label}: waiting for a GPU of this machine")
 
         # Other launchers get their GPUs from the scheduler.
-        gpus = self.site.gpus if call.stage.needs == "gpu" and self.site.launcher == "local" else ()
+        gpus = self.site.gpus if call.stage.needs == "gpu" and is_here else ()
         with lock_gpus(gpus, job.ranks, waiting) as locked:
             self.launcher.run(replace(job, gpus=locked.names, pass_fds=(*job.pass_fds, *locked.locks)), poll)

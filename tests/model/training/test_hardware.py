@@ -1,6 +1,5 @@
 """Tests of hardware metrics: values that the driver reports are read, others are omitted."""
 
-import ctypes
 import itertools
 import subprocess
 import sys
@@ -8,55 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_gpus import FakeGpus
 from small_training import TRAINING, rows, run, write_job
 
 from model.training import hardware
 from model.training.flops import Work, peak_flops
+from model.training.gpu_driver import Gpu, GpuDriver
 from model.training.hardware import GpuEnergyMeter
 from tests.model.test_train import end_after
 
-NOT_SUPPORTED = 3
 ROOT = Path(__file__).resolve().parents[3]
 
 
-class Driver:
-    """A fake NVML of two GPUs: handles 1 and 2, 100 W and 300 W, and energies that a test sets."""
-
-    def __init__(self, *missing: str, divided: bool = False) -> None:
-        self.missing, self.divided = missing, divided
-        self.millijoules = {1: 5_000_000, 2: 9_000_000_000_000}
-
-    def __getattr__(self, name: str) -> Any:
-        functions = {
-            "nvmlInit_v2": lambda: 0,
-            "nvmlDeviceGetHandleByUUID": self.find,
-            "nvmlDeviceGetMigMode": self.mig,
-            "nvmlDeviceGetPowerUsage": lambda handle, out: self.put(out, handle.value * 200_000 - 100_000),
-            "nvmlDeviceGetTotalEnergyConsumption": lambda handle, out: self.put(out, self.millijoules[handle.value]),
-        }
-        if name in self.missing or name not in functions:
-            raise AttributeError(name)
-        return functions[name]
-
-    def put(self, out: Any, value: int) -> int:
-        out._obj.value = value
-        return 0
-
-    def find(self, uuid: bytes, out: Any) -> int:
-        names = {b"GPU-a": 1, b"GPU-b": 2}
-        return self.put(out, names[uuid]) if uuid in names else NOT_SUPPORTED
-
-    def mig(self, _handle: ctypes.c_void_p, on: Any, _pending: Any) -> int:
-        return self.put(on, 1) if self.divided else NOT_SUPPORTED
+def found(library: Any, *uuids: str) -> list[Gpu | None]:
+    driver = GpuDriver(library)
+    return [driver.by_uuid(uuid) for uuid in uuids]
 
 
 def test_power_and_energy_are_sums_over_the_gpus() -> None:
-    driver = Driver()
-    gpus = GpuEnergyMeter(driver, ["GPU-a", "GPU-b"], used_kwh=1.5)
+    driver = FakeGpus()
+    gpus = GpuEnergyMeter(found(driver, "GPU-a", "GPU-b"), used_kwh=1.5)
     assert gpus.read() == {"gpu_watts": 400.0, "gpu_kwh": 1.5}
     driver.millijoules = {1: 5_000_000 + 3_600_000_000, 2: 9_000_000_000_000 + 1_800_000_000}
     assert gpus.read()["gpu_kwh"] == pytest.approx(1.5 + 1.0 + 0.5)
-    assert GpuEnergyMeter(driver, ["GPU-b"], gpus.kwh()).read() == {"gpu_watts": 300.0, "gpu_kwh": pytest.approx(3.0)}
+    second = GpuEnergyMeter(found(driver, "GPU-b"), gpus.kwh())
+    assert second.read() == {"gpu_watts": 300.0, "gpu_kwh": pytest.approx(3.0)}
 
 
 @pytest.mark.parametrize(
@@ -64,30 +39,29 @@ def test_power_and_energy_are_sums_over_the_gpus() -> None:
     [
         (object(), [], []),
         (object(), ["GPU-a"], []),
-        (Driver(), ["GPU-a", "GPU-other"], []),
-        (Driver("nvmlInit_v2"), ["GPU-a"], []),
-        (Driver(divided=True), ["GPU-a"], []),
-        (Driver("nvmlDeviceGetTotalEnergyConsumption"), ["GPU-a"], ["gpu_watts"]),
-        (Driver("nvmlDeviceGetPowerUsage", "nvmlDeviceGetMigMode"), ["GPU-a"], ["gpu_kwh"]),
+        (FakeGpus(), ["GPU-a", "GPU-other"], []),
+        (FakeGpus("nvmlInit_v2"), ["GPU-a"], []),
+        (FakeGpus(divided=True), ["GPU-a"], []),
+        (FakeGpus("nvmlDeviceGetTotalEnergyConsumption"), ["GPU-a"], ["gpu_watts"]),
+        (FakeGpus("nvmlDeviceGetPowerUsage", "nvmlDeviceGetMigMode"), ["GPU-a"], ["gpu_kwh"]),
     ],
 )
 def test_metrics_that_a_driver_does_not_report_are_omitted(driver: Any, uuids: list[str], names: list[str]) -> None:
-    gpus = GpuEnergyMeter(driver, uuids, used_kwh=0.25)
+    gpus = GpuEnergyMeter(found(driver, *uuids), used_kwh=0.25)
     assert list(gpus.read()) == names
     assert gpus.kwh() == 0.25
 
 
 def test_a_resumed_training_adds_to_its_energy(tmp_path: Path) -> None:
     def metered() -> None:
-        driver, clock = Driver(), itertools.count(1)
-        driver.find = lambda uuid, out: driver.put(out, 1)  # type: ignore[method-assign]
+        driver, clock = FakeGpus(), itertools.count(1)
 
         class Running(dict[int, int]):
             def __getitem__(self, _: int) -> int:
                 return next(clock) * 3_600_000_000
 
         driver.millijoules = Running()
-        hardware.local_gpus = lambda _: (driver, ["GPU-a"])
+        hardware.local_gpus = lambda _: found(driver, "GPU-a")
 
     def metered_and_stopped() -> None:
         metered()
