@@ -73,7 +73,10 @@ def run_tests(chosen: argparse.Namespace) -> dict[str, Any]:
 
     outcomes = Outcomes(chosen.json)
     words = ["-m", "gpu"] if chosen.device == "cuda" else ["-m", "not gpu and not slow"]
-    files = [str(PROJECT_ROOT / "tests" / "model" / name) for name in ("test_devices.py", "test_gpu.py")]
+    files = [
+        str(PROJECT_ROOT / "tests" / "model" / name)
+        for name in ("test_devices.py", "network/test_padding.py", "test_gpu.py")
+    ]
     pytest.main(["-p", "no:cacheprovider", "-v", *words, *files], plugins=[outcomes])
     return outcomes.facts()
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ..config import Model
 from .linear import Linear, linear
 from .packed_attention import packed_attention, padded_indices
+from .padding import to_padded, valid_positions
 from .widths import Widths
 
 KeysValues = tuple[Tensor, ...]
@@ -61,6 +62,14 @@ class SequenceOffsets:
         """Positions (B, max_seqlen) of the pieces of each sentence that is not empty, and which of them are valid."""
         return padded_indices(self.cu_seqlens, self.max_seqlen)
 
+    def valid_positions(self) -> Tensor:
+        """Which positions of ``to_padded`` hold a piece: (N, max_seqlen)."""
+        return valid_positions(self.cu_seqlens, self.max_seqlen)
+
+    def to_padded(self, values: Tensor) -> Tensor:
+        """Values (M, …) as padded rows (N, max_seqlen, …), zero in padding; empty sentences have a row too."""
+        return to_padded(values, self.cu_seqlens, self.max_seqlen)
+
 
 @dataclass(frozen=True)
 class PackedMask:
@@ -101,12 +110,15 @@ class PackedMask:
         return x_MX.index_put((index_BT[valid_BT],), x_BTX[valid_BT])
 
     def weights(self, q_MHK: Tensor, k_MHK: Tensor) -> Tensor:
-        """The attention weights of ``attend`` without the causal mask: (M, H, max_seqlen), 0 past a sentence's end."""
-        index_BT, valid_BT = self.queries.padded_indices()
-        (k_BHSK,), seen = self._to_padded(k_MHK)
-        weights_BHTS = PaddedMask(seen).weights(q_MHK[index_BT].transpose(1, 2), k_BHSK)
-        weights_MHS = weights_BHTS.new_zeros(*q_MHK.shape[:2], self.keys.max_seqlen)
-        return weights_MHS.index_put((index_BT[valid_BT],), weights_BHTS.transpose(1, 2)[valid_BT])
+        """The attention weights of ``attend`` without the causal mask, as padded rows: (N, H, T, S).
+
+        T and S are the greatest lengths; rows of padding, as those of an empty sentence, have no meaning.
+        """
+        q_NHTK, k_NHSK = (side.to_padded(x).transpose(1, 2) for side, x in ((self.queries, q_MHK), (self.keys, k_MHK)))
+        valid_NS = self.keys.valid_positions()
+        # The softmax of no key at all would not be a number.
+        seen_NS = valid_NS | ~valid_NS[:, :1]
+        return PaddedMask(seen_NS[:, None, None]).weights(q_NHTK, k_NHSK)
 
     def _to_padded(self, *tensors: Tensor) -> tuple[list[Tensor], Tensor]:
         """Tensors of the keys (M, H, X) as padded rows (B, H, S, X), and the mask of valid positions (B, 1, 1, S)."""
@@ -175,8 +187,8 @@ class SelfAttention(Attention):
         return self.attend(q, k, v, attention_mask)
 
     def weights(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """The attention weights of ``forward`` without the causal mask: (B, H, T, T), each row summing to 1; (M, H, S)
-        if packed."""
+        """The attention weights of ``forward`` without the causal mask: (B, H, T, T), each row summing to 1; packed as
+        of ``PackedMask.weights``."""
         q, k, _ = (self.split_heads(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))
         return attention_mask.weights(q, k)
 
@@ -208,7 +220,8 @@ class CrossAttention(Attention):
         return self.attend(self.split_heads(self.query(x)), k, v, attention_mask)
 
     def weights(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
-        """The attention weights of ``forward``: (B, H, T, S), each row summing to 1; (M, H, S) if packed."""
+        """The attention weights of ``forward``: (B, H, T, S), each row summing to 1; packed as of
+        ``PackedMask.weights``."""
         keys = memory[0]
         if isinstance(attention_mask, PackedMask):
             keys = self.split_heads(keys[:, : self.widths[1]])

@@ -70,8 +70,8 @@ def sentence_sizes(batch: Batch) -> tuple[Tensor, Tensor]:
     """For each sentence of a batch its target pieces to predict (N) and its source positions (N)."""
     if batch.packing is None:
         return (batch.target != PAD).sum(1), (batch.source != PAD).sum(1)
-    pieces_N = sums_by_sentence((batch.labels != PAD)[:, None].long(), batch.packing.target.cu_seqlens)[:, 0]
-    return pieces_N, batch.packing.source.cu_seqlens.diff()
+    predicted_NT = batch.packing.target.to_padded(batch.labels != PAD)
+    return predicted_NT.sum(1), batch.packing.source.cu_seqlens.diff()
 
 
 def attention_marginal(attention: nn.Module, inputs: tuple[Any, ...], batch: Batch) -> Tensor:
@@ -79,27 +79,18 @@ def attention_marginal(attention: nn.Module, inputs: tuple[Any, ...], batch: Bat
     assert isinstance(attention, SelfAttention | CrossAttention)
     weights, mask = attention.weights(*inputs), inputs[-1]
     if isinstance(mask, PackedMask):
-        return packed_marginal(weights, mask.queries.cu_seqlens)
+        return marginal(weights, mask.queries.valid_positions())
     queries = batch.source if isinstance(attention, SelfAttention) else batch.target
     return marginal(weights, queries != PAD)
 
 
 def marginal(weights_BHTS: Tensor, real_BT: Tensor) -> Tensor:
-    """Mean of the weights over heads and over the queries that are no padding: (B, S), each row summing to 1."""
+    """Mean of the weights over heads and over the queries that are no padding: (B, S).
+
+    Each row sums to 1; that of an empty sentence is 0.
+    """
     weights_BTS = weights_BHTS.mean(1) * real_BT[:, :, None]
-    return weights_BTS.sum(1) / real_BT.sum(1, keepdim=True)
-
-
-def packed_marginal(weights_MHS: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """``marginal`` for packed sentences whose queries begin at ``cu_seqlens``: (N, S); zeros for empty sentences."""
-    return sums_by_sentence(weights_MHS.mean(1), cu_seqlens) / cu_seqlens.diff().clamp_min(1)[:, None]
-
-
-def sums_by_sentence(values_MX: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Sums over the positions of each packed sentence: (N, X)."""
-    lengths_N = cu_seqlens.diff()
-    numbers_M = torch.arange(len(lengths_N), device=values_MX.device).repeat_interleave(lengths_N)
-    return values_MX.new_zeros(len(lengths_N), values_MX.shape[1]).index_add(0, numbers_M, values_MX)
+    return weights_BTS.sum(1) / real_BT.sum(1, keepdim=True).clamp_min(1)
 
 
 def normalised_entropy(marginal_BS: Tensor, positions_B: Tensor) -> Tensor:

@@ -14,10 +14,6 @@ def configure_training(model: Model, training: Training, device: torch.device) -
     configure_precision("training.precision", precision, device)
     if gpu and training.batching == "packed":
         require(precision == "bf16", "training.precision", precision, "bf16 where training.batching is packed on a GPU")
-        # Its sums over sentences would be atomic additions, which round differently in every training.
-        for name in ("attention_coverage_encoder", "attention_coverage_cross"):
-            weight = getattr(training, name)
-            require(not weight, f"training.{name}", weight, "0 where training.batching is packed on a GPU")
         named = "model.p_drop_attention"
         allowed = "0 where training.batching is packed on a GPU and Triton is not installed"
         require(HAS_TRITON or not model.p_drop_attention, named, model.p_drop_attention, allowed)

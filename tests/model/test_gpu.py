@@ -64,11 +64,12 @@ def test_a_gpu_computes_the_same_as_a_cpu(tmp_path: Path, packed: bool, bf16: bo
     assert torch.cosine_similarity(found, expected, dim=0) > (0.99 if bf16 else 0.99999)
 
 
-@pytest.mark.parametrize("compiled", ["auto", "update"])
+@pytest.mark.parametrize(("compiled", "coverage"), [("auto", 0.0), ("auto", 0.5), ("update", 0.0)])
 @pytest.mark.parametrize("p_drop_attention", [0.0, 0.1])
-def test_no_update_waits_for_the_gpu(tmp_path: Path, p_drop_attention: float, compiled: str) -> None:
+def test_no_update_waits_for_the_gpu(tmp_path: Path, p_drop_attention: float, compiled: str, coverage: float) -> None:
     model = replace(WIDE, p_drop_attention=p_drop_attention)
-    path = write_job(tmp_path, model=model, training=PACKED, device="cuda", log_seconds=1e9, compile=compiled)
+    training = replace(PACKED, attention_coverage_encoder=coverage, attention_coverage_cross=coverage)
+    path = write_job(tmp_path, model=model, training=training, device="cuda", log_seconds=1e9, compile=compiled)
     trainer, stop = build_trainer(Job.read(path), Ranks()), StopSignal()
     updates = trainer.updates()
     for _ in range(WARM_UPDATES + 1):  # the first updates may wait

@@ -54,12 +54,13 @@ def move(module: nn.Module) -> None:
 
 
 @pytest.mark.usefixtures("known_device")
-@pytest.mark.parametrize("kind", [TrainingStep, WholeStep])
+@pytest.mark.parametrize(("kind", "coverage"), [(TrainingStep, 0.0), (TrainingStep, 0.5), (WholeStep, 0.0)])
 def test_an_update_is_one_copy_to_the_device_and_no_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[TrainingStep]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[TrainingStep], coverage: float
 ) -> None:
     monkeypatch.setattr(WholeStep, "record", staticmethod(lambda work: work))
-    trainer = build_trainer(Job.read(write_job(tmp_path, model=DROPPING, training=PACKED)), Ranks())
+    training = replace(PACKED, attention_coverage_encoder=coverage, attention_coverage_cross=coverage)
+    trainer = build_trainer(Job.read(write_job(tmp_path, model=DROPPING, training=training)), Ranks())
     objective, updates, losses = trainer.step.objective, trainer.updates(), []
     with CountedDevice() as device:
         move(objective)
