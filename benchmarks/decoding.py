@@ -48,7 +48,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument("--batch", type=int, default=32, help="sentences of a batch, where lengths are fixed (32)")
     flags.add_argument("--sentences", type=int, default=0, help="of a round (one batch on a CPU; 3,000 on a GPU)")
     flags.add_argument("--rounds", type=int, default=0, help="each decoder once in each (6 on a CPU, 3 on a GPU)")
-    flags.add_argument("--peers", default="transformers,ctranslate2,ctranslate2-int8", help="'' for none")
+    flags.add_argument(
+        "--peers",
+        default="transformers,ctranslate2,ctranslate2-int8",
+        help="'' for none; graphs: own with recorded steps",
+    )
     chosen = flags.parse_args(arguments)
     gpu = chosen.device == "cuda"
     chosen.sentences = chosen.sentences or (3_000 if gpu else chosen.batch)
@@ -72,7 +76,8 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         require(peer in PEERS, "--peers", peer, ", ".join(PEERS))
     left_out = {peer: missing(peer) for peer in chosen.peers if missing(peer)}
     if chosen.lengths != "fixed":
-        left_out |= {peer: f"{peer} is left out: it takes no length of each sentence's own" for peer in chosen.peers}
+        fixed = [peer for peer in chosen.peers if not PEERS[peer].any_length]
+        left_out |= {peer: f"{peer} is left out: it takes no length of each sentence's own" for peer in fixed}
     for reason in left_out.values():
         print(reason, file=sys.stderr, flush=True)
 

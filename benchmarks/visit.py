@@ -88,6 +88,7 @@ class Place:
             self.step("profile", 60, "profile"),
             self.step("attention", 40, "attention"),
             Step("decoding base", 50, "decoding.py", self.decoding()),
+            Step("decoding with graphs", 35, "decoding.py", self.decoding_with_graphs()),
             Step("throughput big", 80, "throughput.py", self.throughput("big")),
         ]
 
@@ -132,6 +133,12 @@ class Place:
     def decoding(self) -> tuple[str, ...]:
         sized = ("--size", "toy", "--sentences", "4", "--rounds", "1") if self.tiny else ("--size", "base")
         return (*sized, "--lengths", "wmt", "--device", self.device, "--peers", "", "--commit", self.commit)
+
+    def decoding_with_graphs(self) -> tuple[str, ...]:
+        """Batches of few sentences, with and without."""
+        few = ("--size", "toy", "--batch", "4", "--sentences", "4", "--rounds", "1")
+        sized = few if self.tiny else ("--size", "base", "--batch", "16", "--sentences", "256")
+        return (*sized, "--device", self.device, "--peers", "graphs", "--commit", self.commit)
 
 
 def left_out(device: str) -> set[str]:

@@ -75,7 +75,7 @@ def run_tests(chosen: argparse.Namespace) -> dict[str, Any]:
     words = ["-m", "gpu"] if chosen.device == "cuda" else ["-m", "not gpu and not slow"]
     files = [
         str(PROJECT_ROOT / "tests" / "model" / name)
-        for name in ("test_devices.py", "network/test_padding.py", "test_gpu.py")
+        for name in ("test_devices.py", "network/test_padding.py", "decoding/test_static_decoder.py", "test_gpu.py")
     ]
     pytest.main(["-p", "no:cacheprovider", "-v", *words, *files], plugins=[outcomes])
     return outcomes.facts()

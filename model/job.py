@@ -34,14 +34,17 @@ PR_SET_PDEATHSIG = 1
 @dataclass(frozen=True)
 class JobSettings:
     """Where and how a job computes. Another number of ranks (without strict numerics), another micro-batch size,
-    compiled code or another kind of device rounds differently and draws other dropout masks; no other setting may
-    change the results."""
+    compiled code or another kind of device rounds differently and draws other dropout masks, ``search_graphs`` rounds
+    differently; no other setting may change the results."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = 1
     compile: Literal["auto", "always", "never", "update"] = "auto"
     """Whether torch.compile compiles the layers; auto: on GPUs; update: a training's whole update, replayed as one CUDA
     graph (``model.training.whole_step``)."""
+    search_graphs: bool = False
+    """Whether a step of a search is replayed as one CUDA graph where few sentences are left
+    (``model.decoding.static_decoder``); a CPU computes the same step without a graph."""
     micro_batch_tokens: int = 0
     """Maximum of target tokens computed at once on one rank; 0 computes the rank's whole part at once."""
     log_seconds: float = 2.0

@@ -149,7 +149,8 @@ def load(job: Job, decoding: Decoding) -> Translator:
     model, *others = (load_model(job.inputs[name], device) for name in ("weights", *(f"weights_{n}" for n in numbers)))
     try:
         vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
-        return Translator(model, vocabulary, device, others, bfloat16=decoding.precision == "bf16")
+        bfloat16, graphs = decoding.precision == "bf16", job.site.search_graphs
+        return Translator(model, vocabulary, device, others, bfloat16=bfloat16, graphs=graphs)
     except ValueError as error:
         raise JobError("bad_data", f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
 

@@ -26,7 +26,8 @@ def load_translator(versions: Sequence[Version], site: Site) -> tuple["Translato
 
     others = [each / "weights" for each in folders[1:]]
     try:
-        translator = Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each, others)
+        paths, graphs = (folder / "weights", folder / "vocabulary"), site.search_graphs
+        translator = Translator.load(*paths, site.device, site.threads_each, others, graphs)
     except ValueError as error:
         names = ", ".join(f"{version.name}/{version.version}" for version in versions)
         raise BadConfiguration(f"--model names {names}, which cannot translate together: {error}") from error

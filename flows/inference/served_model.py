@@ -150,7 +150,8 @@ def load_version(
     folder = local_folder(site.tracking, version)
     decoding = decoding_config(version)
     try:
-        translator = Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each)
+        paths, graphs = (folder / "weights", folder / "vocabulary"), site.search_graphs
+        translator = Translator.load(*paths, site.device, site.threads_each, graphs=graphs)
     except (JobError, ValueError) as error:
         raise BadData(f"{version.name}/{version.version} cannot be loaded: {error}") from error
     return ServedVersion(

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -109,12 +109,24 @@ class CachedDecoder:
             self.cross_mask = PaddedMask(self.cross_mask.mask[sentences_B])
 
 
+class Past(Protocol):
+    """The keys and values of a layer at the positions so far."""
+
+    def append(self, values_RX: Tensor, position: Any) -> tuple[Tensor, Tensor, PaddedMask]:
+        """Write those of a position; return keys (R, H, T, K), values (R, H, T, V), and which of them are visible."""
+        ...
+
+
 class LayerPast(NamedTuple):
     """The part of the buffer that is a layer's: as written, (P, R, X), and as read, (R, H, P, K) and (R, H, P, V)."""
 
     written: Tensor
     keys: Tensor
     values: Tensor
+
+    def append(self, values_RX: Tensor, position: int) -> tuple[Tensor, Tensor, PaddedMask]:
+        self.written[position].copy_(values_RX)
+        return self.keys.narrow(2, 0, position + 1), self.values.narrow(2, 0, position + 1), ALL_VISIBLE
 
 
 class LayerWeights:
@@ -133,8 +145,8 @@ class LayerWeights:
     def step(
         self,
         x_RD: Tensor,
-        past: LayerPast,
-        position: int,
+        past: Past,
+        position: int | Tensor,
         memory: KeysValues,
         cross_mask: PaddedMask,
         record: list[Tensor] | None,
@@ -144,12 +156,11 @@ class LayerWeights:
         x_RD = self.around_cross(x_RD, lambda x: self.attend_source(x, memory, cross_mask, record))
         return self.around_feed_forward(x_RD, lambda x: self.outer(self.inner(x).relu_()))
 
-    def attend_past(self, x_RD: Tensor, past: LayerPast, position: int) -> Tensor:
+    def attend_past(self, x_RD: Tensor, past: Past, position: int | Tensor) -> Tensor:
         joined, width = self.query_keys_values(x_RD), self.heads * self.d_k
-        past.written[position].copy_(joined[:, width:])
+        k_RHTK, v_RHTV, visible = past.append(joined[:, width:], position)
         q_RH1K = joined[:, :width].view(-1, self.heads, 1, self.d_k)
-        k_RHTK, v_RHTV = past.keys.narrow(2, 0, position + 1), past.values.narrow(2, 0, position + 1)
-        return self.out(ALL_VISIBLE.attend(q_RH1K, k_RHTK, v_RHTV, 0.0)[:, 0])
+        return self.out(visible.attend(q_RH1K, k_RHTK, v_RHTV, 0.0)[:, 0])
 
     def attend_source(
         self, x_RD: Tensor, memory: KeysValues, cross_mask: PaddedMask, record: list[Tensor] | None
@@ -173,14 +184,14 @@ class PastKeysValues:
         self.length = 0
         """Positions so far, with the one that a step is about to write."""
         self.widths, self.number, self.like = widths, len(memories), memories[0][0]
-        self.buffer, self.layers = self._new_buffer(0, 0)
+        self.buffer, self.layers = self.new_buffer(0, 0)
         self.spare: tuple[Tensor, list[LayerPast]] | None = None
 
     def extend(self, rows: int) -> None:
         """Add a position of ``rows`` rows, whose values the layers write."""
         if self.length == len(self.buffer):
             past, self.spare = self.buffer, None
-            self.buffer, self.layers = self._new_buffer(max(MIN_POSITIONS, 2 * self.length), rows)
+            self.buffer, self.layers = self.new_buffer(max(MIN_POSITIONS, 2 * self.length), rows)
             if self.length:
                 self.buffer[: self.length] = past
         self.length += 1
@@ -188,11 +199,11 @@ class PastKeysValues:
     def reorder(self, rows_R: Tensor) -> None:
         """Replace row i by the former row ``rows_R[i]``; the number of rows may change."""
         if self.spare is None or self.spare[0].shape[1] != len(rows_R):
-            self.spare = self._new_buffer(len(self.buffer), len(rows_R))
+            self.spare = self.new_buffer(len(self.buffer), len(rows_R))
         torch.index_select(self.buffer[: self.length], 1, rows_R, out=self.spare[0][: self.length])
         (self.buffer, self.layers), self.spare = self.spare, (self.buffer, self.layers)
 
-    def _new_buffer(self, positions: int, rows: int) -> tuple[Tensor, list[LayerPast]]:
+    def new_buffer(self, positions: int, rows: int) -> tuple[Tensor, list[LayerPast]]:
         """A buffer without values, and the part of each layer."""
         heads, d_k, d_v = self.widths
         buffer = self.like.new_empty(positions, rows, self.number, heads * (d_k + d_v))

@@ -37,6 +37,7 @@ from .beam_search import (
 from .cached_decoder import DecoderStarter, decoder_starter
 from .constrained_search import Phrases, constrained_beam_search
 from .sampling import sample
+from .static_decoder import StaticSteps
 
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of sentences done and the number of all sentences."""
@@ -70,8 +71,9 @@ class Translator:
     """A model with its vocabulary on a device, or an ensemble: ``model`` and ``others``, by the mean of probabilities.
 
     The attention of an ensemble is that of ``model``. The models must not change after the first search.
-    ``bfloat16`` is ``decoding.precision`` bf16, of searches alone. Raises ValueError if the sizes of a vocabulary, or
-    the special tokens around a source, differ.
+    ``bfloat16`` is ``decoding.precision`` bf16, of searches alone; with ``graphs`` a search replays its steps where few
+    sentences are left (``static_decoder``). Raises ValueError if the sizes of a vocabulary, or the special tokens
+    around a source, differ.
     """
 
     def __init__(
@@ -81,9 +83,10 @@ class Translator:
         device: torch.device,
         others: Sequence[Transformer] = (),
         bfloat16: bool = False,
+        graphs: bool = False,
     ) -> None:
         self.model, self.models, self.vocabulary, self.device = model, (model, *others), vocabulary, device
-        self.bfloat16 = bfloat16
+        self.bfloat16, self.graphs = bfloat16, graphs
         for each in self.models:
             for side in ("source", "target"):
                 expected, size = getattr(each, f"{side}_size"), getattr(vocabulary, f"{side}_size")
@@ -107,6 +110,7 @@ class Translator:
         device: Literal["auto", "cpu", "cuda"] = "auto",
         threads: int | None = None,
         others: Sequence[Path] = (),
+        graphs: bool = False,
     ) -> "Translator":
         """Read a folder of weights (``model.safetensors``, ``model.json``) and a vocabulary folder.
 
@@ -118,7 +122,7 @@ class Translator:
             torch.set_num_threads(threads)
         where = JobSettings(device=device).torch_device()
         models = [load_model(folder, where) for folder in (weights, *others)]
-        return cls(models[0], TokenizerPair.load(vocabulary), where, models[1:])
+        return cls(models[0], TokenizerPair.load(vocabulary), where, models[1:], graphs=graphs)
 
     def translate(self, lines: Sequence[str], decoding: Decoding) -> list[Translation]:
         """Translate lines of one sentence each; for longer lines use ``model.decoding.lines``.
@@ -185,7 +189,7 @@ class Translator:
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
-            step = self._decoder([sources[n] for n in numbers], record_attention=decoding.beta > 0)
+            step = self._decoder([sources[n] for n in numbers], decoding.beta > 0, self._search_starters)
             constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
             return beam_search(step, constraints, decoding, SPECIAL_IDS, self.device, n_best)
 
@@ -262,14 +266,23 @@ class Translator:
 
         return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
 
-    def _decoder(self, sources: Sequence[Sequence[int]], record_attention: bool = False) -> IncrementalDecoder:
+    def _decoder(
+        self,
+        sources: Sequence[Sequence[int]],
+        record_attention: bool = False,
+        starters: Sequence[DecoderStarter] = (),
+    ) -> IncrementalDecoder:
         source_BS = pad_sequences([self.source_tokens(source) for source in sources], self.device)
-        steps = [start(source_BS, record_attention) for start in self._starters]
+        steps = [start(source_BS, record_attention) for start in starters or self._starters]
         return steps[0] if len(steps) == 1 else Ensemble(steps)
 
     @cached_property
     def _starters(self) -> list[DecoderStarter]:
         return [decoder_starter(model, self.bfloat16) for model in self.models]
+
+    @cached_property
+    def _search_starters(self) -> list[DecoderStarter]:
+        return [StaticSteps(start) for start in self._starters] if self.graphs else self._starters
 
     def constraints_for(
         self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int] = ()

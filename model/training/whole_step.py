@@ -15,6 +15,7 @@ from ..config import Training
 from ..config.keying import require
 from ..data.batches import Batch, Update
 from ..job import JobSettings
+from ..network.cuda_graph import Work, record_cuda_graph
 from .distributed import Ranks
 from .loss import Objective
 from .metrics import LossSums
@@ -23,8 +24,6 @@ from .step import TrainingStep
 
 WARM_UPDATES = 2
 """Updates before recording: they compile the graph and create the optimizer's moments."""
-
-Work = Callable[[], None]
 
 
 def require_whole_updates(training: Training, objective: Objective, ranks: Ranks, site: JobSettings) -> None:
@@ -39,16 +38,6 @@ def require_whole_updates(training: Training, objective: Objective, ranks: Ranks
     needed(not (objective.coverage and objective.coverage.enabled), "with a loss of attention coverage")
     needed(ranks.world_size == 1, "with several ranks")
     needed(not site.micro_batch_tokens, "where REPRO_MICRO_BATCH_TOKENS is set")
-
-
-def record_cuda_graph(work: Work) -> Work:
-    """Record the kernels that ``work`` starts, without running them; the result runs them again."""
-    graph = torch.cuda.CUDAGraph()
-    # Meanwhile another thread pins memory for the next batches.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        work()
-    replay: Work = graph.replay
-    return replay
 
 
 class WholeStep(TrainingStep):

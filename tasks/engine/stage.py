@@ -228,6 +228,7 @@ def run_job(
         "device": here.device,
         "threads": threads,
         "compile": here.compile,
+        "search_graphs": here.search_graphs,
         "micro_batch_tokens": here.micro_batch_tokens,
         "log_seconds": here.log_seconds,
         "resume_seconds": here.resume_seconds,
@@ -236,7 +237,7 @@ def run_job(
     job = JobSpec(module, config, inputs, out, settings, ranks, distributed, nodes, threads)
     if numerics == "strict":
         device = "cpu" if here.device == "auto" else here.device  # the job refuses cuda
-        settings |= {"device": device, "threads": 1, "compile": "never"}
+        settings |= {"device": device, "threads": 1, "compile": "never", "search_graphs": False}
         job = replace(job, threads=1, environment=STRICT_ENVIRONMENT)
     _stage_context.get().run_job(job)
 

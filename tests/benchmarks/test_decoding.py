@@ -9,7 +9,7 @@ from benchmarks.decoders import PEERS, Own, Setting, Work, draw_sources
 from benchmarks.decoding import measure, table
 from model.config import Model
 
-TOY = ["--size", "toy", "--rounds", "2", "--batch", "3", "--sentences", "5"]
+TOY = ["--size", "toy", "--rounds", "2", "--batch", "3", "--sentences", "5", "--peers", ",".join(PEERS)]
 SETTING = Setting(
     Model(layers=1, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8), 64, beam=2, device="cpu", threads=1, seed=1
 )
