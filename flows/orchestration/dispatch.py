@@ -4,6 +4,7 @@ import atexit
 import os
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from flows.runner import interrupted
@@ -18,6 +19,7 @@ from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.prefect_sqlite import has_abandoned_flow_runs
 from infra.servers.temporary_prefect import temporary_server
 from infra.site import Site
+from infra.tracking.client import mlflow_client
 from infra.tracking.registry_sqlite import check_database
 
 
@@ -98,10 +100,22 @@ def _ensure_server(site: Site) -> None:
         # Registered before Prefect is imported, so that the server ends last: Prefect sends its log at exit.
         stack = ExitStack()
         atexit.register(stack.close)
-        address = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"]), say))
-        os.environ["PREFECT_API_URL"] = address
+        server = temporary_server(Path(os.environ["PREFECT_HOME"]), say, partial(_prepare, site))
+        try:
+            address = stack.enter_context(server)
+        except BaseException:
+            os.environ.pop("PREFECT_API_URL", None)
+            raise
         _temporary_servers.add(address)
     if "prefect" in sys.modules:  # a notebook imported it before
         from prefect.context import refresh_global_settings_context
 
         refresh_global_settings_context()
+
+
+def _prepare(site: Site, address: str) -> None:
+    """Import Prefect and MLflow and open MLflow's database, while the server at ``address`` starts."""
+    os.environ["PREFECT_API_URL"] = address
+    import flows.orchestration.prefect_flows  # noqa: F401
+
+    mlflow_client(site.tracking)

@@ -66,10 +66,13 @@ def application() -> "ASGIApp":
 
 
 @contextmanager
-def temporary_server(home: Path, say: Callable[[str], None] = lambda _: None) -> Iterator[str]:
+def temporary_server(
+    home: Path, say: Callable[[str], None] = lambda _: None, meanwhile: Callable[[str], None] = lambda _: None
+) -> Iterator[str]:
     """Serve the database under ``home`` on loopback; yields the address of the API. Raises JobFailed.
 
-    A server that ends or no longer answers is started again at the same address, ``RESTARTS`` times at most.
+    ``meanwhile`` is called with the address while the server starts, which takes seconds. A server that ends or no
+    longer answers is started again at the same address, ``RESTARTS`` times at most.
     """
     if not home.exists():
         private_folder(home)
@@ -79,6 +82,7 @@ def temporary_server(home: Path, say: Callable[[str], None] = lambda _: None) ->
     with file_lock(start_lock(home), lambda _: None):
         server = _start(port, log)
         try:
+            meanwhile(f"http://127.0.0.1:{port}/api")
             _wait_for_health(server, f"http://127.0.0.1:{port}/api/health", log)
         except BaseException:
             terminate_group(server)

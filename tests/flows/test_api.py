@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -98,8 +98,10 @@ def test_a_run_from_python_needs_no_settings_of_prefect(small: Path, monkeypatch
     seen = []
 
     @contextmanager
-    def server(home: Path, say: object) -> Iterator[str]:
-        yield f"http://127.0.0.1:9/{home.name}"
+    def server(home: Path, say: object, meanwhile: Callable[[str], None]) -> Iterator[str]:
+        address = f"http://127.0.0.1:9/{home.name}"
+        meanwhile(address)
+        yield address
 
     def without_prefect(resolved: ResolvedRun) -> Outcome:
         seen.append(os.environ["PREFECT_API_URL"])

@@ -66,6 +66,16 @@ def test_the_server_ends_with_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_what_is_done_meanwhile_knows_the_address_and_its_error_ends_the_server(tmp_path: Path) -> None:
+    told: list[str] = []
+    with temporary_server(tmp_path, meanwhile=told.append) as api:
+        assert told == [api]
+    with pytest.raises(KeyError), temporary_server(tmp_path, meanwhile={}.__getitem__):
+        pass
+    assert not servers()
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_a_server_that_no_longer_answers_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loopback, "CHECK_SECONDS", 1.0)
     monkeypatch.setattr(loopback, "SILENT_CHECKS", 3)
