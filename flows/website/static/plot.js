@@ -48,7 +48,7 @@ class Plot {
   draw() {
     this.plot?.destroy();
     if (!this.measure) return;
-    const columns = [this.data.x], series = [{ label: this.data.xLabel }], bands = [], edges = {};
+    const columns = [this.data.x], series = [{ label: this.data.xLabel, value: (_, found) => shorten(found) }], bands = [], edges = {};
     this.measure.series.forEach((each, number) => {
       const stroke = colour(`--series-${number % COLOURS + 1}`);
       const points = { show: this.data.x.length <= 60, size: 7, fill: stroke };
