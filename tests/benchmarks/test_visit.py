@@ -18,10 +18,12 @@ import pytest
 from small_training import pairs, write_shards, write_vocabulary
 
 from benchmarks import pack_visit, visit, visit_kernels, visit_training
+from benchmarks.decoding import parse
 from benchmarks.machine import PROJECT_ROOT
 from benchmarks.visit import PARTS, Place, Step, Visit
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
+from model.decoding.static_decoder import MOST_SENTENCES
 from model.numerics import has_bf16
 
 NEEDED = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sacrebleu", "pytest")
@@ -83,6 +85,15 @@ def test_the_steps_of_a_part_fit_its_limit(part: str, tmp_path: Path) -> None:
     assert len({step.name for step in steps}) == len(steps)
     assert {step.needs for step in steps} - {step.name for step in steps} <= {""}
     assert all((PROJECT_ROOT / "benchmarks" / step.program).is_file() for step in steps)
+
+
+@pytest.mark.parametrize("tiny", [False, True])
+def test_a_check_compares_a_search_of_few_sentences_with_and_without_graphs(tmp_path: Path, tiny: bool) -> None:
+    steps = Place("cuda", tiny, "1234abcd", tmp_path, tmp_path).steps("check")
+    [step] = [step for step in steps if step.name == "decoding with graphs"]
+    chosen = parse([*step.arguments, "--json"])
+    assert (chosen.peers, chosen.lengths, chosen.device) == (["graphs"], "fixed", "cuda")
+    assert chosen.batch <= MOST_SENTENCES
 
 
 @pytest.mark.skipif(not (PROJECT_ROOT / ".git").exists(), reason="no checkout")

@@ -51,6 +51,7 @@ def test_the_root_is_the_nearest_one_above(monkeypatch: pytest.MonkeyPatch, tmp_
         ("REPRO_NODES", "0", "site.nodes is 0"),
         ("REPRO_NODES", "2", "site.nodes is 2, allowed is a whole number of at least 1 that divides the 1 ranks"),
         ("REPRO_COMPILE", "yes", "REPRO_COMPILE is 'yes', allowed is auto, always, never"),
+        ("REPRO_SEARCH_GRAPHS", "yes", "REPRO_SEARCH_GRAPHS is 'yes', allowed is 0, 1"),
     ],
 )
 def test_invalid_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, sentence: str) -> None:

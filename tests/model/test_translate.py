@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,10 +20,10 @@ from model.data.bpe import TokenizerPair, with_plain_quotes
 from model.decoding.beam_search import Hypothesis
 from model.decoding.translator import Translator
 from model.errors import JobError
-from model.job import Job, Metrics
+from model.job import Job, JobSettings, Metrics
 from model.network.transformer import Transformer
 from model.network.weights import save_model
-from model.translate import EXAMPLES, ProgressReporter, examples, work
+from model.translate import EXAMPLES, ProgressReporter, examples, load, work
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 TEXT = ["Two dogs run over the green meadow.", "It's 2014 again, isn't it?", "The men don't run."] * 3
@@ -64,6 +65,11 @@ def test_a_set_is_translated_in_bf16_and_scored_in_fp32(job: Job, monkeypatch: p
         found.append([table[name].to_pylist() for name in ("log_probability", "reference_log_probability")])
     assert found[0][1] == found[1][1]
     assert found[0][0] != found[1][0]
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_the_site_says_whether_steps_of_a_search_are_recorded(job: Job, graphs: bool) -> None:
+    assert load(replace(job, site=JobSettings(device="cpu", search_graphs=graphs)), Decoding()).graphs == graphs
 
 
 def test_translations_say_that_quotes_of_the_sources_were_made_plain(job: Job) -> None:
