@@ -184,7 +184,8 @@ class MlflowRuns:
         raise AssertionError("unreachable")
 
     def _create(self, name: str, tags: Mapping[str, str], start_ms: int) -> str:
-        run = self.client.create_run(self.experiment_id, start_time=start_ms, tags=dict(tags), run_name=name)
+        said = {name: text for name, text in tags.items() if text}  # MLflow shows an empty tag too
+        run = self.client.create_run(self.experiment_id, start_time=start_ms, tags=said, run_name=name)
         return str(run.info.run_id)
 
     def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:

@@ -53,6 +53,7 @@ def test_stages_are_children_with_name_key_params_and_facts(root: Path) -> None:
     tracker.finish_stage(run_id, "FINISHED", {"bleu": 34.5, "by": {"short": 12}, "signature": "13a", "whole": True})
     tracker.finish("FINISHED")
     run = tracker.client.get_run(run_id)
+    assert "overrides" not in tracker.client.get_run(tracker.run_id).data.tags, "an empty tag says nothing"
     assert run.info.run_name == "score val"
     assert run.info.status == "FINISHED"
     assert {name: run.data.tags[name] for name in (PARENT, "stage", "item", "stage_key", "signature", "whole")} == {
