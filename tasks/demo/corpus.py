@@ -7,6 +7,7 @@ text has ``PAIRS`` pairs, with a known count of each kind of defect in ``DEFECTS
 
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from unicodedata import normalize
 
 from tasks.demo.grammar import Pair, combinations, pair
@@ -51,6 +52,7 @@ _RUSSIAN = (
 )
 
 Lines = tuple[bytes, bytes]
+_MAKING = Lock()
 
 
 def _reserved(draw: Draw) -> frozenset[str]:
@@ -195,7 +197,8 @@ def paths() -> tuple[str, ...]:
 
 def content(path: str) -> bytes:
     """The bytes of one file. Raises KeyError for a path that is not in ``paths``."""
-    return _files()[path]
+    with _MAKING:  # files are downloaded by several threads at once, and one shall make them
+        return _files()[path]
 
 
 def write(folder: Path) -> None:
