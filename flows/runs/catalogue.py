@@ -35,10 +35,10 @@ DEMO = Run(
     model=Model(layers=2, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, norm="pre"),
     training=Training(
         updates=850,
-        batch_tokens=2_000,
+        batch_tokens=1_200,
         schedule="linear",
         warmup=80,
-        peak=6e-3,
+        peak=5e-3,
         checkpoint_every=15,
         dev_every=170,
     ),
