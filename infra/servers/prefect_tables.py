@@ -1,7 +1,7 @@
 """The tables of a new SQLite file of Prefect, which its server would otherwise create by all migrations since 2022.
 
-Those take 9 CPU seconds, ``prefect_tables.sql`` takes none. The file is used only where the installed Prefect has the
-migrations that it was made from. After an upgrade of Prefect make it anew:
+The migrations take 9 CPU seconds, ``prefect_tables.sql`` less than one. The file is used only if the installed Prefect
+has the migrations that wrote it. After you upgrade Prefect, write the file again:
 
     python -m infra.servers.prefect_tables
 """

@@ -67,9 +67,9 @@ def test_the_server_ends_with_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("stand_in")
 def test_what_is_done_meanwhile_knows_the_address_and_its_error_ends_the_server(tmp_path: Path) -> None:
-    told: list[str] = []
-    with temporary_server(tmp_path, meanwhile=told.append) as api:
-        assert told == [api]
+    addresses: list[str] = []
+    with temporary_server(tmp_path, meanwhile=addresses.append) as api:
+        assert addresses == [api]
     with pytest.raises(KeyError), temporary_server(tmp_path, meanwhile={}.__getitem__):
         pass
     assert not servers()
