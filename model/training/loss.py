@@ -9,7 +9,8 @@ and d loss / d logits = softmax - (1 - e) onehot - e / N. The logits of a batch 
 (25,000 pieces by 37,000 entries are 3.7 GB): here they are made, and their gradient is used, a chunk of positions at
 a time, in forward. The constant e / N never touches them: it is a mean over the matrix and a sum over hidden states.
 
-Shape suffixes: M target positions without padding, C of them in a chunk, D d_model, N vocabulary.
+Shape suffixes: M target positions without padding, C of them in a chunk, R of a chunk's in the cache at once,
+D d_model, N vocabulary.
 """
 
 from collections.abc import Callable
@@ -27,6 +28,9 @@ from .r_drop import interleave, symmetric_divergence
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
 """Logits made at once: about the cache of a CPU, a few GB of a GPU."""
 
+
+CACHED_LOGITS = 1 << 17
+"""Logits whose softmax a CPU computes at once, so that each of its passes finds them in the cache."""
 
 SoftmaxGradient = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 
@@ -80,6 +84,8 @@ def select_predicted(values: Tensor, batch: Batch) -> Tensor:
 
 def softmax_gradient(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
     """The loss's slope but for the constant part of smoothing (C, N), the log-sum-exp and the label's logit (C, 1)."""
+    if logits_CN.device.type == "cpu" and not torch.compiler.is_compiling():
+        return _softmax_gradient_by_rows(logits_CN, labels_C1, smoothing)
     wide = torch.promote_types(logits_CN.dtype, torch.float32)
     p_CN = logits_CN.softmax(-1, dtype=wide)
     # The likeliest piece tells the log-sum-exp: its p cannot vanish as that of the reference can.
@@ -90,6 +96,25 @@ def softmax_gradient(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> 
     else:
         grad_logits_CN = p_CN.scatter_add_(1, labels_C1, torch.full_like(z_C1, smoothing - 1)).to(logits_CN.dtype)
     return grad_logits_CN, z_C1, logits_CN.gather(1, labels_C1)
+
+
+def _softmax_gradient_by_rows(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    wide = torch.promote_types(logits_CN.dtype, torch.float32)
+    grad_logits_CN = torch.empty_like(logits_CN)
+    p_label_C1 = torch.empty_like(labels_C1, dtype=wide)
+    rows = max(1, CACHED_LOGITS // logits_CN.shape[1])
+    for logits_RN, labels_R1, grad_logits_RN, p_label_R1 in zip(
+        *(torch.split(x, rows) for x in (logits_CN, labels_C1, grad_logits_CN, p_label_C1)), strict=True
+    ):
+        p_RN = logits_RN.softmax(-1, dtype=wide)
+        torch.gather(p_RN, 1, labels_R1, out=p_label_R1)
+        grad_logits_RN.copy_(p_RN.scatter_(1, labels_R1, p_label_R1 + (smoothing - 1)))
+    label_logits_C1 = logits_CN.gather(1, labels_C1)
+    z_C1 = label_logits_C1 - p_label_C1.log()
+    rare = (p_label_C1 < torch.finfo(wide).tiny).flatten()  # the log of so small a p says too little
+    if rare.any():
+        z_C1[rare] = logits_CN[rare].logsumexp(-1, keepdim=True).to(wide)
+    return grad_logits_CN, z_C1, label_logits_C1
 
 
 def smoothed_loss(

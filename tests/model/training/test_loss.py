@@ -1,5 +1,7 @@
 """Tests of the chunked loss: value and gradients equal those of torch's cross-entropy."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,23 +19,20 @@ from model.training.loss import smoothed_loss
     size=st.integers(2, 12),
     smoothing=st.sampled_from([0.0, 0.1, 0.5]),
     chunk=st.integers(1, 60),
+    cached=st.integers(1, 60),
     dtype=st.sampled_from([torch.float32, torch.float64]),
     seed=st.integers(0, 100),
 )
 def test_value_and_gradients_are_those_of_cross_entropy(
-    count: int, size: int, smoothing: float, chunk: int, dtype: torch.dtype, seed: int
+    count: int, size: int, smoothing: float, chunk: int, cached: int, dtype: torch.dtype, seed: int
 ) -> None:
     torch.manual_seed(seed)
     tolerance = {"atol": 1e-4, "rtol": 1e-4} if dtype == torch.float32 else {"atol": 1e-12, "rtol": 1e-12}
     hidden, matrix = torch.randn(count, 5, dtype=dtype), torch.randn(size, 5, dtype=dtype, requires_grad=True)
     labels = torch.randint(0, size, (count,))
     hidden = (hidden * (labels != PAD)[:, None]).requires_grad_()
-    before = objective.CHUNK_LOGITS["cpu"]
-    objective.CHUNK_LOGITS["cpu"] = chunk
-    try:
+    with patch.dict(objective.CHUNK_LOGITS, cpu=chunk), patch.object(objective, "CACHED_LOGITS", cached):
         loss, nll = smoothed_loss(hidden, matrix, labels, smoothing)
-    finally:
-        objective.CHUNK_LOGITS["cpu"] = before
     mine = torch.autograd.grad(loss * 0.7, [hidden, matrix])
     logits = hidden @ matrix.T
     plain = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum", ignore_index=PAD)
@@ -44,6 +43,13 @@ def test_value_and_gradients_are_those_of_cross_entropy(
     mine = [mine[0] * (labels != PAD)[:, None], mine[1]]
     for a, b in zip(mine, theirs, strict=True):
         torch.testing.assert_close(a, b, **tolerance)
+
+
+def test_a_label_whose_probability_vanishes_has_its_loss() -> None:
+    hidden, matrix = torch.ones(2, 1), torch.tensor([[0.0], [300.0], [-5.0], [-300.0]])
+    labels = torch.tensor([3, 1])
+    loss, nll = smoothed_loss(hidden, matrix, labels, 0.0)
+    assert loss.item() == nll.item() == 600.0
 
 
 def test_under_autocast_the_loss_is_summed_in_float32() -> None:
