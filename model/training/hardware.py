@@ -15,7 +15,8 @@ import torch
 from .gpu_driver import Gpu, gpu_driver
 
 JOULES_PER_KWH = 3.6e6
-STATUS = Path("/proc/self/status")
+STATUS, CPU_INFO = Path("/proc/self/status"), Path("/proc/cpuinfo")
+VENDORS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}
 
 
 class HardwareMonitor:
@@ -95,5 +96,22 @@ def device_name(device: torch.device) -> str:
 
 
 def cpu_kernels() -> str:
-    """On what the rounding of a CPU's results depends: ``AVX512, 2 threads``."""
-    return f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+    """What decides how a CPU's results are rounded: ``AVX512 AMX Intel, 2 threads``.
+
+    torch chooses its own kernels by vector instructions; its libraries (MKL, oneDNN) also by matrix instructions and
+    the processor's maker.
+    """
+    names = [torch.backends.cpu.get_cpu_capability()]
+    if torch.cpu._is_amx_tile_supported():
+        names.append("AMX")
+    return f"{' '.join([*names, cpu_vendor()]).strip()}, {torch.get_num_threads()} threads"
+
+
+def cpu_vendor() -> str:
+    """The maker of this machine's processor as the kernel names it (``AMD``, ``Intel``); "" where it does not."""
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        return ""
+    found = next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
+    return VENDORS.get(found, found)

@@ -99,3 +99,20 @@ def test_utilisation_is_a_share_of_a_known_peak() -> None:
     peak = peak_flops("NVIDIA H100 80GB HBM3")
     assert Work(peak / 2, peak).mfu(ranks=2) == {"mfu": 0.25}
     assert Work(2e14, peak_flops("cpu")).mfu(ranks=1) == {}
+
+
+@pytest.mark.parametrize(
+    ("info", "vendor"),
+    [("processor\t: 0\nvendor_id\t: AuthenticAMD\n", "AMD"), ("vendor_id\t: GenuineIntel\n", "Intel"), ("", "")],
+)
+def test_the_kind_of_a_cpu_names_its_maker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, info: str, vendor: str
+) -> None:
+    (tmp_path / "cpuinfo").write_text(info)
+    monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "cpuinfo")
+    kernels, threads = hardware.cpu_kernels().split(", ")
+    assert kernels.endswith(vendor)
+    assert kernels.split()[0] in ("DEFAULT", "AVX2", "AVX512")
+    assert threads.endswith(" threads")
+    monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "missing")
+    assert hardware.cpu_vendor() == ""
