@@ -1,0 +1,39 @@
+"""Tests of what a stage tells its job about the site: where and how to compute."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+from infra.launch.job import JobSpec
+from infra.site import Site
+from model.config.strict import Numerics
+from model.job import JobSettings
+from tasks.engine.stage import StageContext, run_job, stage_context
+
+SITE = Site(
+    device="cuda", threads=3, compile="always", search_graphs=True, micro_batch_tokens=100, log_seconds=1.5,
+    resume_seconds=7.0, rank_timeout_seconds=9,
+)  # fmt: skip
+"""No setting has its default."""
+
+
+def settings(out: Path, numerics: Numerics) -> dict[str, Any]:
+    """What ``job.json`` says of ``SITE``."""
+    jobs: list[JobSpec] = []
+    unused = cast(Any, None)
+    with stage_context(StageContext(SITE, unused, jobs.append, unused, unused, "")):
+        run_job("model.translate", {}, {}, out, numerics=numerics)
+    [job] = jobs
+    return dict(job.site)
+
+
+def test_a_job_gets_every_setting_of_its_site(tmp_path: Path) -> None:
+    defaults = JobSettings()
+    given = {field.name: getattr(SITE, field.name) for field in fields(JobSettings)}
+    assert [name for name, value in given.items() if value == getattr(defaults, name)] == []
+    assert settings(tmp_path, "fast") == given
+
+
+def test_strict_numerics_takes_one_thread_and_neither_compiles_nor_replays_graphs(tmp_path: Path) -> None:
+    changed = {"threads": 1, "compile": "never", "search_graphs": False}
+    assert settings(tmp_path, "strict") == {**settings(tmp_path, "fast"), **changed}
