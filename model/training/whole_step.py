@@ -30,12 +30,13 @@ def require_whole_updates(training: Training, objective: Objective, ranks: Ranks
     """Raise ValueError naming what ``site.compile`` update does not support."""
 
     def needed(holds: bool, where: str) -> None:
-        require(holds, "site.compile", site.compile, f"auto, always or never {where}")
+        require(holds, "site.compile (REPRO_COMPILE)", site.compile, f"auto, always or never {where}")
 
     needed(site.torch_device().type == "cuda", "on a CPU")
     needed(training.batching == "packed", "where training.batching is not packed")
     needed(not training.skip_nonfinite, "where training.skip_nonfinite is above 0")
-    needed(not (objective.coverage and objective.coverage.enabled), "with a loss of attention coverage")
+    covers = objective.coverage is not None and objective.coverage.enabled
+    needed(not covers, "where training.attention_coverage_encoder or _cross is above 0")
     needed(ranks.world_size == 1, "with several ranks")
     needed(not site.micro_batch_tokens, "where REPRO_MICRO_BATCH_TOKENS is set")
 

@@ -19,6 +19,7 @@ from model.data.packing import BatchShape
 from model.data.shards import Shards
 from model.job import Job, JobSettings
 from model.network.dropout import Dropout
+from model.training.coverage import CoverageLoss
 from model.training.distributed import Ranks
 from model.training.setup import build_trainer
 from model.training.trainer import Trainer
@@ -101,7 +102,7 @@ def test_a_resumed_training_of_whole_updates_is_the_uninterrupted_one_to_the_bit
 def test_what_one_graph_does_not_support_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objective = build_trainer(Job.read(write_job(tmp_path)), Ranks()).step.objective
     site = JobSettings(device="cpu", compile="update")
-    with pytest.raises(ValueError, match="site.compile is 'update', allowed is auto, always or never on a CPU"):
+    with pytest.raises(ValueError, match=r"REPRO_COMPILE\) is 'update', allowed is auto, always or never on a CPU"):
         build_trainer(Job.read(write_job(tmp_path, compile="update")), Ranks())
     monkeypatch.setattr(JobSettings, "torch_device", lambda _: torch.device("cuda"))
     require_whole_updates(PACKED, objective, Ranks(), site)
@@ -113,3 +114,6 @@ def test_what_one_graph_does_not_support_is_refused(tmp_path: Path, monkeypatch:
     ):
         with pytest.raises(ValueError, match=name):
             require_whole_updates(training, objective, ranks, where)
+    objective.coverage = CoverageLoss(objective.transformer, 0.0, 0.1)
+    with pytest.raises(ValueError, match="training.attention_coverage_encoder or _cross is above 0"):
+        require_whole_updates(PACKED, objective, Ranks(), site)
