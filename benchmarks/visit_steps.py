@@ -22,6 +22,13 @@ STEPS = {
     "precisions": "visit_training.precisions",
 }
 """The function of each step, in this folder: from the arguments to what the report shows."""
+TESTS = (
+    "model/test_devices.py",
+    "model/network/test_padding.py",
+    "model/decoding/test_static_decoder.py",
+    "model/test_gpu.py",
+)
+"""The files with tests for a GPU, in the order in which they run."""
 
 
 def main() -> None:
@@ -73,10 +80,7 @@ def run_tests(chosen: argparse.Namespace) -> dict[str, Any]:
 
     outcomes = Outcomes(chosen.json)
     words = ["-m", "gpu"] if chosen.device == "cuda" else ["-m", "not gpu and not slow"]
-    files = [
-        str(PROJECT_ROOT / "tests" / "model" / name)
-        for name in ("test_devices.py", "network/test_padding.py", "decoding/test_static_decoder.py", "test_gpu.py")
-    ]
+    files = [str(PROJECT_ROOT / "tests" / name) for name in TESTS]
     pytest.main(["-p", "no:cacheprovider", "-v", *words, *files], plugins=[outcomes])
     return outcomes.facts()
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_training import pairs, write_shards, write_vocabulary
 
-from benchmarks import pack_visit, visit, visit_kernels, visit_training
+from benchmarks import pack_visit, visit, visit_kernels, visit_steps, visit_training
 from benchmarks.decoding import parse
 from benchmarks.machine import PROJECT_ROOT
 from benchmarks.visit import PARTS, Place, Step, Visit
@@ -94,6 +94,13 @@ def test_a_check_compares_a_search_of_few_sentences_with_and_without_graphs(tmp_
     chosen = parse([*step.arguments, "--json"])
     assert (chosen.peers, chosen.lengths, chosen.device) == (["graphs"], "fixed", "cuda")
     assert chosen.batch <= MOST_SENTENCES
+
+
+def test_a_check_runs_every_file_with_tests_for_a_gpu() -> None:
+    mark = ".".join(("pytest", "mark", "gpu"))  # in one piece it would make this such a file
+    tests = PROJECT_ROOT / "tests"
+    files = {str(file.relative_to(tests)) for file in tests.rglob("test_*.py") if mark in file.read_text()}
+    assert files == set(visit_steps.TESTS)
 
 
 @pytest.mark.skipif(not (PROJECT_ROOT / ".git").exists(), reason="no checkout")
