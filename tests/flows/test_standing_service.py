@@ -75,7 +75,7 @@ def ask(address: str, body: object = None, auth: str = "") -> tuple[int, Any]:
         headers["Authorization"] = f"Basic {base64.b64encode(auth.encode()).decode()}"
     data = None if body is None else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=60) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=TIMEOUT_SECONDS) as answer:
             status, text = answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         status, text = error.code, error.read().decode()

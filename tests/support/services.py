@@ -42,14 +42,17 @@ def wait_for(done: Callable[[], Any], seconds: float = TIMEOUT_SECONDS) -> Any:
 
 
 def request_json(address: str, body: Any = None, method: str = "") -> Any:
-    """The JSON answer of a server. Status 503 is retried, as the servers' own clients do."""
+    """The JSON answer of a server. Status 503 is retried, as the servers' own clients do.
+
+    Prefect's server lets a request wait 60 s for its SQLite, so that an answer may take longer than that.
+    """
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
     request.method = method or ("GET" if body is None else "POST")
     end = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             if error.code != 503 or time.monotonic() > end:
