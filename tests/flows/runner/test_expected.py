@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -50,6 +51,7 @@ def test_sums_are_expected_of_the_strict_demo_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="strict numerics is promised for x86 alone")
 def test_the_strict_demo_gives_the_expected_sums_with_two_ranks(tmp_path: Path) -> None:
     # expected.json was made with one rank on an AVX-512 machine.
     other_cpu = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
