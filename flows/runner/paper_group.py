@@ -9,6 +9,7 @@ from flows.runner.paper import PaperResults, ResolvedPaper
 from flows.runs.paper_rows import effective_scale
 from flows.runs.titles import run_title
 from infra.site import Site
+from infra.tracking.run_description import table
 from infra.tracking.tracker import Tracker
 
 
@@ -42,6 +43,9 @@ def paper_group(resolved: ResolvedPaper) -> Iterator[PaperGroup]:
         raise
     finally:
         facts = _scores_by_row(group.results[0].outcomes) if group.results else {}
+        if facts:
+            lines = [[name.removesuffix(".bleu"), f"{bleu:.2f}"] for name, bleu in facts.items()]
+            tracker.describe(table(["row and set", "BLEU"], lines))
         tracker.finish_stage(parent, status, facts)
         tracker.finish(status)
 

@@ -61,7 +61,7 @@ def run(
         status = "KILLED"
         raise
     finally:
-        tracker.finish(status)
+        tracker.finish(status, outcome.failure)
         _write_record(resolved, runner.rows, status, started, display.say, outcome.failure, limits.checks)
     return outcome
 

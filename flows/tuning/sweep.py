@@ -26,6 +26,7 @@ from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
 from infra.site import open_store
 from infra.store.files import write_atomically
+from infra.tracking.run_description import table
 from infra.tracking.tracker import Tracker
 from tasks.engine.progress import ignore_metrics
 from tasks.engine.stage import StageCall
@@ -243,6 +244,7 @@ class _Sweep:
         files = write_results(found)
         facts = {"best": found.best.value, "best settings": " ".join(found.best.settings)} if found.best else {}
         self.tracker.log_artifacts(self.study.mlflow_run, files)
+        self.tracker.describe(description(found))
         self.tracker.finish_stage(self.study.mlflow_run, status, facts)
         self.tracker.finish(status)
 
@@ -266,13 +268,25 @@ class DevCurve:
                 )
 
 
+def description(found: SweepResults) -> str:
+    """What MLflow says of the sweep, in Markdown: what it searched for, the command of the best, the trials."""
+    on = found.resolved.request.on
+    best = [f"Best: trial {found.best.number}, {on} {found.best.value:.2f}", f"`{found.command}`"] if found.best else []
+    rows = [
+        [f"{row.number}", row.failure or row.state if row.value is None else f"{row.value:.2f}", " ".join(row.settings)]
+        for row in found.ranked()
+    ]
+    searched = f"Searched for the settings that {MEASURES[on]} {on}. The picture is among the artifacts."
+    return "\n\n".join([searched, *best, table(["trial", on, "settings"], rows)])
+
+
 def write_results(found: SweepResults) -> list[Path]:
     """Write ``sweep.json`` and ``sweep.png`` into the sweep's folder; gives their paths."""
     from tasks.evaluation import plots
 
     folder, asked = found.resolved.folder, found.resolved.request
-    table, picture = folder / "sweep.json", folder / "sweep.png"
-    write_atomically(table, json.dumps(found.as_json(), indent=1, ensure_ascii=False))
+    listed, picture = folder / "sweep.json", folder / "sweep.png"
+    write_atomically(listed, json.dumps(found.as_json(), indent=1, ensure_ascii=False))
     done = [row for row in found.rows if row.value is not None]
     settings = {
         dimension.path: [_number(row.settings[place].partition("=")[2]) for row in done]
@@ -280,7 +294,7 @@ def write_results(found: SweepResults) -> list[Path]:
     }
     values = [row.value for row in done if row.value is not None]
     picture.write_bytes(plots.sweep(asked.on, values, MEASURES[asked.on] == "maximize", settings, plots.LIGHT))
-    return [table, picture]
+    return [listed, picture]
 
 
 def _number(text: str) -> float | str:

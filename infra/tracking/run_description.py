@@ -13,6 +13,8 @@ PAGES = {"train": ("Curves", "model-metrics"), "register": ("Report", "artifacts
 """Stages whose pages the description links to first: the label, and the place below the page of the stage's run."""
 DIGEST = re.compile(r"\b[0-9a-f]{16,}\b")
 LONGEST_WORD = 20
+MARKS = re.compile(r"([\\`*_\[\]<>#|])")
+"""Characters that mean something in Markdown."""
 NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -40,8 +42,8 @@ class StageRow:
         return f"#/experiments/{self.experiment}/runs/{self.run_id}" if self.run_id else ""
 
 
-def run_description(lines: Sequence[StageRow], headline: str) -> str:
-    """Markdown: links to curves and report, the numbers of the stage ``headline`` by item, the stages with links.
+def run_description(lines: Sequence[StageRow], headline: str, failure: str = "") -> str:
+    """Markdown: why it failed, links to curves and report, the numbers of the stage ``headline`` by item, the stages.
 
     MLflow cuts a table off where the screen ends, so columns are few and their words short.
     """
@@ -49,18 +51,24 @@ def run_description(lines: Sequence[StageRow], headline: str) -> str:
     scored = {item: numbers for item, numbers in scored.items() if numbers}
     names = list(dict.fromkeys(name for numbers in scored.values() for name in numbers))[:8]
     pages = [(*PAGES[line.stage], line.page) for line in lines if line.stage in PAGES and not line.item and line.page]
-    text = [" · ".join(f"[{label}]({page}/{place})" for label, place, page in pages), ""] if pages else []
+    text = [MARKS.sub(r"\\\1", failure.replace("\n", " ")), ""] if failure else []
+    text += [" · ".join(f"[{label}]({page}/{place})" for label, place, page in pages), ""] if pages else []
     if scored:
         text += [_table_row(["", *scored]), _table_row(["---", *["---:"] * len(scored)])]
         for name in names:
             text.append(_table_row([_words(name), *(_short(numbers.get(name, "")) for numbers in scored.values())]))
         text.append("")
-    text += [_table_row(["stage", "state", "facts"]), _table_row(["---", "---", "---"])]
+    rows = []
     for line in lines:
         stage = f"[{line.label}]({line.page})" if line.page else line.label
         state = f"{line.state} {line.seconds:.1f} s" if line.seconds else line.state
-        text.append(_table_row([stage, state, _few(line.facts)]))
-    return "\n".join(text)
+        rows.append([stage, state, _few(line.facts)])
+    return "\n".join([*text, *([table(["stage", "state", "facts"], rows)] if rows else [])])
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; a line break or a bar in a cell becomes a space or a slash."""
+    return "\n".join(map(_table_row, [head, ["---"] * len(head), *rows]))
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

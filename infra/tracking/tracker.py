@@ -45,6 +45,7 @@ class Tracker:
         self._runs = MlflowRuns(self.uri, self.artifact_root, token)
         self._start_parent: Callable[[], str] | None = None
         self._rows: list[StageRow] = []
+        self._text = self._failure = ""
         self._pending: dict[str, StageRow] = {}
         self._writes = WriteQueue(self.uri, lambda: self.client.search_experiments(max_results=1))
 
@@ -70,6 +71,12 @@ class Tracker:
     def join(self, run_id: str) -> None:
         """Put stages under a parent run that another process began and will end."""
         self.run_id = run_id
+
+    def describe(self, text: str) -> None:
+        """Describe the parent by this Markdown, in place of its stages."""
+        self._text = text
+        self._writes.put("the note", self._write_note)
+        self._writes.flush()
 
     def start_stage(self, stage: str, item: str, key: str, params: Mapping[str, Any]) -> str:
         """Begin the child run of one stage; gives its id, a temporary one while MLflow is away.
@@ -152,8 +159,12 @@ class Tracker:
         except LookupError:
             raise refused(self.uri, "does not answer") from None
 
-    def finish(self, status: str) -> None:
-        """End the parent: ``status`` FINISHED, FAILED or KILLED. Waits for queued writes, unless KILLED."""
+    def finish(self, status: str, failure: str = "") -> None:
+        """End the parent: ``status`` FINISHED, FAILED or KILLED. Waits for queued writes, unless KILLED.
+
+        The description then begins with ``failure``.
+        """
+        self._failure = failure
         self._describe_run()
         if self._start_parent is not None:
             end_ms = _now_ms()
@@ -204,7 +215,8 @@ class Tracker:
         self._writes.flush()
 
     def _write_note(self) -> None:
-        self.client.set_tag(self._parent(), NOTE, run_description(self._rows, self.headline)[:MAX_TAG_LENGTH])
+        text = self._text or run_description(self._rows, self.headline, self._failure)
+        self.client.set_tag(self._parent(), NOTE, text[:MAX_TAG_LENGTH])
 
 
 @dataclass

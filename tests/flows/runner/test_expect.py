@@ -9,6 +9,8 @@ from flows.runner.outcome import StageFailed, cached_outcome
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
+from infra.site import Site
+from infra.tracking.client import mlflow_client
 from tasks.engine.limits import Limits
 
 
@@ -33,6 +35,12 @@ def test_a_cached_run_that_breaks_a_limit_fails_until_the_limit_is_changed(small
     assert (row.stage, row.item, row.state) == ("score", "dev", "hit")
     with pytest.raises(StageFailed, match="score dev failed: score dev has bleu .*, expected is bleu >= 101; its art"):
         run_small(broken)
+    client = mlflow_client(Site.named().tracking)
+    experiment = client.get_experiment_by_name("small")
+    (failed,) = client.search_runs([experiment.experiment_id], "attributes.status = 'FAILED'")
+    note = failed.data.tags["mlflow.note.content"].splitlines()[0]
+    assert note.startswith("score dev failed: score dev has bleu "), "MLflow says first why the run failed"
+    assert "expected is bleu \\>= 101" in note
     done = cached_outcome(plan(request("score.dev.bleu <= 101,warn score.test.chrf >= 101")))
     assert done
     assert [row.item for row in done.rows if "expected is chrf >= 101" in row.why] == ["test"]

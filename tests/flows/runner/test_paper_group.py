@@ -31,6 +31,7 @@ def test_rows_are_runs_below_one_that_has_their_scores(tmp_path: Path, monkeypat
     assert {run.data.tags[PARENT] for run in runs if run is not parent} == {parent.info.run_id}
     assert [run.info.run_name for run in runs if run is not parent] == ["row A1"] * 2
     assert parent.data.metrics == {"A1.dev.bleu": 31.0}
+    assert parent.data.tags["mlflow.note.content"].endswith("\n| A1.dev | 31.00 |")
     assert (parent.info.run_name, parent.info.status) == ("demo, widths divided by 8", "FINISHED")
     with pytest.raises(ValueError, match="broken"), paper_group(resolved):
         raise ValueError("broken")

@@ -68,6 +68,10 @@ def test_trials_share_stages_and_translate_the_dev_set_alone(small: Path) -> Non
     assert [run.data.tags["mlflow.parentRunId"] for run in trials] == [group.info.run_id] * 2
     assert group.info.status == "FINISHED"
     assert group.data.metrics["best"] == pytest.approx(found.best.value)
+    note = group.data.tags["mlflow.note.content"]
+    assert f"`{found.command}`" in note
+    rows = [f"| {row.number} | {row.value:.2f} | {row.settings[0]} |" for row in found.ranked()]
+    assert note.endswith("\n".join(rows))
 
 
 def test_an_interrupted_trial_is_repeated_with_its_settings(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,16 @@ def test_a_phone_shows_scores_and_outcomes_without_scrolling(page: Page, public:
         assert box["x"] + box["width"] <= page.viewport_size["width"], name  # type: ignore[index]
 
 
+@pytest.mark.parametrize("page", ["phone"], indirect=True)
+def test_a_command_is_not_cut_within_an_option(page: Page, public: Path) -> None:
+    page.goto(f"{public.as_uri()}/campaign.html")
+    words = page.locator(".asked").first.locator(".word")
+    expect(words).to_have_text(["repro", "run", "ende", "--set", "model.p_drop=0.3"])
+    heights = words.evaluate_all("words => words.map(word => word.getBoundingClientRect().height)")
+    assert len(set(heights[:4])) == 1
+    assert "repro run ende --set model.p_drop=0.3" in page.locator(".asked").first.inner_text().replace("\n", " ")
+
+
 @pytest.mark.parametrize("page", ["light", "dark", "phone"], indirect=True)
 def test_every_kind_of_page_is_accessible_and_fits_the_screen(page: Page, public: Path) -> None:
     from axe_playwright_python.sync_playwright import Axe

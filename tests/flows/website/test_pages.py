@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_registry import EVIL_MODEL
+from made_registry import EVIL_MODEL, version
 
 from flows.commands.serve import write_site as write_apart
 from flows.commands.site import site as site_command
 from flows.website.plots import over_versions
-from flows.website.registry import read_registry, slug
+from flows.website.registry import ModelEntry, VersionEntry, read_registry, slug
 from flows.website.write import write_site
 from infra.errors import BadConfiguration
 from infra.site import Site
@@ -191,3 +191,21 @@ def test_a_root_without_versions_has_a_site_too(tmp_path: Path, capsys: pytest.C
     assert said.out == f"{tmp_path / 'public' / 'index.html'}\n"
     assert "no model is registered" in said.err
     assert "No model is registered here yet." in (tmp_path / "public" / "index.html").read_text()
+
+
+def test_a_row_of_versions_begins_with_what_tells_it_apart() -> None:
+    common = {"model.d_model": "64", "training.updates": "250", "averaging.count": "5", "decoding.alpha": "0.6"}
+    changes = [
+        {"decoding.alpha": "1.2"},
+        {"averaging.count": "1"},
+        {"model.d_model": "32", "training.updates": "90"},
+        {},
+    ]
+    entries = [
+        VersionEntry(version("ende", number, {}), {**common, **changed}, {}, {}, dict)
+        for number, changed in enumerate(changes, 1)
+    ]
+    model = ModelEntry("ende", entries)
+    assert [model.told_apart(entry)[: len(changed)] for entry, changed in zip(entries, changes, strict=True)] == [
+        list(changed) for changed in changes
+    ]
