@@ -118,6 +118,17 @@ def test_a_phone_shows_scores_and_outcomes_without_scrolling(page: Page, public:
 
 
 @pytest.mark.parametrize("page", ["phone"], indirect=True)
+def test_a_phone_shows_which_limit_is_broken_without_scrolling(page: Page, public: Path) -> None:
+    for name in ("campaign.html", "models/ende.html"):
+        page.goto(f"{public.as_uri()}/{name}")
+        limits = page.get_by_role("region", name="Limits")
+        limits.locator("code").first.evaluate("code => { code.textContent = 'dev_perplexity <= 1.5' }")  # a usual width
+        box = limits.locator(".bad").first.bounding_box()
+        assert box
+        assert box["x"] + box["width"] <= page.viewport_size["width"], name  # type: ignore[index]
+
+
+@pytest.mark.parametrize("page", ["phone"], indirect=True)
 def test_a_command_is_not_cut_within_an_option(page: Page, public: Path) -> None:
     page.goto(f"{public.as_uri()}/campaign.html")
     words = page.locator(".asked").first.locator(".word")
