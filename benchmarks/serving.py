@@ -35,8 +35,14 @@ EXAMPLES = """examples:
   REPRO_ROOT=.repro python benchmarks/serving.py --model demo@champion
   python benchmarks/serving.py --size base --seconds 60 --json
 """
-WAYS: dict[str, dict[str, Any]] = {"served": {}, "unbatched": {"batch": 1, "gather_seconds": 0.0}, "own": {}}
-"""Limits of each server. All search by CTranslate2, except ``own``."""
+WAYS: dict[str, dict[str, Any]] = {
+    "served": {},
+    "undivided": {},
+    "unbatched": {"batch": 1, "gather_seconds": 0.0},
+    "own": {},
+}
+"""Limits of each server. All search by CTranslate2, except ``own``; ``undivided`` computes a batch with all threads,
+the others divide it among threads."""
 
 
 class Load(NamedTuple):
@@ -59,7 +65,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument(
         "--size", default="small", help="without --model: random weights of this shape (tiny, small, base)"
     )
-    flags.add_argument("--ways", default=",".join(WAYS), help=f"the servers to compare ({','.join(WAYS)})")
+    flags.add_argument(
+        "--ways",
+        default="served,unbatched,own",
+        help=f"of the servers {', '.join(WAYS)}, which to compare (served,unbatched,own)",
+    )
     flags.add_argument("--clients", default="1,8,32", help="how many ask at once (1,8,32)")
     flags.add_argument("--seconds", type=float, default=10.0, help="of each measurement (10)")
     flags.add_argument("--rounds", type=int, default=3)
@@ -168,7 +178,10 @@ def serve(chosen: argparse.Namespace) -> None:
     bound = bind_socket("127.0.0.1", 0)
     with tempfile.TemporaryDirectory(prefix="serving-") as scratch:
         engine, folder = "own" if chosen.serve == "own" else "ctranslate2", Path(scratch) / "version"
-        served = version(chosen, engine, folder, quantization=chosen.quantization)
+        workers = 1
+        if chosen.serve in ("served", "unbatched"):
+            workers, chosen.threads = chosen.threads, 1
+        served = version(chosen, engine, folder, workers, quantization=chosen.quantization)
         where = address("127.0.0.1", bound)
         serve_until_stopped(application([served], limits), bound, limits, lambda: print(where, flush=True))
 

@@ -162,5 +162,5 @@ def load_version(
         decoding,
         translator,
         splitter(version.tags.get("source_language", "") or DEFAULT_LANGUAGE),
-        open_version_engine(version, folder, translator, site, decoding, engine, quantization),
+        open_version_engine(version, folder, translator, site, decoding, engine, quantization, several_batches=True),
     )

@@ -25,6 +25,8 @@ from tokenizers import Tokenizer
 BATCH_PIECES = 1_024
 """Source tokens of a batch, with eos and padding."""
 EOS = "</s>"
+LEAST_SHARE = 4
+"""Sources that a worker gets at least: fewer cost more apart than together."""
 NEVER = ["<pad>", "<s>"]
 NO_PENALTY = 1e-9
 """Keeps scores log-probabilities; at exactly 0 CTranslate2 stops a search once nothing likelier can follow."""
@@ -34,12 +36,13 @@ class Folder:
     """A loaded model folder. ``search`` holds the settings of ``search.json``, the fields of ``Decoding``."""
 
     def __init__(self, folder: Path, threads: int = 0, workers: int = 1, device: str = "cpu") -> None:
-        """``threads`` compute each batch (0: CTranslate2's default); ``workers`` is the number of batches at once."""
+        """``threads`` compute each batch (0: CTranslate2's default); ``workers`` is the number of batches at once,
+        among which the sources of one call are divided."""
         settings = json.loads((folder / "search.json").read_text())
         self.search: dict[str, Any] = settings["decoding"]
         self.positions: int = settings["positions"]
         self.longest: int = settings.get("longest", self.positions - 1)  # folders of earlier exports add eos alone
-        self.folder = folder
+        self.folder, self.workers = folder, workers
         self.model = ctranslate2.Translator(str(folder), device, intra_threads=threads, inter_threads=workers)
 
     @cached_property
@@ -76,7 +79,7 @@ class Folder:
     def search_all(self, sources: Sequence[Sequence[str]], search: Mapping[str, Any]) -> list[list["Found"]]:
         """Return the hypotheses of each source, best first; an empty source has none."""
         sizes = [len(source) + 1 for source in sources]
-        groups = list(batches(sizes, search))
+        groups = list(batches(sizes, search, max(LEAST_SHARE, math.ceil(len(sizes) / self.workers))))
         found = self._search(sources, groups, search)
         # A batch runs to the greatest length of its longest source: search again what exceeds its own.
         beyond: dict[int, list[int]] = {}
@@ -162,8 +165,8 @@ def lengths(search: Mapping[str, Any], source: int) -> tuple[int, int]:
     return min(least, most), most
 
 
-def batches(source: Sequence[int], search: Mapping[str, Any]) -> Iterator[list[int]]:
-    """Yield batches of source numbers by descending length; a batch has one least output length.
+def batches(source: Sequence[int], search: Mapping[str, Any], most: int) -> Iterator[list[int]]:
+    """Yield batches of at most ``most`` source numbers by descending length; a batch has one least output length.
 
     Empty sources (eos alone) are left out.
     """
@@ -172,7 +175,7 @@ def batches(source: Sequence[int], search: Mapping[str, Any]) -> Iterator[list[i
     while start < len(order):
         longest = source[order[start]]
         least, end = lengths(search, longest)[0], start + 1
-        while end < len(order) and (end + 1 - start) * longest <= BATCH_PIECES:
+        while end < min(len(order), start + most) and (end + 1 - start) * longest <= BATCH_PIECES:
             if lengths(search, source[order[end]])[0] != least:
                 break
             end += 1

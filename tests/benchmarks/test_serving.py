@@ -11,8 +11,23 @@ from benchmarks import latency, translation
 from benchmarks.serving import WAYS, Load, measure, table
 from benchmarks.versions import sentences
 
-SMALL = ["--size", "tiny", "--clients", "1,3", "--seconds", "0.3", "--rounds", "1", "--words", "2", "--beam", "1"]
-"""A few requests."""
+SMALL = [
+    "--size",
+    "tiny",
+    "--clients",
+    "1,3",
+    "--seconds",
+    "0.3",
+    "--rounds",
+    "1",
+    "--words",
+    "2",
+    "--beam",
+    "1",
+    "--ways",
+    ",".join(WAYS),
+]
+"""A few requests to every server."""
 
 
 def test_every_server_answers_and_its_cpu_time_is_counted() -> None:

@@ -132,6 +132,19 @@ def test_outputs_keep_to_the_lengths_asked_for(tmp_path: Path, monkeypatch: pyte
         assert least - 1 <= len(output) <= most
 
 
+def test_workers_share_the_sources_of_a_call() -> None:
+    lengths = [5, 9, 1, 7, 5, 6, 8, 5, 5, 5]
+    assert list(ctranslate2_runtime.batches(lengths, DECODING.search(), 5)) == [[1, 6, 3, 5, 0], [4, 7, 8, 9]]
+
+
+def test_a_batch_is_searched_alike_by_one_worker_and_by_several(tmp_path: Path) -> None:
+    _, folder = exported(tmp_path, SHAPES[0])
+    expected = folder.translate(LINES, folder.search)
+    for workers in (2, 3):
+        several = ctranslate2_runtime.Folder(folder.folder, threads=1, workers=workers)
+        assert several.translate(LINES, several.search) == expected
+
+
 def test_only_outputs_beyond_their_own_length_are_searched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
