@@ -1,12 +1,7 @@
 """Model cards of registered versions and of runs, from tags, manifests and scored sentences. Writes nothing."""
 
-from __future__ import annotations
-
-import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from flows.runner.artifact_names import is_version, stage_manifests
 from infra.errors import Fault
@@ -16,24 +11,10 @@ from infra.store.manifest import Manifest
 from infra.store.s3 import S3Store
 from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve
-from model.lazy_import import lazy_import
 from tasks.registration.differences import version_lineage
 from tasks.registration.lineage import lineage
-from tasks.registration.model_card import Examples, ModelCard, model_card
-from tasks.reporting.examples import translation_examples
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = lazy_import("polars")
-
-EXAMPLES_OF_EACH_KIND = 3
-LOAD = """repro translate --model {quoted} < in.txt > out.txt
-
-import mlflow
-model = mlflow.pyfunc.load_model({address})
-model.predict(["A dog runs."])
-"""
+from tasks.registration.model_card import ModelCard, model_card
+from tasks.registration.version_card import SENTENCES, card_from_tags, example_set, read_examples
 
 
 def find_card(name: str, site: Site) -> ModelCard:
@@ -45,15 +26,20 @@ def find_card(name: str, site: Site) -> ModelCard:
     scores = stage_manifests(store, name, "score")
     manifests = lineage(store.artifact(each) for each in scores.values())
     facts = {item: manifest.facts for item, manifest in scores.items()}
-    return _card(name, facts, _dev_set(manifests), manifests, "", store)
+    dev = _dev_set(manifests)
+    examples_of = example_set(facts, dev)
+    examples = read_examples(artifact_file(store, manifests.get(f"score.{examples_of}"), SENTENCES))
+    return model_card(name, facts, dev, manifests, "", examples_of, examples)
 
 
 def version_card(version: Version, manifests: Mapping[str, Manifest], store: Store) -> ModelCard:
     """The card of a registered version; its scores are those of its tags, which outlive the artifacts."""
-    facts = {name: _facts(version.tags, f"{name}.") for name in version.bleu}
-    label = f"{version.name}/{version.version}"
-    load = LOAD.format(quoted=shlex.quote(label), address=json.dumps(f"models:/{label}"))
-    return _card(label, facts, version.dev, manifests, load, store)
+    return card_from_tags(
+        f"{version.name}/{version.version}",
+        version.tags,
+        manifests,
+        lambda each: artifact_file(store, manifests.get(f"score.{each}"), SENTENCES),
+    )
 
 
 def artifact_file(store: Store, manifest: Manifest | None, name: str) -> Path | None:
@@ -67,32 +53,6 @@ def artifact_file(store: Store, manifest: Manifest | None, name: str) -> Path | 
         return store.artifact(manifest).path() / name
     except Fault:
         return None
-
-
-def _card(
-    name: str,
-    scores: Mapping[str, Mapping[str, Any]],
-    dev: str,
-    manifests: Mapping[str, Manifest],
-    how_to_load: str,
-    store: Store,
-) -> ModelCard:
-    """The card with examples of the first set that no choice was made on, or else of the dev set."""
-    examples_of = next((each for each in scores if each != dev), dev)
-    file = artifact_file(store, manifests.get(f"score.{examples_of}"), "sentences.parquet")
-    return model_card(name, scores, dev, manifests, how_to_load, examples_of, _examples(file))
-
-
-def _examples(file: Path | None) -> Examples:
-    try:
-        found = translation_examples(pl.read_parquet(file)) if file else {}
-    except (OSError, pl.exceptions.PolarsError):  # a damaged file costs the examples, not the card
-        return {}
-    return {kind: rows[:EXAMPLES_OF_EACH_KIND] for kind, rows in found.items()}
-
-
-def _facts(tags: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {tag.removeprefix(prefix): value for tag, value in tags.items() if tag.startswith(prefix)}
 
 
 def _dev_set(manifests: Mapping[str, Manifest]) -> str:

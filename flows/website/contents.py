@@ -77,6 +77,8 @@ def _version(
     curves = training_curves(artifact_file(store, manifests.get("train"), "metrics.jsonl"), entry.label)
     values = {"model": model, "entry": entry, "card": card, "curves": curves, "report": report}
     values["differs"] = differing_fields([preferred, manifests]) if preferred and manifests else []
+    attention = _attention(report)
+    values["attention"] = attention is not None
     values["artifacts"] = [page_of(name) for name in root.graph.registration(entry.label)]
     yield entry.page, render("version.html", entry.page, **values, **about)
     place = entry.page.removesuffix(".html")
@@ -84,10 +86,18 @@ def _version(
     yield f"{place}.js", version_script(entry, curves)
     if report:
         yield _report_page(entry), report
+    if attention:
+        yield f"{place}-attention.png", attention
 
 
 def _report_page(entry: VersionEntry) -> str:
     return f"{entry.page.removesuffix('.html')}-report.html"
+
+
+def _attention(report: Path | None) -> Path | None:
+    """The first picture of attention beside a report, if it has one."""
+    found = report.parent / "attention_0.png" if report else None
+    return found if found and found.is_file() else None
 
 
 def _campaign(root: Root, registrations: Mapping[str, Manifest], about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

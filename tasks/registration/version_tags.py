@@ -80,7 +80,13 @@ def version_description(
         scores = (_rounded(tags.get(f"{each}.{fact}", "")) for fact in facts)
         label = f"{each} (dev)" if each == tags["dev_set"] else each
         lines.append(f"| {label} | {' | '.join(scores)} | {tags.get(f'{each}.sentences', '')} |")
-    lines += ["", f"Protocol: `{tags['dev_signature']}`", "", f"Decision: {tags['decision']}", ""]
+    lines += [
+        "",
+        f"Protocol: `{tags['dev_signature']}`",
+        "",
+        f"Decision when it was registered: {tags['decision']}",
+        "",
+    ]
     if rows := [f"| {field.name} | {' | '.join(map(_cell, field.values))} |" for field in fields]:
         lines += [f"| differs in | {champion} (champion) | {version} |", "|---|---|---|", *rows, ""]
     if pages:

@@ -28,8 +28,10 @@ from tasks.engine.stage import Facts, progress, stage, stage_run_id, tracker
 from tasks.engine.stage_code import stage_code
 from tasks.registration.differences import DifferingField, differing_fields, version_lineage
 from tasks.registration.lineage import dev_decoding, lineage, training_text
+from tasks.registration.model_card import ModelCard, as_markdown
 from tasks.registration.promotion import register_version
 from tasks.registration.titled_report import with_title
+from tasks.registration.version_card import SENTENCES, card_from_tags
 from tasks.registration.version_tags import version_tags
 
 LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sentencex")
@@ -95,6 +97,13 @@ def _log_report(record: Tracker, run_id: str, report: Artifact, version: str, se
                 record.log_artifacts(run_id, [path], "report")
 
 
+def _log_card(record: Tracker, run_id: str, card: ModelCard) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        page = Path(scratch) / "model_card.md"
+        page.write_text(as_markdown(card))
+        record.log_artifacts(run_id, [page], "report")
+
+
 def _code_changes(manifests: Mapping[str, Manifest]) -> dict[str, str]:
     """Tags ``changed.<stage>`` of stages whose artifact was made by other code or libraries than the present ones."""
     modules = {name: f"tasks.stages.{manifest.stage}" for name, manifest in manifests.items()}
@@ -136,6 +145,13 @@ def register(
     progress(2, 3, "report")
     about = f"{run_name}/{registered['version']}", tags.get(SETTINGS, ""), tags["git_commit"]
     _log_report(record, run_id, report, *about)
+    card = card_from_tags(
+        about[0],
+        tags,
+        version_lineage(weights.store.manifest, tags),
+        lambda name: scores[name].path() / SENTENCES if name in scores else None,
+    )
+    _log_card(record, run_id, card)
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
     progress(3, 3, f"{run_name}/{registered['version']}")
     return {

@@ -1,5 +1,6 @@
 """Registered versions for tests of the site: tags as ``register`` writes them, and hostile names and texts."""
 
+import base64
 import io
 import json
 from collections.abc import Mapping
@@ -11,6 +12,10 @@ from infra.store.local import Store
 from infra.tracking.model_version import Version, make_version
 
 EVIL = "<img src=x onerror=\"document.title='evil'\"></script><script>document.title='evil'</script>"
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""A picture of one point."""
 EVIL_MODEL = '"><script>document.title=1<'
 
 
@@ -56,7 +61,12 @@ def hostile_lineage(store: Store, name: str) -> dict[str, str]:
     file = io.BytesIO()
     texts.write_parquet(file)
     score = artifact(store, "score", "d" * 20, {"sentences.parquet": file.getvalue()}, item="test")
-    report = artifact(store, "report", "e" * 20, {"report.html": b"<!doctype html><title>the report</title>"})
+    report = artifact(
+        store,
+        "report",
+        "e" * 20,
+        {"report.html": b"<!doctype html><title>the report</title>", "attention_0.png": PIXEL},
+    )
     arguments = {"report": {"artifact": "report", "key": report}}
     artifact(store, "register", "f" * 20, {}, arguments=arguments, facts={"name": name, "version": 1})
     return {"key.clean": clean, "key.score.test": score}

@@ -33,6 +33,7 @@ class Grouped(Untracked):
         self.joined.append(run_id)
 
     def log_artifacts(self, *_: object) -> None: ...
+    def describe(self, *_: object) -> None: ...
 
 
 @pytest.fixture

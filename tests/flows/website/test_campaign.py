@@ -51,6 +51,7 @@ def test_totals_are_of_all_runs(registered_runs: Path) -> None:
     assert (found.made, found.cached, found.failed) == (2, 2, 1)
     assert found.hours == pytest.approx((3600 + 1 + 1800) / 3600)
     assert found.gpu_kwh == 0.5
+    assert totals([]).gpu_kwh is None, "nothing was metered"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_registry import EVIL_MODEL, version
+from made_registry import EVIL_MODEL, PIXEL, version
 
 from flows.commands.serve import write_site as write_apart
 from flows.commands.site import site as site_command
@@ -119,6 +119,9 @@ def test_hostile_sentences_are_shown_as_text_and_the_report_is_copied(public: Pa
     assert "<mark>&lt;img" in text
     assert "captions of photographs" in text
     assert "the report" in (place / "1-report.html").read_text()
+    assert 'src="1-attention.png"' in text
+    assert (place / "1-attention.png").read_bytes() == PIXEL
+    assert "<h2>Attention" not in (public / "versions" / "ende" / "1.html").read_text(), "it has no report here"
     assert not list((public / "versions" / "plain").glob("*report*"))
     card = (place / "1.md").read_text()
     text = card[card.index("\n# ") :]  # after the front matter

@@ -192,7 +192,7 @@ def test_a_repeated_registration_that_loses_meanwhile_says_so(
     version = next(each for each in versions(run.tracker.uri, "overtaken") if each.version == 2)
     assert version.tags["decision"] == made["decision"]
     stored = mlflow_client(run.tracker.uri).get_model_version("overtaken", "2")
-    assert f"Decision: {made['decision']}" in stored.description
+    assert f"Decision when it was registered: {made['decision']}" in stored.description
 
 
 def test_a_model_that_cannot_be_stored_leaves_no_version(run: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,10 @@ def test_the_stage_registers_the_translator_with_its_report(
     version_page = run.tracker.client.download_artifacts(run_id, "report/report.html", f"{tmp_path}")
     assert "<title>staged/1: report</title>" in Path(version_page).read_text()
     stored = [file.path for file in run.tracker.client.list_artifacts(run_id, "report")]
-    assert stored == ["report/curves.png", "report/report.html"]
+    assert stored == ["report/curves.png", "report/model_card.md", "report/report.html"]
+    card = Path(run.tracker.client.download_artifacts(run_id, "report/model_card.md", f"{tmp_path}")).read_text()
+    assert "# staged/1" in card
+    assert "models:/staged/1" in card
     produced = run.tracker.client.get_run(run.tracker.run_id).outputs.model_outputs
     own = run.tracker.client.get_run(run_id).outputs.model_outputs
     assert own[0].model_id in [output.model_id for output in produced], "the parent does not show the model"
