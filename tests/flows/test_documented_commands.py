@@ -188,12 +188,13 @@ def demo(finished_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def cheap() -> list[Any]:
-    """Whole commands of ``CHEAP`` that concern the run demo or none."""
+    """Whole commands of ``CHEAP`` that concern the run demo or none; ``test_tutorial.py`` has those of its own run."""
     chosen = {}
     for each in COMMANDS:
         runs = {word.partition("/")[0].partition("@")[0] for word in each.words[2:]} & {*RUNS, "multi30k-ende-bt"}
-        shortened = any(SHORTENED.search(word) or word.endswith((".toml", ".pem")) for word in each.words)
-        if each.whole and each.words[0] == "repro" and each.words[1] in CHEAP and runs <= {"demo"} and not shortened:
+        others = any(SHORTENED.search(word) or word.endswith((".toml", ".pem")) for word in each.words)
+        others = others or any(word.startswith("my-run/") for word in each.words)
+        if each.whole and each.words[0] == "repro" and each.words[1] in CHEAP and runs <= {"demo"} and not others:
             chosen.setdefault(each.words, pytest.param(each, id=f"{each}"))
     return list(chosen.values())
 
