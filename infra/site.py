@@ -127,10 +127,10 @@ class Site:
             return "on this machine"
         return f"by {self.launcher}, {self.ranks} ranks on {self.nodes} node{'s' * (self.nodes > 1)}"
 
-    def executor(self) -> AbstractContextManager[Workers]:
-        """A context manager for the workers that prepare text."""
+    def executor(self, at_once: int = 1) -> AbstractContextManager[Workers]:
+        """A context manager for the workers that prepare text. ``at_once``: see ``executor``."""
         cores = self.threads or _cores()
-        return executor(self.workers, max(1, cores // self.workers), self.dask)
+        return executor(self.workers, max(1, cores // self.workers), self.dask, at_once)
 
     @staticmethod
     def named(name: str = "local") -> "Site":

@@ -52,9 +52,10 @@ class Workers:
 
 
 @contextmanager
-def executor(workers: int = 1, threads: int = 1, dask: str = "") -> Iterator[Workers]:
+def executor(workers: int = 1, threads: int = 1, dask: str = "", at_once: int = 1) -> Iterator[Workers]:
     """Workers for the block: the Dask cluster at ``dask`` if given, otherwise ``workers`` processes with ``threads``
-    threads each; a single worker is a thread of this process.
+    threads each; a single worker is a thread of this process, or ``at_once`` threads, for functions that may run in
+    several threads and spend their time in libraries that release Python's lock.
 
     Raises BadConfiguration if Dask is not installed, NetworkFault if the cluster does not answer.
     """
@@ -62,18 +63,18 @@ def executor(workers: int = 1, threads: int = 1, dask: str = "") -> Iterator[Wor
         with _dask(dask) as cluster:
             yield cluster
     elif workers == 1:
-        with ThreadPoolExecutor(1, "worker") as thread:
-            yield Workers(thread, 1, separate_processes=False)
+        with ThreadPoolExecutor(at_once, "worker") as pool:
+            yield Workers(pool, at_once, separate_processes=False)
     else:
         # Spawned, because a forked process with threads may hang. Libraries read these variables at import.
         settings = {**dict.fromkeys(THREADS, f"{threads}"), **SAFE_PATH}
         before = {name: os.environ.get(name) for name in settings}
         os.environ |= settings
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+        processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
         try:
-            yield Workers(pool, workers, separate_processes=True)
+            yield Workers(processes, workers, separate_processes=True)
         finally:
-            pool.shutdown(cancel_futures=True)
+            processes.shutdown(cancel_futures=True)
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
 

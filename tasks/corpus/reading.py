@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 else:
     np, pl = lazy_import("numpy"), lazy_import("polars")
 
-ROWS = 200_000
-"""Pairs per frame."""
+ROWS = 100_000
+"""Pairs per frame: two frames are cleaned at once, so more take memory and fewer do not keep two threads busy."""
 
 
 def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Series]:
