@@ -192,7 +192,7 @@ def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary, plain_quotes:
     sides = {SOURCE_FILE: SIDES} if vocabulary.joint else {SOURCE_FILE: SIDES[:1], TARGET_FILE: SIDES[1:]}
     scratch = out / "counts"
     scratch.mkdir()
-    with site().executor() as workers:
+    with site().executor(at_once=2) as workers:
         counts = {
             file: count_corpus(pairs, columns, untrained_tokenizer(vocabulary), scratch / file, workers)
             for file, columns in sides.items()
