@@ -51,6 +51,8 @@ class Site:
     """MLflow's address (MLFLOW_TRACKING_URI, or the service that is up); empty: a SQLite file under ``root``."""
     tracking_file: str = ""
     """The SQLite file of the running service, if its MLflow is in use."""
+    pages: str = ""
+    """Where the pages of ``repro site`` are served (REPRO_SITE_URL), for links to them; empty: nowhere."""
     launcher: LauncherName = "local"
     """How jobs are started (REPRO_LAUNCHER). Other machines need ``root`` and this project at the same paths."""
     nodes: int = 1
@@ -155,6 +157,7 @@ class Site:
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
             tracking_uri=served.mlflow if served else mlflow or site.tracking_uri,
             tracking_file=served.file if served else "",
+            pages=os.environ.get("REPRO_SITE_URL", "").rstrip("/") or site.pages,
             launcher=_word("REPRO_LAUNCHER", site.launcher, LauncherName),
             nodes=_number("REPRO_NODES", site.nodes),
             ranks=_number("REPRO_RANKS", site.ranks),

@@ -12,6 +12,7 @@ from typing import Any
 
 from flows.runner import records
 from flows.runner.interrupted import KILLED, RUNNING, command_of
+from flows.runs.titles import SEPARATOR
 from infra.processes.identity import process_state
 from infra.store.local import Store
 
@@ -63,6 +64,10 @@ class RecordedRun:
     """None while it runs, where it was killed, and in records from before it was written."""
     stages: tuple[RecordedStage, ...]
     path: Path
+    group: str = ""
+    """``sweep demo-3f2a91``, ``paper-demo-scale8``; "" for a run of its own and in older records."""
+    title: str = ""
+    """What it is in its group: ``trial 2 · p_drop 0.2``."""
     checks: tuple[Mapping[str, Any], ...] = ()
     """Of its limits: ``place`` (``score dev bleu``), ``limit``, ``bound``, ``warns``, ``value``, ``holds``."""
     attempt: int = field(default=1)
@@ -72,6 +77,16 @@ class RecordedRun:
     def command(self) -> str:
         """The command line that asks for the same."""
         return command_of(self.run, self.overrides, self.asked)
+
+    @property
+    def member(self) -> str:
+        """What it is in its group, without its settings: ``trial 2``."""
+        return self.title.partition(SEPARATOR)[0]
+
+    @property
+    def part(self) -> str:
+        """``trial 2 of sweep demo-3f2a91``; "" for a run of its own."""
+        return f"{self.member} of {self.group}" if self.group else ""
 
     @property
     def seconds(self) -> float:
@@ -91,6 +106,8 @@ class RecordedRun:
             "outcome": self.outcome,
             "failure": self.failure,
             "attempt": self.attempt,
+            "group": self.group,
+            "title": self.title,
             "who": self.who,
             "commit": self.commit,
             "command": self.command,
@@ -170,6 +187,8 @@ def _read(path: Path, started: datetime) -> Iterator[RecordedRun]:
             ended=datetime.fromisoformat(ended) if ended else None,
             stages=tuple(_stage(row) for row in record["stages"]),
             path=path,
+            group=record.get("group", ""),
+            title=record.get("title", ""),
             checks=tuple(record.get("checks", ())),
         )
     except (OSError, ValueError, KeyError, TypeError):

@@ -31,7 +31,9 @@ def paper_group(resolved: ResolvedPaper) -> Iterator[PaperGroup]:
     tags, params = {"overrides": " ".join(asked.overrides)}, {"corpus": asked.corpus, "scale": scale}
     parent = tracker.start(name, asked.title, tags, params)
     rows = {
-        row: replace(each, title=run_title(f"row {row}", each.request.overrides), parent=parent, experiment=name)
+        row: replace(
+            each, title=run_title(f"row {row}", each.request.overrides), parent=parent, group=name, experiment=name
+        )
         for row, each in resolved.rows.items()
     }
     group, status = PaperGroup(replace(resolved, rows=rows)), "KILLED"

@@ -56,12 +56,15 @@ def write(
     attempt: str = "",
     failure: str = "",
     checks: Sequence[Check] = (),
+    group: str = "",
+    title: str = "",
 ) -> Path:
     """Write the record of the run that ``started`` then, over an earlier record of it; returns the file.
 
     ``request`` holds the fields of the request, ``attempt`` is the attempt that its forced stages belong to,
-    ``failure`` says which stage failed and why, ``checks`` are those of its limits. The record names the
-    calling process as the one that runs it.
+    ``failure`` says which stage failed and why, ``checks`` are those of its limits, ``group`` names
+    the sweep or the rows of the paper that it belongs to, where it is ``title``. The record names the calling process
+    as the one that runs it.
     """
     record = {
         "run": name,
@@ -74,6 +77,7 @@ def write(
         "process": process_identity(),
         "asked": {name: request[name] for name in REQUEST_FIELDS},
         "attempt": attempt,
+        **({"group": group, "title": title} if group else {}),
         "checks": list({check.limit: _check_form(check) for check in checks}.values()),
         "stages": [_stage_form(row) for row in rows],
     }

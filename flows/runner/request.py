@@ -113,6 +113,8 @@ class ResolvedRun:
     """The name of its run in MLflow; empty for the run's own."""
     parent: str = ""
     """The run in MLflow that groups it with others, as a sweep does; "" for none."""
+    group: str = ""
+    """What it is a part of, for its record: ``sweep demo-3f2a91``, ``paper-demo-scale8``; "" for nothing."""
     experiment: str = ""
     """The experiment in MLflow; "" for that of the run's name."""
     watch: MetricsWatch = ignore_metrics

@@ -110,6 +110,7 @@ def _write_record(
     store, request, name = resolved.plan.store, vars(resolved.request), resolved.run.name
     attempt = resolved.plan.attempt
     try:
-        store.send(records.write(store.root, name, request, rows, status, started, attempt, failure, checks))
+        member = (resolved.group, resolved.title)
+        store.send(records.write(store.root, name, request, rows, status, started, attempt, failure, checks, *member))
     except (OSError, Fault) as error:
         say(f"this run left no record: {error}")

@@ -218,6 +218,7 @@ class _Sweep:
                 self.resolved.trial(assignments),
                 title=run_title(label, assignments),
                 parent=self.study.mlflow_run,
+                group=f"sweep {self.resolved.name}",
                 watch=watch if asked.prune else ignore_metrics,
             )
             value = self.resolved.value_of(self.run_trial(run))

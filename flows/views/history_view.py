@@ -20,7 +20,8 @@ def _block(each: RecordedRun) -> Iterator[str]:
     begun = f"{each.started.astimezone():%Y-%m-%d %H:%M}"
     yield "  ".join(filter(None, [begun, each.run, f"{each.outcome}{again}", counts, duration(each.seconds), energy]))
     commit = f", commit {each.commit[:10]}" if each.commit else ""
-    yield f"    {each.command}  by {each.who or 'unknown'}{commit}"
+    of = f"  {each.part}" if each.part else ""
+    yield f"    {each.command}{of}  by {each.who or 'unknown'}{commit}"
     if each.failure:
         yield f"    {each.failure}"
     for stage in each.stages:

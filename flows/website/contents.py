@@ -10,7 +10,7 @@ from flows.inspection.artifact_graph import ArtifactGraph, read_graph
 from flows.inspection.artifact_uses import uses_of
 from flows.inspection.model_cards import artifact_file, version_card
 from flows.inspection.run_history import RecordedRun, read_history
-from flows.website.campaign import campaign_pages, totals
+from flows.website.campaign import CampaignPage, anchor, campaign_pages, totals
 from flows.website.curves import training_curves
 from flows.website.limits import limit_lines
 from flows.website.lineage import LineagePages, page_of
@@ -18,6 +18,7 @@ from flows.website.plots import over_versions
 from flows.website.registry import ModelEntry, VersionEntry, read_registry
 from flows.website.render import render, static_files
 from flows.website.search_index import index_files
+from flows.website.sweeps import SweepPage, read_sweeps
 from flows.website.version_data import list_script, version_script
 from infra.site import Site, open_store
 from infra.store.local import Store
@@ -35,12 +36,13 @@ class Root:
     models: Sequence[ModelEntry]
     runs: Sequence[RecordedRun]
     graph: ArtifactGraph
+    sweeps: Sequence[SweepPage]
 
     @staticmethod
     def read(site: Site) -> "Root":
         """Read registry, records and manifests. Raises NetworkFault."""
         store = open_store(site)
-        return Root(store, read_registry(site), read_history(store), read_graph(site))
+        return Root(store, read_registry(site), read_history(store), read_graph(site), list(read_sweeps(site.root)))
 
 
 def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
@@ -80,7 +82,8 @@ def _version(
     attention = _attention(report)
     values["attention"] = attention is not None
     values["artifacts"] = [page_of(name) for name in root.graph.registration(entry.label)]
-    yield entry.page, render("version.html", entry.page, **values, **about)
+    values["made_from"] = {name: each for name, each in manifests.items() if (each.stage, each.key) in root.graph.nodes}
+    yield entry.page, render("version.html", entry.page, page_of=page_of, **values, **about)
     place = entry.page.removesuffix(".html")
     yield f"{place}.md", as_markdown(card)
     yield f"{place}.js", version_script(entry, curves)
@@ -100,17 +103,30 @@ def _attention(report: Path | None) -> Path | None:
     return found if found and found.is_file() else None
 
 
-def _campaign(root: Root, registrations: Mapping[str, Manifest], about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _campaign(
+    root: Root, registrations: Mapping[str, Manifest], about: Mapping[str, Any]
+) -> Iterator[tuple[str, str | Path]]:
     pages, sums = campaign_pages(root.runs), totals(root.runs)
     entries = {entry.label: entry for model in root.models for entry in model.versions}
     registered = {manifest.key: entries[label] for label, manifest in registrations.items() if label in entries}
     for page in pages:
         values = {"pages": pages, "here": page, "totals": sums, "registered": registered}
+        values["sweeps"] = {sweep.group: sweep for sweep in root.sweeps}
         values["limits"] = limit_lines(root.runs) if page is pages[0] else []
         yield page.name, render("campaign.html", page.name, **values, **about)
-    index = dict(index_files(root.models, pages, root.graph))
+    yield from _sweeps(root, pages, about)
+    index = dict(index_files(root.models, pages, root.sweeps, root.graph))
     yield from index.items()
     yield "search.html", render("search.html", "search.html", files=list(index), **about)
+
+
+def _sweeps(root: Root, pages: Sequence[CampaignPage], about: Mapping[str, Any]) -> Iterator[tuple[str, str | Path]]:
+    places = {run.path: f"{page.name}#{anchor(run)}" for page in pages for run in page.runs if run.group}
+    for sweep in root.sweeps:
+        trials = [run for run in root.runs if run.group == sweep.group]
+        yield sweep.page, render("sweep.html", sweep.page, sweep=sweep, runs=trials, places=places, **about)
+        if sweep.picture:
+            yield f"{sweep.page.removesuffix('.html')}.png", sweep.picture
 
 
 def _lineage(

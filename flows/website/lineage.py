@@ -8,11 +8,11 @@ from typing import Any
 from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, Name, sealed_everywhere
 from flows.inspection.artifact_uses import ArtifactUses
 from flows.inspection.model_cards import artifact_file
-from flows.website.registry import slug
 from flows.website.render import render
 from infra.store.local import Store
 from infra.store.manifest import Manifest
 from tasks.cleaning.explain import first_rejected
+from tasks.registration.site_pages import slug
 
 INDEX = "lineage.html"
 MOST_LISTED = 1000

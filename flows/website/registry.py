@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from infra.store.manifest import Manifest
 from infra.tracking.model_version import PREFERRED, Promotion, Version, finite, history
 from infra.tracking.registry import versions
 from tasks.registration.differences import Lineage, settings_of, version_lineage
+from tasks.registration.site_pages import slug, version_page
 
 SETTING_STAGES = ("clean", "learn_bpe", "shard.train", "train", "average")
 """Stages whose arguments are a version's settings; the translation of its dev set is another one."""
@@ -54,7 +54,7 @@ class VersionEntry:
 
     @property
     def page(self) -> str:
-        return f"versions/{slug(self.version.name)}/{self.version.version}.html"
+        return version_page(self.version.name, self.version.version)
 
     @property
     def commit(self) -> str:
@@ -132,12 +132,6 @@ def read_registry(site: Site) -> list[ModelEntry]:
         )
 
     return [ModelEntry(name, [*map(entry, each)]) for name, each in groupby(found, lambda version: version.name)]
-
-
-def slug(name: str) -> str:
-    """The name of a model as the name of a file: unchanged if it is harmless, else with a digest."""
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:80]
-    return name if name == plain else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _manifest(store: Store, stage: str, key: str) -> Manifest | None:

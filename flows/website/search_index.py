@@ -1,4 +1,4 @@
-"""The index of the search: models, versions, runs and artifacts, as scripts that ``file://`` can load."""
+"""The index of the search: models, versions, runs, sweeps and artifacts, as scripts that ``file://`` can load."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,21 +6,23 @@ from flows.inspection.artifact_graph import ArtifactGraph
 from flows.website.campaign import CampaignPage, anchor
 from flows.website.lineage import page_of
 from flows.website.registry import ModelEntry, VersionEntry
+from flows.website.sweeps import SweepPage
 from flows.website.version_data import script_json
 
 ENTRIES_OF_A_FILE = 4000
 """An entry takes some 150 bytes: so a file stays below a megabyte."""
 LONGEST_TEXT = 300
+"""Of words that are shown below a title. A command stays whole, so that it can be copied."""
 
 Entry = tuple[str, str, str, str]
 """Kind, title, further words that are searched and shown, and the page, "" for none."""
 
 
 def index_files(
-    models: Sequence[ModelEntry], campaign: Sequence[CampaignPage], graph: ArtifactGraph
+    models: Sequence[ModelEntry], campaign: Sequence[CampaignPage], sweeps: Sequence[SweepPage], graph: ArtifactGraph
 ) -> Iterator[tuple[str, str]]:
     """Path and text of each file of the index; ``search.html`` loads them in this order."""
-    entries = [*_registered(models), *_runs(campaign), *_artifacts(graph)]
+    entries = [*_registered(models), *_runs(campaign), *_sweeps(sweeps), *_artifacts(graph)]
     for number, start in enumerate(range(0, len(entries), ENTRIES_OF_A_FILE), start=1):
         chosen = entries[start : start + ENTRIES_OF_A_FILE]
         yield f"search-{number}.js", f"addEntries({script_json(chosen)});\n"
@@ -45,8 +47,21 @@ def _words(entry: VersionEntry, varying: Sequence[str]) -> str:
 def _runs(campaign: Sequence[CampaignPage]) -> Iterator[Entry]:
     for page in campaign:
         for run in page.runs:
-            words = f"{run.started:%Y-%m-%d %H:%M} {run.outcome.lower()} {run.who} {run.commit[:10]} {run.failure}"
-            yield "run", _short(run.command), _short(words), f"{page.name}#{anchor(run)}"
+            words = [
+                f"{run.started:%Y-%m-%d %H:%M}",
+                run.outcome.lower(),
+                run.part,
+                run.who,
+                run.commit[:10],
+                run.failure,
+            ]
+            yield "run", run.command, _short(" ".join(filter(None, words))), f"{page.name}#{anchor(run)}"
+
+
+def _sweeps(sweeps: Sequence[SweepPage]) -> Iterator[Entry]:
+    for sweep in sweeps:
+        words = f"{len(sweep.found['table'])} trials {' '.join(sweep.found['spaces'])} {sweep.found['on']}"
+        yield "sweep", sweep.name, _short(words), sweep.page
 
 
 def _artifacts(graph: ArtifactGraph) -> Iterator[Entry]:

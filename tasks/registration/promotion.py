@@ -48,13 +48,15 @@ def register_version(
     min_champion_bleu: float,
     experiment_id: str = "",
     differs_from: Callable[[Version], Iterable[DifferingField]] = lambda _: (),
+    site_url: str = "",
 ) -> dict[str, Any]:
     """Log the model with the run and make it the next version of ``name``; returns what ``version.json`` holds.
 
     The version is created, with all its tags, after its model is stored. Unless ``modified``, the alias candidate moves
     to it, and champion if ``becomes_champion`` says so; each move adds a tag that says when and why. A repeated
     call, after one that was killed, finds its version and moves the aliases that it does not have yet.
-    ``differs_from`` gives the fields in which the present champion differs from the new version, for its description.
+    ``differs_from`` gives the fields in which the present champion differs from the new version, for its description,
+    which links to the pages of ``repro site`` at ``site_url``.
     """
     before = versions(uri, name)
     version = _of_interrupted_attempt(uri, before, run_id, tags, model) or _repaired(uri, before, tags, model)
@@ -70,7 +72,7 @@ def register_version(
     def description(number: int, model_id: str) -> str:
         other = f"{name}/{champion.version}" if champion else ""
         pages = run_pages(experiment_id, run_id, model_id) if experiment_id else {}
-        return version_description(f"{name}/{number}", all_tags, pages, other, fields)
+        return version_description(f"{name}/{number}", all_tags, pages, other, fields, site_url)
 
     if version is None:
         model_id = log_model(uri, run_id, name, model, model_metrics(tags))

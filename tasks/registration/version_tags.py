@@ -14,6 +14,7 @@ from infra.tracking.registry import ModelAbout
 from infra.tracking.run_description import is_number
 from tasks.registration.differences import DifferingField
 from tasks.registration.lineage import dev_decoding
+from tasks.registration.site_pages import version_page
 
 STAGES_WITHOUT_TAG = ("download",)
 """Stages with so many keys that the other tags would be hard to find; the keys of later stages depend on them."""
@@ -59,11 +60,12 @@ def version_description(
     pages: Mapping[str, str] = NO_PAGES,
     champion: str = "",
     fields: Iterable[DifferingField] = (),
+    site_url: str = "",
 ) -> str:
     """Markdown about ``version`` (``demo/3``): a first line without markup, scores by set with their protocol, the
     decision on the champion, how it differs from the ``champion`` at that time, how to use it.
 
-    ``pages`` are the addresses of ``run_pages``, which it links to.
+    ``pages`` are the addresses of ``run_pages``, which it links to, ``site_url`` is that of the site.
     """
     sets = [key.removesuffix(".bleu") for key in tags if key.endswith(".bleu")]
     bleu = ", ".join(f"{each} {_rounded(tags[f'{each}.bleu'])}" for each in sets)
@@ -91,12 +93,21 @@ def version_description(
         lines += [f"| differs in | {champion} (champion) | {version} |", "|---|---|---|", *rows, ""]
     if pages:
         lines += [" · ".join(f"[{label}]({page})" for label, page in pages.items()), ""]
+    lines += [f"Lineage: {lineage_of(version, site_url)}", ""]
     lines += [f"`repro translate --model {version} < in > out`", ""]
     changed = {tag.removeprefix("changed."): value for tag, value in tags.items() if tag.startswith("changed.")}
     lines += [f"- {stage} was made before its {change}" for stage, change in changed.items()] + [""] * bool(changed)
     adopted = {tag.removeprefix("adopted."): value for tag, value in tags.items() if tag.startswith("adopted.")}
     lines += [f"- {stage} was {origin}" for stage, origin in adopted.items()] + [""] * bool(adopted)
     return "\n".join(lines)
+
+
+def lineage_of(version: str, site_url: str) -> str:
+    """Where to read what ``version`` was made from: a link where the site is served, else its file and a command."""
+    name, _, number = version.rpartition("/")
+    page = version_page(name, int(number))
+    linked = f"[{page}]({site_url}/{page}#lineage)"
+    return linked if site_url else f"`repro lineage {version}`, or `{page}` in the folder of `repro site`"
 
 
 def run_pages(experiment_id: str, run_id: str, model_id: str) -> dict[str, str]:

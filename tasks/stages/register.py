@@ -24,7 +24,7 @@ from infra.tracking.registry import version_exists
 from infra.tracking.tracker import OVERRIDES, SETTINGS, Tracker
 from model.config import Decoding
 from model.config.pyfunc_params import translator_params
-from tasks.engine.stage import Facts, progress, stage, stage_run_id, tracker
+from tasks.engine.stage import Facts, progress, site, stage, stage_run_id, tracker
 from tasks.engine.stage_code import stage_code
 from tasks.registration.differences import DifferingField, differing_fields, version_lineage
 from tasks.registration.lineage import dev_decoding, lineage, training_text
@@ -140,7 +140,16 @@ def register(
         return differing_fields([version_lineage(weights.store.manifest, each) for each in (champion.tags, tags)])
 
     registered = register_version(
-        record.uri, run_id, run_name, model, tags, modified, min_champion_bleu, record.experiment_id, differs_from
+        record.uri,
+        run_id,
+        run_name,
+        model,
+        tags,
+        modified,
+        min_champion_bleu,
+        record.experiment_id,
+        differs_from,
+        site().pages,
     )
     progress(2, 3, "report")
     about = f"{run_name}/{registered['version']}", tags.get(SETTINGS, ""), tags["git_commit"]

@@ -19,12 +19,21 @@ function matching(words) {
   return [...titled, ...found.filter((entry) => !inTitle(entry))];
 }
 
+function commandWords(command) { // no line begins within --set
+  return command.split(" ").flatMap((text, place) => {
+    const word = document.createElement("span");
+    word.className = "word";
+    word.textContent = text;
+    return place ? [" ", word] : [word];
+  });
+}
+
 function line(entry) {
   const item = document.createElement("li"), kind = document.createElement("span");
   kind.className = "badge";
   kind.textContent = entry.kind;
   const title = document.createElement(entry.page ? "a" : "span");
-  title.textContent = entry.title;
+  title.replaceChildren(...(entry.kind === "run" ? commandWords(entry.title) : [entry.title]));
   if (entry.page) title.href = entry.page;
   const text = document.createElement("div");
   text.className = "muted";

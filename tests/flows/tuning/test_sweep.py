@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from small_pipeline import run_small
 
+from flows.inspection.run_history import read_history
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.tuning.study import SweepStudy
@@ -20,6 +21,7 @@ from infra.errors import BadConfiguration, Fault
 from infra.launch.local import LocalLauncher
 from infra.processes import signals
 from infra.processes.locks import try_file_lock
+from infra.site import open_store
 from infra.tracking.client import mlflow_client
 from tasks.engine import jobs
 from tasks.engine.planner import StageResult
@@ -66,6 +68,10 @@ def test_trials_share_stages_and_translate_the_dev_set_alone(small: Path) -> Non
     group = runs[f"sweep {asked.resolve().name}"]
     trials = [run for name, run in runs.items() if name.startswith("trial ")]
     assert [run.data.tags["mlflow.parentRunId"] for run in trials] == [group.info.run_id] * 2
+    history = read_history(open_store(asked.resolve().base.site))
+    assert sorted(run.part for run in history) == [
+        f"trial {number} of sweep {asked.resolve().name}" for number in (0, 1)
+    ]
     assert group.info.status == "FINISHED"
     assert group.data.metrics["best"] == pytest.approx(found.best.value)
     note = group.data.tags["mlflow.note.content"]

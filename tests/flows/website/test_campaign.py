@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_registry import PIXEL
 from made_up_roots import record
 
 from flows.inspection.artifact_graph import ArtifactGraph
@@ -28,8 +29,8 @@ def entries(public: Path) -> list[list[str]]:
 def test_a_run_says_what_was_asked_cached_and_failed_and_why(public: Path) -> None:
     text = (public / "campaign.html").read_text()
     rows = re.findall(r'<tr id="r\d.*?</tr>', text, re.DOTALL)
-    assert len(rows) == 2
-    again, first = rows
+    assert len(rows) == 3
+    again, first = (row for row in rows if "trial" not in row)
     assert "repro run ende --set model.p_drop=0.3" in re.sub(r"<[^>]+>", "", first)
     assert '<span class="bad">failed</span>' in first
     assert "report failed: &lt;img" in first
@@ -45,10 +46,28 @@ def found_version(public: Path) -> str:
     return next(path.parent.name for path in public.glob("versions/*/1-report.html"))
 
 
+def test_a_trial_is_linked_with_its_sweep_and_back(public: Path) -> None:
+    text = (public / "campaign.html").read_text()
+    assert '<a href="sweeps/ende-5eeb.html">ende-5eeb</a> (3 trials)' in text
+    trial = next(row for row in re.findall(r'<tr id="r\d.*?</tr>', text, re.DOTALL) if "trial 1 of" in row)
+    assert '<a href="sweeps/ende-5eeb.html">sweep ende-5eeb</a>' in trial
+    sweep = (public / "sweeps" / "ende-5eeb.html").read_text()
+    rows = re.findall(r"<tr><th scope=\"row\">(\d)(.*?)</tr>", sweep, re.DOTALL)
+    assert [number for number, _ in rows] == ["0", "1", "2"]
+    place = re.findall(r'<tr id="(r\d[^"]*)"', trial)[0]
+    assert f'<a href="../campaign.html#{place}">' in rows[1][1]
+    assert "31.25" in rows[1][1]
+    assert "cached, or not on record" in rows[0][1]
+    assert "diverged &lt;nan&gt;" in rows[2][1]
+    assert 'src="ende-5eeb.png"' in sweep
+    assert (public / "sweeps" / "ende-5eeb.png").read_bytes() == PIXEL
+    assert not list(public.glob("sweeps/*broken*")), "a list of trials that cannot be read is left out"
+
+
 def test_totals_are_of_all_runs(registered_runs: Path) -> None:
     found = totals(read_history(Store(registered_runs)))
-    assert found.outcomes == {"FINISHED": 1, "FAILED": 1}
-    assert (found.made, found.cached, found.failed) == (2, 2, 1)
+    assert found.outcomes == {"FINISHED": 2, "FAILED": 1}
+    assert (found.made, found.cached, found.failed) == (2, 3, 1)
     assert found.hours == pytest.approx((3600 + 1 + 1800) / 3600)
     assert found.gpu_kwh == 0.5
     assert totals([]).gpu_kwh is None, "nothing was metered"
@@ -77,7 +96,9 @@ def test_the_index_has_models_versions_runs_and_artifacts_with_their_pages(publi
     }
     assert len(found["model"]) == 3
     assert len(found["version"]) == 5
-    assert len(found["run"]) == 2
+    assert len(found["run"]) == 3
+    [sweep] = [entry for entry in entries(public) if entry[0] == "sweep"]
+    assert sweep[1] == "ende-5eeb"
     [ende] = [entry for entry in found["version"] if entry[1] == "ende/2"]
     assert "champion" in ende[2]
     assert "model.p_drop=0.3" in ende[2]
@@ -93,9 +114,11 @@ def test_the_index_has_models_versions_runs_and_artifacts_with_their_pages(publi
 
 def test_a_large_index_is_split(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(search_index, "ENTRIES_OF_A_FILE", 2)
+    overrides = [f"training.seed={number}" for number in range(40)]
     for hour in range(5):
-        record(tmp_path, "demo", datetime(2026, 1, 1, hour, tzinfo=UTC), [{"stage": "clean"}])
+        record(tmp_path, "demo", datetime(2026, 1, 1, hour, tzinfo=UTC), [{"stage": "clean"}], overrides=overrides)
     pages = campaign_pages(read_history(Store(tmp_path)))
-    files = dict(index_files([], pages, ArtifactGraph([])))
+    files = dict(index_files([], pages, [], ArtifactGraph([])))
     assert [*files] == ["search-1.js", "search-2.js", "search-3.js"]
+    assert all("training.seed=39" in text for text in files.values()), "a command is whole, to be copied"
     assert sum(text.count('"run"') for text in files.values()) == 5

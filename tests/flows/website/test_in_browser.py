@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 COMPARED = "compare.html#ende/1%20ende/2"
 
@@ -131,11 +131,17 @@ def test_a_phone_shows_which_limit_is_broken_without_scrolling(page: Page, publi
 @pytest.mark.parametrize("page", ["phone"], indirect=True)
 def test_a_command_is_not_cut_within_an_option(page: Page, public: Path) -> None:
     page.goto(f"{public.as_uri()}/campaign.html")
-    words = page.locator(".asked").first.locator(".word")
+    check_words(page.locator(".asked").first)
+    page.goto(f"{public.as_uri()}/search.html#run p_drop=0.3 finished")
+    check_words(page.locator("#found li"))
+
+
+def check_words(found: Locator) -> None:
+    words = found.locator(".word")
     expect(words).to_have_text(["repro", "run", "ende", "--set", "model.p_drop=0.3"])
     heights = words.evaluate_all("words => words.map(word => word.getBoundingClientRect().height)")
     assert len(set(heights[:4])) == 1
-    assert "repro run ende --set model.p_drop=0.3" in page.locator(".asked").first.inner_text().replace("\n", " ")
+    assert "repro run ende --set model.p_drop=0.3" in found.inner_text().replace("\n", " ")
 
 
 @pytest.mark.parametrize("page", ["light", "dark", "phone"], indirect=True)
@@ -150,6 +156,9 @@ def test_every_kind_of_page_is_accessible_and_fits_the_screen(page: Page, public
         "versions/ende/2.html",
         COMPARED,
         "campaign.html",
+        "sweeps/ende-5eeb.html",
+        "lineage.html",
+        f"artifacts/train/{'2' * 20}.html",
         "search.html#e",
     ):
         page.goto(f"{public.as_uri()}/{name}")

@@ -73,7 +73,10 @@ def test_the_list_has_the_newest_artifacts_and_versions_lead_to_their_lineage(pu
     assert 'href="artifacts/clean/c0ffee1.html">demo/clean</a>' in listed
     assert "c0ffee2" not in listed, "no record names it"
     assert "5 of 10 in all" in listed
-    assert 'href="../../artifacts/register/40ffee2.html">Lineage</a>' in (public / "versions/demo/2.html").read_text()
+    assert (
+        'href="../../artifacts/register/40ffee2.html">the whole tree</a>'
+        in (public / "versions/demo/2.html").read_text()
+    )
 
 
 def test_a_page_stays_small_whatever_rests_on_an_artifact() -> None:

@@ -13,10 +13,11 @@ from made_registry import EVIL_MODEL, PIXEL, version
 from flows.commands.serve import write_site as write_apart
 from flows.commands.site import site as site_command
 from flows.website.plots import over_versions
-from flows.website.registry import ModelEntry, VersionEntry, read_registry, slug
+from flows.website.registry import ModelEntry, VersionEntry, read_registry
 from flows.website.write import write_site
 from infra.errors import BadConfiguration
 from infra.site import Site
+from tasks.registration.site_pages import slug
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "source"}
 ADDRESSES = ("href", "src", "srcset", "action", "poster", "data")
@@ -212,3 +213,10 @@ def test_a_row_of_versions_begins_with_what_tells_it_apart() -> None:
     assert [model.told_apart(entry)[: len(changed)] for entry, changed in zip(entries, changes, strict=True)] == [
         list(changed) for changed in changes
     ]
+
+
+def test_a_version_links_the_artifacts_that_it_was_made_from(public: Path) -> None:
+    page = (public / "versions" / "ende" / "2.html").read_text()
+    lineage = page[page.index('<h2 id="lineage">') :]
+    assert f'<li>train <a href="../../artifacts/train/{"2" * 20}.html">' in lineage
+    assert "Nothing of it is in the store." in (public / "versions" / "plain" / "1.html").read_text()

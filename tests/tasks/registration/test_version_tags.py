@@ -12,6 +12,7 @@ from infra.errors import BadConfiguration
 from infra.store.local import Artifact, Store
 from model.config import Decoding
 from tasks.registration.lineage import dev_decoding, lineage, training_text
+from tasks.registration.site_pages import version_page
 from tasks.registration.version_tags import model_about, version_description, version_tags
 
 
@@ -92,3 +93,13 @@ def test_the_first_line_of_the_description_can_be_read_without_rendering() -> No
     assert version_description("m/1", tags).splitlines()[:2] == ["BLEU val 30.00, flickr 29.25", ""]
     with_settings = version_description("m/1", tags | {"settings": "p_drop 0.2 · seed 3"})
     assert with_settings.startswith("BLEU val 30.00, flickr 29.25 · p_drop 0.2 · seed 3\n")
+
+
+def test_the_description_says_where_to_read_the_lineage() -> None:
+    tags = {"dev_set": "val", "dev_signature": "13a", "decision": "", "val.bleu": "30.0"}
+    without = version_description("m/1", tags)
+    assert "Lineage: `repro lineage m/1`, or `versions/m/1.html` in the folder of `repro site`" in without
+    linked = version_description("a b/2", tags, site_url="https://box.example/site")
+    page = version_page("a b", 2)
+    assert f"Lineage: [{page}](https://box.example/site/{page}#lineage)" in linked
+    assert " " not in page
