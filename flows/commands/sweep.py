@@ -36,8 +36,8 @@ def sweep(
     """Search for the settings of a run with the best dev score.
 
     Each trial is a run up to the score of the dev set; trials share all stages that their settings leave equal.
-    Optuna proposes the settings. The same command continues a sweep that was interrupted, or adds trials with a
-    larger --trials. No test set is translated.
+    Optuna proposes the settings. The same command continues a sweep that was interrupted, tries trials that failed
+    again, or adds trials with a larger --trials. No test set is translated.
 
     For example:
 

@@ -27,6 +27,8 @@ from infra.service.prefect_app import TEMPLATE, TYPE
 ScheduleSwitch = Literal["on", "off", "as it is"]
 OWN_TIMES = "own-times"
 """The slug of the schedule whose times a user gave."""
+STAGE_TAG = "stage"
+"""The tag of deployments in ``prefect.yaml`` that make one stage for a run of another pool."""
 
 
 def deploy_canaries(names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], cron: str = "") -> None:
@@ -65,8 +67,9 @@ def deploy(
     chosen = [each for each in deployments if not names or each["name"] in names] + own
     if cron:
         chosen = [each | {"schedules": [_own_times(cron)]} for each in chosen]
+    # Always all pools, and what makes single stages there: a run may dispatch a stage to another pool.
+    chosen += [each for each in deployments if STAGE_TAG in each["tags"] and each not in chosen]
     with get_client(sync_client=True) as client:
-        # Always all pools: a run may dispatch a stage to another pool.
         for pool in dict.fromkeys(each["work_pool"]["name"] for each in deployments):
             ensure_pool(client, pool, say)
         for each in chosen:

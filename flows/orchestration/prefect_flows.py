@@ -28,6 +28,7 @@ from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFa
 from flows.runner.paper_group import paper_group
 from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.runner.run import run as run_resolved
+from flows.runs.titles import SEPARATOR
 from flows.tuning.sweep import ResolvedSweep, SweepRequest, SweepResults, run_sweep
 from flows.views.json_log import configure_log
 from flows.views.tables import metric_names
@@ -72,7 +73,9 @@ def claim_and_close_dead_runs(site: str) -> None:
 
 
 def _reproduce_run_name() -> str:
-    given = flow_run.parameters
+    resolved, given = _resolved_run.get(), flow_run.parameters
+    if resolved and resolved.title:  # a trial, or a row of the paper: several of one run
+        return resolved.title
     return f"{given['run']} from {given['from_stage']}" if given.get("from_stage") else str(given["run"])
 
 
@@ -114,7 +117,8 @@ def reproduce(
             say(resolved.remark)
     pool = _dispatch_pool(resolved.site)
     task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records", ("gpu",) if pool else ())
-    label = resolved.title or run if flow_run.parent_flow_run_id else ""  # several may run at once
+    # Several may run at once. A title's settings are said once, where the flow that starts them begins each.
+    label = (resolved.title or run).split(SEPARATOR)[0] if flow_run.parent_flow_run_id else ""
     display = TerminalDisplay(task_wrapper.progress, label)
     dispatch = {"gpu": DeploymentDispatch(request, pool, display.say)} if pool else {}
     try:

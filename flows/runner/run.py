@@ -50,7 +50,8 @@ def run(
         # From its start the record names what the run is about to use, so that garbage collection keeps it.
         _write_record(resolved, planned.outcome.rows, "RUNNING", started, display.say)
         if cached_outcome(planned.outcome) is None:  # a run that makes nothing is not worth a run in MLflow
-            display.say(f"jobs run {site.place}")
+            elsewhere = ", but for stages that another pool makes" if dispatch else ""
+            display.say(f"jobs run {site.place}{elsewhere}")
             _start_tracking(tracker, resolved)
         resolved.walk(runner, planned.initial)
         status = "FINISHED"

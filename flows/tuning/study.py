@@ -1,7 +1,8 @@
 """The study of a sweep: its trials, in a file from which a sweep that was cut off goes on.
 
 A trial is COMPLETE with its dev score, PRUNED by its dev curve, or FAIL. One that is RUNNING while no sweep holds the
-study's lock was cut off: it is queued again with the same settings, so that its finished stages and checkpoints count.
+study's lock was cut off. It is queued again with the same settings, as is each that failed in an earlier sitting, so
+that finished stages and checkpoints count.
 """
 
 import contextlib
@@ -21,8 +22,8 @@ from flows.tuning.study_copy import JOURNAL
 from infra.errors import BadConfiguration
 from infra.store.files import write_atomically
 
-FAILURE, ASSIGNMENTS, MLFLOW_RUN = "failure", "assignments", "mlflow_run"
-"""Attributes of trials; the last one is one of the study."""
+FAILURE, ASSIGNMENTS, MLFLOW_RUN, REPEATED = "failure", "assignments", "mlflow_run", "repeated"
+"""Attributes of trials; the last two are those of the study. REPEATED: failed trials that were queued again."""
 STARTUP_TRIALS = 5
 """Trials with random settings, none of them pruned, before the search learns from results."""
 
@@ -73,9 +74,18 @@ class SweepStudy:
             seed=self.seed + done, n_startup_trials=STARTUP_TRIALS, constant_liar=True
         )
         self.study.pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS)
-        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            self.study.tell(trial.number, state=TrialState.FAIL)  # without FAILURE: cut off
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.FAIL)):
+            if trial.state == TrialState.RUNNING:
+                self.study.tell(trial.number, state=TrialState.FAIL)  # without FAILURE: cut off
+            elif FAILURE in trial.user_attrs and trial.number not in self._repeated:
+                self.study.set_user_attr(REPEATED, sorted(self._repeated | {trial.number}))
+            else:
+                continue  # queued by an earlier sitting
             self.study.enqueue_trial(trial.params)
+
+    @property
+    def _repeated(self) -> set[int]:
+        return set(self.study.user_attrs.get(REPEATED, ()))
 
     @contextlib.contextmanager
     def _saved(self) -> Iterator[None]:
@@ -102,14 +112,15 @@ class SweepStudy:
 
     @property
     def ended(self) -> int:
-        """The number of trials that ended, those that were cut off not counted."""
+        """The number of trials that ended, those that were queued again not counted."""
         return sum(row.state != "running" for row in self.rows())
 
     def rows(self) -> list[TrialRow]:
-        """All trials by number, without those that were cut off and queued again."""
-        trials = self.study.get_trials(deepcopy=False)
+        """All trials by number, without those that were queued again."""
+        repeated, trials = self._repeated, self.study.get_trials(deepcopy=False)
         cut_off = [t.state == TrialState.FAIL and FAILURE not in t.user_attrs for t in trials]
-        return [_row(t) for t, cut in zip(trials, cut_off, strict=True) if not cut and t.state != TrialState.WAITING]
+        kept = [t for t, cut in zip(trials, cut_off, strict=True) if not cut and t.number not in repeated]
+        return [_row(t) for t in kept if t.state != TrialState.WAITING]
 
     def best(self) -> TrialRow | None:
         """The completed trial with the best score, the first of equal ones."""

@@ -143,8 +143,8 @@ def run_sweep(
 ) -> SweepResults:
     """Run trials until as many have ended as were asked for; trials of an earlier call of the same sweep count.
 
-    A trial that fails does not stop the others. Waits while another machine runs this sweep. Raises BadConfiguration if
-    another process of this machine does, Fault if no trial has a score.
+    A trial that fails does not stop the others; the next call tries it again. Waits while another machine runs this
+    sweep. Raises BadConfiguration if another process of this machine does, Fault if no trial has a score.
     """
     store = open_store(resolved.base.site)
     store.say = say
@@ -228,7 +228,7 @@ class _Sweep:
             failure = describe(error)
         pruned = bool(failure) and watch.pruned
         self.study.tell(trial, value, pruned=pruned, failure=failure)
-        shown = f"{asked.on} {value:.2f}" if value is not None else "pruned" if pruned else failure
+        shown = f"{asked.on} {value:.2f}" if value is not None else failure
         self.say(f"{label}: {shown}")
         with self._lock:
             write_results(self.results())
@@ -293,7 +293,7 @@ def write_results(found: SweepResults) -> list[Path]:
         dimension.path: [_number(row.settings[place].partition("=")[2]) for row in done]
         for place, dimension in enumerate(found.resolved.dimensions)
     }
-    values = [row.value for row in done if row.value is not None]
+    values = {row.number: row.value for row in done if row.value is not None}
     picture.write_bytes(plots.sweep(asked.on, values, MEASURES[asked.on] == "maximize", settings, plots.LIGHT))
     return [listed, picture]
 

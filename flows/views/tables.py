@@ -118,9 +118,9 @@ def age_text(seconds: float) -> str:
 
 
 def number_text(value: Any) -> str:
-    """Numbers with grouped digits, floats with two decimals."""
+    """Numbers with grouped digits, floats with two decimals, or ``9.41e+10`` from a billion on."""
     if isinstance(value, float):
-        return f"{value:,.2f}"
+        return f"{value:,.2f}" if abs(value) < 1e9 else f"{value:.3g}"
     if isinstance(value, int):
         return f"{value:,}"
     return str(value)

@@ -42,7 +42,7 @@ class TerminalDisplay:
         self._clear()
         if event("info", "stage begins", **self._names(call.stage.name, call.item), key=call.key, why=why):
             return
-        self.console.print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {escape(why)}[/dim]")
+        self._print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {escape(why)}[/dim]")
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         self.on_progress(call, done, total, text)
@@ -63,18 +63,18 @@ class TerminalDisplay:
             sys.stderr.write("\r\x1b[2K" + line[: self.console.width - 1])
             sys.stderr.flush()
         else:
-            self.console.print(line, markup=False)
+            self._print(escape(line))
 
     def say(self, text: str) -> None:
         self._clear()
         if event("info", f"{self.prefix}{text}"):
             return
-        self.console.print(f"  {self.prefix}[yellow]{escape(text)}[/yellow]")
+        self._print(f"  {self.prefix}[yellow]{escape(text)}[/yellow]")
 
     def end(self, row: StageResult) -> None:
         self._clear()
         label = f"{row.stage} {row.item}".strip()
-        only = set(self._open) <= {label}
+        only = set(self._open) <= {label} and not self.prefix
         self._open.pop(label, None)
         if row.state in ("completed", "failed"):
             level = "error" if row.state == "failed" else "info"
@@ -85,9 +85,13 @@ class TerminalDisplay:
         name = "" if only else f"[bold]{label}[/bold] "
         if row.state == "completed":
             facts = f"[dim]{escape(format_facts(row.facts))}[/dim]"
-            self.console.print(f"  {self.prefix}{name}[green]completed[/green] in {duration(row.seconds)}  {facts}")
+            self._print(f"  {self.prefix}{name}[green]completed[/green] in {duration(row.seconds)}  {facts}")
         elif row.state == "failed":
-            self.console.print(f"  {self.prefix}{name}[red]failed[/red]")
+            self._print(f"  {self.prefix}{name}[red]failed[/red]")
+
+    def _print(self, line: str) -> None:
+        """Print a line whole, however long: a link or a path that is broken in two can be neither opened nor found."""
+        self.console.print(line, soft_wrap=True)
 
     def _names(self, stage: str, item: str) -> dict[str, str]:
         run = {"run": self.prefix.removesuffix(": ")} if self.prefix else {}

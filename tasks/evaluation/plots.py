@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
@@ -134,16 +134,16 @@ def lengths(source: NDArray[np.int64], target: NDArray[np.int64], theme: Theme) 
 
 
 def sweep(
-    score: str, values: Sequence[float], maximize: bool, settings: Mapping[str, Sequence[float | str]], theme: Theme
+    score: str, values: Mapping[int, float], maximize: bool, settings: Mapping[str, Sequence[float | str]], theme: Theme
 ) -> bytes:
-    """The scores of a sweep's completed trials in their order, with the best so far, and by each searched setting."""
+    """The scores of a sweep's completed trials by their numbers, with the best so far, and by each searched setting."""
     figure = new_figure(5.4, 2.6 + 2.0 * len(settings), theme)
     panels = figure.subplots(1 + len(settings), 1, squeeze=False, height_ratios=[2.6, *[2.0] * len(settings)])[:, 0]
-    numbers = np.array(values, dtype=np.float64)
+    trials, numbers = list(values), np.array(list(values.values()), dtype=np.float64)
     best = (np.maximum if maximize else np.minimum).accumulate(numbers) if len(numbers) else numbers
     dress(panels[0], theme, f"{score} of each completed trial", score)
-    panels[0].step(range(1, len(best) + 1), best, where="post", color=theme.target, lw=1.6, label="best so far")
-    panels[0].plot(range(1, len(numbers) + 1), numbers, "o", color=theme.source, ms=4.5, label="trial")
+    panels[0].step(trials, best, where="post", color=theme.target, lw=1.6, label="best so far")
+    panels[0].plot(trials, numbers, "o", color=theme.source, ms=4.5, label="trial")
     panels[0].xaxis.set_major_locator(MaxNLocator(8, integer=True))
     legend(panels[0], theme, "lower right" if maximize else "upper right")
     for axes, (name, tried) in zip(panels[1:], settings.items(), strict=True):
@@ -152,6 +152,11 @@ def sweep(
             points = np.array(tried, dtype=np.float64)
             if len(points) and points.min() > 0 and points.max() > 5 * points.min():
                 axes.set_xscale("log")
+                # Labels at 1, 2 and 5 of each power, or at the powers: those of all ten overlap.
+                narrow = points.max() < 100 * points.min()
+                axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axes.xaxis.set_minor_locator(NullLocator())
             axes.plot(points, numbers, "o", color=theme.source, ms=4.5)
         else:
             axes.plot([f"{value}" for value in tried], numbers, "o", color=theme.source, ms=4.5)

@@ -120,6 +120,29 @@ def test_a_trial_that_fails_does_not_stop_the_others(small: Path) -> None:
     assert "train failed: lightning" in lines[-1]
 
 
+def test_the_same_command_tries_failed_trials_again(small: Path) -> None:
+    """Also where all of them failed, for example since no deployment of the pool was there yet."""
+    tried: list[float] = []
+    broken = [True]
+
+    def run(trial: ResolvedRun) -> Outcome:
+        tried.append(trial.run.training.factor)
+        if broken[0]:
+            raise StageFailed(Outcome("small", failure="train failed: no such pool"))
+        return scored(lambda run: 1e3 * run.run.training.factor)(trial)
+
+    with pytest.raises(Fault, match="none of 3 trials has a score: train failed: no such pool"):
+        run_sweep(request().resolve(), run, lambda _: None)
+    with pytest.raises(Fault, match="none of 3 trials has a score"):
+        run_sweep(request().resolve(), run, lambda _: None)
+    broken[0] = False
+    found = run_sweep(request().resolve(), run, lambda _: None)
+    assert tried[:3] == tried[3:6] == tried[6:], "the same settings, once in each sitting"
+    assert [row.state for row in found.rows] == ["complete"] * 3
+    assert run_sweep(request().resolve(), run, lambda _: None).rows == found.rows
+    assert len(tried) == 9, "nothing is left to do"
+
+
 def test_a_sweep_without_a_score_says_why(small: Path) -> None:
     def fail(_: ResolvedRun) -> Outcome:
         raise StageFailed(Outcome("small", failure="train failed: lightning"))

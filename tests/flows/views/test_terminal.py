@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from flows.views.tables import metric_names, stage_table
+from flows.views.tables import format_facts, metric_names, stage_table
 from flows.views.terminal import TerminalDisplay
 from tasks.engine.planner import StageResult
 
@@ -21,12 +21,19 @@ def test_measures_are_the_numbers_of_all_cards_once() -> None:
     assert metric_names(cards) == ["bleu", "sentences"]
 
 
+def test_operations_of_a_training_can_be_read() -> None:
+    assert format_facts({"updates": 76, "flops": 94_066_518_582.69}) == "updates 76 · flops 9.41e+10"
+
+
 def test_runs_at_work_at_once_are_told_apart() -> None:
     display = TerminalDisplay(lambda *_: None, "demo-paper-A1-scale8")
     with display.console.capture() as shown:
         display.say("waiting")
         display.end(StageResult("clean", "", "k", "completed", seconds=3))
         display.end(StageResult("train", "", "k", "failed"))
+        display.say("handed over " + "x" * 300)
     lines = shown.get().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4, "a long line is not broken in two"
     assert all(line.startswith("  demo-paper-A1-scale8: ") for line in lines)
+    assert lines[1].startswith("  demo-paper-A1-scale8: clean completed in 3 s"), "the stages of several are mixed"
+    assert lines[2] == "  demo-paper-A1-scale8: train failed"

@@ -1,9 +1,12 @@
 """Equal numbers give equal bytes, and every input that a run can produce gives a picture."""
 
 import io
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from PIL import Image
 
 from tasks.evaluation import plots
@@ -58,3 +61,22 @@ def test_pieces_are_never_read_as_formulas() -> None:
     size_of(plots.attention_heads(kinds, "▁$x_{", LIGHT))
     wide = plots.attention(np.full((1, 1, 2, 24), 1 / 24), ["▁a"] * 24, hypothesis, LIGHT)
     assert size_of(wide)[0] > size_of(wide)[1]
+
+
+@pytest.mark.parametrize("tried", [[5e-5, 1.5e-4, 7e-4], [1e-6, 1e-4, 1e-1], [2e-3, 3e-3, 1.1e-2]])
+def test_a_sweep_names_its_trials_and_its_labels_do_not_overlap(
+    tried: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(plots, "png", lambda figure: drawn.append(figure) or b"")
+    plots.sweep("dev.bleu", {0: 1.0, 3: 2.0, 4: 1.5}, True, {"training.peak": tried}, LIGHT)
+    FigureCanvasAgg(drawn[0]).draw()
+    above, below = drawn[0].axes
+    best, trials = above.lines
+    assert [*trials.get_xdata()] == [0, 3, 4], "the numbers that the table has"
+    assert [*best.get_ydata()] == [1.0, 2.0, 2.0]
+    low, high = below.get_xlim()
+    shown = [each for each in below.get_xticklabels(which="both") if low <= each.get_position()[0] <= high]
+    boxes = [each.get_window_extent() for each in shown if each.get_text()]
+    assert len(boxes) >= 2
+    assert all(one.x1 < next_one.x0 for one, next_one in pairwise(boxes))
