@@ -49,11 +49,16 @@ class PaperRequest:
         return ResolvedPaper(self, {row: request.resolve() for row, request in requests.items()})
 
     @property
-    def title(self) -> str:
+    def heading(self) -> str:
         """The corpus and the widths as text: ``demo, widths divided by 8``."""
         scale = effective_scale(self.scale, self.corpus)
-        parts = [self.corpus, f"widths divided by {scale}" if scale > 1 else "the paper's widths"]
-        return ", ".join([*parts, *without_replaced(self.overrides)])
+        widths = f"widths divided by {scale}" if scale > 1 else "the paper's widths"
+        return f"{self.corpus}, {widths}"
+
+    @property
+    def title(self) -> str:
+        """The heading and the settings."""
+        return ", ".join([self.heading, *without_replaced(self.overrides)])
 
     @property
     def record_name(self) -> str:
@@ -114,13 +119,17 @@ class RowsFailed(Fault):
 
 def write_pages(paper: PaperResults, root: Path) -> Path:
     """Write ``paper.md``, ``paper.html`` and ``paper.json`` below ``root``; returns their folder."""
-    title, lines = paper.request.title, paper.comparisons()
+    heading, lines = paper.request.heading, paper.comparisons()
+    settings = without_replaced(paper.request.overrides)
     curves = {
         row: row_curves(paper.resolved.rows[row], paper.outcomes[row])
         for row in GROUPS["norms"]
         if row in paper.outcomes
     }
-    texts = {"paper.md": markdown(title, lines), "paper.html": page(title, lines, layers_picture(curves))}
+    texts = {
+        "paper.md": markdown(heading, lines, settings),
+        "paper.html": page(heading, lines, layers_picture(curves), settings),
+    }
     return records.write_paper(root, paper.request.record_name, texts, paper.as_json())
 
 

@@ -104,10 +104,11 @@ def _with_shape(name: str, by_row: Mapping[str, PaperComparison]) -> tuple[str, 
     return (first, *cells, *rest)
 
 
-def markdown(title: str, lines: Sequence[PaperComparison]) -> str:
-    """The tables as Markdown."""
+def markdown(title: str, lines: Sequence[PaperComparison], settings: Sequence[str] = ()) -> str:
+    """The tables as Markdown; ``settings`` are those that every row was given."""
     failures = [f"- {line.row.row}: {line.failure}" for line in lines if line.failure]
     parts = [f"# Against the paper: {title}", ""]
+    parts += [f"With {', '.join(f'`{each}`' for each in settings)}.", ""] if settings else []
     parts += ["Failed:", "", *failures, ""] if failures else []
     for table in paper_tables(lines):
         parts += [f"## {table.title}", "", *([table.note, ""] if table.note else [])]
@@ -115,11 +116,14 @@ def markdown(title: str, lines: Sequence[PaperComparison]) -> str:
     return "\n".join([*parts, "## Notes", "", *(f"- {note}" for note in [*conditions(lines), *NOTES]), ""])
 
 
-def page(title: str, lines: Sequence[PaperComparison], picture: Picture | None = None) -> str:
+def page(
+    title: str, lines: Sequence[PaperComparison], picture: Picture | None = None, settings: Sequence[str] = ()
+) -> str:
     """The tables as a self-contained HTML page, with a picture of the trainings."""
     return render(
         "paper_page.html",
         title=title,
+        settings=settings,
         tables=paper_tables(lines),
         failures=[(line.row.row, line.failure) for line in lines if line.failure],
         notes=[*conditions(lines), *NOTES],

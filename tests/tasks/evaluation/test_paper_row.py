@@ -190,7 +190,11 @@ def test_the_page_has_tables_2_and_3_and_parsing_complete() -> None:
     assert "not run, the treebank is licensed" in parsing.note
     assert [row[-1] for row in parsing.rows] == ["not run", "not run"]
     assert "Not in the paper" not in tables
+    settings = ("training.updates=200", "averaging.count=1")
+    assert "<code>training.updates=200</code>, <code>averaging.count=1</code>." in page("demo", [], None, settings)
+    assert "With `training.updates=200`, `averaging.count=1`." in markdown("demo", [], settings)
     for text in (page("demo", []), markdown("demo", [])):
+        assert "With " not in text.split("Table 2", 1)[0]
         assert all(words in text for words in ("Table 2", "Table 3", "treebank is licensed", "learned positions"))
 
 
