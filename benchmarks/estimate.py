@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.comparison import SIZES
@@ -17,6 +18,7 @@ from benchmarks.h200_code import POSITIONS, Graph, count
 from benchmarks.synthetic import LENGTHS
 from model.config import Model
 from model.config.parameter_count import parameters
+from model.network.attention import LONGEST
 
 RATES = {"product": 570e12, "tile": 190e12, "memory": 3.7e12}
 """Operations of products and of attention's tiles, and bytes, a second: an H200 reaches 790e12 in large products, and
@@ -25,6 +27,12 @@ GAPS = 1.3e-3
 """Seconds of an update in tiny kernels and between kernels."""
 TILES = {"varlen": 128, "operator": 32}
 """Positions of a tile."""
+AGAIN = {"varlen": 0, "operator": 2}
+"""Products that the backward pass of a sentence beyond one tile computes a second time."""
+AT_ONCE = 2 * 132
+"""Programs of the own operator's backward pass that an H200 runs at once: registers hold two on each unit."""
+LIMITS = (32, 64, 96, 128, 256, LONGEST, 512, 1024)
+"""Positions in the table of long sentences."""
 PIECES = 23_500
 """Target tokens of an update."""
 ADAM_BYTES = 28
@@ -80,7 +88,7 @@ def lines(size: str, stage: Stage) -> list[Line]:
     narrow = stage.residual == "bf16"
     # In bfloat16 one product of all layers, whose gradients are joined; else the layers' gradients are added up.
     products, copies = (3, 4 * POSITIONS * joined * n) if narrow else (3 * n, 12 * POSITIONS * d * (n - 1))
-    tiles = attention_flops(config, TILES[stage.attention])
+    tiles = attention_flops(config, stage.attention)
     return [
         Line("products of the layers", n * total(layers, "products"), n * total(layers, "flops")),
         Line("cross-attention's keys and values", products, memory),
@@ -98,14 +106,30 @@ def total(graphs: Sequence[Graph], what: str) -> int:
     return sum(getattr(graph, what) for graph in graphs)
 
 
-def attention_flops(config: Model, tile: int) -> float:
-    """Operations in whole tiles over sentences of WMT's lengths, forward (2 products) and backward (5)."""
+def attention_flops(config: Model, attention: str) -> float:
+    """Operations in whole tiles over sentences of WMT's lengths, forward and backward."""
     lengths = LENGTHS["wmt"].draw(np.random.default_rng(1), 100_000)
-    source, target = (-(-(side + 1) // tile) for side in lengths)
+    source, target = (-(-(side + 1) // TILES[attention]) for side in lengths)
+    products = 0.0
     # Tiles above the diagonal of causal attention are skipped.
-    tiles = (source**2).sum() + (source * target).sum() + (target * (target + 1) // 2).sum()
+    for queries, keys, tiles in (
+        (source, source, source**2),
+        (target, source, source * target),
+        (target, target, target * (target + 1) // 2),
+    ):
+        products += float((tiles * products_of(attention, np.maximum(queries, keys))).sum())
     scale = PIECES / float((lengths[1] + 1).sum())
-    return float(tiles) * scale * 7 * 2 * tile**2 * config.d_k * config.heads * config.layers
+    return products * scale * product_of_tiles(config, attention) * config.heads * config.layers
+
+
+def products_of(attention: str, tiles: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Products of a pair of tiles, forward (2) and backward (5), for sentences of so many tiles."""
+    return 7 + AGAIN[attention] * (tiles > 1)
+
+
+def product_of_tiles(config: Model, attention: str) -> float:
+    """Operations of one product of two tiles of one head."""
+    return 2.0 * TILES[attention] ** 2 * config.d_k
 
 
 def attention_bytes(config: Model) -> float:
@@ -126,6 +150,26 @@ def table(size: str) -> str:
     return "\n".join(rows)
 
 
+def long_sentences() -> str:
+    """A Markdown table for base: the own operator against varlen on sentences of one length, or on one among WMT's."""
+    config, _ = SIZES["base"]
+    # Of varlen's work on a batch of WMT's lengths, one call of a backward pass.
+    call = attention_flops(config, "varlen") * 5 / 7 / (3 * config.layers) / RATES["tile"]
+    rows = ["| positions | all sentences: operations | one sentence: time |", "|---:|---:|---:|"]
+    for length in LIMITS:
+        own, forward = sentence_flops(config, "operator", length)
+        seconds = (own - forward) / (RATES["tile"] / AT_ONCE)
+        rows.append(f"| {length} | {own / sentence_flops(config, 'varlen', length)[0]:.2f} | {seconds / call:.2f} |")
+    return "\n".join(rows)
+
+
+def sentence_flops(config: Model, attention: str, length: int) -> tuple[float, float]:
+    """Operations of one head over one sentence, not causal: forward and backward together, and forward alone."""
+    tiles = np.array(-(-length // TILES[attention]))
+    product = float(tiles**2) * product_of_tiles(config, attention)
+    return product * float(products_of(attention, tiles)), product * 2
+
+
 def cell(parts: Sequence[Line], more: float = 0.0) -> str:
     """The counts of lines, without those that are 0, and their milliseconds with ``more`` seconds."""
     kernels, flops, moved = (sum(getattr(part, what) for part in parts) for what in ("kernels", "flops", "bytes"))
@@ -137,6 +181,7 @@ def cell(parts: Sequence[Line], more: float = 0.0) -> str:
 def main() -> None:
     for size in ("base", "big"):
         print(table(size), end="\n\n")
+    print(long_sentences())
 
 
 if __name__ == "__main__":

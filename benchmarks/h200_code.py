@@ -16,7 +16,6 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -34,15 +33,13 @@ from torch._inductor.debug import DebugContext
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch._subclasses import fake_tensor
-from torch.nn.attention import varlen
 from triton.backends.compiler import GPUTarget
 
 from benchmarks.comparison import SIZES
 from benchmarks.machine import aligned
-from benchmarks.variants import attend_by_operator
 from model.config import Training
 from model.data.batches import Batch
-from model.network import attention, linear
+from model.network import linear
 from model.network.attention import PackedMask, SequenceOffsets
 from model.network.dropout import Dropout
 from model.network.transformer import DecoderLayer, EncoderLayer, Packing, Transformer
@@ -258,13 +255,12 @@ def collect(name: str) -> list[Graph]:
 def count(size: str, operator: bool, residual: str = "fp32", fused: bool = True) -> list[Graph]:
     """The graphs of an encoder layer, a decoder layer and the loss, as a packed training in bfloat16 has them.
 
-    ``operator``: sentences attend by ``repro::packed_attention``, else by torch's varlen operator; ``residual`` is
+    ``operator``: sentences attend by ``model::packed_attention``, else by torch's varlen operator; ``residual`` is
     ``training.residual``; ``fused``: with the ReLU in its product.
     """
     torch._inductor.config.compile_threads = 1
     config, vocabulary = SIZES[size]
     widths = Widths(config.heads, config.d_k, config.d_v)
-    register_varlen()
     torch._dynamo.reset()
     at = SequenceOffsets(torch.zeros(SENTENCES + 1, dtype=torch.int32), LONGEST)
     mask, causal = PackedMask(at, at), PackedMask(at, at, causal=True)
@@ -290,7 +286,6 @@ def count_update(size: str, operator: bool, residual: str = "fp32") -> list[Grap
     """The one graph of a whole update without the optimizer (``model.training.whole_step``)."""
     torch._inductor.config.compile_threads = 1
     config, vocabulary = SIZES[size]
-    register_varlen()
     torch._dynamo.reset()
     at, places = SequenceOffsets(torch.zeros(SENTENCES + 1, dtype=torch.int32), LONGEST), torch.zeros(POSITIONS).long()
     batch = Batch(places, places, places + 1, None, Packing(at, at, places, places), 0, POSITIONS)
@@ -312,24 +307,14 @@ def as_on_gpu(operator: bool, fused: bool = True) -> Iterator[None]:
 
     def by_varlen(mask: PackedMask, x: Tensor, memory: Tensor | None, widths: Widths, _: float) -> Tensor:
         q, k, v = (part.view(len(part), widths.heads, -1) for part in widths.split(x, memory))
-        return attention._varlen(mask, q, k, v).flatten(1)
+        return mask._attend_varlen(q, k, v)
 
     with (
-        patch.object(PackedMask, "attend", attend_by_operator if operator else by_varlen),
+        patch.object(PackedMask, "attend", PackedMask.attend_by_operator if operator else by_varlen),
         patch.object(Dropout, "forward", lambda self, x: torch.native_dropout(x, self.p, True)[0]),
         patch.object(linear, "_fuses_relu", lambda _: fused),
     ):
         yield
-
-
-@cache
-def register_varlen() -> None:
-    """Give torch's varlen operator a CPU kernel, so that it can be traced: outputs have shapes, but no values."""
-
-    def shaped(q: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.empty_like(q), q.new_empty(q.shape[1], q.shape[0]), torch.zeros(2, dtype=torch.uint64)
-
-    varlen._varlen_attn.register_kernel("cpu")(shaped)
 
 
 def table(graphs: Sequence[Mapping[str, Any]]) -> str:

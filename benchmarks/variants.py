@@ -4,30 +4,24 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from unittest import mock
 
-import torch
 from torch import Tensor
 
 from model.network import linear
 from model.network.attention import PackedMask
-from model.network.packed_attention import packed_attention
 from model.network.widths import Widths
 
 
-def attend_by_operator(
-    mask: PackedMask, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float
-) -> Tensor:
-    """``PackedMask.attend`` by ``repro::packed_attention``, with dropout or without."""
-    seed = torch.randint(1 << 62, (), device=x_MX.device) if p_drop else None
-    q, k = mask.queries, mask.keys
-    at = (q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen)
-    out: Tensor = packed_attention(x_MX, memory_SY, *at, list(widths), mask.causal, p_drop, seed)[0]
-    return out
+def attend_by_torch(mask: PackedMask, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
+    """``PackedMask.attend`` by torch's attention wherever no weights are dropped."""
+    if p_drop:
+        return mask.attend_by_operator(x_MX, memory_SY, widths, p_drop)
+    return mask.attend_by_torch(x_MX, memory_SY, widths)
 
 
 @contextmanager
-def operator() -> Iterator[None]:
-    """Packed sentences attend by ``repro::packed_attention`` where there is no dropout too."""
-    with mock.patch.object(PackedMask, "attend", attend_by_operator):
+def varlen() -> Iterator[None]:
+    """Packed sentences attend by torch's operator, where there is no dropout, however short they are."""
+    with mock.patch.object(PackedMask, "attend", attend_by_torch):
         yield
 
 
@@ -40,6 +34,6 @@ def relu_apart() -> Iterator[None]:
 
 VARIANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "as-is": nullcontext,
-    "operator": operator,
+    "varlen": varlen,
     "relu-apart": relu_apart,
 }

@@ -25,7 +25,7 @@ PARTS = ("check", "train", "variants")
 REPORT, LOG = "report.json", "log.txt"
 VARIANTS = {
     "as is": (),
-    "own attention operator": ("--variant", "operator"),
+    "torch's attention": ("--variant", "varlen"),
     "residual stream in bf16": ("--residual", "bf16", "--precision", "bf16"),
     "whole update": ("--whole-update",),
     "ReLU apart": ("--variant", "relu-apart"),

@@ -2,6 +2,7 @@
 
 import argparse
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -17,11 +18,11 @@ from benchmarks.comparison import SIZES
 from benchmarks.contestants import Own, Setting
 from benchmarks.machine import PROJECT_ROOT, processor
 from benchmarks.synthetic import LENGTHS, write_corpus
-from benchmarks.variants import attend_by_operator
+from benchmarks.variants import attend_by_torch
 from model.config import Training
 from model.data.batches import Batch, BatchSampler, Cursor
 from model.data.shards import Shards
-from model.network.attention import PackedMask, SequenceOffsets
+from model.network.attention import LONGEST, PackedMask, SequenceOffsets
 from model.network.widths import Widths
 
 LIBRARIES = ("torch", "triton", "numpy", "pyarrow", "tokenizers", "safetensors", "sacrebleu", "pytest")
@@ -38,6 +39,8 @@ PROFILED = 5
 """Updates."""
 EQUAL_LENGTHS = (32, 64, 128, 256)
 """Positions of sentences that are all of one length: from which on is torch's operator the faster one?"""
+ONE_LONG = (LONGEST, 512)
+"""Positions of one sentence among those of the batch: for how long do the others wait for it?"""
 
 
 def probe(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -98,6 +101,7 @@ def profile_updates(chosen: argparse.Namespace) -> dict[str, Any]:
     tokens, warmup = (200, 1) if tiny else (25_000, 10)
     training = Training(batch_tokens=tokens, batching="packed", precision="bf16" if gpu else "fp32")
     folder = chosen.work / "profile"
+    shutil.rmtree(folder, ignore_errors=True)  # of a call that was cut off
     write_corpus(folder, LENGTHS["wmt"], max(200, tokens // 2), vocabulary, seed=1)
     own = Own(Setting(folder, model, training, vocabulary, chosen.device, compile=gpu))
     batches = own.batches()
@@ -150,10 +154,11 @@ def busy(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def attention(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Forward and backward of ``repro::packed_attention`` against torch's own attention, on a batch of real pairs.
+    """Forward and backward of ``model::packed_attention`` against torch's own attention, on a batch of real pairs.
 
     Milliseconds of each, with the distance of both outputs and gradients relative to their size. Torch's is the varlen
-    operator on a GPU, attention over padded rows on a CPU. Then self-attention over sentences of ``EQUAL_LENGTHS``.
+    operator on a GPU, attention over padded rows on a CPU. Then self-attention over sentences of ``EQUAL_LENGTHS``, and
+    over those of the batch with one of ``ONE_LONG`` positions.
     """
     tiny = chosen.size == "tiny"
     widths = Widths(2, 8, 8) if tiny else Widths(8, 64, 64)
@@ -169,24 +174,17 @@ def attention(chosen: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind, mask in masks.items():
         compared = Attention(mask, widths, chosen.device)
-        own, other = compared.results(attend_by_operator), compared.results(PackedMask.attend)
-        found[kind] = {
-            "distance": max(
-                float(((a.float() - b.float()).norm() / b.float().norm()).detach())
-                for a, b in zip(own, other, strict=True)
-            ),
-            "operator": compared.milliseconds(attend_by_operator, 0.0, tiny),
-            "operator with dropout": compared.milliseconds(attend_by_operator, 0.1, tiny),
-            "torch": compared.milliseconds(PackedMask.attend, 0.0, tiny),
-        }
-    for length in EQUAL_LENGTHS:
-        ends = torch.arange(0, (512 if tiny else 24_576) + 1, length, dtype=torch.int32, device=chosen.device)
-        offsets = SequenceOffsets(ends, length)
-        compared = Attention(PackedMask(offsets, offsets), widths, chosen.device)
-        found[f"self, all of {length}"] = {
-            "operator": compared.milliseconds(attend_by_operator, 0.0, tiny),
-            "torch": compared.milliseconds(PackedMask.attend, 0.0, tiny),
-        }
+        with_dropout = compared.milliseconds(PackedMask.attend_by_operator, 0.1, tiny)
+        found[kind] = {**compared.both(tiny), "operator with dropout": with_dropout}
+    real = sources.cu_seqlens.diff()
+    real = real[real > 0]
+    lengths = {
+        f"self, all of {most}": real.new_full(((512 if tiny else 24_576) // most,), most) for most in EQUAL_LENGTHS
+    }
+    lengths |= {f"self, one of {most}": torch.cat([real, real.new_full((1,), most)]) for most in ONE_LONG}
+    for name, each in lengths.items():
+        offsets = SequenceOffsets(torch.cat([each.new_zeros(1), each.cumsum(0)]).int(), int(each.max()))
+        found[name] = Attention(PackedMask(offsets, offsets), widths, chosen.device).both(tiny)
     return {"sentences": int((sources.cu_seqlens.diff() > 0).sum()), "target_pieces": batch.pieces, **found}
 
 
@@ -209,6 +207,16 @@ class Attention:
         assert x_MX is not None
         out = attend(self.mask, x_MX, memory_SY, self.widths, p_drop)
         return [out, *torch.autograd.grad(out, self.inputs, self.grad)]
+
+    def both(self, tiny: bool) -> dict[str, float]:
+        """Milliseconds of the own operator and of torch's, and the distance of their results."""
+        own, other = self.results(PackedMask.attend_by_operator), self.results(attend_by_torch)
+        apart = [((a.float() - b.float()).norm() / b.float().norm()).item() for a, b in zip(own, other, strict=True)]
+        return {
+            "distance": max(apart),
+            "operator": self.milliseconds(PackedMask.attend_by_operator, 0.0, tiny),
+            "torch": self.milliseconds(attend_by_torch, 0.0, tiny),
+        }
 
     def milliseconds(self, attend: Attend, p_drop: float, tiny: bool) -> float:
         return 1e3 * seconds(lambda: self.results(attend, p_drop), self.gpu, 2 if tiny else 20)

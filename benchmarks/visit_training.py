@@ -93,7 +93,7 @@ def digests(out: Path) -> dict[str, str]:
 def repeat(chosen: argparse.Namespace) -> dict[str, Any]:
     """Train once, once more, and once interrupted and resumed; whether all end with the same weights to the bit.
 
-    Attention weights are dropped too, so that on a GPU ``repro::packed_attention`` attends.
+    On a GPU ``model::packed_attention`` attends: sentences are short, and attention weights are dropped too.
     """
     stop = INTERRUPTED_AT // 10 if chosen.size == "tiny" else INTERRUPTED_AT
     found: dict[str, Any] = {}

@@ -22,6 +22,7 @@ from infra.store.s3_client import Bucket, check_s3_url
 from infra.store.signatures import Keys
 
 Compile = Literal["auto", "always", "never", "update"]
+PackedAttention = Literal["auto", "own", "varlen"]
 LauncherName = Literal["local", "slurm", "kubernetes"]
 Word = TypeVar("Word", bound=str)
 
@@ -78,6 +79,9 @@ class Site:
     update: the whole update, replayed as one CUDA graph."""
     search_graphs: bool = False
     """Replay a step of a search as one CUDA graph where few sentences are left (REPRO_SEARCH_GRAPHS=1)."""
+    packed_attention: PackedAttention = "auto"
+    """Which operator attends over packed sentences in a training (REPRO_PACKED_ATTENTION); auto: on a GPU the project's
+    own where all sentences are short, else torch's."""
     micro_batch_tokens: int = 0
     """Maximum target tokens per forward pass of a rank (REPRO_MICRO_BATCH_TOKENS); 0: a rank's whole share."""
     log_seconds: float = 2.0
@@ -169,6 +173,7 @@ class Site:
             strict=_word("REPRO_STRICT", "01"[site.strict], Literal["0", "1"]) == "1",
             compile=_word("REPRO_COMPILE", site.compile, Compile),
             search_graphs=_word("REPRO_SEARCH_GRAPHS", "01"[site.search_graphs], Literal["0", "1"]) == "1",
+            packed_attention=_word("REPRO_PACKED_ATTENTION", site.packed_attention, PackedAttention),
             micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
             rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),
         )

@@ -34,8 +34,8 @@ PR_SET_PDEATHSIG = 1
 @dataclass(frozen=True)
 class JobSettings:
     """Where and how a job computes. Another number of ranks (without strict numerics), another micro-batch size,
-    compiled code or another kind of device rounds differently and draws other dropout masks, ``search_graphs`` rounds
-    differently; no other setting may change the results."""
+    compiled code or another kind of device rounds differently and draws other dropout masks, ``search_graphs`` and
+    ``packed_attention`` round differently; no other setting may change the results."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = 1
@@ -45,6 +45,8 @@ class JobSettings:
     search_graphs: bool = False
     """Whether a step of a search is replayed as one CUDA graph where few sentences are left
     (``model.decoding.static_decoder``); a CPU computes the same step without a graph."""
+    packed_attention: Literal["auto", "own", "varlen"] = "auto"
+    """Which operator attends over packed sentences in a training (``model.network.attention.PackedMask``)."""
     micro_batch_tokens: int = 0
     """Maximum of target tokens computed at once on one rank; 0 computes the rank's whole part at once."""
     log_seconds: float = 2.0
@@ -57,6 +59,8 @@ class JobSettings:
         require(self.device in ("auto", "cpu", "cuda"), "site.device", self.device, "auto, cpu or cuda")
         choices = ("auto", "always", "never", "update")
         require(self.compile in choices, "site.compile", self.compile, ", ".join(choices))
+        which = ("auto", "own", "varlen")
+        require(self.packed_attention in which, "site.packed_attention", self.packed_attention, ", ".join(which))
         require(self.threads >= 1, "site.threads", self.threads, "a whole number of at least 1")
         require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")
 

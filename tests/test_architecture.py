@@ -36,6 +36,7 @@ TORCH_FREE = {
     "model",
     "model.errors",
     "model.config",
+    "model.config.job_checks",
     "model.config.keying",
     "model.config.parameter_count",
     "model.config.mixture",

@@ -18,10 +18,12 @@ from flows.runner.outcome import Outcome
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override, without_replaced
+from flows.runs.synthetic import Distillation
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.local import Store
+from model.config.job_checks import check_packed_attention, check_whole_updates
 from tasks.engine.keys import differences
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import CacheLookup
@@ -134,6 +136,8 @@ class ResolvedRun:
         self.walk(planner, initial)
         if not scope.until:
             _check_places(limits, planner.rows)
+        if any(row.stage == "train" and row.state != "hit" for row in planner.rows):
+            _check_training(self.run, self.site)
         rows = _with_changes(planner.rows, records.last_arguments(self.site.root, name), initial)
         return RunPlan(store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
 
@@ -141,6 +145,20 @@ class ResolvedRun:
         """Call the stages of the run, as far as its scope goes, under an engine."""
         with engine(present), _until_stopped():
             reproduce(self.run, changes_results(self.request.overrides), initial)
+
+
+def _check_training(run: Run, site: Site) -> None:
+    """Raise BadConfiguration, in the words of the training itself, for settings of the site that it would refuse."""
+    training, on_cpu, most = run.training, site.device == "cpu", site.micro_batch_tokens
+    if training.numerics == "strict":  # it has settings of its own
+        return
+    models = [run.model, run.synthetic.teacher] if isinstance(run.synthetic, Distillation) else [run.model]
+    try:
+        check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=site.ranks, micro_batch_tokens=most)
+        for model in models:
+            check_packed_attention(model, training, site.packed_attention, on_cpu=on_cpu)
+    except ValueError as error:
+        raise BadConfiguration(str(error)) from error
 
 
 def _check_places(limits: Limits, rows: Sequence[StageResult]) -> None:

@@ -17,9 +17,22 @@ from torch import Tensor, nn
 
 from ..config import Model
 from .linear import Linear, linear
-from .packed_attention import packed_attention, padded_indices
+from .packed_attention import HAS_TRITON, PackedAttention, packed_attention, padded_indices
 from .padding import to_padded, valid_positions
+from .varlen_attention import varlen_attention
 from .widths import Widths
+
+LONGEST = 288
+"""The longest sentences, in positions, over which the operator for short sentences attends by default on a GPU.
+
+By count (benchmarks/README.md) it needs a sixth of the operations of torch's varlen operator on sentences of WMT's
+lengths. But one of its programs takes a whole sentence, so a call ends with the longest one: of 288 positions in under
+a third of varlen's time for such a batch, of 512 in nearly the same time. 288 also holds the longest pairs of the
+paper's runs: 256 pieces and the ends of a sentence. No GPU has measured it.
+"""
+
+WIDEST = 128
+"""The widest heads for which it does so: its programs for wider ones have too few registers."""
 
 KeysValues = tuple[Tensor, ...]
 """Keys (B, H, S, K) and values (B, H, S, V) of one attention; packed: one tensor with both, (S, H * (K + V))."""
@@ -78,27 +91,53 @@ class PackedMask:
     queries: SequenceOffsets
     keys: SequenceOffsets
     causal: bool = False
+    attention: PackedAttention = "auto"
+
+    def by_operator(self, kind: str, widths: Widths) -> bool:
+        """Whether ``packed_attention`` attends where no weights are dropped, on a ``kind`` of device: cuda, cpu.
+
+        It depends on bounds that all batches of a training share, so that one compiled graph serves them all.
+        """
+        if self.attention != "auto":
+            return self.attention == "own"
+        longest = max(self.queries.max_seqlen, self.keys.max_seqlen)
+        fits = longest <= LONGEST and max(widths.d_k, widths.d_v) <= WIDEST
+        return kind == "cuda" and HAS_TRITON and fits
 
     def attend(self, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
         """Scaled dot-product attention (§3.2.1), heads joined: (M, H * V).
 
         ``x_MX`` holds queries, keys and values side by side, or queries alone where ``memory_SY`` holds the others.
         """
+        if p_drop or self.by_operator(
+            x_MX.device.type, widths
+        ):  # torch's operators for packed sentences have no dropout
+            return self.attend_by_operator(x_MX, memory_SY, widths, p_drop)
+        return self.attend_by_torch(x_MX, memory_SY, widths)
+
+    def attend_by_operator(self, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
+        """``attend`` by ``packed_attention``."""
         q, k = self.queries, self.keys
-        if p_drop:  # without dropout torch's operator is used on GPUs, as no GPU has run this one yet
-            seed = torch.randint(1 << 62, (), device=x_MX.device)
-            out_MX: Tensor = packed_attention(
-                x_MX, memory_SY, q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen, list(widths), self.causal,
-                p_drop, seed,
-            )[0]  # fmt: skip
-            return out_MX
+        lengths = (q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen)
+        seed = torch.randint(1 << 62, (), device=x_MX.device) if p_drop else None
+        out_MX: Tensor = packed_attention(x_MX, memory_SY, *lengths, list(widths), self.causal, p_drop, seed)[0]
+        return out_MX
+
+    def attend_by_torch(self, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths) -> Tensor:
+        """``attend`` without dropout by torch's varlen operator on a GPU, over padded rows on a CPU."""
         q_MHK, k_MHK, v_MHV = (x.view(*x.shape[:-1], widths.heads, -1) for x in widths.split(x_MX, memory_SY))
-        if x_MX.device.type == "cuda":
-            return _varlen(self, q_MHK, k_MHK, v_MHV).flatten(1)
-        return self._attend_padded(q_MHK, k_MHK, v_MHV)
+        attend = self._attend_varlen if x_MX.device.type == "cuda" else self._attend_padded
+        return attend(q_MHK, k_MHK, v_MHV)
+
+    def _attend_varlen(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
+        """``attend_by_torch`` by the operator, which needs a GPU."""
+        q, k = self.queries, self.keys
+        lengths = (q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen)
+        out_MHV: Tensor = varlen_attention(q_MHK, k_MHK, v_MHV, *lengths, self.causal)[0]
+        return out_MHV.flatten(1)
 
     def _attend_padded(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
-        """``attend`` without dropout by torch's attention over padded rows, the fastest on a CPU."""
+        """``attend_by_torch`` over padded rows, the fastest on a CPU."""
         index_BT, valid_BT = self.queries.padded_indices()
         (k_BHSK, v_BHSV), seen = self._to_padded(k_MHK, v_MHV)
         q_BHTK = q_MHK[index_BT].transpose(1, 2)
@@ -128,16 +167,6 @@ class PackedMask:
 
 AttentionMask = PaddedMask | PackedMask
 """Which keys a query sees, and the memory layout of both."""
-
-
-def _varlen(mask: PackedMask, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn  # imported here because only a GPU needs it
-
-    q, k = mask.queries, mask.keys
-    window = (-1, 0 if mask.causal else -1)  # unlimited to the left; none or unlimited to the right
-    out = varlen_attn(q_MHK, k_MHK, v_MHV, q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen, window_size=window)
-    assert isinstance(out, Tensor)
-    return out
 
 
 class Attention(nn.Module):

@@ -12,7 +12,7 @@ are those of ``SequenceOffsets``: a sentence has queries if and only if it has k
 
 import importlib.util
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from .widths import Widths
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 """Triton comes with the CUDA wheels of torch."""
 
+PackedAttention = Literal["auto", "own", "varlen"]
+"""Which operator attends over packed sentences whose weights are not dropped: ``PackedMask.by_operator`` (auto), this
+module's, or torch's for long sentences, which needs a GPU."""
 
 OPERATORS = __name__.partition(".")[0]
 """torch keeps one operator of a name per process, but a registered version has this package under a name of its own."""

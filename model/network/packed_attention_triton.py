@@ -3,8 +3,8 @@
 The flash-attention kernel of torch works in tiles of 128 positions: for sentences of 28 pieces a twentieth of its work
 is useful. These kernels use no atomic additions, so a repeated training gives the same weights. A sentence that fits
 one tile is one pass: its weights are computed once, for all three gradients. A longer one is a loop over its tiles, so
-there is no greatest length, and no second path for long sentences: torch's varlen operator has no dropout, and the work
-of a program grows with its own sentence alone. Whether varlen is faster where all sentences are long is unmeasured.
+there is no greatest length. The work of a program grows with its own sentence alone, so without dropout torch's varlen
+operator, which has none, attends where sentences are long (``attention.LONGEST``).
 
 Scores are in units of log 2, for ``exp2``. Names in capitals are pointers or compile-time constants.
 """
@@ -20,8 +20,13 @@ from .philox import DRAWS, dropped_draws
 from .widths import Widths
 
 TILE = 32
-FORWARD_WARPS, BACKWARD_WARPS = 2, 4
-"""The fewest for which no register is spilled (tests/model/network/test_packed_attention.py)."""
+WIDE = 64
+"""Heads wider than this have twice the warps."""
+
+
+def warps(sizes: Widths) -> tuple[int, int]:
+    """Of a program, forward and backward: no register is spilled (tests/model/network/test_packed_attention.py)."""
+    return (4, 8) if max(sizes.d_k, sizes.d_v) > WIDE else (2, 4)
 
 
 @triton.jit
@@ -215,7 +220,7 @@ def forward(
     _forward[(len(queries_at) - 1, sizes.heads)](
         q, k, v, out_MX, lse_HM, queries_at, keys_at, queries_at if seed is None else seed,
         q.stride(0), k.stride(0), v.stride(0), out_MX.stride(0), x_MX.shape[0], scale, gain,
-        **constants(sizes, causal, p_drop), num_warps=FORWARD_WARPS,
+        **constants(sizes, causal, p_drop), num_warps=warps(sizes)[0],
     )  # fmt: skip
     return out_MX, lse_HM
 
@@ -241,7 +246,7 @@ def backward(
         q, k, v, out_MX, grad_MX, lse_HM, *into, queries_at, keys_at, queries_at if seed is None else seed,
         q.stride(0), k.stride(0), v.stride(0), out_MX.stride(0), *(x.stride(0) for x in into),
         x_MX.shape[0], scale, slope, gain,
-        **constants(sizes, causal, p_drop), num_warps=BACKWARD_WARPS,
+        **constants(sizes, causal, p_drop), num_warps=warps(sizes)[1],
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ from .attention import (
 )
 from .dropout import Dropout
 from .linear import Linear, linear, linear_relu
+from .packed_attention import PackedAttention
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,8 @@ class Transformer(nn.Module):
         self.drop = Dropout(config.p_drop)
         self.residual_dtype: torch.dtype | None = None
         """The type of what passes from sublayer to sublayer; None: that of the embeddings."""
+        self.packed_attention: PackedAttention = "auto"
+        """The operator for packed sentences."""
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         # With pre-LN the output of a stack is not normalised; post-LN already ends with a norm.
@@ -211,15 +214,16 @@ class Transformer(nn.Module):
 
     def packed(self, source_S: Tensor, target_T: Tensor, packing: Packing) -> Tensor:
         """``forward`` for packed pairs: (T, D)."""
-        sources, targets = packing.source, packing.target
+        sources, targets, which = packing.source, packing.target, self.packed_attention
         self.source_positions.ensure_length(sources.max_seqlen)
         self.target_positions.ensure_length(targets.max_seqlen)
         x_SD = self.embed(source_S, self.input_ND, self.source_positions, packing.source_positions_S)
         for encoder_layer in self.encoder:
-            x_SD = encoder_layer(x_SD, PackedMask(sources, sources))
+            x_SD = encoder_layer(x_SD, PackedMask(sources, sources, attention=which))
         memory_SD = self.encoder_norm(x_SD)
         x_TD = self.embed(target_T, self.target_embedding, self.target_positions, packing.target_positions_T)
-        self_mask, cross_mask = PackedMask(targets, targets, causal=True), PackedMask(targets, sources)
+        self_mask = PackedMask(targets, targets, causal=True, attention=which)
+        cross_mask = PackedMask(targets, sources, attention=which)
         memories = project_memories([layer.cross for layer in self.decoder], memory_SD)
         for layer, memory in zip(self.decoder, memories, strict=True):
             x_TD = layer(x_TD, memory, self_mask, cross_mask)

@@ -4,11 +4,13 @@ import torch
 
 from ..config import Model, Training, supports_varlen_attention
 from ..config.keying import require
-from ..network.packed_attention import HAS_TRITON
+from ..network.packed_attention import HAS_TRITON, PackedAttention
 from ..numerics import configure_precision
 
 
-def configure_training(model: Model, training: Training, device: torch.device) -> None:
+def configure_training(
+    model: Model, training: Training, device: torch.device, attention: PackedAttention = "auto"
+) -> None:
     """``configure_precision`` for a training. Raises ValueError for what this device does not support."""
     gpu, precision = device.type == "cuda", training.precision
     configure_precision("training.precision", precision, device)
@@ -17,6 +19,11 @@ def configure_training(model: Model, training: Training, device: torch.device) -
         named = "model.p_drop_attention"
         allowed = "0 where training.batching is packed on a GPU and Triton is not installed"
         require(HAS_TRITON or not model.p_drop_attention, named, model.p_drop_attention, allowed)
+        named, allowed = (
+            "site.packed_attention (REPRO_PACKED_ATTENTION)",
+            "auto or varlen where Triton is not installed",
+        )
+        require(HAS_TRITON or attention != "own", named, attention, allowed)
         allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
         require(supports_varlen_attention(model), "training.batching", training.batching, allowed)
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from ..config import Model, Training, check_compatible, from_json
+from ..config.job_checks import check_packed_attention, check_whole_updates
 from ..data.batches import BatchSampler, Cursor, check_lengths
 from ..data.bpe import TokenizerPair
 from ..data.shards import Shards
@@ -31,7 +32,7 @@ from .step import TrainingStep
 from .strict import StrictReader, StrictStep
 from .trainer import Trainer
 from .validation import Validation
-from .whole_step import WholeStep, require_whole_updates
+from .whole_step import WholeStep
 
 
 def build_trainer(job: Job, ranks: Ranks) -> Trainer:
@@ -43,6 +44,9 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     config, training = from_json(Model, job.config["model"]), from_json(Training, job.config["training"])
     check_compatible(config, training)
     configure_numerics(training.numerics, site)
+    on_cpu, most = device.type == "cpu", site.micro_batch_tokens
+    check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=ranks.world_size, micro_batch_tokens=most)
+    check_packed_attention(config, training, site.packed_attention, on_cpu=on_cpu)
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
     shards = load_shards(job, "shards", config, vocabulary, drawn=True)
     dev = load_shards(job, "dev", config, vocabulary)
@@ -51,10 +55,11 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
         training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    configure_training(config, training, device)
+    configure_training(config, training, device, site.packed_attention)
     torch.manual_seed(training.seed)
     model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
     model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
+    model.packed_attention = site.packed_attention
     optimizer = optimizer_of(training, model)
     passes = 2 if training.r_drop else 1
     flops = passes * training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
@@ -72,7 +77,6 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     strict = training.numerics == "strict"
     kind = StrictStep if strict else TrainingStep
     if site.compile == "update":
-        require_whole_updates(training, objective, ranks, site)
         kind = WholeStep
     step = kind(training, objective, optimizer, ranks, device, site.micro_batch_tokens)
     precision = partial(autocast, training, device)

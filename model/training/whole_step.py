@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from ..config import Training
-from ..config.keying import require
 from ..data.batches import Batch, Update
-from ..job import JobSettings
 from ..network.cuda_graph import Work, record_cuda_graph
 from .distributed import Ranks
 from .loss import Objective
@@ -24,21 +22,6 @@ from .step import TrainingStep
 
 WARM_UPDATES = 2
 """Updates before recording: they compile the graph and create the optimizer's moments."""
-
-
-def require_whole_updates(training: Training, objective: Objective, ranks: Ranks, site: JobSettings) -> None:
-    """Raise ValueError naming what ``site.compile`` update does not support."""
-
-    def needed(holds: bool, where: str) -> None:
-        require(holds, "site.compile (REPRO_COMPILE)", site.compile, f"auto, always or never {where}")
-
-    needed(site.torch_device().type == "cuda", "on a CPU")
-    needed(training.batching == "packed", "where training.batching is not packed")
-    needed(not training.skip_nonfinite, "where training.skip_nonfinite is above 0")
-    covers = objective.coverage is not None and objective.coverage.enabled
-    needed(not covers, "where training.attention_coverage_encoder or _cross is above 0")
-    needed(ranks.world_size == 1, "with several ranks")
-    needed(not site.micro_batch_tokens, "where REPRO_MICRO_BATCH_TOKENS is set")
 
 
 class WholeStep(TrainingStep):

@@ -229,6 +229,7 @@ def run_job(
         "threads": threads,
         "compile": here.compile,
         "search_graphs": here.search_graphs,
+        "packed_attention": here.packed_attention,
         "micro_batch_tokens": here.micro_batch_tokens,
         "log_seconds": here.log_seconds,
         "resume_seconds": here.resume_seconds,
@@ -237,7 +238,13 @@ def run_job(
     job = JobSpec(module, config, inputs, out, settings, ranks, distributed, nodes, threads)
     if numerics == "strict":
         device = "cpu" if here.device == "auto" else here.device  # the job refuses cuda
-        settings |= {"device": device, "threads": 1, "compile": "never", "search_graphs": False}
+        settings |= {
+            "device": device,
+            "threads": 1,
+            "compile": "never",
+            "search_graphs": False,
+            "packed_attention": "auto",
+        }
         job = replace(job, threads=1, environment=STRICT_ENVIRONMENT)
     _stage_context.get().run_job(job)
 

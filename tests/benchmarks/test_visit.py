@@ -197,8 +197,10 @@ def test_own_and_torchs_attention_agree_on_a_batch_of_the_corpus(chosen: Namespa
     found = visit_kernels.attention(chosen)
     assert all(found[kind]["distance"] < 1e-5 for kind in ("self", "causal", "cross"))
     assert all(found[kind]["operator with dropout"] > 0 for kind in ("self", "causal", "cross"))
-    for length in visit_kernels.EQUAL_LENGTHS:
-        assert min(found[f"self, all of {length}"].values()) > 0
+    lengths = [f"all of {n}" for n in visit_kernels.EQUAL_LENGTHS] + [f"one of {n}" for n in visit_kernels.ONE_LONG]
+    for name in lengths:
+        assert 0 <= found[f"self, {name}"]["distance"] < 1e-5
+        assert min(found[f"self, {name}"][which] for which in ("operator", "torch")) > 0
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,10 @@ from model.data.batches import Batch, load_packed, load_padded
 from model.data.packing import BatchShape
 from model.data.shards import Shards
 from model.job import Job, StopSignal
+from model.network.attention import PackedMask, SequenceOffsets
+from model.network.packed_attention import PackedAttention
 from model.network.transformer import Transformer
+from model.network.widths import Widths
 from model.training.distributed import Ranks
 from model.training.loss import Objective
 from model.training.setup import build_trainer
@@ -62,6 +65,30 @@ def test_a_gpu_computes_the_same_as_a_cpu(tmp_path: Path, packed: bool, bf16: bo
     loss, found = loss_and_gradients(batch, "cuda", bf16=bf16, residual=residual)
     assert loss == pytest.approx(exact, rel=2e-2 if bf16 else 1e-5)
     assert torch.cosine_similarity(found, expected, dim=0) > (0.99 if bf16 else 0.99999)
+
+
+@pytest.mark.parametrize("which", ["own", "varlen"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_sentences_have_the_gradients_of_float64_and_the_same_each_time(
+    which: PackedAttention, causal: bool
+) -> None:
+    torch.manual_seed(0)
+    lengths = [700, 1, 300]
+    at, x = torch.tensor([0, *lengths]).cumsum(0).int(), torch.randn(sum(lengths), 192, dtype=torch.bfloat16)
+    grad = torch.randn(sum(lengths), 64, dtype=torch.bfloat16)
+
+    def computed(device: str, dtype: torch.dtype, which: PackedAttention) -> list[Tensor]:
+        offsets = SequenceOffsets(at.to(device), max(lengths))
+        inputs = x.to(device, dtype).requires_grad_()
+        mask = PackedMask(offsets, offsets, causal, attention=which)
+        out = mask.attend(inputs, None, Widths(2, 32, 32), 0.0)
+        return [out.detach(), *torch.autograd.grad(out, inputs, grad.to(device, dtype))]
+
+    found = computed("cuda", torch.bfloat16, which)
+    for mine, exact in zip(found, computed("cpu", torch.float64, "auto"), strict=True):
+        assert float((mine.cpu().double() - exact).norm() / exact.norm()) < 2e-2
+    for _ in range(5):
+        assert all(map(torch.equal, computed("cuda", torch.bfloat16, which), found))
 
 
 @pytest.mark.parametrize(("compiled", "coverage"), [("auto", 0.0), ("auto", 0.5), ("update", 0.0)])

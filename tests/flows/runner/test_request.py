@@ -39,3 +39,29 @@ def test_sets_of_another_corpus_in_the_same_languages_are_said(tmp_path: Path) -
     assert said in RunRequest(f"{file}").resolve().remark
     assert said in SweepRequest(f"{file}", SPACE).resolve().base.remark
     assert RunRequest("demo").resolve().remark == ""
+
+
+def test_a_plan_refuses_settings_of_the_site_that_its_training_would_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRO_ROOT", str(tmp_path))
+
+    def plan(*overrides: str, until: str = "") -> list[str]:
+        return [row.stage for row in RunRequest("demo", until=until, overrides=overrides).resolve().plan.outcome.rows]
+
+    monkeypatch.setenv("REPRO_COMPILE", "update")
+    sentence = "allowed is auto, always or never where training.batching is not packed"
+    with pytest.raises(BadConfiguration, match=sentence):
+        plan()
+    assert "train" not in plan(until="shard"), "nothing is trained"
+    packed = "training.batching=packed"
+    assert "train" in plan(packed)
+    assert "train" in plan("training.numerics=strict"), "strict numerics has settings of its own"
+    monkeypatch.setenv("REPRO_MICRO_BATCH_TOKENS", "100")
+    with pytest.raises(BadConfiguration, match="REPRO_MICRO_BATCH_TOKENS is set"):
+        plan(packed)
+    monkeypatch.delenv("REPRO_COMPILE")
+    monkeypatch.setenv("REPRO_PACKED_ATTENTION", "varlen")
+    assert "train" in plan(packed)
+    with pytest.raises(BadConfiguration, match="auto or own where model.p_drop_attention is above 0"):
+        plan(packed, "model.p_drop_attention=0.1")

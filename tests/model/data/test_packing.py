@@ -10,15 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_training import SIZE, pairs, write_shards
 from torch import Tensor
-from torch.nn.attention import varlen
 
 from model.config import Model
 from model.config.special_pieces import BOS, EOS, PAD
 from model.data.batches import Batch, BatchSampler, load_packed, load_padded
 from model.data.packing import BatchShape, padding_of
 from model.data.shards import Shards
-from model.network import attention
-from model.network.attention import PackedMask
 from model.network.transformer import Transformer
 from model.training.coverage import CoverageLoss
 from model.training.loss import Objective
@@ -121,47 +118,3 @@ def test_packed_batches_have_one_shape_and_almost_no_padding(tmp_path: Path) -> 
             updates = [plan.read(batch, None, rank, ranks, most) for rank in range(ranks)]  # type: ignore[arg-type]
             assert sum(part.pieces for update in updates for part in update.micro_batches) == updates[0].pieces
             assert len({size(part) for update in updates for part in update.micro_batches}) == 1
-
-
-def one_by_one(
-    q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, max_q: int, max_k: int, causal: bool
-) -> Tensor:
-    """Attention sentence by sentence, as the GPU kernel is documented."""
-    out = torch.empty_like(q)
-    for a, b, c, d in zip(starts_q, starts_q[1:], starts_k, starts_k[1:], strict=False):
-        assert b - a <= max_q
-        assert d - c <= max_k
-        q_HTK, k_HSK, v_HSV = q[a:b].transpose(0, 1), k[c:d].transpose(0, 1), v[c:d].transpose(0, 1)
-        scores = q_HTK @ k_HSK.transpose(1, 2) / q.shape[-1] ** 0.5
-        hidden = torch.ones_like(scores, dtype=torch.bool).tril().logical_not() & causal
-        out[a:b] = (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v_HSV).transpose(0, 1)
-    return out
-
-
-def test_the_gpu_path_computes_the_same_and_compiles_once(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    @torch.library.custom_op("test_packing::varlen", mutates_args=())
-    def kernel(q: Tensor, k: Tensor, v: Tensor, sq: Tensor, sk: Tensor, mq: int, mk: int, causal: bool) -> Tensor:
-        return one_by_one(q, k, v, sq, sk, mq, mk, causal)
-
-    kernel.register_fake(lambda q, *_: torch.empty_like(q))
-
-    def varlen_attn(q, k, v, sq, sk, mq, mk, *, window_size=(-1, -1)):  # type: ignore[no-untyped-def]
-        return kernel(q, k, v, sq, sk, mq, mk, window_size == (-1, 0))
-
-    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
-    config = Model(layers=1, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8, p_drop=0.0)
-    batches = [load_packed(shards, np.array(rows), SHAPE) for rows in ([3, 17, 5], [1, 2, 30, 31])]
-    plain = [build_model(config)(b.source, b.target, b.packing) for b in batches]
-    # Force the kernel's branch on a machine without a GPU.
-    monkeypatch.setattr(PackedMask, "_attend_padded", lambda mask, *qkv: attention._varlen(mask, *qkv).flatten(1))
-    model, compiled = build_model(config), []
-
-    def count(graph: torch.fx.GraphModule, _: object) -> object:
-        compiled.append(graph)
-        return graph.forward
-
-    for layer in (*model.encoder, *model.decoder):
-        layer.compile(backend=count, fullgraph=True)
-    for batch, expected in zip(batches, plain, strict=True):
-        torch.testing.assert_close(model(batch.source, batch.target, batch.packing), expected, atol=1e-5, rtol=1e-4)
-    assert len(compiled) == 2, "the second batch was compiled again"

@@ -1,10 +1,12 @@
 """Tests of updates as one compiled graph; that the graph is recorded and replayed on a GPU is in ``test_gpu.py``."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +16,16 @@ from small_training import MODEL, TRAINING, write_job
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
+from model.config.job_checks import check_whole_updates
 from model.data.batches import load_packed
 from model.data.packing import BatchShape
 from model.data.shards import Shards
-from model.job import Job, JobSettings
+from model.job import Job
 from model.network.dropout import Dropout
-from model.training.coverage import CoverageLoss
 from model.training.distributed import Ranks
 from model.training.setup import build_trainer
 from model.training.trainer import Trainer
-from model.training.whole_step import WARM_UPDATES, WholeStep, require_whole_updates
+from model.training.whole_step import WARM_UPDATES, WholeStep
 
 DROPPING = replace(MODEL, p_drop_attention=0.1)
 PACKED = replace(TRAINING, batching="packed", clip_norm=0.5)
@@ -99,21 +101,26 @@ def test_a_resumed_training_of_whole_updates_is_the_uninterrupted_one_to_the_bit
         assert torch.equal(mine, theirs)
 
 
-def test_what_one_graph_does_not_support_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    objective = build_trainer(Job.read(write_job(tmp_path)), Ranks()).step.objective
-    site = JobSettings(device="cpu", compile="update")
+@pytest.mark.parametrize(
+    ("change", "site", "why"),
+    [
+        ({}, {"on_cpu": True}, "on a CPU"),
+        ({"batching": "buckets"}, {}, "where training.batching is not packed"),
+        ({"skip_nonfinite": 1}, {}, "where training.skip_nonfinite is above 0"),
+        ({"attention_coverage_cross": 0.1}, {}, "where training.attention_coverage_encoder or _cross is above 0"),
+        ({}, {"ranks": 2}, "with several ranks"),
+        ({}, {"micro_batch_tokens": 100}, "where REPRO_MICRO_BATCH_TOKENS is set"),
+    ],
+)
+def test_what_one_graph_does_not_support_is_refused(change: dict[str, Any], site: dict[str, Any], why: str) -> None:
+    usual: dict[str, Any] = {"on_cpu": False, "ranks": 1, "micro_batch_tokens": 0}
+    check_whole_updates(PACKED, "update", **usual)
+    check_whole_updates(replace(PACKED, **change), "always", **usual | site)
+    sentence = f"site.compile (REPRO_COMPILE) is 'update', allowed is auto, always or never {why}"
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        check_whole_updates(replace(PACKED, **change), "update", **usual | site)
+
+
+def test_a_training_that_is_no_whole_update_is_refused_before_its_first(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"REPRO_COMPILE\) is 'update', allowed is auto, always or never on a CPU"):
         build_trainer(Job.read(write_job(tmp_path, compile="update")), Ranks())
-    monkeypatch.setattr(JobSettings, "torch_device", lambda _: torch.device("cuda"))
-    require_whole_updates(PACKED, objective, Ranks(), site)
-    for training, ranks, where, name in (
-        (TRAINING, Ranks(), site, "training.batching is not packed"),
-        (replace(PACKED, skip_nonfinite=1), Ranks(), site, "training.skip_nonfinite"),
-        (PACKED, Ranks(0, 2), site, "several ranks"),
-        (PACKED, Ranks(), replace(site, micro_batch_tokens=100), "REPRO_MICRO_BATCH_TOKENS"),
-    ):
-        with pytest.raises(ValueError, match=name):
-            require_whole_updates(training, objective, ranks, where)
-    objective.coverage = CoverageLoss(objective.transformer, 0.0, 0.1)
-    with pytest.raises(ValueError, match="training.attention_coverage_encoder or _cross is above 0"):
-        require_whole_updates(PACKED, objective, Ranks(), site)
