@@ -2,7 +2,8 @@
 
 It runs in a folder of ``pack_visit.py`` and needs Python 3.12, torch, numpy, pyarrow, tokenizers, safetensors,
 sacrebleu and pytest. Each step is a process with a limit of its own. A step that no longer fits is skipped, one that
-fails or takes too long leaves the others alone, and ``report.json`` is rewritten after every step.
+fails or takes too long leaves the others alone, and ``report.json`` is rewritten after every step. With ``--work`` a
+part that was cut off goes on: what is done is not done again, and a training resumes from its checkpoint.
 """
 
 import argparse
@@ -42,6 +43,7 @@ SHOWN = 2_000
 
 EXAMPLES = """examples:
   python benchmarks/visit.py --part check --limit 560 --out results
+  python benchmarks/visit.py --part train --out results --work /tmp/visit    again, to go on with what was cut off
   python benchmarks/visit.py --part check --device cpu --size tiny --out results    a rehearsal without a GPU
 """
 
@@ -158,11 +160,15 @@ class Visit:
     facts: Mapping[str, Any]
     out: Path
     limit: float
+    kept: Path | None = None
+    """Where a part that goes on in a later call keeps its report."""
 
     def __post_init__(self) -> None:
         self.begun = time.monotonic()
+        earlier = finished(self.steps, self.kept, self.facts)
         self.rows: list[dict[str, Any]] = [
-            {"name": step.name, "status": "waiting", "limit": step.seconds} for step in self.steps
+            earlier.get(step.name) or {"name": step.name, "status": "waiting", "limit": step.seconds}
+            for step in self.steps
         ]
 
     def run(self) -> list[dict[str, Any]]:
@@ -170,6 +176,8 @@ class Visit:
         self.write()
         with (self.out / LOG).open("w") as log:
             for step, row in zip(self.steps, self.rows, strict=True):
+                if row["status"] == "done":
+                    continue
                 left = self.limit - (time.monotonic() - self.begun)
                 done = {row["name"] for row in self.rows if row["status"] == "done"}
                 if step.needs and step.needs not in done:
@@ -186,9 +194,31 @@ class Visit:
         """Replace the report."""
         seconds = round(time.monotonic() - self.begun, 1)
         report = {**self.facts, "limit": self.limit, "seconds": seconds, "steps": self.rows}
-        partial = self.out / f"{REPORT}.partial"
-        partial.write_text(json.dumps(report, indent=1) + "\n")
-        partial.replace(self.out / REPORT)
+        for file in filter(None, (self.out / REPORT, self.kept)):
+            partial = file.with_name(f"{file.name}.partial")
+            partial.write_text(json.dumps(report, indent=1) + "\n")
+            partial.replace(file)
+
+
+def finished(steps: Sequence[Step], kept: Path | None, facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The rows of an earlier call's report that stay: of steps that are done, with what they need, of this commit.
+
+    A training that its time cut short goes on, and what needs it is done again.
+    """
+    if kept is None or not kept.exists():
+        return {}
+    report = json.loads(kept.read_text())
+    if any(report[name] != facts[name] for name in ("commit", "part", "device", "size")):
+        return {}
+    done = {row["name"]: row for row in report["steps"] if row["status"] == "done"}
+    found: dict[str, dict[str, Any]] = {}
+    for step in steps:
+        row = done.get(step.name)
+        result = row.get("result") if row else None
+        whole = result is not None and not (isinstance(result, dict) and result.get("cut_short"))
+        if row and whole and (not step.needs or step.needs in found):
+            found[step.name] = row | {"earlier": True}
+    return found
 
 
 def run_step(step: Step, log: IO[str]) -> dict[str, Any]:
@@ -238,6 +268,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument("--part", choices=PARTS, required=True)
     flags.add_argument("--limit", type=float, default=560, help="seconds of all steps together (560)")
     flags.add_argument("--out", type=Path, required=True, help="for report.json, log.txt and translations")
+    flags.add_argument(
+        "--work", type=Path, help="folder for trainings, kept so that a later call goes on (a temporary one)"
+    )
     flags.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     flags.add_argument("--size", choices=("full", "tiny"), default="full", help="tiny: toy models, for a rehearsal")
     return flags.parse_args(arguments)
@@ -257,9 +290,12 @@ def main() -> None:
         "device": chosen.device,
         "size": chosen.size,
     }
-    with tempfile.TemporaryDirectory(prefix="visit-") as work:
-        place = Place(chosen.device, chosen.size == "tiny", commit, Path(work), out)
-        rows = Visit(place.steps(chosen.part), facts, out, chosen.limit).run()
+    with tempfile.TemporaryDirectory(prefix="visit-") as temporary:
+        work = chosen.work.resolve() if chosen.work else Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        kept = work / f"{chosen.part}.json" if chosen.work else None
+        place = Place(chosen.device, chosen.size == "tiny", commit, work, out)
+        rows = Visit(place.steps(chosen.part), facts, out, chosen.limit, kept).run()
     for row in rows:
         print(f"{row['name']}: {row['status']}, {row.get('seconds', 0)} s {row.get('why', '')}".rstrip())
 

@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -43,19 +44,20 @@ class Stop(StopSignal):
 def train(chosen: argparse.Namespace) -> dict[str, Any]:
     """Train a packed run until its updates or ``--seconds`` are over; returns the facts and how the dev set fared."""
     job = training_job(chosen)
-    trainer = build_trainer(job, Ranks())
+    trainer, cut_short = build_trainer(job, Ranks()), False
     try:
         trainer.run(Stop(trainer, chosen.seconds, chosen.stop_at))
         facts = trainer.finish()
     except JobError as error:
         if error.reason != "preempted":
             raise
-        facts = trainer.facts()
+        facts, cut_short = trainer.facts(), True
         if not chosen.stop_at:  # what it has reached is averaged
             save_model_config(job.out, trainer.step.model)
     rows = [json.loads(line) for line in (job.out / "metrics.jsonl").read_text().splitlines()]
     return {
         **facts,
+        "cut_short": cut_short,
         "dev": [[row["done"], row["dev_perplexity"]] for row in rows if "dev_perplexity" in row],
         "last_row": next((row for row in reversed(rows) if "tokens_per_second" in row), {}),
         "weights": digests(job.out),
@@ -97,6 +99,8 @@ def repeat(chosen: argparse.Namespace) -> dict[str, Any]:
     """
     stop = INTERRUPTED_AT // 10 if chosen.size == "tiny" else INTERRUPTED_AT
     found: dict[str, Any] = {}
+    for name in ("once", "again", "resumed"):
+        shutil.rmtree(chosen.work / name, ignore_errors=True)  # of a call that was cut off
     for name, words in (("once", ()), ("again", ()), ("resumed", ("--stop-at", str(stop))), ("resumed", ())):
         result = chosen.work / f"{name}.json"
         given = ("--device", chosen.device, "--size", chosen.size, "--work", chosen.work, "--out", chosen.out)
@@ -121,6 +125,7 @@ def translate(chosen: argparse.Namespace) -> dict[str, Any]:
     averaging = {"count": min(template["averaging"]["count"], saved)}
     job = translation_job(chosen)
     for folder in (job.inputs["weights"], job.out):
+        shutil.rmtree(folder, ignore_errors=True)  # of a call that was cut off
         folder.mkdir()
     average.work(Job({"averaging": averaging}, {"run": run}, job.inputs["weights"], job.site))
     facts = translation.work(job)

@@ -78,6 +78,40 @@ def test_a_step_that_fails_or_hangs_leaves_the_others_alone(tmp_path: Path) -> N
     assert json.loads(report.read_text())["steps"] == list(rows.values())
 
 
+def test_a_part_goes_on_where_an_earlier_call_was_cut_off(tmp_path: Path) -> None:
+    counted = "n = len(list(here.iterdir())); (here / str(n)).touch(); "
+    steps = []
+    for name, then, needs in (
+        ("whole", "file.write_text('[1]')", ""),
+        ("training", "file.write_text(json.dumps({'cut_short': n == 0}))", ""),
+        ("translated", "file.write_text('{}')", "training"),
+        ("failing", "sys.exit(n == 0)", ""),
+    ):
+        (tmp_path / name).mkdir()
+        text = f"here = pathlib.Path({str(tmp_path / name)!r}); {counted}{then}"
+        steps.append(Step(name, 500, program(tmp_path, name, text), needs=needs))
+    facts = {"commit": "1234abcd", "part": "train", "device": "cpu", "size": "tiny"}
+
+    def call(limit: float = 3_000, **other: str) -> list[dict[str, Any]]:
+        return Visit(steps, facts | other, tmp_path, limit, tmp_path / "kept.json").run()
+
+    def times() -> list[int]:
+        return [len(list((tmp_path / step.name).iterdir())) for step in steps]
+
+    assert [row["status"] for row in call()] == ["done", "done", "done", "failed"]
+    assert times() == [1, 1, 1, 1]
+    rows = call()
+    assert [row.get("earlier", False) for row in rows] == [True, False, False, False]
+    assert [row["status"] for row in rows] == 4 * ["done"]
+    assert times() == [1, 2, 2, 2], "what the time of a training cut short goes on, and what needs it"
+    call()
+    assert times() == [1, 2, 2, 3], "a step without a result may have had no time to write it"
+    assert json.loads((tmp_path / "report.json").read_text())["steps"][0]["result"] == [1]
+    call(limit=0, commit="another")
+    assert [row["status"] for row in call(limit=0)] == 4 * ["skipped"], "of another commit nothing is kept"
+    assert times() == [1, 2, 2, 3]
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_the_steps_of_a_part_fit_its_limit(part: str, tmp_path: Path) -> None:
     steps = Place("cuda", False, "1234abcd", tmp_path, tmp_path).steps(part)
@@ -168,13 +202,18 @@ def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Namespace:
 def test_a_training_that_is_cut_short_is_translated_and_scored(chosen: Namespace) -> None:
     chosen.seconds = 0.0
     facts = visit_training.train(chosen)
-    assert facts["updates"] == 1
+    assert (facts["updates"], facts["cut_short"]) == (1, True)
     assert list(facts["weights"]) == ["00000001"]
     scored = visit_training.translate(chosen)
     assert scored["sentences"] == 10
     assert scored["checkpoints"] == 1
     assert 0 <= scored["bleu"] <= 100
     assert len((chosen.out / "multi30k-ende.translations.txt").read_text().splitlines()) == 10
+    chosen.seconds = 1e9
+    more = visit_training.train(chosen)
+    assert (more["updates"], more["cut_short"]) == (12, False), "a later call goes on"
+    scored = visit_training.translate(chosen)
+    assert scored["checkpoints"] > 1
     found = visit_training.precisions(chosen)
     assert (found["fp32"]["equal"], found["fp32"]["bleu"]) == (1, scored["bleu"])
     assert "needs a GPU" in found["tf32"]["refused"]
