@@ -1,25 +1,21 @@
-"""Every command of the documentation is one that its program accepts, and the cheap ones do what they say."""
+"""Every command of the documentation is one that its program accepts, and the cheap ones work."""
 
 import os
 import re
 import runpy
-import shutil
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cyclopts import App, CycloptsError, MissingArgumentError
 from documented_commands import TOP, DocumentedCommand, commands_in, documented_commands
-from small_pipeline import run_small
+from documented_states import ours
+from documented_world import write_texts
 
 from flows import cli
 from flows.commands import paper, run, sweep
-from flows.runner.request import RunRequest
-from flows.runs import RUNS
 from infra.errors import BadConfiguration
 from tests.flows.test_cli import call
 
@@ -162,51 +158,28 @@ def test_prefect_and_mlflow_accept_theirs(command: DocumentedCommand) -> None:
         context = found.make_context(name, rest, parent=context)
 
 
-CHEAP = (
-    *("runs", "show", "plan", "models", "compare", "ls", "path", "verify", "gc", "unfinished", "promote"),
-    *("translate", "attention", "explain-filters"),
-)
-"""Commands that take seconds in a finished root."""
+CHEAP = ("runs", "show", "plan", "env", "new", "unfinished")
+"""Commands that need no finished run; ``test_documented_lines.py`` runs them all, by bash, in a root that has some."""
 
 
 @pytest.fixture(scope="module")
-def demo(finished_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder whose ``.repro`` has a run ``demo``, tiny, with three versions, and the files that examples read."""
-    from tests.flows.conftest import set_up
-
-    folder = tmp_path_factory.mktemp("documented")
-    shutil.copytree(finished_root, folder / ".repro")
-    (folder / "in.txt").write_text("The old woman sees a dog.\n")
-    (folder / "in.tsv").write_text("The old woman sees a dog.\tDie Frau\n")
-    with pytest.MonkeyPatch.context() as patch:
-        set_up(patch, folder / ".repro", finished_root.parent / "mirror")
-        patch.setitem(RUNS, "demo", replace(RUNS["small"], name="demo"))
-        run_small(RunRequest("demo"))
-        for beam in (1, 3):
-            run_small(RunRequest("demo", overrides=(f"decoding.beam={beam}",)))
-        yield folder
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds the texts that the examples name."""
+    made = tmp_path_factory.mktemp("texts")
+    write_texts(made)
+    return made
 
 
 def cheap() -> list[Any]:
-    """Whole commands of ``CHEAP`` that concern the run demo or none; ``test_tutorial.py`` has those of its own run."""
-    chosen = {}
-    for each in COMMANDS:
-        runs = {word.partition("/")[0].partition("@")[0] for word in each.words[2:]} & {*RUNS, "multi30k-ende-bt"}
-        others = any(SHORTENED.search(word) or word.endswith((".toml", ".pem")) for word in each.words)
-        others = others or any(word.startswith("my-run/") for word in each.words)
-        if each.whole and each.words[0] == "repro" and each.words[1] in CHEAP and runs <= {"demo"} and not others:
-            chosen.setdefault(each.words, pytest.param(each, id=f"{each}"))
-    return list(chosen.values())
+    """Whole commands of ``CHEAP``, each once; not those of the tutorial or of another table."""
+    found = {each.words: each for each in COMMANDS if each.whole and each.words[0] == "repro" and ours(each.words)}
+    return [pytest.param(each, id=f"{each}") for words, each in found.items() if words[1] in CHEAP]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("command", cheap())
-def test_a_cheap_command_works(command: DocumentedCommand, demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRO_ROOT", f"{demo / '.repro'}")
-    monkeypatch.setenv("REPRO_MIRRORS", "")
-    monkeypatch.chdir(demo)
-    words = list(command.words[1:])
-    if words[0] == "translate" and "in.txt" not in words:
-        words.insert(1, "in.tsv" if "--prefix-column" in words else "in.txt")
-    assert call(monkeypatch, *words) == 0
+def test_a_cheap_command_works(command: DocumentedCommand, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    if command.words[1] == "new":
+        for written in folder.glob("my-run.*"):
+            written.unlink()
+    assert call(monkeypatch, *command.words[1:]) == 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-PROGRAMS = ("repro", "make", "prefect", "mlflow", "python")
+PROGRAMS = ("repro", "make", "prefect", "mlflow", "python", "openssl", "pytest", "pip", "apt-get")
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md")
 FENCED = re.compile(r"^(```+)[^\n]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^ {4,}(\S.*)$", re.MULTILINE)
@@ -26,11 +26,15 @@ class DocumentedCommand:
         return f"{self.page}: {shlex.join(self.words)}"
 
 
+def files() -> list[Path]:
+    """The pages."""
+    return [*(TOP / name for name in PAGES), *sorted((TOP / "docs").glob("*.md"))]
+
+
 def documented_commands() -> list[DocumentedCommand]:
     """Every command of every page, each once."""
-    files = [*(TOP / name for name in PAGES), *sorted((TOP / "docs").glob("*.md"))]
     found = []
-    for file in files:
+    for file in files():
         text, page = file.read_text(), f"{file.relative_to(TOP)}"
         found += [DocumentedCommand(page, words, True) for line in code_lines(text) for words in commands_in(line)]
         spans = re.findall(r"`([^`\n]+)`", FENCED.sub("", text))
