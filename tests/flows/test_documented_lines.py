@@ -14,7 +14,7 @@ from documented_world import PREPARED, World
 INSTEAD = {
     "repro serve demo@champion demo/1 --port 9000": "repro serve demo@champion demo/1 --port 0",
     "repro serve": "repro serve --port 0",
-    "repro restore .repro/backups/<time>": "repro restore .repro/backups/*",
+    "repro restore .repro/backups/<time>": "repro restore $(ls -d .repro/backups/* | head -1)",
 }
 """What is run here in place of a line: another port, a time that is known."""
 FRONT = {"repro adopt": "REPRO_ROOT=other"}
@@ -46,15 +46,15 @@ SAYS = {
     "models": "demo/|demo",
     "new": r"wrote my-run\.toml",
     "path": "/",
-    "plan": "shard",
-    "promote": "@[a-z]+ is ",
+    "plan": "shard|cached",
+    "promote": "@[a-z]+ is |already",
     "restore": "is that of",
     "run": "completed|cached|breach|expect",
     "runs": "multi30k-ende-bt",
     "show": r"\[training\]",
     "sign": "is signed",
     "site": "public/index.html",
-    "trace": "clean",
+    "trace": "clean|score",
     "translate": ".",
     "verify": "intact|as signed|{",
 }
