@@ -81,7 +81,9 @@ def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = plain_table()
     shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
     for i in shown:
-        table.add_column(columns[i], justify="left" if columns[i] in ("row", "set") else "right", overflow="fold")
+        words = max(map(len, columns[i].split()), default=0)  # no word of a heading is broken in two
+        named = columns[i] in ("row", "set")
+        table.add_column(columns[i], justify="left" if named else "right", overflow="fold", min_width=words)
     for row in rows:
         table.add_row(*(escape(row[i]) for i in shown))
     return table

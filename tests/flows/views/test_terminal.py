@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from flows.views.tables import format_facts, metric_names, stage_table
+from flows.views.tables import format_facts, metric_names, paper_table, stage_table
 from flows.views.terminal import TerminalDisplay
 from tasks.engine.planner import StageResult
 
@@ -23,6 +23,16 @@ def test_measures_are_the_numbers_of_all_cards_once() -> None:
 
 def test_operations_of_a_training_can_be_read() -> None:
     assert format_facts({"updates": 76, "flops": 94_066_518_582.69}) == "updates 76 · flops 9.41e+10"
+
+
+def test_no_word_of_a_heading_of_the_papers_table_is_broken() -> None:
+    columns = ["row", "BLEU, ours, that protocol", "BLEU, ours, paper_untweaked", "BLEU, ours, 13a", "FLOPs, ours"]
+    shown = io.StringIO()
+    Console(file=shown, width=70).print(
+        paper_table(columns, [["own-greedy", *["2.59 (2.26-2.90)"] * 3, "1.42e+12"]] * 2)
+    )
+    assert "paper_untweaked" in shown.getvalue()
+    assert "protocol" in shown.getvalue()
 
 
 def test_runs_at_work_at_once_are_told_apart() -> None:
