@@ -3,9 +3,10 @@
 import importlib
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -114,6 +115,19 @@ def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, m
         deploying.deploy(REPOSITORY / "prefect.yaml", ["dem"], "as it is", print)
     with pytest.raises(BadConfiguration, match=r"unknown deployment 'mine'; did you mean mine.toml\?"):
         deploying.deploy(REPOSITORY / "prefect.yaml", ["mine"], "as it is", print)
+
+
+def test_one_run_is_deployed_with_what_makes_its_stages_in_another_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, list[str]]] = []
+
+    def record(_: object, each: dict[str, Any], *__: object) -> None:
+        made.append((each["name"], [schedule["slug"] for schedule in each["schedules"]]))
+
+    monkeypatch.setattr(deploying, "get_client", lambda **_: nullcontext())
+    monkeypatch.setattr(deploying, "ensure_pool", lambda *_: None)
+    monkeypatch.setattr(deploying, "_deploy", record)
+    deploying.deploy(REPOSITORY / "prefect.yaml", ["demo"], "on", print, "0 22 * * 5")
+    assert made == [("demo", [deploying.OWN_TIMES]), ("gpu", [])]
 
 
 @pytest.mark.parametrize("times", ["0 22 * *", "0 25 * * *", "daily", "@daily at 3"])
