@@ -11,20 +11,25 @@ from documented_states import lines, state
 from documented_tables import CANNOT, ELSEWHERE, NOT_YET, WITH_VARIABLES
 from documented_world import PREPARED, World
 
+PORT = """$(python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')"""
 INSTEAD = {
+    "repro serve --quantization int8": "repro serve --quantization int8 --port 0",
     "repro serve demo@champion demo/1 --port 9000": "repro serve demo@champion demo/1 --port 0",
     "repro serve": "repro serve --port 0",
     "repro restore .repro/backups/<time>": "repro restore $(ls -d .repro/backups/* | head -1)",
 }
 """What is run here in place of a line: another port, a time that is known."""
-FRONT = {"repro adopt": "REPRO_ROOT=other"}
-"""A variable in front: what is adopted exists in the root already."""
+FRONT = {"repro adopt": "REPRO_ROOT=other", "mlflow": 'eval "$(repro env)" &&'}
+"""What comes in front: what is adopted exists in the root already, MLflow needs the exports of `repro env`."""
 SMALLER = {
     "preparation.py": "--pairs 40000 --threads 1 --rounds 1",
     "readiness.py": "--pairs 3000",
     "large_root.py": "--artifacts 50 --records 5 --repeat 1",
+    "mlflow": f"--port {PORT}",
+    "--corpus demo": "--scale 32",
+    "--rows base,big": "--scale 32",
 }
-"""Options added to a benchmark's line; the last of two counts."""
+"""Options added to a line; the last of two counts."""
 BEFORE = {
     "repro new my-run": "rm -f my-run.*",
     "repro export": "rm -rf exports my-model",
@@ -45,6 +50,7 @@ SAYS = {
     "ls": "there",
     "models": "demo/|demo",
     "new": r"wrote my-run\.toml",
+    "paper": "Table 3",
     "path": "/",
     "plan": "shard|cached",
     "promote": "@[a-z]+ is |already",
@@ -55,6 +61,7 @@ SAYS = {
     "sign": "is signed",
     "site": "public/index.html",
     "trace": "clean|score",
+    "sweep": "trial",
     "translate": ".",
     "verify": "intact|as signed|{",
 }
@@ -64,7 +71,7 @@ CODES = {
     "repro check demo": 1,
 }
 """Exit codes of what a run of few updates does not reach."""
-UNTIL = {"repro serve": "http://"}
+UNTIL = {"repro serve": "http://", "mlflow": "Application startup complete"}
 """What runs until Ctrl-C, and what it says before."""
 
 

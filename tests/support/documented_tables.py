@@ -9,7 +9,9 @@ ELSEWHERE = {
     "python tests/simulate.py SEED": "tests/simulation/test_bucket.py (the same schedules)",
     "python tests/support/triton_kernels.py compile": "tests/model/network/test_packed_attention.py",
     "python benchmarks/pack_visit.py --out visit": "tests/benchmarks/test_visit.py (toy sizes)",
-    "python benchmarks/visit.py --part check --limit 560 --out results": "tests/benchmarks/test_visit.py (on the CPU)",
+    "python benchmarks/visit.py --part check --limit 560 --out results --work /tmp/visit": (
+        "tests/benchmarks/test_visit.py (on the CPU)"
+    ),
     "python -m model.train job.json": "tests/model/training/test_distributed.py",
     "repro new my-run --source hf://datasets/ME/MINE/train.parquet:en "
     "--target hf://datasets/ME/MINE/train.parquet:de": "tests/flows/commands/test_new.py (the hub is a stand-in)",
@@ -116,47 +118,15 @@ CANNOT = {
     "python benchmarks/throughput.py --size base --lengths wmt --device cuda --json": GPU,
     "python benchmarks/throughput.py --size big --lengths wmt --device cuda --json": GPU,
     "python benchmarks/decoding.py --size base --device cuda --lengths wmt --peers ''": GPU,
+    "repro sweep wmt14-ende-base --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2": GPU,
+    "repro run wmt14-enfr-base --site gpu": GPU,
 }
-PAPER = "tests/flows/runner/test_paper.py runs two rows on the demo corpus"
-SWEEP = "tests/flows/tuning/test_sweep.py calls its function"
-WHOLE = "a whole run; tests of the stages run a small one with these settings"
 NOT_YET = {
-    "repro paper --rows base,A1,C2,D0 --corpus demo": PAPER,
-    "repro paper --rows norms --corpus demo": PAPER,
-    "repro paper --rows base --corpus wmt14-sample-ende --scale 8 --set training.updates=500": PAPER,
-    "repro paper --rows base,C2 --corpus wmt14-sample-ende --scale 4 --at-once 2": PAPER,
-    "repro paper --rows base,big": PAPER,
-    "repro sweep demo --space training.peak=1e-3..1e-2:log --space model.p_drop=0.1,0.2,0.3": SWEEP,
-    "repro sweep demo --space training.peak=1e-3..1e-2:log --space model.p_drop=0.1,0.2,0.3 --trials 20": SWEEP,
-    "repro sweep demo --space training.warmup=50..400 --trials 10 --on dev.perplexity "
-    "--set training.updates=200": SWEEP,
-    "repro sweep wmt14-ende-base --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2": SWEEP,
-    "repro run multi30k-ende --set training.updates=360 --set training.batch_tokens=2048 --set training.warmup=60 "
-    "--set model.p_drop=0.1 --set training.dev_every=120 --set training.checkpoint_every=20 "
-    "--set averaging.count=2": WHOLE,
-    "repro run demo --set training.start=demo@champion --set training.peak=1e-3": WHOLE,
-    "repro run multi30k-ende --set filters.rules=+NumbersDiffer,-Identical --set filters.normalise.quotes=true": WHOLE,
-    "repro run demo --seeds 1,2,3": WHOLE,
-    "repro run multi30k-ende --set preset=tensor2tensor --set training.warmup=400": WHOLE,
-    "repro run multi30k-ende-bt": WHOLE,
-    "repro run multi30k-ende-bt --set synthetic.search=sample --set synthetic.lines=100000": WHOLE,
-    "repro trace multi30k-ende-bt bt-wmt14_sample:17": WHOLE,
-    "repro run multi30k-ende-distilled": WHOLE,
-    "repro run multi30k-ende-distilled --set synthetic.seeds=1 --set synthetic.n_best=1": WHOLE,
-    "repro run demo-distilled": WHOLE,
-    "repro trace demo-distilled demo:234": WHOLE,
-    "repro export multi30k-ende-distilled@champion --to ctranslate2 --quantization int8": WHOLE,
-    "repro run wmt14-enfr-base --site gpu": WHOLE,
-    "repro run NAME --force register": WHOLE,
+    "repro run NAME --force register": "NAME stands for a run",
     "repro deploy demo multi30k-ende --activate": "tests/flows/orchestration/test_deployments.py calls its function",
     "repro deploy my-run.toml --activate": "tests/flows/orchestration/test_deployments.py calls its function",
-    "repro serve --quantization int8": "tests/flows/inference/test_serve.py serves without it",
     "python benchmarks/scheduled_runs.py --runs 50 --minutes 12": "starts servers",
     "python benchmarks/scheduled_runs.py --runs 50 --minutes 12 --database-url "
     "postgresql://user:password@127.0.0.1/bench": "starts servers",
-    "mlflow ui --backend-store-uri sqlite:///.repro/mlflow.db": "MLflow's own program; only its options are checked",
-    "mlflow models serve -m models:/demo@champion --env-manager local": (
-        "MLflow's own program; only its options are checked"
-    ),
 }
 """Only their arguments are checked (``test_documented_commands.py``); what comes nearest to running them."""
