@@ -38,6 +38,8 @@ VARIANTS = {
 COMPILED_LONGER = {"whole update": (90, 67), "nn.Transformer beside it": (36, 31)}
 """Seconds of both turns of a variant, where the usual ones (31, 25) may be too few; the second finds compiled kernels.
 ``h200_code.py --whole``, which compiles no kernels, took 44 CPU seconds."""
+REHEARSAL = 20
+"""How many times the limits of a visit hold in a rehearsal, on a CPU."""
 SHOWN = 2_000
 """Characters of a failed step's output in the report; ``log.txt`` has all."""
 
@@ -79,7 +81,7 @@ class Place:
             "variants": self.variants,
         }
         # A rehearsal shares its CPU with others.
-        return [replace(step, seconds=step.seconds * (20 if self.tiny else 1)) for step in makers[part]()]
+        return [replace(step, seconds=step.seconds * (REHEARSAL if self.tiny else 1)) for step in makers[part]()]
 
     def check(self) -> list[Step]:
         """Does it work, how fast is it, and where does the time go?"""
@@ -266,7 +268,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     flags.add_argument("--part", choices=PARTS, required=True)
-    flags.add_argument("--limit", type=float, default=560, help="seconds of all steps together (560)")
+    flags.add_argument("--limit", type=float, default=560, help="seconds of all steps together (560); 20 times as many with --size tiny")
     flags.add_argument("--out", type=Path, required=True, help="for report.json, log.txt and translations")
     flags.add_argument(
         "--work", type=Path, help="folder for trainings, kept so that a later call goes on (a temporary one)"
@@ -295,7 +297,8 @@ def main() -> None:
         work.mkdir(parents=True, exist_ok=True)
         kept = work / f"{chosen.part}.json" if chosen.work else None
         place = Place(chosen.device, chosen.size == "tiny", commit, work, out)
-        rows = Visit(place.steps(chosen.part), facts, out, chosen.limit, kept).run()
+        limit = chosen.limit * (REHEARSAL if place.tiny else 1)
+        rows = Visit(place.steps(chosen.part), facts, out, limit, kept).run()
     for row in rows:
         print(f"{row['name']}: {row['status']}, {row.get('seconds', 0)} s {row.get('why', '')}".rstrip())
 
