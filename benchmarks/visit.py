@@ -268,7 +268,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     flags.add_argument("--part", choices=PARTS, required=True)
-    flags.add_argument("--limit", type=float, default=560, help="seconds of all steps together (560); 20 times as many with --size tiny")
+    flags.add_argument(
+        "--limit",
+        type=float,
+        default=560,
+        help="seconds of all steps together (560); 20 times as many with --size tiny",
+    )
     flags.add_argument("--out", type=Path, required=True, help="for report.json, log.txt and translations")
     flags.add_argument(
         "--work", type=Path, help="folder for trainings, kept so that a later call goes on (a temporary one)"

@@ -35,6 +35,7 @@ CONTENTS = {
         "docs/walk",
         "SECURITY",
         "benchmarks/README",
+        "benchmarks/earlier",
     ],
     "Troubleshooting": ["docs/troubleshooting"],
     "Glossary": ["docs/glossary"],
@@ -45,7 +46,7 @@ project = "Attention Is All You Need, reproduced"
 html_title = project
 extensions = ["myst_parser"]
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "benchmarks/README.md"]
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "benchmarks/*.md"]
 exclude_patterns = ["**/.*", "build", "dist", "tests"]
 myst_heading_anchors = 4
 highlight_language = "text"
