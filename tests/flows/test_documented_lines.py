@@ -19,23 +19,25 @@ INSTEAD = {
     "repro restore .repro/backups/<time>": "repro restore $(ls -d .repro/backups/* | head -1)",
 }
 """What is run here in place of a line: another port, a time that is known."""
-FRONT = {"repro adopt": "REPRO_ROOT=other", "mlflow": 'eval "$(repro env)" &&'}
-"""What comes in front: what is adopted exists in the root already, MLflow needs the exports of `repro env`."""
+FRONT = {"repro adopt": "REPRO_ROOT=other", "mlflow": "env MLFLOW_TRACKING_URI=sqlite:///.repro/mlflow.db"}
+"""Variables in front: what is adopted exists in the root already, MLflow needs an export of `repro env`."""
 SMALLER = {
     "preparation.py": "--pairs 40000 --threads 1 --rounds 1",
     "readiness.py": "--pairs 3000",
     "large_root.py": "--artifacts 50 --records 5 --repeat 1",
     "mlflow": f"--port {PORT}",
     "--corpus demo": "--scale 32",
-    "--rows base,big": "--scale 32",
+    "--rows base,big": "--corpus demo --scale 32",
 }
 """Options added to a line; the last of two counts."""
 BEFORE = {
     "repro new my-run": "rm -f my-run.*",
     "repro export": "rm -rf exports my-model",
+    "repro lineage demo/score/test": "repro run demo",
     "--key trusted/us.pem": "repro sign demo@champion --key sign.key",
 }
-"""What is done before a line that has these words: it makes place, or signs by the key of the page's line before."""
+"""What is done before a line that has these words: it makes place, ends a whole run, or signs by the key of the page's
+line before."""
 SAYS = {
     "attention": r"\.png",
     "backup": r"mlflow\.db",
@@ -50,7 +52,7 @@ SAYS = {
     "ls": "there",
     "models": "demo/|demo",
     "new": r"wrote my-run\.toml",
-    "paper": "Table 3",
+    "paper": "Against the paper",
     "path": "/",
     "plan": "shard|cached",
     "promote": "@[a-z]+ is |already",

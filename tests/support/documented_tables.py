@@ -118,8 +118,11 @@ CANNOT = {
     "repro sweep wmt14-ende-base --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2": GPU,
     "repro run wmt14-enfr-base --site gpu": GPU,
 }
+TEACHER = "tests/flows/test_distillation.py (a small run); here a teacher of 24 updates ends no sentence"
 NOT_YET = {
     "repro run NAME --force register": "NAME stands for a run",
+    "repro run demo-distilled": TEACHER,
+    "repro run multi30k-ende-distilled --set synthetic.seeds=1 --set synthetic.n_best=1": TEACHER,
     "repro deploy demo multi30k-ende --activate": "tests/flows/orchestration/test_deployments.py calls its function",
     "repro deploy my-run.toml --activate": "tests/flows/orchestration/test_deployments.py calls its function",
     "python benchmarks/scheduled_runs.py --runs 50 --minutes 12": "starts servers",

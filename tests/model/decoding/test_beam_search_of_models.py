@@ -75,7 +75,7 @@ def test_the_cache_does_not_change_the_result(positions: str, beam: int, beta: f
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_a_step_brings_numbers_to_the_host_once(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
+def test_a_step_brings_numbers_to_the_host_once_and_gathers_once(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
     """Each transfer waits for a GPU. Ties, which are rare in real scores, and coverage cost more."""
     torch.manual_seed(0)
     model = Transformer(Model(layers=1, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8), 40, 40).eval()
@@ -91,8 +91,15 @@ def test_a_step_brings_numbers_to_the_host_once(monkeypatch: pytest.MonkeyPatch,
 
     for name in ("cpu", "item", "tolist", "nonzero", "__bool__", "__int__", "__float__", "__index__", "__array__"):
         monkeypatch.setattr(Tensor, name, counted(name, getattr(Tensor, name)))
+    gathers: Counter[str] = Counter()
+    for name in ("reorder", "keep_sentences"):
+        plain = getattr(step, name)
+        monkeypatch.setattr(step, name, lambda rows, name=name, plain=plain: (gathers.update([name]), plain(rows)))
     monkeypatch.setattr(step, "advance", counted("advance", step.advance))
     limits = [SearchConstraints(limit) for limit in (9, 4, 6)]
     found = beam_search(step, limits, Decoding(beam), SPECIAL_IDS, CPU)
     assert max(best.length for [best] in found) > 3
     assert transfers == {"advance": transfers["advance"], "cpu": transfers["advance"]}
+    # The caches are gathered once a step, and sentences leave them only when they end.
+    assert gathers["reorder"] < transfers["advance"]
+    assert 1 <= gathers["keep_sentences"] <= 2
