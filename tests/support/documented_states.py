@@ -12,7 +12,7 @@ if __name__ == "__main__":
     sys.path[:0] = [f"{Path(__file__).parents[2]}"]
 
 from documented_commands import TOP, DocumentedCommand, code_lines, commands_in, documented_commands, files
-from documented_tables import CANNOT, ELSEWHERE, NOT_YET, WITH_VARIABLES
+from documented_tables import CANNOT, ELSEWHERE, WITH_VARIABLES
 
 TUTORIAL = "tests/flows/test_tutorial.py"
 LINES = "tests/flows/test_documented_lines.py"
@@ -32,7 +32,7 @@ def lines() -> tuple[str, ...]:
     # With a variable in front it is another command than the same words without it.
     found = [line for line in found if ASSIGNED.match(line) or all(ours(words) for words in commands_in(line))]
     blocks = [words for line in found for words in commands_in(line)] + [*tutorial()]
-    blocks += [tuple(shlex.split(text)) for table in (CANNOT, ELSEWHERE, NOT_YET) for text in table]
+    blocks += [tuple(shlex.split(text)) for table in (CANNOT, ELSEWHERE) for text in table]
     for command in documented_commands():
         words = command.words
         if not command.whole and ours(words) and not is_shortened(words) and not is_part_of(words, blocks):
@@ -43,7 +43,7 @@ def lines() -> tuple[str, ...]:
 
 def ours(words: tuple[str, ...]) -> bool:
     """Whether no other table and not the tutorial has this command."""
-    return not any(shlex.join(words) in table for table in (CANNOT, ELSEWHERE, NOT_YET)) and words not in tutorial()
+    return not any(shlex.join(words) in table for table in (CANNOT, ELSEWHERE)) and words not in tutorial()
 
 
 @cache
@@ -69,12 +69,10 @@ def is_part_of(words: Iterable[str], commands: Iterable[tuple[str, ...]]) -> boo
 
 
 def state(command: DocumentedCommand) -> tuple[str, str]:
-    """``run``, ``cannot``, ``not yet`` or ``unknown``, and the test or the reason."""
+    """``run``, ``cannot`` or ``unknown``, and the test or the reason."""
     text = shlex.join(command.words)
     if text in CANNOT:
         return "cannot", CANNOT[text]
-    if text in NOT_YET:
-        return "not yet", NOT_YET[text]
     if text in ELSEWHERE:
         return "run", ELSEWHERE[text]
     if command.words in tutorial():
@@ -86,10 +84,9 @@ def state(command: DocumentedCommand) -> tuple[str, str]:
         for test, commands in ((LINES, run), (TUTORIAL, tutorial()), *each_of(ELSEWHERE)):
             if is_part_of(command.words, commands):
                 return "run", test
-        for kind, table in (("not yet", NOT_YET), ("cannot", CANNOT)):
-            for reason, commands in each_of(table):
-                if is_part_of(command.words, commands):
-                    return kind, reason
+        for reason, commands in each_of(CANNOT):
+            if is_part_of(command.words, commands):
+                return "cannot", reason
     return "unknown", ""
 
 

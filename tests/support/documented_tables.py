@@ -1,5 +1,6 @@
 """Commands of the documentation that ``test_documented_lines.py`` does not run: what does, or why nothing can."""
 
+DISTILLED = "tests/flows/test_distillation.py"
 ELSEWHERE = {
     "make docs": "tests/test_docs.py (the same build, into a temporary folder)",
     "make reference": "tests/flows/test_reference_pages.py (compares, does not write)",
@@ -48,6 +49,11 @@ ELSEWHERE = {
     "repro run demo --strict-numerics": "tests/flows/runner/test_expected.py (up to the translations)",
     "repro run FILE.toml": "tests/flows/test_tutorial.py (my-run.toml)",
     "repro serve --host": "tests/flows/inference/test_serve.py",
+    "repro run NAME --force register": "tests/flows/test_forced.py (other stages)",
+    "repro run demo-distilled": f"{DISTILLED} (a small run)",
+    "repro run multi30k-ende-distilled --set synthetic.seeds=1 --set synthetic.n_best=1": f"{DISTILLED} (a small run)",
+    "repro deploy demo multi30k-ende --activate": "tests/flows/orchestration/test_scheduling.py",
+    "repro deploy my-run.toml --activate": "tests/flows/orchestration/test_scheduling.py",
     "repro paper --site gpu": "tests/flows/runner/test_paper.py (rows of a small run, without a GPU)",
 }
 for size, program, test in (
@@ -115,18 +121,8 @@ CANNOT = {
     "python benchmarks/throughput.py --size base --lengths wmt --device cuda --json": GPU,
     "python benchmarks/throughput.py --size big --lengths wmt --device cuda --json": GPU,
     "python benchmarks/decoding.py --size base --device cuda --lengths wmt --peers ''": GPU,
+    "python benchmarks/scheduled_runs.py --runs 50 --minutes 12 --database-url "
+    "postgresql://user:password@127.0.0.1/bench": "needs a PostgreSQL server; the same without it runs",
     "repro sweep wmt14-ende-base --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2": GPU,
     "repro run wmt14-enfr-base --site gpu": GPU,
 }
-TEACHER = "tests/flows/test_distillation.py (a small run); here a teacher of 24 updates ends no sentence"
-NOT_YET = {
-    "repro run NAME --force register": "NAME stands for a run",
-    "repro run demo-distilled": TEACHER,
-    "repro run multi30k-ende-distilled --set synthetic.seeds=1 --set synthetic.n_best=1": TEACHER,
-    "repro deploy demo multi30k-ende --activate": "tests/flows/orchestration/test_deployments.py calls its function",
-    "repro deploy my-run.toml --activate": "tests/flows/orchestration/test_deployments.py calls its function",
-    "python benchmarks/scheduled_runs.py --runs 50 --minutes 12": "starts servers",
-    "python benchmarks/scheduled_runs.py --runs 50 --minutes 12 --database-url "
-    "postgresql://user:password@127.0.0.1/bench": "starts servers",
-}
-"""Only their arguments are checked (``test_documented_commands.py``); what comes nearest to running them."""

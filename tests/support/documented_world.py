@@ -69,7 +69,7 @@ class World:
         warm_repro.write_client(self.programs / "repro", folder / "warm")
         self.warm = warm_repro.start(folder / "warm", self.variables)
 
-    def start(self, line: str) -> subprocess.Popen[str]:
+    def start(self, line: str, new_session: bool = False) -> subprocess.Popen[str]:
         return subprocess.Popen(
             ["bash", "-e", "-o", "pipefail", "-c", line],
             cwd=self.folder,
@@ -78,6 +78,7 @@ class World:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=new_session,
         )
 
     def run(self, line: str, code: int = 0, seconds: float = 900) -> str:
@@ -88,15 +89,15 @@ class World:
         assert "Traceback" not in said, f"{line}\n{said}"
         return said
 
-    def run_until(self, line: str, sign: str) -> str:
-        """Press Ctrl-C when the line has said the sign; gives what it said."""
-        process, said = self.start(f"exec {line}"), ""
+    def run_until(self, line: str, sign: str, code: int) -> str:
+        """Press Ctrl-C, for all processes of the line, when it has said the sign; gives what it said."""
+        process, said = self.start(f"exec {line}", new_session=True), ""
         assert process.stdout
         for each in process.stdout:
             said += each
             if sign in each:
-                process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0, f"{line}\n{said}"
+                os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == code, f"{line}\n{said}"
         return said
 
     def end(self) -> None:

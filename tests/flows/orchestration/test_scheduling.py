@@ -119,6 +119,16 @@ def test_times_of_a_schedule_are_kept_until_others_are_given(prefect: Services) 
     deploy(prefect, "multi30k-ende", "--pause")
 
 
+def test_several_runs_and_a_run_of_a_file_are_deployed_and_activated(prefect: Services, tmp_path: Path) -> None:
+    said = deploy(prefect, "demo", "multi30k-ende", "--activate")
+    assert said.count(" active") == 2, said
+    own = tmp_path / "my-run.toml"
+    own.write_text('name = "my-run"\nextends = "demo"\n')
+    assert "nightly active" in deploy(prefect, f"{own}", "--activate")
+    assert "my-run" in deployed(prefect)["deployments"]
+    deploy(prefect, "demo", "multi30k-ende", f"{own}", "--pause")
+
+
 @pytest.fixture
 def listener() -> Iterator[Listener]:
     with Listener.started() as server:
