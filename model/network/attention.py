@@ -109,9 +109,8 @@ class PackedMask:
 
         ``x_MX`` holds queries, keys and values side by side, or queries alone where ``memory_SY`` holds the others.
         """
-        if p_drop or self.by_operator(
-            x_MX.device.type, widths
-        ):  # torch's operators for packed sentences have no dropout
+        # torch's operators for packed sentences have no dropout.
+        if p_drop or self.by_operator(x_MX.device.type, widths):
             return self.attend_by_operator(x_MX, memory_SY, widths, p_drop)
         return self.attend_by_torch(x_MX, memory_SY, widths)
 

@@ -1,9 +1,9 @@
 """torch's attention over packed sentences as one operator, ``model::varlen_attention``, for long sentences on a GPU.
 
 Its backward pass divides the keys of a sentence among blocks of threads, which add up the gradients of the queries by
-atomic additions: with three or more blocks their order, and so the sum's last bits, change from run to run. Here it is
-told to add in one order, so that a resumed training stays the uninterrupted one. torch has a setting for all its
-operators alone, which forbids others that a training needs, so it holds during this one.
+atomic additions: with three or more blocks their order, and so the sum's last bits, change from run to run. This module
+makes the backward pass add in a fixed order, so that a resumed training equals the uninterrupted one. torch's only
+setting for that covers all operators and forbids some that a training needs, so it is on during this operator alone.
 
 Shape suffixes are those of ``model.network.attention``. Offsets (N + 1) are those of ``SequenceOffsets``.
 """

@@ -160,8 +160,8 @@ def one_by_one(
 
 @pytest.fixture
 def flash() -> Iterator[list[bool]]:
-    """CPU kernels for torch's flash attention; for each backward pass, whether it was told to add in one order."""
-    told: list[bool] = []
+    """CPU kernels for torch's flash attention; gives, for each backward pass, whether torch was to be deterministic."""
+    deterministic: list[bool] = []
 
     def forward(
         q: Tensor, k: Tensor, v: Tensor, at_q: Tensor, at_k: Tensor, most_q: int, most_k: int,
@@ -183,13 +183,13 @@ def flash() -> Iterator[list[bool]]:
         assert (int(at_q.diff().max()) <= most_q, int(at_k.diff().max()) <= most_k) == (True, True)
         assert out.shape == (*q.shape[:2], v.shape[2])
         assert lse.shape == (q.shape[1], len(q))
-        told.append(torch.are_deterministic_algorithms_enabled())
+        deterministic.append(torch.are_deterministic_algorithms_enabled())
         return one_by_one(q, k, v, at_q, at_k, causal, grad)
 
     with torch.library._scoped_library("aten", "IMPL") as library:
         library.impl("_flash_attention_forward", forward, "CPU")
         library.impl("_flash_attention_backward", backward, "CPU")
-        yield told
+        yield deterministic
 
 
 @pytest.mark.parametrize("causal", [False, True])
