@@ -25,7 +25,7 @@ class RecordedStage:
     item: str
     key: str
     state: str
-    """``cached``, ``completed`` or ``failed``; in the record of a run at work also ``hit``, ``miss`` and ``waits``."""
+    """``cached``, ``completed``, ``failed``, ``pruned``; while the run is at work also ``hit``, ``miss``, ``waits``."""
     seconds: float
     failures: tuple[str, ...]
     """Why each failed try failed; the stage was tried again after all but perhaps the last."""
@@ -52,9 +52,9 @@ class RecordedRun:
     run: str
     overrides: tuple[str, ...]
     outcome: str
-    """FINISHED, FAILED, KILLED or RUNNING."""
+    """FINISHED, FAILED, KILLED, PRUNED or RUNNING."""
     failure: str
-    """Which stage failed, and why; "" in records from before it was written."""
+    """Which stage failed, and why, or why it was pruned; "" in records from before it was written."""
     who: str
     commit: str
     asked: Mapping[str, Any]
@@ -139,7 +139,7 @@ def read_history(store: Store, run: str = "", since: datetime | None = None) -> 
         attempt, outcome = _count(attempts, header), _outcome(header)
         if since is None or started >= since:
             found += [replace(each, attempt=attempt, outcome=outcome) for each in _read(path, started)]
-        if outcome == "FINISHED":
+        if outcome in ("FINISHED", "PRUNED"):
             attempts.pop(_request(header), None)
     return found[::-1]
 

@@ -125,6 +125,8 @@ def reproduce(
         outcome = run_resolved(resolved, display, task_wrapper, dispatch)
     finally:
         task_wrapper.close()
+    if outcome.pruned:  # a trial of a sweep
+        return Completed(name=prefect_states.PRUNED, message=outcome.pruned, data=outcome.as_json())
     for row in outcome.rows:
         if row.stage == "register" and row.state == "completed":
             tell_of_registration(dict(row.facts))

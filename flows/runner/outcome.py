@@ -12,11 +12,15 @@ from tasks.evaluation.seed_spread import SeedSpread, is_own, seed_item, seed_spr
 
 @dataclass
 class Outcome:
-    """The results of a run's stages in the order in which they ended; ``failure`` is empty where none failed."""
+    """The results of a run's stages in the order in which they ended.
+
+    ``failure`` is empty where none failed, ``pruned`` where no sweep ended the run early.
+    """
 
     run: str
     rows: list[StageResult] = field(default_factory=list)
     failure: str = ""
+    pruned: str = ""
 
     @property
     def scores(self) -> dict[str, dict[str, Any]]:
@@ -48,11 +52,12 @@ class Outcome:
     def as_json(self) -> dict[str, Any]:
         names = ("stage", "item", "key", "state", "seconds", "path", "facts", "why")
         stages = [{name: getattr(row, name) for name in names} for row in self.rows]
-        return {"run": self.run, "stages": stages, "scores": self.scores, "model_version": self.model_version}
+        form = {"run": self.run, "stages": stages, "scores": self.scores, "model_version": self.model_version}
+        return form | ({"pruned": self.pruned} if self.pruned else {})
 
     @staticmethod
     def from_json(form: Mapping[str, Any]) -> "Outcome":
-        return Outcome(form["run"], [StageResult(**row) for row in form["stages"]])
+        return Outcome(form["run"], [StageResult(**row) for row in form["stages"]], pruned=form.get("pruned", ""))
 
 
 class StageFailed(Exception):

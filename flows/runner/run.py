@@ -7,8 +7,8 @@ from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.request import ResolvedRun
 from flows.runs.titles import run_title, settings_text
-from infra.errors import Fault, describe
-from infra.tracking.tracker import OVERRIDES, PARENT, SETTINGS, Tracker
+from infra.errors import Fault, Pruned, describe
+from infra.tracking.tracker import OVERRIDES, PARENT, PRUNED, SETTINGS, Tracker
 from tasks.engine.keys import canonical
 from tasks.engine.limits import Check, Limits
 from tasks.engine.planner import StageResult
@@ -26,7 +26,10 @@ def run(
     task_wrapper: TaskWrapper = without_task,
     dispatch: Mapping[str, Dispatch] = NO_DISPATCH,
 ) -> Outcome:
-    """Make what is missing; raises StageFailed, or a Fault of the plan before anything ran."""
+    """Make what is missing; raises StageFailed, or a Fault of the plan before anything ran.
+
+    Where ``resolved.watch`` ends the run early, the outcome says so in ``pruned``.
+    """
     planned, site = resolved.plan, resolved.site
     started = records.start_time(planned.store.root, resolved.run.name)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
@@ -55,6 +58,8 @@ def run(
             _start_tracking(tracker, resolved)
         resolved.walk(runner, planned.initial)
         status = "FINISHED"
+    except Pruned as pruned:
+        status, outcome.pruned = PRUNED, f"{pruned}"
     except Exception as error:
         outcome.failure = _failure(runner.rows, error)
         raise StageFailed(outcome) from error
@@ -62,8 +67,9 @@ def run(
         status = "KILLED"
         raise
     finally:
-        tracker.finish(status, outcome.failure)
-        _write_record(resolved, runner.rows, status, started, display.say, outcome.failure, limits.checks)
+        why = outcome.failure or outcome.pruned
+        tracker.finish(status, why)
+        _write_record(resolved, runner.rows, status, started, display.say, why, limits.checks)
     return outcome
 
 

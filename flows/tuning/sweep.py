@@ -21,7 +21,7 @@ from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.titles import run_title
 from flows.tuning.search_space import Dimension, Direction, parse_space
 from flows.tuning.study_copy import JOURNAL, StudyCopy
-from infra.errors import BadConfiguration, Fault, describe
+from infra.errors import BadConfiguration, Fault, Pruned, describe
 from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
 from infra.site import open_store
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 MEASURES: dict[str, Direction] = {"dev.bleu": "maximize", "dev.chrf": "maximize", "dev.perplexity": "minimize"}
 """What a sweep can search for, and the direction. All are dev scores: no setting is chosen on a test set."""
 PRUNED_STAGE = "train"
-
-
-class Pruned(Fault):
-    """The trial was ended early, since its dev curve is worse than the median of the others."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,7 @@ def run_sweep(
                 sweep.finish(status)
     found = sweep.results()
     if found.best is None:
-        failures = dict.fromkeys(row.failure for row in found.rows if row.failure)
+        failures = dict.fromkeys(row.failure or row.state for row in found.rows)
         raise Fault(f"none of {len(found.rows)} trials has a score: {'; '.join(failures)}")
     return found
 
@@ -212,7 +208,7 @@ class _Sweep:
         label = f"trial {trial.number}"
         self.say(f"{label} of {asked.trials}: {' '.join(assignments)}")
         watch = DevCurve(trial, MEASURES[asked.on])
-        value, failure = None, ""
+        value, failure, pruned = None, "", ""
         try:
             run = replace(
                 self.resolved.trial(assignments),
@@ -221,14 +217,15 @@ class _Sweep:
                 group=f"sweep {self.resolved.name}",
                 watch=watch if asked.prune else ignore_metrics,
             )
-            value = self.resolved.value_of(self.run_trial(run))
+            outcome = self.run_trial(run)
+            pruned = outcome.pruned
+            value = None if pruned else self.resolved.value_of(outcome)
         except StageFailed as failed:
             failure = failed.outcome.failure
         except Exception as error:  # settings that do not fit together, an unreachable server
             failure = describe(error)
-        pruned = bool(failure) and watch.pruned
-        self.study.tell(trial, value, pruned=pruned, failure=failure)
-        shown = f"{asked.on} {value:.2f}" if value is not None else failure
+        self.study.tell(trial, value, pruned=bool(pruned), failure=failure)
+        shown = f"{asked.on} {value:.2f}" if value is not None else pruned or failure
         self.say(f"{label}: {shown}")
         with self._lock:
             write_results(self.results())
@@ -254,7 +251,7 @@ class DevCurve:
     """Reports the dev curve of a trial's training to the study; raises Pruned where that gives the trial up."""
 
     def __init__(self, trial: "Trial", direction: Direction) -> None:
-        self.trial, self.sign, self.pruned = trial, 1 if direction == "minimize" else -1, False
+        self.trial, self.sign = trial, 1 if direction == "minimize" else -1
 
     def __call__(self, call: StageCall, rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows if call.stage.name == PRUNED_STAGE else ():
@@ -262,7 +259,6 @@ class DevCurve:
                 continue
             self.trial.report(self.sign * math.log(row["dev_perplexity"]), int(row["done"]))
             if self.trial.should_prune():
-                self.pruned = True
                 raise Pruned(
                     f"pruned at update {row['done']:,}: dev perplexity {row['dev_perplexity']:.2f} is worse than the"
                     " median of the other trials"

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 MAX_FACT_LENGTH = 40
 """Facts longer than this, such as checksums and signatures, are shown in the manifest only."""
-COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red", "miss": "yellow", "waits": "yellow"}
+COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red"}
+COLOURS |= {"miss": "yellow", "waits": "yellow", "pruned": "yellow"}
 
 
 def stage_table(rows: Sequence[StageResult]) -> Table:

@@ -76,7 +76,7 @@ class TerminalDisplay:
         label = f"{row.stage} {row.item}".strip()
         only = set(self._open) <= {label} and not self.prefix
         self._open.pop(label, None)
-        if row.state in ("completed", "failed"):
+        if row.state in ("completed", "failed", "pruned"):
             level = "error" if row.state == "failed" else "info"
             names = self._names(row.stage, row.item)
             made = {"key": row.key, "seconds": row.seconds, "facts": dict(row.facts)}
@@ -88,6 +88,8 @@ class TerminalDisplay:
             self._print(f"  {self.prefix}{name}[green]completed[/green] in {duration(row.seconds)}  {facts}")
         elif row.state == "failed":
             self._print(f"  {self.prefix}{name}[red]failed[/red]")
+        elif row.state == "pruned":
+            self._print(f"  {self.prefix}{name}[yellow]pruned[/yellow]")
 
     def _print(self, line: str) -> None:
         """Print a line whole, however long: a link or a path that is broken in two can be neither opened nor found."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
     from prefect.client.schemas.objects import State, TaskRun
 
+PRUNED = "Pruned"
+"""The name of the final state, of the type Completed, of a trial that a sweep ended early and of its training."""
 PROCESS_LABEL = "repro.process"
 """The label of a flow run that names its process."""
 EVENT_DELAY_SECONDS = 5.0
@@ -108,7 +110,10 @@ def ensure_heartbeat_automation() -> UUID:
     from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
     from prefect.events.schemas.events import ResourceSpecification
 
-    beat, ends = "prefect.flow-run.heartbeat", ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended")
+    beat, ends = (
+        "prefect.flow-run.heartbeat",
+        ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended", PRUNED),
+    )
     automation = AutomationCore(
         name=AUTOMATION,
         description="Marks a flow run Crashed when its heartbeats stop.",

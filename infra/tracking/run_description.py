@@ -42,8 +42,8 @@ class StageRow:
         return f"#/experiments/{self.experiment}/runs/{self.run_id}" if self.run_id else ""
 
 
-def run_description(lines: Sequence[StageRow], headline: str, failure: str = "") -> str:
-    """Markdown: why it failed, links to curves and report, the numbers of the stage ``headline`` by item, the stages.
+def run_description(lines: Sequence[StageRow], headline: str, why: str = "") -> str:
+    """Markdown: why it failed or was pruned, links to curves and report, numbers of the stage ``headline``, the stages.
 
     MLflow cuts a table off where the screen ends, so columns are few and their words short.
     """
@@ -51,7 +51,7 @@ def run_description(lines: Sequence[StageRow], headline: str, failure: str = "")
     scored = {item: numbers for item, numbers in scored.items() if numbers}
     names = list(dict.fromkeys(name for numbers in scored.values() for name in numbers))[:8]
     pages = [(*PAGES[line.stage], line.page) for line in lines if line.stage in PAGES and not line.item and line.page]
-    text = [MARKS.sub(r"\\\1", failure.replace("\n", " ")), ""] if failure else []
+    text = [MARKS.sub(r"\\\1", why.replace("\n", " ")), ""] if why else []
     text += [" · ".join(f"[{label}]({page}/{place})" for label, place, page in pages), ""] if pages else []
     if scored:
         text += [_table_row(["", *scored]), _table_row(["---", *["---:"] * len(scored)])]

@@ -17,10 +17,13 @@ from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTIN
 from infra.tracking.run_description import NO_FACTS, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
 
-__all__ = ["OVERRIDES", "PARENT", "SETTINGS", "Tracker"]
+__all__ = ["OVERRIDES", "PARENT", "PRUNED", "SETTINGS", "Tracker"]
 
 PENDING = "later:"
 """Prefix of the id of a stage that began while MLflow was away, until it has one of MLflow's."""
+PRUNED = "PRUNED"
+"""The status of a trial that was ended early. MLflow has none for it: like its own storage of Optuna's trials, it shows
+KILLED; the tag ``pruned`` says why."""
 NOTE = "mlflow.note.content"
 CURVES_STAGE = "train"
 PARENT_CURVES = ("time", "done", "loss", "dev_perplexity")
@@ -45,7 +48,7 @@ class Tracker:
         self._runs = MlflowRuns(self.uri, self.artifact_root, token)
         self._start_parent: Callable[[], str] | None = None
         self._rows: list[StageRow] = []
-        self._text = self._failure = ""
+        self._text = self._why = ""
         self._pending: dict[str, StageRow] = {}
         self._writes = WriteQueue(self.uri, lambda: self.client.search_experiments(max_results=1))
 
@@ -122,7 +125,7 @@ class Tracker:
         self._writes.flush()
 
     def finish_stage(self, run_id: str, status: str, facts: Mapping[str, Any]) -> None:
-        """End a child: ``status`` FINISHED, FAILED or KILLED; numbers among the facts become metrics, the rest tags."""
+        """End a child as FINISHED, FAILED, KILLED or PRUNED; numbers among the facts become metrics, the rest tags."""
         row = self._row(run_id)
         if row and row.state == "running":
             row.state = {"FINISHED": "completed"}.get(status, status.lower())
@@ -134,7 +137,7 @@ class Tracker:
             self._put(
                 "the end of a stage",
                 run_id,
-                lambda real: self.client.set_terminated(real, status, end_time=end_ms),
+                lambda real: self.client.set_terminated(real, _mlflow_status(status), end_time=end_ms),
             )
         self._describe_run()
 
@@ -159,17 +162,19 @@ class Tracker:
         except LookupError:
             raise refused(self.uri, "does not answer") from None
 
-    def finish(self, status: str, failure: str = "") -> None:
-        """End the parent: ``status`` FINISHED, FAILED or KILLED. Waits for queued writes, unless KILLED.
+    def finish(self, status: str, why: str = "") -> None:
+        """End the parent as FINISHED, FAILED, KILLED or PRUNED. Waits for queued writes, unless KILLED.
 
-        The description then begins with ``failure``.
+        The description then begins with ``why`` it failed or was pruned.
         """
-        self._failure = failure
+        self._why = why
         self._describe_run()
         if self._start_parent is not None:
-            end_ms = _now_ms()
+            end_ms, shown = _now_ms(), _mlflow_status(status)
+            if status == PRUNED:
+                self._writes.put("why it was pruned", lambda: self.client.set_tag(self._parent(), "pruned", why))
             self._writes.put(
-                "the end of the run", lambda: self.client.set_terminated(self._parent(), status, end_time=end_ms)
+                "the end of the run", lambda: self.client.set_terminated(self._parent(), shown, end_time=end_ms)
             )
         self._writes.flush_all(patient=status != "KILLED")
 
@@ -215,7 +220,7 @@ class Tracker:
         self._writes.flush()
 
     def _write_note(self) -> None:
-        text = self._text or run_description(self._rows, self.headline, self._failure)
+        text = self._text or run_description(self._rows, self.headline, self._why)
         self.client.set_tag(self._parent(), NOTE, text[:MAX_TAG_LENGTH])
 
 
@@ -234,6 +239,10 @@ class _MetricRows:
         if self.to_parent:
             chosen = [{name: row[name] for name in PARENT_CURVES if name in row} for row in self.rows]
             runs.log_metrics(self.tracker._parent(), chosen)
+
+
+def _mlflow_status(status: str) -> str:
+    return "KILLED" if status == PRUNED else status
 
 
 def _now_ms() -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from infra.errors import BadData, NoSpace
+from infra.errors import BadData, NoSpace, Pruned
 from infra.launch.job import JobSpec
 from infra.processes import signals
 from infra.processes.locks import file_lock
@@ -16,6 +16,7 @@ from infra.site import Site
 from infra.store.lease import LeaseLost
 from infra.store.local import Artifact, Store
 from infra.tracking.provenance import provenance
+from infra.tracking.tracker import PRUNED
 from tasks.engine.datasets import log_datasets
 from tasks.engine.jobs import JobRunner
 from tasks.engine.limits import NO_LIMITS, Limits
@@ -101,7 +102,7 @@ class StageExecutor:
         except BaseException as error:
             if not call.stage.resume or not any(out.iterdir()):
                 store.discard(out)
-            self._finish(run_id, "FAILED" if isinstance(error, Exception) else "KILLED", _failure(error))
+            self._finish(run_id, *_end_by(error))
             raise
         finally:
             self.store.release()
@@ -137,8 +138,11 @@ def _takes_long(call: StageCall) -> bool:
     return call.stage.needs == "gpu" or call.stage.resume
 
 
-def _failure(error: BaseException) -> Facts:
-    return {"failure": f"{error}" or type(error).__name__}
+def _end_by(error: BaseException) -> tuple[str, Facts]:
+    """The status of a stage that ``error`` ended, and why."""
+    if isinstance(error, Pruned):
+        return PRUNED, {"pruned": f"{error}"}
+    return "FAILED" if isinstance(error, Exception) else "KILLED", {"failure": f"{error}" or type(error).__name__}
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from tasks.engine.limits import NO_LIMITS, Limits
 from tasks.engine.lookup import CacheLookup, look_up
 from tasks.engine.stage import StageCall
 
-StageState = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
+StageState = Literal["cached", "completed", "failed", "hit", "miss", "pruned", "waits"]
 
 
 class StopPipeline(Exception):

@@ -24,9 +24,10 @@ from prefect.exceptions import PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
+from prefect.states import Completed
 from prefect.tasks import Task, exponential_backoff
 
-from infra.errors import Fault, NetworkFault
+from infra.errors import Fault, NetworkFault, Pruned
 from infra.processes import signals
 from infra.servers import prefect_states
 from infra.store.local import Artifact
@@ -92,9 +93,11 @@ class PrefectTaskWrapper:
                     raise
             else:
                 self._completed.add(call.label)
+                if body_errors and isinstance(body_errors[-1], Pruned):
+                    raise body_errors[-1]
                 return
 
-    def _task(self, call: StageCall, hit: bool, run_body: Callable[[], Artifact]) -> Task[..., dict[str, str]]:
+    def _task(self, call: StageCall, hit: bool, run_body: Callable[[], Artifact]) -> Task[..., Any]:
         """The Prefect task of a stage; its parameters are those that Prefect's UI shows."""
         stage = call.stage
 
@@ -117,8 +120,11 @@ class PrefectTaskWrapper:
             result_serializer="json",
             refresh_cache=not hit,
         )
-        def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG001
-            artifact = run_body()
+        def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> dict[str, str] | State[Any]:  # noqa: ARG001
+            try:
+                artifact = run_body()
+            except Pruned as pruned:
+                return Completed(name=prefect_states.PRUNED, message=f"{pruned}")
             get_run_logger().info("%s is %s", call.label, artifact.folder)
             return {"stage": artifact.stage, "key": artifact.key, "content": artifact.content}
 

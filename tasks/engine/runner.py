@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from infra.errors import BadConfiguration, describe
+from infra.errors import BadConfiguration, Pruned, describe
 from infra.processes import signals
 from infra.processes.threads import run_in_threads
 from infra.site import Site
@@ -16,7 +16,7 @@ from tasks.engine.executor import StageExecutor
 from tasks.engine.limits import NO_LIMITS, Limits
 from tasks.engine.locked_tracker import LockedTracker
 from tasks.engine.lookup import NO_LOOKUPS, CacheLookup, changed_input, look_up, store_for
-from tasks.engine.planner import Scope, StageResult
+from tasks.engine.planner import Scope, StageResult, StageState
 from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
 from tasks.engine.remote import NO_DISPATCH, Dispatch, RemoteStage
 from tasks.engine.remote_metrics import RemoteMetrics
@@ -74,7 +74,8 @@ class Runner:
             artifact, made = self._run(call, lookup, failures)
             broken = self._limits.judge(self.store, artifact, call.item, self.display.say)
         except BaseException as error:
-            row = StageResult.without_artifact(call, "failed", describe(error), time.monotonic() - started)
+            state: StageState = "pruned" if isinstance(error, Pruned) else "failed"
+            row = StageResult.without_artifact(call, state, describe(error), time.monotonic() - started)
             self._finish(replace(row, failures=tuple(failures)))
             raise
         self._lookups[call.key] = CacheLookup(artifact)
@@ -116,6 +117,8 @@ class Runner:
             make = self._dispatch if call.stage.needs in self.dispatch else self._executor.make
             try:
                 results.append(make(call, self.scope.attempt_at(call)))
+            except Pruned:
+                raise
             except Exception as error:
                 failures.append(describe(error))
                 raise

@@ -11,7 +11,16 @@ from services import TIMEOUT_SECONDS, Services, wait_for
 pytestmark = pytest.mark.slow
 PAUSE = 0.5
 RETRIED = ("NetworkFault", "Preempted", "JobFailed")
-NOT_RETRIED = ("BadConfiguration", "BadData", "OutOfMemory", "NoSpace", "Diverged", "ValueError", "MemoryError")
+NOT_RETRIED = (
+    "BadConfiguration",
+    "BadData",
+    "OutOfMemory",
+    "NoSpace",
+    "Diverged",
+    "ValueError",
+    "MemoryError",
+    "Pruned",
+)
 SCRIPT = f"""
 import builtins, json, sys, time
 from pathlib import Path
@@ -64,4 +73,4 @@ def test_only_transient_errors_are_retried_after_growing_pauses(services: Servic
     expected = {f"failing {name}": ("Failed", 4) for name in RETRIED} | {
         f"failing {n}": ("Failed", 1) for n in NOT_RETRIED
     }
-    assert states == expected
+    assert states == expected | {"failing Pruned": ("Pruned", 1)}, "a trial that was ended early did not fail"

@@ -10,8 +10,10 @@ from prefect.states import Cancelled, Completed, Crashed, Failed
 from small_pipeline import Untracked
 
 from flows.orchestration import prefect_flows, single_stage
+from flows.orchestration.notify import ENDS
 from flows.orchestration.remote_stage import FAULTS, raise_for_state
 from flows.orchestration.single_stage import StageRequest, run_single_stage
+from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.views.terminal import TerminalDisplay
 from infra.errors import BadConfiguration, Diverged, Fault, JobFailed, NetworkFault
@@ -105,3 +107,15 @@ def test_the_flow_runs_the_value_that_this_process_resolved(monkeypatch: pytest.
                 prefect_flows.reproduce.fn("demo", until=until)
     assert seen[0] is resolved
     assert seen[1].request.until == "score", "of other parameters"
+
+
+def test_the_flow_of_a_pruned_trial_ends_as_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Outcome("demo", pruned="pruned at update 4: dev perplexity 9.00")
+    monkeypatch.setattr(prefect_flows, "claim_and_close_dead_runs", lambda _: None)
+    monkeypatch.setattr(prefect_flows, "PrefectTaskWrapper", lambda *_: Mock())
+    monkeypatch.setattr(prefect_flows, "run_resolved", lambda *_: trial)
+    state = prefect_flows.reproduce.fn("demo", until="train")
+    assert (state.name, state.message) == ("Pruned", trial.pruned)
+    assert state.is_completed()
+    assert f"prefect.flow-run.{state.name}" not in ENDS, "nobody is notified"
+    assert Outcome.from_json(state.data) == trial

@@ -13,8 +13,10 @@ from made_up_roots import record
 
 from flows.inspection.artifact_graph import ArtifactGraph
 from flows.inspection.run_history import read_history
+from flows.views.history_view import history_text
 from flows.website import search_index
 from flows.website.campaign import RUNS_ON_A_PAGE, campaign_pages, totals
+from flows.website.render import render
 from flows.website.search_index import index_files
 from infra.store.local import Store
 
@@ -62,6 +64,22 @@ def test_a_trial_is_linked_with_its_sweep_and_back(public: Path) -> None:
     assert 'src="ende-5eeb.png"' in sweep
     assert (public / "sweeps" / "ende-5eeb.png").read_bytes() == PIXEL
     assert not list(public.glob("sweeps/*broken*")), "a list of trials that cannot be read is left out"
+
+
+def test_a_pruned_trial_is_not_shown_as_failed(tmp_path: Path) -> None:
+    why, rows = "pruned at update 4: dev perplexity 9.00", [{"stage": "train", "state": "pruned"}]
+    record(tmp_path, "ende", datetime(2026, 1, 1, tzinfo=UTC), rows, outcome="PRUNED", failure=why)
+    found = read_history(Store(tmp_path))
+    (page,) = campaign_pages(found)
+    values: dict[str, Any] = {"sweeps": {}, "registered": {}, "limits": [], "written": datetime.now(UTC), "commit": ""}
+    text = render("campaign.html", page.name, here=page, pages=[page], totals=totals(found), **values)
+    assert '<span class="muted">pruned</span>' in text
+    assert why in text
+    assert "train: pruned" in text
+    assert "0 made, 0 cached</summary>" in text
+    assert (totals(found).outcomes, totals(found).failed) == ({"PRUNED": 1}, 0)
+    assert "PRUNED" in history_text(found)
+    assert "failed" not in history_text(found).casefold()
 
 
 def test_totals_are_of_all_runs(registered_runs: Path) -> None:
