@@ -65,8 +65,7 @@ def _show(found: PaperResults, place: Site, as_json: bool) -> None:
     error, lines = console(), found.comparisons()
     error.print(f"\nAgainst the paper: {found.request.title}\n", markup=False)
     error.print(paper_table(COLUMNS, [row_cells(line) for line in lines]))
-    folder = place.root / "runs" / found.request.record_name
-    for text in ("", *conditions(lines), f"page:    {folder / 'paper.html'}"):
+    for text in ("", *conditions(lines), f"page:    {found.request.page(place.root)}"):
         error.print(text, markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))

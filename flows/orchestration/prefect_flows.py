@@ -250,8 +250,8 @@ def paper(
     with paper_group(resolved) as group:
         found = run_rows(group.resolved, run_with_prefect, say)
         group.results.append(found)
-    folder = write_pages(found, Site.named(site).root)
-    publish_markdown("paper", (folder / "paper.md").read_text(), f"Against the paper: {request.title}")
+    page = write_pages(found, Site.named(site).root)
+    publish_markdown("paper", page.with_suffix(".md").read_text(), f"Against the paper: {request.title}")
     if found.failed:
         raise RowsFailed(found)
     return found

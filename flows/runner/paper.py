@@ -4,6 +4,7 @@ Rows share stages (text, vocabulary, shards, a training): the first row that nee
 not stop the others. ``flows.runs.paper_rows`` defines the rows.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -62,8 +63,19 @@ class PaperRequest:
 
     @property
     def record_name(self) -> str:
-        """The name of its records."""
+        """The name of its records: the folder of the pages of all rows on this corpus at this scale."""
         return f"paper-{self.corpus}-scale{effective_scale(self.scale, self.corpus)}"
+
+    @property
+    def page_name(self) -> str:
+        """The name of the folder of its page there: the rows, and a digest of the settings if it has some."""
+        settings = sorted(without_replaced(self.overrides))
+        digest = [hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:6]] if settings else []
+        return "-".join([*(word.strip() for word in self.rows.split(",")), *digest])
+
+    def page(self, root: Path) -> Path:
+        """The path of its page below ``root``."""
+        return root / records.record_folder(self.record_name) / self.page_name / "paper.html"
 
 
 @dataclass(frozen=True)
@@ -118,7 +130,10 @@ class RowsFailed(Fault):
 
 
 def write_pages(paper: PaperResults, root: Path) -> Path:
-    """Write ``paper.md``, ``paper.html`` and ``paper.json`` below ``root``; returns their folder."""
+    """Write the page below ``root``, as HTML, as Markdown and as JSON; returns the first.
+
+    Pages of other rows, and of the same rows with other settings, stay.
+    """
     heading, lines = paper.request.heading, paper.comparisons()
     settings = without_replaced(paper.request.overrides)
     curves = {
@@ -127,10 +142,12 @@ def write_pages(paper: PaperResults, root: Path) -> Path:
         if row in paper.outcomes
     }
     texts = {
-        "paper.md": markdown(heading, lines, settings),
-        "paper.html": page(heading, lines, layers_picture(curves), settings),
+        ".md": markdown(heading, lines, settings),
+        ".html": page(heading, lines, layers_picture(curves), settings),
     }
-    return records.write_paper(root, paper.request.record_name, texts, paper.as_json())
+    path = paper.request.page(root)
+    records.write_paper(path, texts, paper.as_json())
+    return path
 
 
 def row_curves(resolved: ResolvedRun, outcome: Outcome) -> LayerCurves:

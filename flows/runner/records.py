@@ -130,16 +130,15 @@ def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[
     return _write_json(root, name, datetime.now(UTC), SEEDS, record)
 
 
-def write_paper(root: Path, name: str, pages: Mapping[str, str], results: Mapping[str, Any]) -> Path:
-    """Write the results of rows of the paper over earlier ones: ``paper.json``, and ``pages`` by file name.
+def write_paper(path: Path, pages: Mapping[str, str], results: Mapping[str, Any]) -> None:
+    """Write the results of rows of the paper over earlier ones: ``pages`` and JSON, beside ``path`` by their suffixes.
 
-    Returns the folder. The record of each row's run holds its stages.
+    The record of each row's run holds its stages.
     """
-    folder = _make_folder(root, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
     form = _as_text({**results, "who": user(), "commit": commit()})
-    for file, text in {**pages, "paper.json": form}.items():
-        write_atomically(folder / file, text)
-    return folder
+    for suffix, text in {**pages, ".json": form}.items():
+        write_atomically(path.with_suffix(suffix), text)
 
 
 def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:

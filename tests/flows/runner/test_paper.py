@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from small_pipeline import ForkLauncher, run_small
 
+from flows.inspection.garbage_collection import needed_artifacts
 from flows.runner.find_run import find_run
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.paper import PaperRequest, PaperResults, cached_paper, row_curves, run_rows, write_pages
@@ -32,6 +33,8 @@ from flows.runs.paper_rows import (
 from infra.errors import BadConfiguration, BadData
 from infra.launch.job import JobSpec
 from infra.processes import signals
+from infra.site import Site
+from infra.store.local import Store
 from model.config import Averaging
 from model.config.parameter_count import parameters
 from model.config.presets import TABLE_3
@@ -167,7 +170,7 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
     whole, broken = failed.comparisons()
     assert {"bleu_paper", "bleu", "perplexity", "target_tokens", "hours"} <= whole.ours.keys()
     assert (broken.failure, "bleu" in broken.ours) == ("train failed: lightning", False)
-    page = (write_pages(failed, small) / "paper.md").read_text()
+    page = write_pages(failed, small).with_suffix(".md").read_text()
     assert "- D0: train failed: lightning" in page
     assert cached_paper(SMALL.resolve()) is None
 
@@ -198,15 +201,31 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
         "perplexity": 6.11, "bleu": 23.7, "parameters": 36e6,
     }  # fmt: skip
     assert printed["peers"]
-    record = small / "runs" / "paper-small-scale64" / "paper.json"
+    record = SMALL.page(small).with_suffix(".json")
     assert json.loads(record.read_text())["table"][1]["failure"] == "train failed: lightning"
+
+
+def test_each_call_keeps_its_page(tmp_path: Path) -> None:
+    requests = [PaperRequest(rows, "demo", scale, 1, overrides) for rows, scale, overrides in (
+        ("base, C2", 0, ()), ("norms", 0, ()), ("norms", 4, ()), ("norms", 0, ("training.updates=8",)),
+        ("norms", 0, ("training.updates=9",)),
+    )]  # fmt: skip
+    assert requests[0].page(tmp_path) == tmp_path / "runs" / "paper-demo-scale8" / "base-C2" / "paper.html"
+    assert len({each.page(tmp_path) for each in requests}) == len(requests)
+    again = PaperRequest("norms", "demo", 8, 2, ("training.updates=7", "training.updates=8"))
+    assert again.page(tmp_path) == requests[3].page(tmp_path), "the same rows, widths and settings"
+    results = PaperResults(requests[0].resolve(), {"base": Outcome("demo", failure="train failed: lightning")})
+    page = write_pages(results, tmp_path)
+    assert page == requests[0].page(tmp_path)
+    assert "base, failed" in page.read_text()
+    assert needed_artifacts(Store(tmp_path), Site(root=tmp_path), ()) == {}, "it is no record of a run"
 
 
 @pytest.mark.slow
 def test_the_page_of_the_norms_draws_both_trainings(small: Path) -> None:
     found = run_rows(PaperRequest("norms", "small", 64, overrides=FEW).resolve(), run_small, lambda _: None)
     assert not found.failed
-    page = (write_pages(found, small) / "paper.html").read_text()
+    page = write_pages(found, small).read_text()
     assert 'alt="Signs of collapse by layer"' in page
     assert "Not in the paper" in page
     assert all("decoder_norm" in row_curves(found.resolved.rows[row], found.outcomes[row]) for row in found.outcomes)
@@ -321,7 +340,8 @@ def test_rows_that_failed_are_the_last_word_and_stand_in_the_table() -> None:
         (row, f"wmt14-sample-ende-paper-{row}-scale8") for row in ("base", "C2")
     ]
     assert all("REPRO_MIRRORS" in row["failure"] and not row["differences"] for row in printed["table"])
-    page = Path(os.environ["REPRO_ROOT"]) / "runs" / "paper-wmt14-sample-ende-scale8" / "paper.html"
+    page = Path(os.environ["REPRO_ROOT"]) / "runs" / "paper-wmt14-sample-ende-scale8" / "base-C2" / "paper.html"
+    assert f"page:    {page}" in done.stderr
     assert "base, failed" in page.read_text()
 
 
