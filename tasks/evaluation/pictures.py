@@ -2,8 +2,7 @@
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tasks.evaluation.collapse import LayerCurves
@@ -33,7 +32,10 @@ def layers_picture(trainings: Mapping[str, LayerCurves]) -> Picture | None:
         return None
     from tasks.evaluation import layer_plots
 
-    return draw("layers", "Signs of collapse by layer", partial(layer_plots.layers, trainings))[0]
+    def transparent(theme: Any) -> bytes:  # so that the shade at an edge of ``.scroll`` is seen through it
+        return layer_plots.layers(trainings, replace(theme, page="none"))
+
+    return draw("layers", "Signs of collapse by layer", transparent)[0]
 
 
 def data_uri(png: bytes) -> str:

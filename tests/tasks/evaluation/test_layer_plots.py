@@ -1,10 +1,13 @@
 """Signs of collapse: curves from the rows of a training, and their pictures."""
 
+import base64
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
 from tasks.evaluation import count_plots, layer_plots
 from tasks.evaluation.collapse import LayerCurves, last_values, layer_curves
@@ -46,6 +49,15 @@ def test_pictures_are_drawn_for_one_training_and_for_several_the_same_each_time(
     one, two = (layer_plots.layers({"": curves(n)}, LIGHT) for n in (1, 2))
     assert one != two
     assert layers_picture({"a": {}, "b": {}}) is None
+
+
+def test_the_shade_at_an_edge_of_a_picture_that_scrolls_is_seen_through_it() -> None:
+    picture = layers_picture({"post-ln": curves(), "pre-ln": curves(1)})
+    assert picture
+    for uri in (picture.light, picture.dark):
+        pixels = imread(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
+        assert pixels.shape[2] == 4
+        assert (pixels[:, [0, -1], 3] == 0).mean() > 0.99, "the edges have no colour of their own"
 
 
 def test_histograms_are_drawn_for_any_counts() -> None:
