@@ -12,7 +12,8 @@ from flows.views.tables import paper_table
 from flows.views.terminal import console
 from infra.servers.environment import configure_libraries, server_configured
 from infra.site import Site
-from tasks.evaluation.paper_page import COLUMNS, conditions, row_cells
+from tasks.evaluation.paper_page import COLUMNS, row_cells
+from tasks.evaluation.paper_tables import introduction
 
 
 def paper(
@@ -65,7 +66,7 @@ def _show(found: PaperResults, place: Site, as_json: bool) -> None:
     error, lines = console(), found.comparisons()
     error.print(f"\nAgainst the paper: {found.request.title}\n", markup=False)
     error.print(paper_table(COLUMNS, [row_cells(line) for line in lines]))
-    for text in ("", *conditions(lines), f"page:    {found.request.page(place.root)}"):
+    for text in ("", *introduction(lines), f"page:    {found.request.page(place.root)}"):
         error.print(text, markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))

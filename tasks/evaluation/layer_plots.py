@@ -30,7 +30,7 @@ def layers(trainings: Mapping[str, LayerCurves], theme: Theme) -> bytes:
         figure = new_figure(max(5.8, 2.9 * len(trainings)), PANEL * len(signs), theme)
         grid = figure.subplots(len(signs), len(trainings), squeeze=False, sharey="row")
         cells = [
-            (grid[row, column], sign, f"{name}\n{SIGNS[sign]}" if row == 0 else SIGNS[sign], curves)
+            (grid[row, column], sign, f"{name}\n{SIGNS[sign]}", curves)  # each, since a phone shows few panels
             for row, sign in enumerate(signs)
             for column, (name, curves) in enumerate(trainings.items())
         ]

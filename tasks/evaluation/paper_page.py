@@ -31,7 +31,8 @@ COLUMNS = (  # short names, as in the paper: a terminal is narrow
 )
 PEER_COLUMNS = ("system", "BLEU", "protocol", "set", "notes")
 NOTES = (
-    "The set is ours; the paper's figures are for newstest2013 (3,000 lines, Table 3) and newstest2014 (Table 2).",
+    "The column set says what our figures were measured on; the paper's are for newstest2013 (3,000 lines, Table 3) "
+    "and newstest2014 (Table 2).",
     "BLEU is compared only within one protocol. English-German by paper: Moses tokens, compound hyphens split, "
     "typographic quotes of the references made plain; by paper_untweaked: the same with the references as published. "
     "English-French: 13a tokens, no hyphen split. 13a is sacreBLEU's, cased. Brackets hold the 95 % bootstrap "
@@ -119,7 +120,11 @@ def conditions(lines: Sequence[PaperComparison]) -> list[str]:
     for line in lines:
         if line.row.conditions:
             rows.setdefault(line.row.conditions, []).append(line.row.row)
-    return [f"{', '.join(names)}. {words}" for words, names in rows.items()]
+    shown = {
+        words: ", ".join(names) if len(lines) == 1 or len(names) < len(lines) else "All rows"
+        for words, names in rows.items()
+    }
+    return [f"{names}. {words}" for words, names in shown.items()]
 
 
 def as_json(line: PaperComparison) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Rows that were not run keep the paper's figures. Rows that the paper does not have come first, in a table of their own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,16 @@ from tasks.evaluation.paper_row import PaperComparison
 from tasks.evaluation.pictures import Picture
 
 NOT_RUN = "not run"
+PAPER_CORPUS = "wmt14-ende"
+VARIANTS = {
+    "post-ln": "the norm follows each residual sum, as in the paper",
+    "pre-ln": "the norm precedes each sublayer",
+    "own-greedy": "this project's layers, greedy search",
+    "own-beam": "this project's layers, beam search",
+    "torch-greedy": "torch.nn.Transformer, greedy search",
+    "torch-beam": "torch.nn.Transformer, beam search",
+}
+"""The variants of base that the paper does not have, and what each is."""
 SHAPE_COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "ε_ls", "train steps")
 
 
@@ -41,7 +51,7 @@ def paper_tables(lines: Sequence[PaperComparison]) -> list[PaperTable]:
     table_3 = [_with_shape(name, by_row) for name, row in ROWS.items() if row.table == 3]
     beyond = [row_cells(line) for name, line in by_row.items() if ROWS[name].table == NOT_IN_PAPER]
     return [
-        *([PaperTable.of("Not in the paper", "Variants of base.", COLUMNS, beyond)] if beyond else []),
+        *([PaperTable.of("Not in the paper", _variants_note(by_row), COLUMNS, beyond)] if beyond else []),
         PaperTable.of("Table 2: BLEU and training cost", "", COLUMNS, table_2),
         PaperTable.of(
             "Table 2, as printed",
@@ -68,6 +78,20 @@ def paper_tables(lines: Sequence[PaperComparison]) -> list[PaperTable]:
             peers(),
         ),
     ]
+
+
+def _variants_note(rows: Collection[str]) -> str:
+    """What the variants among the rows are."""
+    return " ".join(["Variants of base.", *(f"{name}: {says}." for name, says in VARIANTS.items() if name in rows)])
+
+
+def introduction(lines: Sequence[PaperComparison]) -> list[str]:
+    """How the rows differ from the paper's, and whether scores can be compared."""
+    elsewhere = any(line.row.corpus != PAPER_CORPUS for line in lines)
+    warning = [
+        "Scores on another corpus than the paper's say nothing about its scores: compare our rows with each other."
+    ]
+    return conditions(lines) + (warning if elsewhere else [])
 
 
 def _cells(name: str, by_row: Mapping[str, PaperComparison]) -> tuple[str, ...]:
@@ -109,11 +133,12 @@ def markdown(title: str, lines: Sequence[PaperComparison], settings: Sequence[st
     failures = [f"- {line.row.row}: {line.failure}" for line in lines if line.failure]
     parts = [f"# Against the paper: {title}", ""]
     parts += [f"With {', '.join(f'`{each}`' for each in settings)}.", ""] if settings else []
+    parts += [line for text in introduction(lines) for line in (text, "")]
     parts += ["Failed:", "", *failures, ""] if failures else []
     for table in paper_tables(lines):
         parts += [f"## {table.title}", "", *([table.note, ""] if table.note else [])]
         parts += [*_markdown_table(table.columns, table.rows), ""]
-    return "\n".join([*parts, "## Notes", "", *(f"- {note}" for note in [*conditions(lines), *NOTES]), ""])
+    return "\n".join([*parts, "## Notes", "", *(f"- {note}" for note in NOTES), ""])
 
 
 def page(
@@ -126,7 +151,8 @@ def page(
         settings=settings,
         tables=paper_tables(lines),
         failures=[(line.row.row, line.failure) for line in lines if line.failure],
-        notes=[*conditions(lines), *NOTES],
+        introduction=introduction(lines),
+        notes=NOTES,
         picture=picture,
     )
 

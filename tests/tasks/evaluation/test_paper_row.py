@@ -8,10 +8,10 @@ import pytest
 
 from model.config.parameter_count import parameters
 from model.config.presets import BASE, TABLE_3
-from tasks.evaluation.paper_figures import DEV, PEERS, ROWS, TEST
+from tasks.evaluation.paper_figures import DEV, NOT_IN_PAPER, PEERS, ROWS, TEST
 from tasks.evaluation.paper_page import COLUMNS, NOTES, row_cells, run_table
 from tasks.evaluation.paper_row import PaperComparison, PaperRow, compare_to_paper
-from tasks.evaluation.paper_tables import markdown, page, paper_tables
+from tasks.evaluation.paper_tables import VARIANTS, introduction, markdown, page, paper_tables
 from tasks.evaluation.pictures import Picture
 
 ROW = PaperRow("base", "wmt14-ende", 1, True, DEV, BASE, 37_000, 1)
@@ -205,6 +205,28 @@ def test_rows_that_the_paper_does_not_have_come_first_with_their_picture() -> No
     assert titles[:3] == ["Not in the paper", "Signs of collapse by layer", "Table 2: BLEU and training cost"]
     assert text.count("Signs of collapse by layer</h2>") == 1
     assert "Signs of collapse" not in page("demo", [line])
+
+
+def test_a_page_begins_with_how_its_rows_differ_from_the_paper_s() -> None:
+    assert introduction([PaperComparison(ROW)]) == []
+    rows = [replace(ROW, row=name, corpus="demo", scale=8, exact=False) for name in ("own-greedy", "torch-beam")]
+    lines = [PaperComparison(row, {"set": "dev"}) for row in rows]
+    conditions, warning = introduction(lines)
+    assert conditions.startswith("All rows. Not the paper's setting: corpus demo, widths divided by 8")
+    assert "compare our rows with each other" in warning
+    mixed = introduction([PaperComparison(ROW), *lines])
+    assert mixed[0].startswith("own-greedy, torch-beam. Not the paper's setting"), "base has the paper's"
+    for text in (page("demo", lines).replace("&#39;", "'"), markdown("demo", lines)):
+        place = text.index(conditions)
+        assert place < text.index(warning) < text.index("Not in the paper")
+        assert conditions not in text[place + 1 :], "it is said once"
+        assert (
+            "own-greedy: this project's layers, greedy search. torch-beam: torch.nn.Transformer, beam search." in text
+        )
+
+
+def test_every_variant_is_explained() -> None:
+    assert list(VARIANTS) == [name for name, row in ROWS.items() if row.table == NOT_IN_PAPER]
 
 
 def test_hours_at_the_device_s_rate_stand_beside_what_is_counted() -> None:
