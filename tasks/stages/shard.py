@@ -40,6 +40,8 @@ else:
 
 SIDES = ("source", "target")
 BATCH_PAIRS = 50_000
+CUT = b"cut"
+"""In the metadata of an encoded batch: the number of its pairs that were cut."""
 BYTES_TOGETHER = 64 << 20
 """Fewest bytes of text whose distinct words are encoded at once, except at the end of a range: bounds memory."""
 
@@ -111,7 +113,8 @@ class Encoder:
         """For each batch the pairs whose plain pieces are within the limits; ``begin`` is the number of the first of
         all pairs.
 
-        A pair that its drawn pieces bring beyond the limits keeps its plain ones.
+        A pair that its drawn pieces bring beyond the limits keeps its plain ones. The number of pairs that were cut is
+        in the metadata of a batch.
         """
         texts = [[pairs.column(side).cast(pa.string()) for pairs in batches] for side in ("source", "target")]
         encoded = self._source.encode(texts[0]), self._target.encode(texts[1])
@@ -127,9 +130,12 @@ class Encoder:
     def _kept(
         self, pairs: pa.RecordBatch, source: Ragged, target: Ragged, drawn: tuple[Ragged, Ragged] | None = None
     ) -> pa.RecordBatch:
+        lengths, metadata = np.maximum(source.lengths, target.lengths), None
         if self._sharding.too_long == "cut":
             source, target = (side.cut(self._sharding.max_pieces) for side in (source, target))
         kept = np.flatnonzero(self._sharding.keeps(source.lengths, target.lengths))
+        if self._sharding.too_long == "cut":
+            metadata = {CUT: f"{np.count_nonzero(lengths[kept] > self._sharding.max_pieces)}"}
         if drawn:
             fits = self._sharding.keeps(drawn[0].lengths, drawn[1].lengths)
             rows = np.arange(len(fits)) + np.where(fits, len(fits), 0)
@@ -139,7 +145,7 @@ class Encoder:
             _lists(source.take(kept), self.schema.field("source").type),
             _lists(target.take(kept), self.schema.field("target").type),
         ]
-        return pa.record_batch(columns, schema=self.schema)
+        return pa.record_batch(columns, schema=self.schema.with_metadata(metadata))
 
 
 class DroppingEncoder:
@@ -250,7 +256,7 @@ class RangeEncoder:
         with pa.ipc.new_file(str(partial), encoder.schema) as file:
             for batches in _together(read_batches(self.pairs, rows, self.batch_pairs)):
                 for batch in encoder.encode(batches, begin, segmentation):
-                    file.write_batch(batch)
+                    file.write_batch(batch, batch.schema.metadata)
                 begin += sum(batch.num_rows for batch in batches)
         return partial.replace(path)
 
@@ -289,25 +295,27 @@ class _Written:
     """Pieces ``<unk>``, which stand for what the vocabulary does not have."""
     target_unknown: int
     shards: int
+    cut: int
 
 
 def _write(folder: Path, schema: pa.Schema, pairs_per_shard: int, encoded: Iterable[Path]) -> _Written:
     """Write encoded ranges, in order, as shards, and remove them."""
-    pairs, pieces, unknown = 0, dict.fromkeys(SIDES, 0), dict.fromkeys(SIDES, 0)
+    pairs, cut, pieces, unknown = 0, 0, dict.fromkeys(SIDES, 0), dict.fromkeys(SIDES, 0)
     with ShardWriter(folder, schema, pairs_per_shard) as writer:
         for path in encoded:
             with pa.memory_map(str(path)) as mapped:
                 file = pa.ipc.open_file(mapped)
-                for batch in map(file.get_batch, range(file.num_record_batches)):
+                for batch, metadata in map(file.get_batch_with_custom_metadata, range(file.num_record_batches)):
                     writer.write(batch)
                     pairs += batch.num_rows
+                    cut += int(metadata[CUT]) if metadata else 0
                     for side in SIDES:
                         ids = batch.column(side).flatten().to_numpy()
                         pieces[side] += len(ids)
                         unknown[side] += int(np.count_nonzero(ids == UNK))
             path.unlink()
     source, target = SIDES
-    return _Written(pairs, pieces[source], pieces[target], unknown[source], unknown[target], writer.shards)
+    return _Written(pairs, pieces[source], pieces[target], unknown[source], unknown[target], writer.shards, cut)
 
 
 @stage(version=1)
@@ -342,6 +350,8 @@ def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) 
         "target_unknown": plain.target_unknown,
         "shards": plain.shards,
     }
+    if sharding.too_long == "cut":
+        facts["cut"] = plain.cut
     if drawings:
         drawn_pieces = sum(each.source_pieces + each.target_pieces for each in written[1:])
         facts["segmentations"] = len(drawings)
