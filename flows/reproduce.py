@@ -98,7 +98,8 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     hypotheses, scores = ({name: made[name, OWN_MODEL] for name in evaluated} for made in (translated, scored))
     by_system = {name: {system or seed_item(own): scored[name, system] for system in systems} for name in evaluated}
     seeds = by_system if len(systems) > 1 else None
-    page = report(run.name, corpus, shards, trainings[own], evaluated, hypotheses, scores, paper_row_of(run), seeds)
+    row, synthetic = paper_row_of(run), pairs if run.synthetic else None
+    page = report(run.name, corpus, shards, trainings[own], evaluated, hypotheses, scores, row, seeds, synthetic)
     register(
         run.name, averaged[OWN_MODEL], vocabulary, page, scores, evaluated, run.dev, modified, run.min_champion_bleu
     )

@@ -14,6 +14,7 @@ import yaml
 from infra.store.manifest import Manifest
 from tasks.corpus.terms import OWN, TERMS
 from tasks.reporting.page import duration, readable, visible
+from tasks.reporting.synthetic import about_synthetic
 
 MEASURES = {
     "bleu": "BLEU (13a, cased, detokenised)",
@@ -83,7 +84,7 @@ def model_card(
     sections = (
         Section("Use", _use(corpus)),
         Section("Limits", _limits(scores, manifests)),
-        Section("Data", _cleaning(clean), _data(corpus)),
+        Section("Data", (*_cleaning(clean), *_synthetic(manifests)), _data(corpus, manifests)),
         Section("Training", () if train else ("Not known: the artifact was removed.",), _training(manifests)),
         Section("Scores", _protocols(scores, dev), _scores(scores, dev)),
         Section("Energy", (_energy(train),)),
@@ -140,8 +141,16 @@ def _cleaning(clean: Manifest | None) -> tuple[str, ...]:
     return (f"{counts}. Rejected by filter: {by or 'none'}. A licence is what the publisher states; no legal advice.",)
 
 
-def _data(corpus: Facts) -> Table | None:
-    terms = {part["name"]: TERMS.get(part["name"], OWN) for part in corpus.get("parts", ())}
+def _synthetic(manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
+    pairs = manifests.get("mix") or manifests.get("extract_best")
+    found = {(each.stage, each.key): each for each in manifests.values()}
+    return about_synthetic(pairs, lambda stage, key: found.get((stage, key))) if pairs else ()
+
+
+def _data(corpus: Facts, manifests: Mapping[str, Manifest]) -> Table | None:
+    text = manifests.get("clean.monolingual")
+    parts = (*corpus.get("parts", ()), *(text.arguments["corpus"]["parts"] if text else ()))
+    terms = {part["name"]: TERMS.get(part["name"], OWN) for part in parts}
     rows = tuple((name, each.licence, each.use) for name, each in terms.items())
     return Table(("text", "licence, as far as stated", "intended use"), rows) if rows else None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from infra.store.local import Artifact
 from model.lazy_import import lazy_import
@@ -23,6 +23,7 @@ from tasks.evaluation.seed_spread import seed_spreads
 from tasks.reporting.examples import rejected_examples, translation_examples
 from tasks.reporting.page import readable, render
 from tasks.reporting.pictures import picture_specs, training_speed
+from tasks.reporting.synthetic import about_synthetic, synthetic_examples
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,11 +43,13 @@ def report(
     scores: Mapping[str, Artifact],
     paper: tuple[PaperRow, ...] = (),
     seeds: Mapping[str, Mapping[str, Artifact]] | None = None,
+    synthetic: Artifact | None = None,
 ) -> Facts:
     """Draw the pictures and write the page. ``run`` is the training; the mappings are by set name.
 
     ``paper`` is empty, or holds the row of the paper that the run is compared with. ``seeds`` has the scores of each
-    set by system (``seed-1`` and so on, ``ensemble``), where the run has models of several seeds.
+    set by system (``seed-1`` and so on, ``ensemble``), where the run has models of several seeds. ``synthetic`` has the
+    training pairs where some are synthetic.
     """
     pictures = {}
     specs = list(picture_specs(corpus, shards, run, hypotheses, scores))
@@ -54,7 +57,8 @@ def report(
         progress(done, len(specs), name)
         pictures[name], light = draw(name, alt, drawing)
         (out / f"{name}.png").write_bytes(light)
-    stages = {"clean": corpus, "shard": shards, "train": run}
+    mixed = {synthetic.stage: synthetic} if synthetic else {}
+    stages = {"clean": corpus, **mixed, "shard": shards, "train": run}
     stages |= {f"prepare_sets {name}": artifact for name, artifact in sets.items()}
     stages |= {f"translate {name}": artifact for name, artifact in hypotheses.items()}
     cards = {name: json.loads((a.path() / "card.json").read_text()) for name, a in scores.items()}
@@ -71,6 +75,7 @@ def report(
             name: translation_examples(pl.read_parquet(a.path() / "sentences.parquet")) for name, a in scores.items()
         },
         "removed": rejected_examples(corpus.path() / "rejected.parquet"),
+        "synthetic": _synthetic(synthetic, corpus) if synthetic else None,
         "pictures": pictures,
         "sentence_bleu": [picture for name, picture in pictures.items() if name.startswith("sentence_bleu_")],
         "attentions": [picture for name, picture in pictures.items() if name.startswith("attention_")],
@@ -81,3 +86,13 @@ def report(
     page = render(values).encode()
     (out / "report.html").write_bytes(page)
     return {"bytes": len(page), "pictures": len(pictures)}
+
+
+def _synthetic(pairs: Artifact, corpus: Artifact) -> dict[str, Any]:
+    """What the page says of synthetic pairs."""
+    manifest = pairs.store.manifest(pairs.stage, pairs.key)
+    files = [artifact.path() / "pairs.parquet" for artifact in (pairs, corpus)]
+    return {
+        "about": about_synthetic(manifest, pairs.store.manifest) if manifest else (),
+        "examples": synthetic_examples(files[0], pairs.facts, files[1]),
+    }

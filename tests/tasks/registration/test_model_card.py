@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import yaml
+from synthetic_lineage import mixed
 
+from infra.store.local import Store
 from infra.store.manifest import Manifest
 from tasks.corpus.catalogue import MULTI30K_ENDE, WMT14_ENDE, WMT14_ENFR, WMT14_SAMPLE_ENDE, Corpus
 from tasks.corpus.terms import TERMS
+from tasks.registration.lineage import lineage
 from tasks.registration.model_card import as_markdown, model_card
 
 EVIL = "</h1><script>alert(1)</script> `a` | *b*\n# c\n---\nlicense: mit"
@@ -74,6 +77,14 @@ def test_what_was_removed_is_said_to_be() -> None:
     text = body(as_markdown(model_card("ende/3", {}, "", {}, "")))
     assert text.count("Not known") == 4
     assert "It was scored on no set" in text
+
+
+def test_synthetic_pairs_and_the_licence_of_their_text_are_said(tmp_path: Path) -> None:
+    text = body(as_markdown(model_card("ende/3", SCORES, "val", lineage([mixed(Store(tmp_path))]), "")))
+    assert "2 of 5 pairs are synthetic (back-translation)" in text
+    assert "average3, seed 3" in text
+    assert "| cleaned | not stated |" in text
+    assert "| monolingual | not stated |" in text
 
 
 def test_terms_are_those_of_the_documentation() -> None:

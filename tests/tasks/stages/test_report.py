@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from synthetic_lineage import CLEANED, distilled, mixed, parquet
 
 from infra.store.local import Artifact, Store
 from model.config import Model
@@ -204,3 +206,31 @@ def test_tokens_sentence_scores_and_signs_of_collapse_are_drawn(out: Path) -> No
     for words in ("Signs of collapse by layer", "How often each token", "BLEU of single sentences, val"):
         assert f'alt="{words}' in page
     assert "BLEU of single sentences, test&lt;1&gt;" in page
+
+
+def test_synthetic_pairs_and_cut_ones_stand_on_the_page(out: Path, tmp_path: Path) -> None:
+    plain = (out / "report.html").read_text()
+    assert "Synthetic pairs" not in plain
+    assert "cut to the limit" not in plain
+    store = Store(tmp_path / "store")
+    corpus, shards = data(tmp_path / "data")
+    kinds = [
+        {"val": Artifact(kind, "val", out.parent / kind / "val")} for kind in ("prepare_sets", "translate", "score")
+    ]
+    (tmp_path / "data/pairs.parquet").write_bytes(parquet(CLEANED)["pairs.parquet"])
+    shards = replace(shards, facts={**shards.facts, "cut": 4321})
+    trained = training(tmp_path / "train")
+    for pairs, words in ((mixed(store), "(back-translation)"), (distilled(store), "(distillation)")):
+        report.body(tmp_path, "toy", corpus, shards, trained, *kinds, synthetic=pairs)
+        page = (tmp_path / "report.html").read_text()
+        tags = Tags()
+        tags.feed(page)
+        assert not tags.open
+        text = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page))
+        assert "cut to the limit in pieces 4,321" in text
+        assert words in text
+        assert f"{pairs.stage} pairs {pairs.facts['pairs']} ·" in text
+        if pairs.stage == "mix":
+            assert "synthetic bt-news:7 source &lt;BT&gt; a &lt;b&gt; target Ein &lt;b&gt;. synthetic bt-news:3" in text
+        else:
+            assert "synthetic c:1 source A dog. target Der Hund. reference Ein Hund." in text
