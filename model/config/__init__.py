@@ -241,7 +241,7 @@ class Averaging:
     """Checkpoint averaging (§6.1: the last 5 for base, 20 for big; Table 3 uses 1)."""
 
     count: int = 5
-    """Checkpoints whose weights are averaged; at most ``training.keep``."""
+    """Checkpoints whose weights are averaged; at most ``training.keep``, and 1 unless ``which`` is last."""
     which: Literal["last", "best", "ema"] = unkeyed_default("last")
     """last: the last ``count``; best: the one with the lowest dev perplexity (needs training.patience above 0);
     ema: the moving average at the last update (needs training.ema above 0)."""
