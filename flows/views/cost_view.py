@@ -25,12 +25,12 @@ def cost_table(cost: RunCost) -> Table:
 
 
 def cost_sentence(cost: RunCost) -> str:
-    """``demo: about 0.08 h, 0.02 GB, 0.01 kWh, 0.21 at 2.50 an hour``."""
+    """``demo: about 5 min 02 s, 21.30 MB, 0.008 kWh, 0.21 at 2.50 an hour``."""
     if not cost.stages:
         return f"{cost.run}: everything is cached; it costs nothing"
     least = "at least" if cost.unknown else "about"
-    parts = [f"{cost.seconds / 3600:,.2f} h", f"{cost.bytes / 1e9:,.2f} GB"]
-    parts += [f"{cost.kwh:,.2f} kWh"] if cost.kwh is not None else ["kWh not measured (--watts tells the power)"]
+    parts = [duration(cost.seconds), size_text(round(cost.bytes))]
+    parts += [f"{_energy(cost.kwh)} kWh"] if cost.kwh is not None else ["kWh not measured (--watts tells the power)"]
     parts += [f"{cost.money:,.2f} at {cost.rate:,.2f} an hour"] if cost.money is not None else []
     named = ", ".join(cost.unknown) if len(cost.unknown) <= 3 else f"{len(cost.unknown)} stages"
     unknown = f"; without {named}, of which nothing is on record" if cost.unknown else ""

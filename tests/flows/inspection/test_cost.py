@@ -105,3 +105,9 @@ def test_the_command_prints_a_table_or_json_and_refuses_a_rate_alone(capsys: pyt
     assert printed["kwh"] == pytest.approx(printed["seconds"] / 3600 * 0.065)
     with pytest.raises(BadConfiguration, match="--rate is 2, allowed is a number of at least 0, and only with --cost"):
         plan_command(RunOptions("demo"), rate=2.0)
+
+
+def test_the_sum_of_a_small_run_is_not_rounded_to_nothing() -> None:
+    stage = StageCost("train", "", "miss", 90.0, 2.5e6, None, "")
+    found = RunCost("demo", (stage,), rate=20.0, watts=100.0)
+    assert cost_sentence(found) == "demo: about 1 min 30 s, 2.50 MB, 0.003 kWh, 0.50 at 20.00 an hour"
