@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from flows.inspection.check import compare_results, kind_of, label_of
 from flows.runner.request import ResolvedRun, RunRequest
@@ -20,15 +21,18 @@ from flows.runs.expected import ExpectedResults, expected_results
 from infra.errors import BadConfiguration
 from infra.site import open_store
 from infra.store.local import Store
-from infra.tracking.provenance import commit
+from infra.tracking.provenance import commit, short_commit
 from tasks.engine.planner import StageResult
 
 EARLIER = 7
 """The limit on seconds is a multiple of the median of this many earlier canaries."""
 LEAST_RISE = 60.0
 """Seconds that a canary may always take more than usual: a short one waits for a busy machine."""
-COMPARED = re.compile(r"(average|translate .+)$")
+COMPARED = re.compile(r"(average|translate .+|score .+)$")
 """Stages whose files are compared with an earlier canary where ``expected.json`` has none of this kind of machine."""
+SCORES = "card.json"
+"""The file of a set's scores."""
+MEASURES = ("bleu", "chrf")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Canary:
     """Content digest of each stage."""
     sums: Mapping[str, Mapping[str, str]]
     """SHA-256 of the files of the compared stages."""
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """BLEU and chrF by evaluation set."""
     agrees: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
     """What is not as recorded; empty if all is."""
@@ -117,7 +123,7 @@ def fresh_run(request: RunRequest) -> ResolvedRun:
 def judge(resolved: ResolvedRun, rows: Sequence[StageResult], limits: CanaryLimits) -> Canary:
     """Compare the finished stages of a fresh run with the record and with earlier canaries; adds them to the history.
 
-    Where nothing is recorded of this kind of machine, the last canary of that kind is the record.
+    Of stages of which nothing is recorded on this kind of machine, the last canary of that kind is the record.
     """
     name, folder = resolved.run.name, resolved.site.root
     history = CanaryHistory.read(folder.with_suffix(".jsonl"))
@@ -141,9 +147,9 @@ def compare(
     kind = kind_of(rows, store)
     good = history.good(kind)
     expected = expected_results().get(name, ExpectedResults({}, {}))
-    is_recorded = kind in expected.digests
-    if good and kind and not is_recorded:
-        expected = replace(expected, digests={**expected.digests, kind: good[-1].sums})
+    recorded = expected.digests.get(kind, {})
+    if good and kind:
+        expected = replace(expected, digests={**expected.digests, kind: {**good[-1].sums, **recorded}})
     check = compare_results(name, rows, store, expected)
     first = f"nothing is recorded of {kind}: the next canaries are compared with this one"
     canary = Canary(
@@ -153,22 +159,39 @@ def compare(
         seconds={label_of(row): row.seconds for row in rows},
         contents={label: manifest.content for label, manifest in found.items()},
         sums=sums,
+        scores={row.item: _measures(row.facts) for row in rows if row.stage == "score"},
         agrees=check.agrees,
-        not_compared=check.not_compared if good or is_recorded or not kind else first,
+        not_compared=check.not_compared if good or recorded or not kind else first,
     )
     moved = [*check.differs]
     if moved and good:
-        moved.append(_first_to_move(canary, good[-1]))
-        moved += [] if is_recorded else [f"if that is meant, remove {history.path}"]
+        before = good[-1]
+        moved += [*_scores_that_moved(canary, before), _first_to_move(canary, before)]
+        others = {
+            label for label in sums.keys() - recorded.keys() if sums[label] != before.sums.get(label, sums[label])
+        }
+        moved += [f"if that is meant, remove {history.path}"] if others else []
     return replace(canary, moved=(*moved, *_slow(canary, good, limits)))
+
+
+def _measures(facts: Mapping[str, Any]) -> dict[str, float]:
+    return {name: facts[name] for name in MEASURES if name in facts}
+
+
+def _scores_that_moved(now: Canary, before: Canary) -> list[str]:
+    return [
+        f"{name} {measure} is {value:.2f}, it was {earlier:.2f}"
+        for name, measures in now.scores.items()
+        for measure, value in measures.items()
+        if (earlier := before.scores.get(name, {}).get(measure, value)) != value
+    ]
 
 
 def _first_to_move(now: Canary, before: Canary) -> str:
     """Which stage was the first to give other files than the last canary of which nothing had moved."""
     first = next((label for label in now.contents if now.contents[label] != before.contents.get(label)), "")
-    since = (
-        f"the canary of {before.time} (commit {before.commit[:10] or 'unknown'}, now {now.commit[:10] or 'unknown'})"
-    )
+    then, commit_now = (short_commit(each.commit) or "unknown" for each in (before, now))
+    since = f"the canary of {before.time} (commit {then}, now {commit_now})"
     return f"the first stage with other files than {since} is {first}" if first else f"every file is that of {since}"
 
 
@@ -190,4 +213,4 @@ def _slow(now: Canary, good: Sequence[Canary], limits: CanaryLimits) -> list[str
 
 
 def _is_result(file: str) -> bool:
-    return file.endswith((".safetensors", ".parquet"))
+    return file == SCORES or file.endswith((".safetensors", ".parquet"))

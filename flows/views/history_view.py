@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from flows.inspection.run_history import RecordedRun
+from infra.tracking.provenance import short_commit
 from tasks.engine.progress import duration
 
 
@@ -19,7 +20,7 @@ def _block(each: RecordedRun) -> Iterator[str]:
     counts = f"{made} made, {cached} cached"
     begun = f"{each.started.astimezone():%Y-%m-%d %H:%M}"
     yield "  ".join(filter(None, [begun, each.run, f"{each.outcome}{again}", counts, duration(each.seconds), energy]))
-    commit = f", commit {each.commit[:10]}" if each.commit else ""
+    commit = f", commit {short_commit(each.commit)}" if each.commit else ""
     of = f"  {each.part}" if each.part else ""
     yield f"    {each.command}{of}  by {each.who or 'unknown'}{commit}"
     if each.failure:

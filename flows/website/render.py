@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flows.website.campaign import anchor
 from flows.website.registry import Score
+from infra.tracking.provenance import short_commit
 from tasks.evaluation import html
 from tasks.reporting.page import duration, readable, visible
 from tasks.reporting.sparkline import sparkline
@@ -41,6 +42,7 @@ def _environment() -> "Environment":
         anchor=anchor,
         size=size,
         sparkline=sparkline,
+        short_commit=short_commit,
     )
     return environment
 

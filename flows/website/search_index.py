@@ -8,6 +8,7 @@ from flows.website.lineage import page_of
 from flows.website.registry import ModelEntry, VersionEntry
 from flows.website.sweeps import SweepPage
 from flows.website.version_data import script_json
+from infra.tracking.provenance import short_commit
 
 ENTRIES_OF_A_FILE = 4000
 """An entry takes some 150 bytes: so a file stays below a megabyte."""
@@ -40,7 +41,14 @@ def _words(entry: VersionEntry, varying: Sequence[str]) -> str:
     settings = [f"{name}={entry.settings[name]}" for name in varying if name in entry.settings]
     languages = [version.tags.get(f"{side}_language", "") for side in ("source", "target")]
     reasons = [f"{move.alias}: {move.why}" for move in version.promotions]
-    words = [*version.aliases, *languages, f"{version.created:%Y-%m-%d}", entry.commit[:10], *settings, *reasons]
+    words = [
+        *version.aliases,
+        *languages,
+        f"{version.created:%Y-%m-%d}",
+        short_commit(entry.commit),
+        *settings,
+        *reasons,
+    ]
     return _short(" ".join(filter(None, words)))
 
 
@@ -52,7 +60,7 @@ def _runs(campaign: Sequence[CampaignPage]) -> Iterator[Entry]:
                 run.outcome.lower(),
                 run.part,
                 run.who,
-                run.commit[:10],
+                short_commit(run.commit),
                 run.failure,
             ]
             yield "run", run.command, _short(" ".join(filter(None, words))), f"{page.name}#{anchor(run)}"

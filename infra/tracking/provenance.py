@@ -22,6 +22,11 @@ def commit() -> str:
         return ""
 
 
+def short_commit(commit: str) -> str:
+    """The first ten digits, with the ``+`` of a changed working tree."""
+    return commit[:10] + ("+" if commit.endswith("+") else "")
+
+
 def user() -> str:
     """The user's name; ``unknown`` where the system has none (containers)."""
     try:

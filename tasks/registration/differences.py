@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.store.manifest import Manifest
+from infra.tracking.provenance import short_commit
 
 KEY_TAG = "key."
 """The tags of a version that name the artifacts of its lineage: ``key.train``, ``key.score.test``."""
@@ -24,7 +25,6 @@ ORDER = " (order)"
 """The end of the name of the field that holds the order of a list's members."""
 NONE, DEFAULT, REMOVED = "none", "default", "removed"
 LAST_GROUPS = ("stage", "code", "library", "machine", REMOVED)
-CODE_DIGITS = 10
 MODULES_SHOWN = 3
 
 ReadManifest = Callable[[str, str], Manifest | None]
@@ -200,8 +200,7 @@ def _codes(made: Sequence[Manifest | None]) -> tuple[str, ...]:
         modules, before = (manifest.made if manifest else first).get("modules", {}), first.get("modules", {})
         names = [name for name in sorted({*modules, *before}) if modules.get(name) != before.get(name)]
         more = f" and {len(names) - MODULES_SHOWN} more" if len(names) > MODULES_SHOWN else ""
-        commit = f"{manifest.made.get('commit', '')}" if manifest else ""
-        text = commit[:CODE_DIGITS] + ("+" if commit.endswith("+") else "")
+        text = short_commit(f"{manifest.made.get('commit', '')}") if manifest else ""
         texts.append((names, f"{text} ({', '.join(names[:MODULES_SHOWN])}{more})" if names else text))
     return tuple(text for _, text in texts) if any(names for names, _ in texts) else ("",) * len(texts)
 

@@ -11,6 +11,7 @@ from flows.inspection.canary import Canary, CanaryHistory, CanaryLimits, canary_
 from flows.runner.request import RunRequest
 from infra.errors import BadConfiguration
 from infra.store.local import Store
+from infra.tracking.provenance import short_commit
 from tasks.engine.planner import StageResult
 
 WEIGHTS = bytes(range(64))
@@ -19,7 +20,12 @@ NO_LIMITS = CanaryLimits(slower=0)
 
 
 def night(
-    tmp_path: Path, number: int, weights: bytes = WEIGHTS, seconds: float = 10.0, limits: CanaryLimits = NO_LIMITS
+    tmp_path: Path,
+    number: int,
+    weights: bytes = WEIGHTS,
+    seconds: float = 10.0,
+    limits: CanaryLimits = NO_LIMITS,
+    bleu: float = 40.0,
 ) -> Canary:
     """A canary with these weights, in an empty folder as each has one; all nights share a history."""
     store = Store(tmp_path / f"{number}")
@@ -28,10 +34,12 @@ def night(
     made = {"libraries": {"torch": "2.13.0"}}
     sealed(store, "t", {"checkpoints/1/model.safetensors": weights}, stage="train", facts=facts, made=made)
     sealed(store, "a", {"model.safetensors": weights, "model.json": b"{}"}, stage="average")
+    sealed(store, "s", {"card.json": f"{bleu}".encode()}, stage="score")
     rows = [
         StageResult("clean", "", "c", "hit", 1.0),
         StageResult("train", "", "t", "hit", seconds, facts=facts),
         StageResult("average", "", "a", "hit", 1.0),
+        StageResult("score", "test", "s", "hit", 0.0, facts={"bleu": bleu}),
     ]
     history = CanaryHistory.read(tmp_path / "history.jsonl")
     found = compare("own", rows, store, history, limits)
@@ -43,15 +51,22 @@ def changed(weights: bytes) -> bytes:
     return bytes([weights[0] ^ 1]) + weights[1:]
 
 
+def of(night: Canary) -> str:
+    return short_commit(night.commit) or "unknown"
+
+
 def test_one_changed_weight_is_caught_by_the_night_before(tmp_path: Path) -> None:
     first, second = night(tmp_path, 1), night(tmp_path, 2)
     assert first.message("own") == f"own (nothing is recorded of {KIND}: the next canaries are compared with this one)"
-    assert second.message("own") == f"own is as recorded: model.safetensors of average is as recorded of {KIND}"
+    assert second.message("own") == (
+        f"own is as recorded: model.safetensors of average is as recorded of {KIND}; "
+        f"card.json of score test is as recorded of {KIND}"
+    )
     third = night(tmp_path, 3, changed(WEIGHTS))
     assert third.moved == (
         f"model.safetensors of average differs from the record of {KIND}",
-        f"the first stage with other files than the canary of {second.time} (commit {second.commit[:10] or 'unknown'}, "
-        f"now {third.commit[:10] or 'unknown'}) is train",
+        f"the first stage with other files than the canary of {second.time} (commit {of(second)}, now {of(third)}) "
+        "is train",
         f"if that is meant, remove {tmp_path}/history.jsonl",
     )
     assert night(tmp_path, 4, changed(WEIGHTS)).moved, "what moved is no record for the next night"
@@ -67,6 +82,24 @@ def test_one_changed_weight_is_caught_by_the_record_on_the_first_night(
     assert not night(tmp_path, 1).moved
     assert night(tmp_path / "other", 1, changed(WEIGHTS)).moved == (
         f"model.safetensors of average differs from the record of {KIND}",
+    )
+
+
+def test_scores_of_equal_translations_that_move_are_caught_though_the_record_allows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = {"average": night(tmp_path / "recorded", 1).sums["average"]}
+    known = canaries.ExpectedResults({"test": {"bleu": 40.0}}, {"bleu": 3.0}, {KIND: sums})
+    monkeypatch.setattr(canaries, "expected_results", lambda: {"own": known})
+    monkeypatch.setattr(canaries, "commit", lambda: "0123456789abcdef")
+    first = night(tmp_path, 1)
+    monkeypatch.setattr(canaries, "commit", lambda: "0123456789abcdef+")
+    assert night(tmp_path, 2, bleu=39.0).moved == (
+        f"card.json of score test differs from the record of {KIND}",
+        "test bleu is 39.00, it was 40.00",
+        f"the first stage with other files than the canary of {first.time} (commit 0123456789, now 0123456789+) "
+        "is score test",
+        f"if that is meant, remove {tmp_path}/history.jsonl",
     )
 
 
