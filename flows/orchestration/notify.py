@@ -18,6 +18,7 @@ from prefect.types import SecretDict
 from pydantic import SecretStr
 
 from infra.errors import BadConfiguration
+from tasks.registration.promotion import WHY_CANDIDATE
 
 NAME = "repro: tell of the end of a run"
 BLOCK = "repro-notify"
@@ -100,5 +101,7 @@ def tell_of_alias(version: str, alias: str, why: str) -> None:
 
 def tell_of_registration(facts: dict[str, Any]) -> None:
     """The same for each alias that a registration moved, by the facts of the stage ``register``."""
+    decision = f"{facts.get('decision', '')}"
+    reasons = {"candidate": f"{WHY_CANDIDATE}; {decision}", "champion": decision.removeprefix("champion: ")}
     for alias in filter(None, f"{facts.get('aliases', '')}".split(", ")):
-        tell_of_alias(f"{facts['name']}/{facts['version']}", alias, f"{facts.get('decision', '')}")
+        tell_of_alias(f"{facts['name']}/{facts['version']}", alias, reasons[alias])

@@ -16,6 +16,7 @@ from tasks.registration.version_tags import model_about, model_metrics, run_page
 
 MEASURED = (".bleu", ".chrf", ".perplexity", "dev_bleu", "test_bleu")
 """Ends of the tags by which a version is told from one that was measured otherwise."""
+WHY_CANDIDATE = "the newest run without overrides"
 
 
 def becomes_champion(
@@ -87,9 +88,7 @@ def register_version(
         # Another version became champion before this was repeated.
         logged = MODEL_ID.search(version.source)
         set_decision(uri, version, decision, description(version.version, logged[0] if logged else ""))
-    moves = (
-        {} if modified else {"candidate": "the newest run without overrides"} | ({"champion": reason} if better else {})
-    )
+    moves = {} if modified else {"candidate": WHY_CANDIDATE} | ({"champion": reason} if better else {})
     for alias, why in moves.items():
         if alias not in version.aliases:
             set_alias(uri, version, alias, why)

@@ -33,6 +33,17 @@ def test_runs_of_every_flow_are_closed_when_their_process_is_gone() -> None:
     assert set(notify.FLOWS) == flows - {"stage"}  # a stage on another machine ends as part of a run
 
 
+def test_each_alias_that_a_registration_moved_has_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, ...]] = []
+    monkeypatch.setattr(notify, "tell_of_alias", lambda *words: told.append(words))
+    facts = {"name": "demo", "version": 3, "aliases": "candidate, champion", "decision": "champion: dev BLEU 88.63"}
+    notify.tell_of_registration(facts)
+    assert told == [
+        ("demo/3", "candidate", "the newest run without overrides; champion: dev BLEU 88.63"),
+        ("demo/3", "champion", "dev BLEU 88.63"),
+    ]
+
+
 def test_every_run_has_a_deployment() -> None:
     *deployments, stage = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
     assert [each["name"] for each in deployments] == [*(name for name in RUNS if name not in VARIATIONS), "paper"]

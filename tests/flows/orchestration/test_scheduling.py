@@ -218,7 +218,7 @@ def test_a_moved_alias_is_notified(prefect: Services, listener: Listener) -> Non
     assert {post["type"] for post in posts} == {"repro.alias.moved"}
     assert posts[0]["text"] == 'champion is demo/3: ana: "read" by two'
     assert posts[0]["data"] == {"version": "demo/3", "alias": "champion", "why": 'ana: "read" by two'}
-    assert posts[-1]["text"] == "candidate is demo/4: not champion: 30.00"
+    assert posts[-1]["text"] == "candidate is demo/4: the newest run without overrides; not champion: 30.00"
     deploy(prefect, "demo", "--notify", "none")
 
 
