@@ -51,7 +51,8 @@ def gc(
     _show(found)
     hidden = deleted_runs(where.registry)
     if hidden:
-        say(f"goes: {hidden} runs that were deleted in MLflow more than {MIN_AGE_DAYS} days ago, with their files")
+        which = "1 run that was" if hidden == 1 else f"{hidden} runs that were"
+        say(f"goes: {which} deleted in MLflow more than {MIN_AGE_DAYS} days ago, with the files")
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     if delete:

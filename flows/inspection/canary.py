@@ -198,7 +198,7 @@ def _first_to_move(now: Canary, before: Canary) -> str:
 def _slow(now: Canary, good: Sequence[Canary], limits: CanaryLimits) -> list[str]:
     found, took = [], f"it took {now.total_seconds:,.0f} s"
     if limits.seconds and now.total_seconds > limits.seconds:
-        found.append(f"{took}, allowed are {limits.seconds:,.0f} s")
+        found.append(f"{took}, allowed are {limits.seconds:,.0f} s (parameter seconds)")
     if limits.slower and good:
         last = good[-EARLIER:]
         usual = median(each.total_seconds for each in last)
@@ -207,7 +207,8 @@ def _slow(now: Canary, good: Sequence[Canary], limits: CanaryLimits) -> list[str
                 label: s - median(each.seconds.get(label, 0.0) for each in last) for label, s in now.seconds.items()
             }
             most = max(rise, key=lambda label: rise[label])
-            text = f"allowed are {limits.slower:g} times the {usual:,.0f} s of {len(last)} earlier canaries"
+            of = "the last good canary" if len(last) == 1 else f"the last {len(last)} good canaries"
+            text = f"allowed are {limits.slower:g} times (parameter slower) the {usual:,.0f} s of {of}"
             found.append(f"{took}, {text}; {most} took {now.seconds[most]:,.0f} s, {rise[most]:,.0f} s more than usual")
     return found
 

@@ -111,12 +111,15 @@ def test_a_slow_night_names_the_stage(tmp_path: Path) -> None:
     assert not any(each.moved for each in nights)
     slow = night(tmp_path, 5, seconds=240, limits=limits)
     assert slow.moved == (
-        "it took 242 s, allowed are 2 times the 107 s of 4 earlier canaries; train took 240 s, 135 s more than usual",
+        "it took 242 s, allowed are 2 times (parameter slower) the 107 s of the last 4 good canaries; "
+        "train took 240 s, 135 s more than usual",
     )
     short = tmp_path / "short"
     assert not night(short, 1, seconds=1, limits=limits).moved
     assert not night(short, 2, seconds=30, limits=limits).moved, "a short run waits for a busy machine"
-    assert night(tmp_path, 6, limits=CanaryLimits(seconds=5)).moved == ("it took 12 s, allowed are 5 s",)
+    assert night(tmp_path, 6, limits=CanaryLimits(seconds=5)).moved == (
+        "it took 12 s, allowed are 5 s (parameter seconds)",
+    )
     with pytest.raises(BadConfiguration, match="slower is 0.5, allowed is 0 \\(no limit\\) or a number above 1"):
         CanaryLimits(slower=0.5)
 
