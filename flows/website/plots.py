@@ -17,7 +17,10 @@ TRAINING_MEASURES: dict[str, tuple[str, Callable[[float], float]]] = {
 
 
 def over_versions(model: ModelEntry) -> dict[str, Any]:
-    """For each measure one series per set: values, ends of the 95 % interval, None where a version has none."""
+    """For each measure one series per set: values, ends of the 95 % interval, None where a version has none.
+
+    A line breaks at such a version (``breaks``), since nothing was measured there.
+    """
     entries = list(reversed(model.versions))
     found = {name for entry in entries for scores in entry.scores.values() for name in scores}
     measures = [name for name in FIRST_MEASURES if name in found] + sorted(found - {*FIRST_MEASURES})
@@ -27,7 +30,7 @@ def over_versions(model: ModelEntry) -> dict[str, Any]:
         if any(values):
             plots.append({"name": name, "series": [{"name": "training", "values": values}]})
     numbers = [entry.version.version for entry in entries]
-    return {"label": model.name, "xLabel": "version", "x": numbers, "measures": plots}
+    return {"label": model.name, "xLabel": "version", "x": numbers, "breaks": True, "measures": plots}
 
 
 def _series(entries: Sequence[VersionEntry], measure: str) -> list[dict[str, Any]]:

@@ -20,6 +20,11 @@ function shorten(value) {
   return Math.abs(value) >= 1000 ? value.toLocaleString("en") : `${+value.toPrecision(4)}`;
 }
 
+// Places of values without a neighbour, through which no line goes.
+function single(values) {
+  return values.flatMap((value, at) => (value != null && values[at - 1] == null && values[at + 1] == null ? [at] : []));
+}
+
 class Plot {
   constructor(element, data) {
     this.canvas = element.querySelector(".canvas");
@@ -48,16 +53,18 @@ class Plot {
   draw() {
     this.plot?.destroy();
     if (!this.measure) return;
+    const spanGaps = !this.data.breaks; // rows of a training's log have some measures only at times
     const columns = [this.data.x], series = [{ label: this.data.xLabel, value: (_, found) => shorten(found) }], bands = [], edges = {};
     this.measure.series.forEach((each, number) => {
       const stroke = colour(`--series-${number % COLOURS + 1}`);
-      const points = { show: this.data.x.length <= 60, size: 7, fill: stroke };
+      const filter = (_, __, shown) => (shown || spanGaps ? null : single(each.values));
+      const points = { show: this.data.x.length <= 60, size: 7, fill: stroke, filter };
       const interval = (at) => (each.low?.[at] == null ? "" : ` (${shorten(each.low[at])}–${shorten(each.high[at])})`);
       const value = (_, found, __, at) => shorten(found) + (at == null ? "" : interval(at));
       columns.push(each.values);
-      series.push({ label: each.name, stroke, width: 2, points, spanGaps: true, value });
+      series.push({ label: each.name, stroke, width: 2, points, spanGaps, value });
       if (!each.low) return;
-      const edge = { stroke: "transparent", points: { show: false }, spanGaps: true, class: "edge" };
+      const edge = { stroke: "transparent", points: { show: false }, spanGaps, class: "edge" };
       edges[columns.length - 1] = [columns.length, columns.length + 1];
       bands.push({ series: [columns.length, columns.length + 1], fill: withOpacity(stroke, 0.15) });
       columns.push(each.high, each.low);
