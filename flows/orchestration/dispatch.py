@@ -11,7 +11,7 @@ from flows.runner import interrupted
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperResults, ResolvedPaper, cached_paper, write_pages
 from flows.runner.request import ResolvedRun
-from flows.runner.run import conclude
+from flows.runner.run import conclude, run_on_record
 from flows.tuning.sweep import ResolvedSweep, SweepResults
 from flows.views.terminal import say
 from infra.processes import signals
@@ -34,6 +34,10 @@ def dispatch(resolved: ResolvedRun, has_server: bool) -> Outcome:
         conclude(resolved, outcome, say)
         return outcome
     check_database(resolved.site.tracking)
+    return run_on_record(resolved, lambda: _run_with_server(resolved), say)
+
+
+def _run_with_server(resolved: ResolvedRun) -> Outcome:
     _ensure_server(resolved.site)
     from flows.orchestration.prefect_flows import run_with_prefect
 

@@ -220,8 +220,14 @@ def record_folder(name: str) -> str:
     return f"runs/{re.sub(r'[^A-Za-z0-9_-]+', '-', name)}"
 
 
+def record_file(root: Path, name: str, started: datetime, suffix: str = "") -> Path:
+    """The record of the run that ``started`` then."""
+    return root / record_folder(name) / f"{started:{NAME_FORMAT}}{suffix}.json"
+
+
 def _write_json(root: Path, name: str, started: datetime, suffix: str, record: Mapping[str, Any]) -> Path:
-    path = _make_folder(root, name) / f"{started:{NAME_FORMAT}}{suffix}.json"
+    _make_folder(root, name)
+    path = record_file(root, name, started, suffix)
     write_atomically(path, _as_text(record))
     for folder in (path.parent, path.parents[1], root):  # garbage collection would miss a record that lost its name
         sync(folder)

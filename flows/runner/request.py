@@ -7,6 +7,7 @@ and scope behind them. ``ResolvedRun.plan`` reads the store when it is first nee
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -121,6 +122,11 @@ class ResolvedRun:
     """The experiment in MLflow; "" for that of the run's name."""
     watch: MetricsWatch = ignore_metrics
     """Sees the metrics of its jobs, and may end a job by raising a Fault."""
+
+    @cached_property
+    def started(self) -> datetime:
+        """The time that names its record, taken on first access and then kept: each start of a run is one record."""
+        return records.start_time(self.site.root, self.run.name)
 
     @cached_property
     def plan(self) -> RunPlan:

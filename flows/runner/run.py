@@ -1,9 +1,9 @@
 """Runs a resolved request: its stages under a runner, its record under the root, its run in MLflow."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 
 from flows.runner import records
+from flows.runner.interrupted import FINISHED, KILLED, RUNNING
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.request import ResolvedRun
 from flows.runs.titles import run_title, settings_text
@@ -31,7 +31,6 @@ def run(
     Where ``resolved.watch`` ends the run early, the outcome says so in ``pruned``.
     """
     planned, site = resolved.plan, resolved.site
-    started = records.start_time(planned.store.root, resolved.run.name)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     if planned.resumed:
         display.say("the same request was cut off before: its forced stages go on from there")
@@ -51,26 +50,53 @@ def run(
     outcome, status = Outcome(resolved.run.name, runner.rows), "FAILED"
     try:
         # From its start the record names what the run is about to use, so that garbage collection keeps it.
-        _write_record(resolved, planned.outcome.rows, "RUNNING", started, display.say)
+        _write_record(resolved, planned.outcome.rows, RUNNING, display.say)
         if cached_outcome(planned.outcome) is None:  # a run that makes nothing is not worth a run in MLflow
             elsewhere = ", but for stages that another pool makes" if dispatch else ""
             display.say(f"jobs run {site.place}{elsewhere}")
             _start_tracking(tracker, resolved)
         resolved.walk(runner, planned.initial)
-        status = "FINISHED"
+        status = FINISHED
     except Pruned as pruned:
         status, outcome.pruned = PRUNED, f"{pruned}"
     except Exception as error:
         outcome.failure = _failure(runner.rows, error)
         raise StageFailed(outcome) from error
     except BaseException:
-        status = "KILLED"
+        status = KILLED
         raise
     finally:
         why = outcome.failure or outcome.pruned
         tracker.finish(status, why)
-        _write_record(resolved, runner.rows, status, started, display.say, why, limits.checks)
+        _write_record(resolved, runner.rows, status, display.say, why, limits.checks)
     return outcome
+
+
+def run_on_record(resolved: ResolvedRun, work: Callable[[], Outcome], say: Callable[[str], None]) -> Outcome:
+    """Call ``work``, which starts a server and comes to ``run``, with a record that exists before.
+
+    So a run that is killed, or fails, before it comes to ``run`` is on record too.
+    """
+    rows = resolved.plan.outcome.rows
+    _write_record(resolved, rows, RUNNING, say)
+    try:
+        outcome = work()
+    except BaseException as error:
+        if _is_open(resolved):
+            failed = isinstance(error, Exception)
+            # A forced attempt that was cut off goes on with the next start: nothing of it ran in this one.
+            status = "FAILED" if failed and not resolved.plan.resumed else KILLED
+            _write_record(resolved, rows, status, say, f"run failed: {describe(error)}" if failed else "")
+        raise
+    if _is_open(resolved):  # another run made everything meanwhile
+        _write_record(resolved, outcome.rows, FINISHED, say)
+    return outcome
+
+
+def _is_open(resolved: ResolvedRun) -> bool:
+    """Whether its record still says that it runs."""
+    file = records.record_file(resolved.plan.store.root, resolved.run.name, resolved.started)
+    return records.read_header(file).get("outcome") == RUNNING
 
 
 def conclude(resolved: ResolvedRun, done: Outcome, say: Callable[[str], None]) -> None:
@@ -81,8 +107,7 @@ def conclude(resolved: ResolvedRun, done: Outcome, say: Callable[[str], None]) -
     used = {(row.stage, row.key) for row in done.rows}
     known = records.newest_names(resolved.plan.store.root, resolved.run.name, resolved.request.overrides)
     if resolved.plan.interrupted or not used <= known:
-        started = records.start_time(resolved.plan.store.root, resolved.run.name)
-        _write_record(resolved, done.rows, "FINISHED", started, say)
+        _write_record(resolved, done.rows, FINISHED, say)
 
 
 def _start_tracking(tracker: Tracker, resolved: ResolvedRun) -> None:
@@ -109,7 +134,6 @@ def _write_record(
     resolved: ResolvedRun,
     rows: Sequence[StageResult],
     status: str,
-    started: datetime,
     say: Callable[[str], None],
     failure: str = "",
     checks: Sequence[Check] = (),
@@ -118,6 +142,8 @@ def _write_record(
     attempt = resolved.plan.attempt
     try:
         member = (resolved.group, resolved.title)
-        store.send(records.write(store.root, name, request, rows, status, started, attempt, failure, checks, *member))
+        store.send(
+            records.write(store.root, name, request, rows, status, resolved.started, attempt, failure, checks, *member)
+        )
     except (OSError, Fault) as error:
         say(f"this run left no record: {error}")

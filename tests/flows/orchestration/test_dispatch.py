@@ -11,14 +11,17 @@ import pytest
 from dead_process import dead_process
 from small_pipeline import write_run_file
 
+from flows.inspection.run_history import RecordedRun, read_history
 from flows.orchestration.dispatch import dispatch
 from flows.runner import records
 from flows.runner.interrupted import unfinished
 from flows.runner.request import RunRequest
+from infra.errors import JobFailed
 from infra.servers.environment import configure_libraries
 from infra.servers.prefect_sqlite import has_abandoned_flow_runs
 from infra.servers.prefect_states import PROCESS_LABEL
 from infra.site import Site
+from infra.store.local import Store
 from infra.tracking.tracker import Tracker
 
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
@@ -26,6 +29,13 @@ KILLED_AT_THE_END = """
 import os
 from infra.tracking.tracker import Tracker
 Tracker.finish = lambda self, status: os.kill(os.getpid(), 9)
+from flows.cli import main
+main()
+"""
+KILLED_AT_THE_START = """
+import os
+from flows.orchestration import dispatch
+dispatch._ensure_server = lambda site: os.kill(os.getpid(), 9)
 from flows.cli import main
 main()
 """
@@ -71,6 +81,43 @@ def test_a_run_without_work_loads_neither_mlflow_nor_prefect(small: Path, tmp_pa
     command = [*REPRO[:2], CACHED, "run", run]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"REPRO_ROOT": f"{small}"})
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_a_run_killed_while_its_server_starts_is_on_record(tmp_path: Path) -> None:
+    run = f"{write_run_file(tmp_path / 'mine.py', tmp_path / 'mirror')}:SMALL"
+    command = [*REPRO[:2], KILLED_AT_THE_START, "run", run, "--until", "clean"]
+    environment = os.environ | {"REPRO_ROOT": f"{tmp_path / 'root'}", "REPRO_MIRRORS": f"{tmp_path / 'mirror'}"}
+    killed = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert killed.returncode == -9, killed.stderr
+    (found,) = read_history(Store(tmp_path / "root"))
+    assert (found.run, found.outcome, found.command) == ("small", "KILLED", f"repro run {run} --until clean")
+    assert {stage.state for stage in found.stages} == {"miss"}, "garbage collection keeps what it names"
+    assert [left.command for left in unfinished(Site(root=tmp_path / "root"))] == [found.command]
+
+
+def test_a_run_without_a_server_is_on_record_and_its_attempt_goes_on(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: Site) -> None:
+        raise JobFailed("no server")
+
+    def dispatched() -> RecordedRun:
+        with pytest.raises(JobFailed):
+            dispatch(RunRequest("small", force=("score",)).resolve(), has_server=False)
+        return read_history(Store(small))[0]
+
+    monkeypatch.setattr("flows.orchestration.dispatch._ensure_server", start)
+    failed = dispatched()
+    assert (failed.outcome, failed.failure, failed.attempt) == ("FAILED", "run failed: no server", 1)
+    first = RunRequest("small", force=("score",)).resolve()
+    assert not first.plan.resumed, "a failed run is not gone on with"
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "process_identity", dead_process)
+        path = records.write(small, "small", vars(first.request), [], "RUNNING", first.started, first.plan.attempt)
+    for _ in range(2):
+        assert dispatched().outcome == "KILLED"
+        assert RunRequest("small", force=("score",)).resolve().plan.attempt == first.plan.attempt
+    assert len(list(path.parent.glob(f"{path.stem[:8]}*.json"))) > 3, "each start is one record"
 
 
 def test_only_flow_runs_of_dead_processes_are_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
