@@ -29,10 +29,14 @@ class Lineage:
 
     @property
     def versions(self) -> list[str]:
-        """The versions that rest on all of what it starts from, with their aliases: ``demo/3 (champion)``."""
+        """The versions that rest on all of what it starts from, with their aliases: ``demo/3 (champion)``.
+
+        Of raw files, which may share a name by chance, each version that contains one.
+        """
         found = [set(self.graph.versions_of.get(name, ())) for name in self.start]
-        common = set.intersection(*found) if found else set()
-        return [self.version_label(label) for label in self.graph.versions if label in common]
+        combine = set.union if all(stage == RAW_STAGE for stage, _ in self.start) else set.intersection
+        chosen = combine(*found) if found else set()
+        return [self.version_label(label) for label in self.graph.versions if label in chosen]
 
     def version_label(self, label: str) -> str:
         aliases = ", ".join(self.graph.versions[label].aliases)

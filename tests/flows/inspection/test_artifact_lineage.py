@@ -85,6 +85,13 @@ def test_nothing_is_written(made: list[Artifact], tmp_path: Path, capsys: pytest
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
+def test_versions_of_each_raw_file_of_a_name(small: Path) -> None:
+    artifact(Store(small), "download", "d0ffee", item="other/train.en")
+    found = find_lineage("train.en", Site.named())
+    assert len(found.start) == 2
+    assert found.versions == ["small/1 (champion, candidate)"], "no version contains the other one"
+
+
 def test_a_finished_run(small: Path) -> None:
     site = Site.named()
     version = find_lineage("small@champion", site)
