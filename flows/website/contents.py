@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactGraph, read_graph
-from flows.inspection.artifact_uses import uses_of
+from flows.inspection.artifact_uses import ArtifactUses, uses_of
 from flows.inspection.model_cards import artifact_file, version_card
 from flows.inspection.run_history import RecordedRun, read_history
 from flows.website.campaign import CampaignPage, anchor, campaign_pages, totals
@@ -37,6 +38,10 @@ class Root:
     runs: Sequence[RecordedRun]
     graph: ArtifactGraph
     sweeps: Sequence[SweepPage]
+
+    @cached_property
+    def uses(self) -> ArtifactUses:
+        return uses_of(self.runs)
 
     @staticmethod
     def read(site: Site) -> "Root":
@@ -115,7 +120,7 @@ def _campaign(
         values["limits"] = limit_lines(root.runs) if page is pages[0] else []
         yield page.name, render("campaign.html", page.name, **values, **about)
     yield from _sweeps(root, pages, about)
-    index = dict(index_files(root.models, pages, root.sweeps, root.graph))
+    index = dict(index_files(root.models, pages, root.sweeps, root.graph, root.uses))
     yield from index.items()
     yield "search.html", render("search.html", "search.html", files=list(index), **about)
 
@@ -138,7 +143,7 @@ def _lineage(
         for entry in entries
         if entry.label in reports
     }
-    pages = LineagePages(root.graph, uses_of(root.runs), root.store, shown, about)
+    pages = LineagePages(root.graph, root.uses, root.store, shown, about)
     yield from pages.pages({entry.label: entry.page for entry in entries})
 
 

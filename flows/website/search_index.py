@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from flows.inspection.artifact_graph import ArtifactGraph
+from flows.inspection.artifact_uses import ArtifactUses
 from flows.website.campaign import CampaignPage, anchor
 from flows.website.lineage import page_of
 from flows.website.registry import ModelEntry, VersionEntry
@@ -20,10 +21,14 @@ Entry = tuple[str, str, str, str]
 
 
 def index_files(
-    models: Sequence[ModelEntry], campaign: Sequence[CampaignPage], sweeps: Sequence[SweepPage], graph: ArtifactGraph
+    models: Sequence[ModelEntry],
+    campaign: Sequence[CampaignPage],
+    sweeps: Sequence[SweepPage],
+    graph: ArtifactGraph,
+    uses: ArtifactUses,
 ) -> Iterator[tuple[str, str]]:
     """Path and text of each file of the index; ``search.html`` loads them in this order."""
-    entries = [*_registered(models), *_runs(campaign), *_sweeps(sweeps), *_artifacts(graph)]
+    entries = [*_registered(models), *_runs(campaign), *_sweeps(sweeps), *_artifacts(graph, uses)]
     for number, start in enumerate(range(0, len(entries), ENTRIES_OF_A_FILE), start=1):
         chosen = entries[start : start + ENTRIES_OF_A_FILE]
         yield f"search-{number}.js", f"addEntries({script_json(chosen)});\n"
@@ -72,12 +77,14 @@ def _sweeps(sweeps: Sequence[SweepPage]) -> Iterator[Entry]:
         yield "sweep", sweep.name, _short(words), sweep.page
 
 
-def _artifacts(graph: ArtifactGraph) -> Iterator[Entry]:
+def _artifacts(graph: ArtifactGraph, uses: ArtifactUses) -> Iterator[Entry]:
     for node in graph.nodes.values():
+        named = [f"{name}" for name in uses.names.get(node.name, ())]
         of = graph.versions_of.get(node.name, [])
         where = f"in {', '.join(of[:3])}{f' and {len(of) - 3} more' if len(of) > 3 else ''}" if of else "in no version"
-        title = " ".join(filter(None, (node.stage, node.item, node.key)))
-        yield "artifact", title, _short(f"{node.made[:16].replace('T', ' ')} {where}"), page_of(node.name)
+        title = f"{named[0]} {node.key}" if named else " ".join(filter(None, (node.stage, node.item, node.key)))
+        words = [node.made[:16].replace("T", " "), where, *named[1:]]
+        yield "artifact", title, _short(" ".join(words)), page_of(node.name)
 
 
 def _short(text: str) -> str:

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 from made_registry import PIXEL
-from made_up_roots import record
+from made_up_roots import artifact, chain, record, row_of
 
-from flows.inspection.artifact_graph import ArtifactGraph
+from flows.inspection.artifact_graph import ArtifactGraph, read_graph
+from flows.inspection.artifact_uses import uses_of
 from flows.inspection.run_history import read_history
 from flows.views.history_view import history_text
 from flows.website import search_index
 from flows.website.campaign import RUNS_ON_A_PAGE, campaign_pages, totals
 from flows.website.render import render
 from flows.website.search_index import index_files
+from infra.site import Site
 from infra.store.local import Store
 
 
@@ -130,13 +132,27 @@ def test_the_index_has_models_versions_runs_and_artifacts_with_their_pages(publi
         assert not fragment or f'id="{fragment}"' in (public / path).read_text()
 
 
+def test_artifacts_are_found_by_their_readable_names(tmp_path: Path) -> None:
+    text, cleaned, *_ = chain(Store(tmp_path), artifact(Store(tmp_path), "download", "d0ffee", item="demo/train.de"))
+    rows = [row_of(text, "demo/train.de"), row_of(cleaned)]
+    for day, run in enumerate(("demo", "other"), start=1):
+        record(tmp_path, run, datetime(2026, 1, day, tzinfo=UTC), rows)
+    graph, uses = read_graph(Site(root=tmp_path)), uses_of(read_history(Store(tmp_path)))
+    (index,) = (file for _, file in index_files([], [], [], graph, uses))
+    titles = {
+        title: words for kind, title, words, _ in json.loads(index[len("addEntries(") : -3]) if kind == "artifact"
+    }
+    assert titles.keys() >= {"demo/download/demo/train.de d0ffee", "demo/clean c0ffee", "average a0ffee"}
+    assert titles["demo/clean c0ffee"].endswith("other/clean")
+
+
 def test_a_large_index_is_split(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(search_index, "ENTRIES_OF_A_FILE", 2)
     overrides = [f"training.seed={number}" for number in range(40)]
     for hour in range(5):
         record(tmp_path, "demo", datetime(2026, 1, 1, hour, tzinfo=UTC), [{"stage": "clean"}], overrides=overrides)
     pages = campaign_pages(read_history(Store(tmp_path)))
-    files = dict(index_files([], pages, [], ArtifactGraph([])))
+    files = dict(index_files([], pages, [], ArtifactGraph([]), uses_of([])))
     assert [*files] == ["search-1.js", "search-2.js", "search-3.js"]
     assert all("training.seed=39" in text for text in files.values()), "a command is whole, to be copied"
     assert sum(text.count('"run"') for text in files.values()) == 5
