@@ -1,6 +1,8 @@
 """Runs a resolved request: its stages under a runner, its record under the root, its run in MLflow."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from flows.runner import records
 from flows.runner.interrupted import FINISHED, KILLED, RUNNING
@@ -15,6 +17,30 @@ from tasks.engine.planner import StageResult
 from tasks.engine.progress import Display
 from tasks.engine.remote import NO_DISPATCH, Dispatch
 from tasks.engine.runner import Runner, TaskWrapper, without_task
+from tasks.engine.stage import StageCall
+
+
+@dataclass(frozen=True)
+class _RecordedDisplay:
+    """A display that also records each stage that was made: a run that is killed later says what it did."""
+
+    display: Display
+    keep_record: Callable[[], None]
+
+    def begin(self, call: StageCall, why: str) -> None:
+        self.display.begin(call, why)
+
+    def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
+        self.display.progress(call, done, total, text)
+
+    def say(self, text: str) -> None:
+        self.display.say(text)
+
+    def end(self, row: StageResult) -> None:
+        self.display.end(row)
+        if row.state == "completed":
+            self.keep_record()
+
 
 TRACKED_SETTINGS = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
 """The parts of a run that are parameters of its run in MLflow."""
@@ -35,11 +61,19 @@ def run(
     if planned.resumed:
         display.say("the same request was cut off before: its forced stages go on from there")
     limits = Limits.parse(resolved.run.expect, records.earlier_values(planned.store.root, resolved.run.name))
+    lock = threading.Lock()
+
+    def keep_record() -> None:
+        with lock:  # stages may end at once
+            known = {row.key for row in runner.rows}
+            rows = [*runner.rows, *(row for row in planned.outcome.rows if row.key not in known)]
+            _write_record(resolved, rows, RUNNING, display.say)
+
     runner = Runner(
         planned.store,
         site,
         planned.scope,
-        display,
+        _RecordedDisplay(display, keep_record),
         tracker,
         task_wrapper,
         dispatch,
@@ -50,7 +84,7 @@ def run(
     outcome, status = Outcome(resolved.run.name, runner.rows), "FAILED"
     try:
         # From its start the record names what the run is about to use, so that garbage collection keeps it.
-        _write_record(resolved, planned.outcome.rows, RUNNING, display.say)
+        keep_record()
         if cached_outcome(planned.outcome) is None:  # a run that makes nothing is not worth a run in MLflow
             elsewhere = ", but for stages that another pool makes" if dispatch else ""
             display.say(f"jobs run {site.place}{elsewhere}")

@@ -9,11 +9,14 @@ import pytest
 from made_up_roots import record
 from small_pipeline import run_small
 
-from flows.inspection.run_history import read_history
+from flows.inspection.run_history import RecordedRun, read_history
 from flows.runner.outcome import StageFailed
 from flows.runner.request import RunRequest
+from flows.runner.run import run
+from flows.views.terminal import TerminalDisplay
 from infra.processes.identity import process_identity
 from infra.store.local import Store
+from tasks.engine.stage import StageCall
 from tasks.stages.clean import clean
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
@@ -87,3 +90,19 @@ def test_a_failed_run_says_why_and_what_was_tried(
     assert found.stages[-1].failures == ("OSError: the disk is gone",)
     assert found.ended is not None
     assert found.ended >= found.started.replace(microsecond=0)
+
+
+def test_a_run_at_work_says_what_it_made(mirror: Path, tmp_path: Path) -> None:
+    seen: list[RecordedRun] = []
+
+    class Watching(TerminalDisplay):
+        def begin(self, call: StageCall, why: str) -> None:
+            seen.extend(read_history(Store(tmp_path / "repro")))
+
+    run(RunRequest("small", until="clean").resolve(), Watching(lambda *_: None))
+    first, last = seen[0], seen[-1]
+    assert {(first.outcome, stage.state) for stage in first.stages} == {("RUNNING", "miss")}
+    assert [stage.stage for stage in last.stages if not stage.was_made] == ["clean"], "a kill leaves what was made"
+    assert [stage.key for stage in last.stages] == [
+        stage.key for stage in read_history(Store(tmp_path / "repro"))[0].stages
+    ]
