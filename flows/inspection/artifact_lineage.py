@@ -38,6 +38,16 @@ class Lineage:
         chosen = combine(*found) if found else set()
         return [self.version_label(label) for label in self.graph.versions if label in chosen]
 
+    @property
+    def begun_with_it(self) -> list[str]:
+        """The versions whose training began with the weights of the version, where it starts from one."""
+        weights = {each for name in self.start for each in self.graph.inputs(name) if name[0] == "register"}
+        begun = {
+            user for name in weights for user in self.graph.users[name] if name[0] == "average" and user[0] == "train"
+        }
+        found = {label for name in begun for label in self.graph.versions_of.get(name, ())}
+        return [self.version_label(label) for label in self.graph.versions if label in found]
+
     def version_label(self, label: str) -> str:
         aliases = ", ".join(self.graph.versions[label].aliases)
         return f"{label} ({aliases})" if aliases else label
@@ -54,7 +64,8 @@ class Lineage:
         }
         artifacts = [self._node(name, side) for side, names in sides.items() for name in sorted(names)]
         start = ["/".join(name) for name in self.start]
-        return {"name": self.title, "start": start, "versions": self.versions, "artifacts": artifacts}
+        versions = {"versions": self.versions, "begun_with_it": self.begun_with_it}
+        return {"name": self.title, "start": start, **versions, "artifacts": artifacts}
 
     def _node(self, name: Name, side: str) -> dict[str, Any]:
         node = self.graph.nodes.get(name)

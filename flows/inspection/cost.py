@@ -159,7 +159,11 @@ class _Estimator:
 
     def _without_record(self, row: StageResult, work: _Work | None) -> StageCost:
         if row.stage != "train" or not work:
-            return StageCost(row.stage, row.item, row.state, None, None, None, "no such stage on record")
+            if row.stage not in self._recorded:
+                why = "no such stage on record"
+            else:
+                why = "none like it on record" if work else "the size of what it reads is not known"
+            return StageCost(row.stage, row.item, row.state, None, None, None, why)
         weights = self._parameters(row.form)
         size = self._bytes[row.key] = 4 * weights * (row.form["training"].get("keep", 1) + 2)
         if self._on_gpu:

@@ -33,7 +33,7 @@ def cost_sentence(cost: RunCost) -> str:
     parts += [f"{_energy(cost.kwh)} kWh"] if cost.kwh is not None else ["kWh not measured (--watts tells the power)"]
     parts += [f"{cost.money:,.2f} at {cost.rate:,.2f} an hour"] if cost.money is not None else []
     named = ", ".join(cost.unknown) if len(cost.unknown) <= 3 else f"{len(cost.unknown)} stages"
-    unknown = f"; without {named}, of which nothing is on record" if cost.unknown else ""
+    unknown = f"; without {named}, for which the table says why" if cost.unknown else ""
     return f"{cost.run}: {least} {', '.join(parts)}{unknown}"
 
 

@@ -18,6 +18,8 @@ def lineage_text(found: Lineage) -> str:
         lines += [f"  {detail}" for detail in _details(found, found.start[0])]
     versions = found.versions
     lines += ["", f"versions that rest on it: {', '.join(versions) or 'none'}"]
+    if begun := found.begun_with_it:
+        lines += [f"versions whose training began with its weights: {', '.join(begun)}"]
     lines += ["", "made from", *_tree(found, found.start, found.graph.inputs)]
     lines += ["", "used by", *_tree(found, found.start, lambda name: found.graph.users.get(name, ()))]
     return "\n".join(lines)

@@ -5,8 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from made_registry import version
 from made_up_roots import artifact, chain, record, row_of
 
+from benchmarks.registry import write_registry
 from flows.commands.lineage import lineage
 from flows.inspection.artifact_lineage import find_lineage
 from infra.errors import BadConfiguration
@@ -90,6 +92,22 @@ def test_versions_of_each_raw_file_of_a_name(small: Path) -> None:
     found = find_lineage("train.en", Site.named())
     assert len(found.start) == 2
     assert found.versions == ["small/1 (champion, candidate)"], "no version contains the other one"
+
+
+def test_versions_whose_training_began_with_a_version(
+    made: list[Artifact], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights, store = made[2], Store(tmp_path)
+    for number, trained in enumerate((artifact(store, "train", "7ffee1", [weights]), made[1]), start=1):
+        averaged = artifact(store, "average", f"a7ffee{number}", [trained])
+        arguments = {"report": {"artifact": "report", "key": "gone"}}
+        facts = {"name": "other", "version": number}
+        artifact(store, "register", f"47ffee{number}", [averaged], facts=facts, arguments=arguments)
+    write_registry(tmp_path / "mlflow.db", [version("demo", 1, {}), version("other", 1, {}), version("other", 2, {})])
+    lineage("demo/1")
+    shown = capsys.readouterr().out
+    assert "versions that rest on it: demo/1\nversions whose training began with its weights: other/1\n" in shown
+    assert find_lineage("other/2", Site.named()).as_json()["begun_with_it"] == []
 
 
 def test_a_finished_run(small: Path) -> None:

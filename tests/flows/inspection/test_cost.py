@@ -94,11 +94,17 @@ def test_stages_of_text_scale_with_what_they_read_by_estimate_of_inputs_not_made
     assert of(found, "prepare_sets test").seconds == pytest.approx(6 * (10 + 10_000) / (300 + 300))
     assert of(found, "prepare_sets dev").seconds is None, "the sizes of its inputs are not known"
     assert of(found, "clean").seconds is None
+    why = {label: of(found, label).basis for label in ("download demo/dev.en", "prepare_sets dev", "clean")}
+    assert [*why.values()] == [
+        "none like it on record",
+        "the size of what it reads is not known",
+        "no such stage on record",
+    ]
 
 
 def test_the_command_prints_a_table_or_json_and_refuses_a_rate_alone(capsys: pytest.CaptureFixture[str]) -> None:
     plan_command(RunOptions("demo"), cost=True, rate=2.0)
-    assert "20 stages, of which nothing is on record" in capsys.readouterr().out
+    assert "without 20 stages, for which the table says why" in capsys.readouterr().out
     plan_command(RunOptions("demo"), cost=True, watts=65.0, as_json=True)
     printed = json.loads(capsys.readouterr().out)
     assert printed["run"] == "demo"

@@ -136,6 +136,16 @@ def test_a_command_is_not_cut_within_an_option(page: Page, public: Path) -> None
     check_words(page.locator("#found li"))
 
 
+@pytest.mark.parametrize("page", ["phone"], indirect=True)
+def test_a_long_setting_breaks_after_a_dot_and_a_reason_has_room(page: Page, public: Path) -> None:
+    page.goto(f"{public.as_uri()}/campaign.html")
+    word = page.locator(".asked").first.get_by_text("model.p_drop=0.3", exact=True)
+    parts = word.evaluate("word => [...word.childNodes].map(each => each.textContent).filter(Boolean)")
+    assert parts == ["model.", "p_drop=", "0.", "3"], "a line may end after each"
+    page.goto((public / "models" / "ende.html").as_uri())
+    assert page.locator(".why").first.evaluate("cell => cell.clientWidth") > 150
+
+
 def check_words(found: Locator) -> None:
     words = found.locator(".word")
     expect(words).to_have_text(["repro", "run", "ende", "--set", "model.p_drop=0.3"])
