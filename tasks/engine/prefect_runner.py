@@ -97,7 +97,9 @@ class PrefectTaskWrapper:
                     raise body_errors[-1]
                 return
 
-    def _task(self, call: StageCall, hit: bool, run_body: Callable[[], Artifact]) -> Task[..., dict[str, str] | State[Any]]:
+    def _task(
+        self, call: StageCall, hit: bool, run_body: Callable[[], Artifact]
+    ) -> Task[..., dict[str, str] | State[Any]]:
         """The Prefect task of a stage; its parameters are those that Prefect's UI shows."""
         stage = call.stage
 
