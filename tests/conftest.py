@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+try:
+    from hypothesis import settings
+except ImportError:  # a GPU node
+    pass
+else:  # No limit of time for an example: the first one may import a library, and the machine may be busy.
+    settings.register_profile("any machine", settings.default, deadline=None)
+    settings.load_profile("any machine")
 if TYPE_CHECKING:  # a GPU node has neither an S3 client nor a browser
     from playwright.sync_api import Browser
     from s3_server import Server
