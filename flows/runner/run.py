@@ -180,4 +180,7 @@ def _write_record(
             records.write(store.root, name, request, rows, status, resolved.started, attempt, failure, checks, *member)
         )
     except (OSError, Fault) as error:
-        say(f"this run left no record: {error}")
+        if (
+            status != RUNNING
+        ):  # said once, at the end: what keeps the record from being written may end the run, with a message of its own
+            say(f"this run left no record: {error}")
