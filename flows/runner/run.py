@@ -180,7 +180,6 @@ def _write_record(
             records.write(store.root, name, request, rows, status, resolved.started, attempt, failure, checks, *member)
         )
     except (OSError, Fault) as error:
-        if (
-            status != RUNNING
-        ):  # said once, at the end: what keeps the record from being written may end the run, with a message of its own
+        # What prevents the record may also end the run, with a message of its own: say this once, at the end.
+        if status != RUNNING:
             say(f"this run left no record: {error}")

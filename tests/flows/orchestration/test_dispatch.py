@@ -110,7 +110,7 @@ def test_a_run_without_a_server_is_on_record_and_its_attempt_goes_on(
     failed = dispatched()
     assert (failed.outcome, failed.failure, failed.attempt) == ("FAILED", "run failed: no server", 1)
     first = RunRequest("small", force=("score",)).resolve()
-    assert not first.plan.resumed, "a failed run is not gone on with"
+    assert not first.plan.resumed, "a failed run is not resumed"
     with monkeypatch.context() as patch:
         patch.setattr(records, "process_identity", dead_process)
         path = records.write(small, "small", vars(first.request), [], "RUNNING", first.started, first.plan.attempt)
