@@ -34,11 +34,11 @@ def test_runs_of_every_flow_are_closed_when_their_process_is_gone() -> None:
 
 
 def test_each_alias_that_a_registration_moved_has_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, ...]] = []
-    monkeypatch.setattr(notify, "tell_of_alias", lambda *words: told.append(words))
+    posted: list[tuple[str, ...]] = []
+    monkeypatch.setattr(notify, "tell_of_alias", lambda *words: posted.append(words))
     facts = {"name": "demo", "version": 3, "aliases": "candidate, champion", "decision": "champion: dev BLEU 88.63"}
     notify.tell_of_registration(facts)
-    assert told == [
+    assert posted == [
         ("demo/3", "candidate", "the newest run without overrides; champion: dev BLEU 88.63"),
         ("demo/3", "champion", "dev BLEU 88.63"),
     ]
