@@ -29,7 +29,8 @@ def sparkline(values: Sequence[float], bound: float, at_least: bool) -> Svg:
         for (x, y), is_broken, last in zip(points, broken, [*[False] * (len(points) - 1), True], strict=True)
         if is_broken or last
     )
-    said = f"{len(values)} runs, from {values[0]:,.6g} to {values[-1]:,.6g}; {sum(broken)} beyond the limit"
+    runs = f"{len(values)} runs, from {values[0]:,.6g} to" if len(values) > 1 else "1 run:"
+    said = f"{runs} {values[-1]:,.6g}; {sum(broken)} beyond the limit"
     return Svg(
         f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
         f'aria-label="{said}"><title>{said}</title>'

@@ -68,7 +68,7 @@ def blocks_of(data: bytes, most: int) -> Iterator[list[bytes]]:
         os.close(reading)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=BYTES, most=st.integers(1, 4), as_json=st.booleans())
 def test_lines_out_are_lines_in_for_any_bytes_and_block(data: bytes, most: int, as_json: bool) -> None:
     expected = data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
@@ -86,7 +86,7 @@ def test_carriage_returns_and_a_byte_order_mark_are_no_text() -> None:
     assert out.decode() == "A\nB\n\ufeffC\n"
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(lengths=st.lists(st.sampled_from([0, 1, 70_000, 400_000]), max_size=6), most=st.integers(1, 3))
 def test_blocks_hold_every_line_whole_and_at_most_so_many(lengths: list[int], most: int) -> None:
     lines = [b"x" * length for length in lengths]

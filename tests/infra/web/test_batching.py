@@ -35,7 +35,7 @@ async def answered(batcher: Batcher, fake: Fake, requests: Sequence[tuple[int, i
     await asyncio.gather(*(one(number, *request) for number, request in enumerate(requests)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(requests=REQUESTS, limit=st.integers(1, 6))
 def test_every_request_gets_its_own_sentences_once(requests: list[tuple[int, int, int, int, bool]], limit: int) -> None:
     fake = Fake()

@@ -38,7 +38,7 @@ def plan(source: list[int], target: list[int], budget: int, seed: int = 1) -> Ba
 lengths = st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), min_size=1, max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pairs=lengths, budget=st.integers(20, 90), epoch=st.integers(0, 3), ranks=st.integers(1, 4))
 def test_an_epoch_has_every_pair_once_and_keeps_the_budget(
     pairs: list[tuple[int, int]], budget: int, epoch: int, ranks: int
@@ -78,7 +78,7 @@ def test_batches_from_any_cursor_continue_the_sequence() -> None:
         assert [(a.tolist(), p) for a, p in rest] == [(a.tolist(), p) for a, p in whole[done:]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(pairs=lengths, budget=st.integers(20, 90), number=st.integers(1, 3))
 def test_every_epoch_reads_one_segmentation_of_every_pair(
     pairs: list[tuple[int, int]], budget: int, number: int

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
@@ -54,7 +54,6 @@ def test_a_source_is_read_with_plain_quotes_where_training_text_had_them(tmp_pat
     assert after.encode_target(["</s>"]) == untouched.encode_target(["</s>"])
 
 
-@settings(deadline=None)
 @given(line=TEXT)
 def test_any_text_survives(joint: TokenizerPair, separate: TokenizerPair, line: str) -> None:
     for pieces in (joint, separate):
@@ -63,7 +62,6 @@ def test_any_text_survives(joint: TokenizerPair, separate: TokenizerPair, line: 
         assert pieces.decode_target([BOS, *ids, EOS, PAD]) == line
 
 
-@settings(deadline=None)
 @given(line=st.lists(st.sampled_from([*SPECIAL_TOKENS, " ", "a", "<", "s>", "\n"])).map("".join))
 def test_markup_in_the_text_never_becomes_a_special(joint: TokenizerPair, line: str) -> None:
     (ids,) = joint.encode_source([line])
@@ -85,7 +83,6 @@ def test_sides_and_sizes(joint: TokenizerPair, separate: TokenizerPair) -> None:
     assert separate.encode_source(["Hund dog"]) != separate.encode_target(["Hund dog"])
 
 
-@settings(deadline=None)
 @given(line=st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"])))
 def test_pieces_read_as_text(joint: TokenizerPair, line: str) -> None:
     (ids,) = joint.encode_source([line])

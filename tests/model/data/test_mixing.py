@@ -54,7 +54,7 @@ sizes = st.fixed_dictionaries({name: st.integers(1, 40) for name in ("a", "b", "
 shares = st.dictionaries(st.sampled_from("abc"), st.floats(0.01, 100), min_size=1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes=sizes, shares=shares, epoch=st.integers(0, 3), batching=st.sampled_from(["buckets", "packed"]))
 def test_an_epoch_has_each_part_s_share_and_repeats_its_pairs_evenly(
     sizes: Sizes, shares: dict[str, float], epoch: int, batching: str
@@ -79,7 +79,7 @@ def test_a_temperature_raises_the_share_of_small_parts(temperature: float, small
     assert counts(parts, sampler(parts, f"temperature={temperature}").epoch(0))["small"] == pytest.approx(small, abs=1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes=sizes, change=st.integers(1, 30), seed=st.integers(0, 9))
 def test_stages_begin_at_their_update_and_any_cursor_resumes(sizes: Sizes, change: int, seed: int) -> None:
     parts, text = Parts(sizes), f"a=3,b=1; {change}: c=1"

@@ -34,7 +34,7 @@ def build_model(config: Model) -> Transformer:
     return Transformer(replace(config, p_drop=0.0), SIZE, SIZE).eval()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rows=st.lists(st.integers(0, 39), max_size=12, unique=True))
 def test_a_packed_batch_holds_the_pieces_of_its_rows(shards: Shards, rows: list[int]) -> None:
     batch = load_packed(shards, np.array(rows, np.int64), SHAPE)

@@ -149,7 +149,7 @@ def all_scores(
     beta=st.sampled_from([0.0, 0.3, 2.0]),
     n_best=st.integers(1, 4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_wide_beam_finds_the_best_of_all_allowed_sequences(
     sentence: int,
     size: int,
@@ -181,7 +181,7 @@ def test_a_wide_beam_finds_the_best_of_all_allowed_sequences(
     beta=st.sampled_from([0.0, 0.3]),
     n_best=st.integers(1, 3),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_an_ensemble_finds_the_best_sequences_by_the_mean_of_probabilities(
     sentence: int, models: int, longest: int, prefix: list[int], alpha: float, beta: float, n_best: int
 ) -> None:
@@ -197,7 +197,7 @@ def test_an_ensemble_finds_the_best_sequences_by_the_mean_of_probabilities(
 
 
 @given(beam=st.integers(1, 4), beta=st.sampled_from([0.0, 0.4]), constraints=CONSTRAINTS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_an_ensemble_of_one_model_twice_is_that_model(
     beam: int, beta: float, constraints: list[SearchConstraints]
 ) -> None:
@@ -231,7 +231,7 @@ def test_impossible_constraints_are_named(make: Callable[[], object], words: str
 
 
 @given(sentence=st.integers(0, 10**6), limit=st.integers(1, 12), alpha=st.floats(0, 2), bonus=st.floats(-3, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_beam_1_is_greedy_search(sentence: int, limit: int, alpha: float, bonus: float) -> None:
     table = Table([sentence], 9, eos_bonus=bonus)
     written: list[int] = []
@@ -251,7 +251,7 @@ def test_beam_1_is_greedy_search(sentence: int, limit: int, alpha: float, bonus:
     coarse=st.booleans(),
     order=st.randoms(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_sentence_has_the_same_result_alone_and_in_any_batch(
     constraints: list[SearchConstraints],
     beam: int,
@@ -280,7 +280,7 @@ def test_a_sentence_has_the_same_result_alone_and_in_any_batch(
     alpha=st.floats(0, 2),
     bonus=st.floats(-6, 3),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_scores_are_those_of_the_pieces_and_lengths_stay_within_limits(
     sentence: int, limit: int, beam: int, alpha: float, bonus: float
 ) -> None:
@@ -301,7 +301,7 @@ def test_scores_are_those_of_the_pieces_and_lengths_stay_within_limits(
     bonus=st.floats(-4, 4),
     n_best=st.integers(1, 7),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_all_that_finished_is_found_beyond_the_beam_and_the_beam_is_the_same(
     constraints: list[SearchConstraints], beam: int, alpha: float, beta: float, bonus: float, n_best: int
 ) -> None:
@@ -342,7 +342,7 @@ def test_more_than_the_beam_finish_in_the_last_step() -> None:
 
 
 @given(sentence=st.integers(0, 10**6), beam=st.integers(1, 4), bonus=st.floats(-4, 3), limit=st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_each_step_extends_hypotheses_of_the_step_before(sentence: int, beam: int, bonus: float, limit: int) -> None:
     steps: list[list[BeamEntry]] = []
     table, decoding = Table([sentence], 8, eos_bonus=bonus), Decoding(beam, 0.6)
@@ -385,7 +385,7 @@ def test_scores_that_are_nan_raise_an_error() -> None:
 @given(
     seed=st.integers(0, 10**6), size=st.integers(1, 300), count=st.integers(1, 12), values=st.sampled_from([3, 10**6])
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_top_k_takes_the_first_of_equal_values(seed: int, size: int, count: int, values: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     table = torch.randint(values, (3, size), generator=generator).float()

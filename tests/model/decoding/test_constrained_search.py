@@ -16,7 +16,7 @@ def contains(pieces: tuple[int, ...], phrase: tuple[int, ...]) -> bool:
     return any(pieces[start : start + len(phrase)] == phrase for start in range(len(pieces)))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     sentence=st.integers(0, 10**6),
     phrases=PHRASES,
@@ -44,7 +44,7 @@ def test_every_finished_hypothesis_contains_the_phrases(
     assert all(contains(found[0].pieces, phrase) for phrase in phrases)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(sentence=st.integers(0, 10**6), phrase=st.lists(st.integers(3, 4), min_size=1, max_size=2).map(tuple))
 def test_a_wide_beam_finds_the_best_of_all_outputs_with_the_phrase(sentence: int, phrase: tuple[int, ...]) -> None:
     table, constraint, decoding = Table([sentence], 5), SearchConstraints(5), Decoding(beam=200, alpha=0.6)
@@ -55,7 +55,7 @@ def test_a_wide_beam_finds_the_best_of_all_outputs_with_the_phrase(sentence: int
     assert found.score == pytest.approx(best, abs=1e-4)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(sentence=st.integers(0, 10**6), beam=st.integers(1, 5), longest=st.integers(1, 8), coarse=st.booleans())
 def test_without_phrases_it_is_the_plain_search(sentence: int, beam: int, longest: int, coarse: bool) -> None:
     constraint, decoding = SearchConstraints(longest), Decoding(beam=beam, alpha=0.6)

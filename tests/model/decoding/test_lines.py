@@ -45,7 +45,7 @@ def lines_of(translator: Translator, splitting: Splitting, n_best: int = 1) -> L
     return LineTranslator(translator, beam_searcher(translator, DECODING, n_best), splitting, n_best)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example(text="A\u2028. Then B\u0085. End", language="en")
 @given(text=TEXTS, language=st.sampled_from(["en", "de", "fr", "DE-at", "zh", "xx", ""]))
 def test_sentences_together_hold_all_that_is_no_white_space(text: str, language: str) -> None:
@@ -117,7 +117,7 @@ def test_the_best_of_a_line_are_the_best_of_all_combinations(
     assert found[0].pieces == tuple(hypotheses[0].pieces[0] for hypotheses in sentences)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(size=st.integers(1, 5), draws=st.booleans())
 def test_blocks_of_any_size_give_the_same(translator: Translator, size: int, draws: bool) -> None:
     text = ["A dog", PARAGRAPH, "", "It's 2014.", PARAGRAPH]

@@ -52,7 +52,7 @@ def test_random_numbers_are_spread_evenly_over_sentences() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.sampled_from([Sampling(top_k=1), Sampling(temperature=1e-6)]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_top_1_and_temperature_near_0_are_greedy_search(sentence: int, most: int, sampling: Sampling) -> None:
     [found] = drawn([sentence], [SearchConstraints(most)], sampling)
     [greedy] = search(Table([sentence], 8, eos_bonus=1.0), [most], Decoding(beam=1))
@@ -63,7 +63,7 @@ def test_top_1_and_temperature_near_0_are_greedy_search(sentence: int, most: int
     constraints=CONSTRAINTS,
     seed=st.integers(0, 100),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_constraints_hold_and_the_batch_does_not_matter(constraints: list[SearchConstraints], seed: int) -> None:
     sampling, numbers = Sampling(temperature=2.0, top_p=0.9, seed=seed), list(range(len(constraints)))
     together = drawn(numbers, constraints, sampling)

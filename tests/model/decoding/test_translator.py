@@ -74,7 +74,7 @@ def same(found: list[Translation], expected: list[Translation]) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(order=st.permutations(range(len(LINES))), budget=st.sampled_from([1, 20, 40, 1000]))
 def test_a_line_is_translated_the_same_alone_and_in_any_batch(
     translator: Translator, order: list[int], budget: int
@@ -197,7 +197,6 @@ def test_loading(tmp_path: Path, vocabulary: Path, translator: Translator) -> No
         Translator.load(tmp_path, tmp_path, device="cpu")
 
 
-@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 30)), budget=st.integers(1, 90))
 def test_batches_hold_every_sentence_once_within_the_budget(lengths: list[int], budget: int) -> None:
     found = list(batch_by_length(lengths, budget))

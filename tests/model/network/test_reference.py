@@ -53,7 +53,7 @@ def batch(some: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
 
 
 @every_shape
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(some=pairs)
 def test_outputs_gradients_and_attention_are_the_same(config: Model, some: list[tuple[list[int], list[int]]]) -> None:
     own, reference = both(config)

@@ -73,7 +73,7 @@ def test_the_future_never_leaks(config: Model) -> None:
 
 
 @pytest.mark.parametrize("config", SHAPES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     first=st.lists(st.integers(3, SIZE - 1), min_size=1, max_size=6),
     second=st.lists(st.integers(3, SIZE - 1), min_size=1, max_size=6),

@@ -13,7 +13,7 @@ from model.training import loss as objective
 from model.training.loss import smoothed_loss
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     count=st.integers(0, 9),
     size=st.integers(2, 12),

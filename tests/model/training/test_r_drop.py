@@ -32,7 +32,7 @@ def double_model(p_drop: float) -> Transformer:
     return Transformer(replace(MODEL, p_drop=p_drop), SIZE, SIZE).double()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     count=st.integers(0, 9),
     size=st.integers(PAD + 2, 12),

@@ -30,13 +30,13 @@ def rows_of(rows: Ragged) -> list[list[int]]:
     return [row.tolist() for row in np.split(rows.ids, np.cumsum(rows.lengths))[:-1]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts=lines)
 def test_without_dropout_the_pieces_are_those_of_the_library(texts: list[str]) -> None:
     assert segmented(texts, 0.0) == [e.ids for e in TOKENIZER.encode_batch(texts)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts=lines, p=st.floats(0, 1), seed=st.integers(0, 9))
 def test_decoding_gives_the_text_whatever_was_dropped(texts: list[str], p: float, seed: int) -> None:
     assert [TOKENIZER.decode(ids, skip_special_tokens=False) for ids in segmented(texts, p, seed)] == texts

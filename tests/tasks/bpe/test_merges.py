@@ -9,7 +9,7 @@ from unittest.mock import patch
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -60,7 +60,6 @@ def frames(counts: dict[str, int]) -> list[pl.DataFrame]:
 WORD_COUNTS = st.dictionaries(st.text("abc", min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=12)
 
 
-@settings(deadline=None)
 @given(counts=WORD_COUNTS, min_frequency=st.integers(1, 4), room=st.integers(0, 30), fall=st.sampled_from([2, 3, 1000]))
 def test_merges_are_the_library_s(counts: dict[str, int], min_frequency: int, room: int, fall: int) -> None:
     size = len(LETTERS) + room

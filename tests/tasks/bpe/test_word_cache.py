@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -52,7 +52,6 @@ LINE = st.one_of(
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-@settings(deadline=None)
 @given(batches=st.lists(st.lists(LINE, max_size=6), max_size=3), max_words=st.sampled_from([3, 1000]))
 def test_same_ids_as_whole_lines(kind: str, batches: list[list[str]], max_words: int) -> None:
     table = WordCache(TOKENIZERS[kind], max_words)
@@ -69,7 +68,6 @@ def as_lists(ragged: Ragged) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(deadline=None)
 @given(lines=st.lists(LINE, max_size=8))
 def test_chunks_are_counted_as_in_whole_lines(name: str, lines: list[str]) -> None:
     tokenizer = TOKENIZERS[name]

@@ -44,7 +44,7 @@ def numbers(text: str) -> list[float]:
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(source=WORDS, target=WORDS)
 def test_what_is_measured_agrees_with_the_rule(rule: Filter, within: object, source: str, target: str) -> None:
     pair = pair_of(source, target)
@@ -53,7 +53,7 @@ def test_what_is_measured_agrees_with_the_rule(rule: Filter, within: object, sou
     assert within(numbers(found)) == pair.select(rule.keep()).item()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(source=WORDS, target=WORDS)
 def test_signs_that_are_invalid_are_named_where_the_rule_rejects(source: str, target: str) -> None:
     pair = pair_of(source, target)

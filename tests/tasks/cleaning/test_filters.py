@@ -105,7 +105,7 @@ def test_each_rule_spares_what_is_right(rule: Filter, good: tuple[str, str]) -> 
 
 
 @given(text=nasty)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_rewriting_is_stable_and_removes_what_it_promises(text: str) -> None:
     once = rewritten(Normalise(quotes=True), text)
     assert rewritten(Normalise(quotes=True), once) == once
@@ -117,7 +117,7 @@ def test_rewriting_is_stable_and_removes_what_it_promises(text: str) -> None:
 
 
 @given(text=nasty)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_words_are_what_white_space_separates(text: str) -> None:
     counted = pl.DataFrame({"source": [text]}).select(
         words_of("source"), plain=pl.col("source").str.count_matches(r"\S+")
@@ -126,7 +126,7 @@ def test_words_are_what_white_space_separates(text: str) -> None:
 
 
 @given(texts=st.lists(nasty, max_size=5), enabled=st.tuples(*[st.booleans()] * 4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_lines_that_are_spared_would_not_have_changed(texts: list[str], enabled: tuple[bool, bool, bool, bool]) -> None:
     nfc, control, white_space, quotes = enabled
     marks = r"[\p{Cc}--\s]|[\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}]"
@@ -141,7 +141,7 @@ def test_lines_that_are_spared_would_not_have_changed(texts: list[str], enabled:
 
 
 @given(pairs=st.lists(st.tuples(nasty, nasty), max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_rules_decide_every_text(pairs: list[tuple[str, str]]) -> None:
     for rule in RULES:
         assert all(isinstance(verdict, bool) for verdict in kept(rule, pairs))
@@ -151,7 +151,7 @@ def test_rules_decide_every_text(pairs: list[tuple[str, str]]) -> None:
     pairs=st.lists(st.tuples(st.sampled_from("ab\x00"), st.sampled_from("ab\n")), max_size=12),
     on=st.sampled_from(["pair", "source", "target"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_distinct_keeps_the_first(pairs: list[tuple[str, str]], on: str) -> None:
     values = [{"pair": pair, "source": pair[0], "target": pair[1]}[on] for pair in pairs]
     expected = [value not in values[:at] for at, value in enumerate(values)]

@@ -56,7 +56,7 @@ def test_each_rule_removes_what_it_names(rule: Filter, bad: tuple[str, str], goo
 
 
 @given(pairs=PAIRS, n=st.integers(1, 3), times=st.integers(2, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_repeats_are_those_that_a_search_finds(pairs: list[tuple[str, str]], n: int, times: int) -> None:
     def repeats(line: str) -> bool:
         words = line.lower().split()
@@ -67,14 +67,14 @@ def test_repeats_are_those_that_a_search_finds(pairs: list[tuple[str, str]], n: 
 
 
 @given(pairs=PAIRS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_numbers_are_compared_with_how_often_they_stand(pairs: list[tuple[str, str]]) -> None:
     numbers = [[collections.Counter(re.findall("[0-9]+", side)) for side in pair] for pair in pairs]
     assert kept(NumbersDiffer(), pairs) == [source == target for source, target in numbers]
 
 
 @given(pairs=PAIRS, most=st.integers(1, 3), on=st.sampled_from(["source", "target"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_partners_are_counted_over_all_pairs(pairs: list[tuple[str, str]], most: int, on: str) -> None:
     this = ("source", "target").index(on)
     partners = [len({pair[1 - this] for pair in pairs if pair[this] == each[this]}) for each in pairs]

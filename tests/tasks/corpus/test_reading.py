@@ -48,7 +48,7 @@ def archive(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Path:
 
 
 @given(text=st.lists(odd_line, max_size=20), ended=st.booleans(), crlf=st.booleans(), block=st.integers(1, 9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_lines_split_at_line_feed_only(
     tmp_path_factory: pytest.TempPathFactory, text: list[str], ended: bool, crlf: bool, block: int
 ) -> None:
@@ -65,7 +65,7 @@ def test_lines_split_at_line_feed_only(
 
 
 @given(data=st.binary(max_size=200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_bytes_keep_their_line_numbers(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("bytes") / "raw"
     path.write_bytes(b"x" + data)
@@ -190,7 +190,7 @@ def test_a_tmx_in_an_odd_encoding_is_refused_in_one_sentence(tmp_path: Path, enc
 
 
 @given(count=st.integers(0, 30), rows=st.integers(1, 12))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_frames_keep_order_and_alignment(tmp_path_factory: pytest.TempPathFactory, count: int, rows: int) -> None:
     folder = tmp_path_factory.mktemp("pairs")
     (folder / "a.en").write_text("".join(f"source {n}\n" for n in range(count)))

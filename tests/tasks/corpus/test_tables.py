@@ -38,7 +38,7 @@ def test_a_table_must_say_its_column_and_other_text_must_not() -> None:
 
 
 @given(rows=rows)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_all_forms_give_the_same_lines(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     folder = tmp_path_factory.mktemp("tables")
     with io.StringIO(newline="") as text:

@@ -137,4 +137,6 @@ def test_a_small_line_marks_what_breaks_the_limit() -> None:
     assert drawn.count('class="broken"') == 2
     assert "3 runs, from 19 to 18; 2 beyond the limit" in drawn
     assert 'points="4.0,22.9 66.0,4.0 128.0,26.0"' in drawn
-    assert sparkline((5.0,), 5.0, at_least=False).count('class="kept"') == 1
+    alone = sparkline((5.0,), 5.0, at_least=False)
+    assert alone.count('class="kept"') == 1
+    assert "<title>1 run: 5; 0 beyond the limit</title>" in alone
