@@ -86,4 +86,4 @@ def distilled(run: Run, how: Distillation, dev: Artifact, corpus: Artifact, voca
     translated = translate_text(
         teachers[0], vocabulary, corpus, how.decoding, n_best=how.n_best, others=tuple(teachers[1:])
     )
-    return extract_best(corpus, translated)
+    return extract_best(corpus, translated, how.references)

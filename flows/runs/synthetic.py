@@ -81,6 +81,8 @@ class Distillation:
     """Seeds of the teachers' trainings; several translate as an ensemble. ``training.seed`` is the student's."""
     n_best: int = 4
     """Translations of a source to choose from; 1: the best by the search's score."""
+    references: bool = False
+    """Whether the student learns the references too: two pairs of each source (Gordon and Duh, 2019)."""
     decoding: Decoding = Decoding()  # noqa: RUF009 - frozen
     """How the teachers search."""
 

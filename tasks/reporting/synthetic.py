@@ -38,7 +38,7 @@ def about_synthetic(pairs: Manifest, manifest: ReadManifest) -> tuple[str, ...]:
     else:
         text = _corpus(_read(pairs.arguments["pairs"], manifest))
         said = (
-            f"All {facts['pairs']:,} pairs are synthetic (distillation): the source is one of {text}, the target its"
+            f"{_counted(facts)} synthetic (distillation): the source is one of {text}, the target its"
             f" translation by a teacher in place of the reference. Mean sentence BLEU of these translations:"
             f" {facts['bleu']:.1f}.",
             "No tag marks them.",
@@ -60,6 +60,13 @@ def synthetic_examples(pairs: Path, facts: Mapping[str, Any], corpus: Path) -> l
     return rows.join(
         known.select("pair_id", reference="target").collect(), on="pair_id", how="left", maintain_order="left"
     ).to_dicts()
+
+
+def _counted(facts: Mapping[str, Any]) -> str:
+    references = facts.get("references", 0)
+    if not references:
+        return f"All {facts['pairs']:,} pairs are"
+    return f"{facts['pairs'] - references:,} of {facts['pairs']:,} pairs, the others with the references, are"
 
 
 def _read(reference: Mapping[str, str], manifest: ReadManifest) -> Manifest | None:

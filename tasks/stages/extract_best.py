@@ -1,8 +1,9 @@
 """Takes, of the translations of each training source, the one nearest to its reference: the text of a student model.
 
-    pairs.parquet    pair_id, corpus, source, target: the cleaned pairs in their order, the translation as the target
+    pairs.parquet    pair_id, corpus, source, target: the cleaned pairs in their order, the translation as the target;
+                     with ``references`` the cleaned pairs themselves follow
 
-A source without a translation that ends has no pair. Of equal translations the one with the better score is taken.
+A source without a translation that ends has no such pair. Of equal translations the one with the better score is taken.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def _translated(pairs: Path, blocks: list[Path]) -> Iterator[pl.DataFrame]:
 
 
 @stage(version=1)
-def extract_best(out: Path, pairs: Artifact, translated: Artifact) -> Facts:
-    """Write a pair for each of ``pairs`` whose source has a translation in ``translated``.
+def extract_best(out: Path, pairs: Artifact, translated: Artifact, references: bool = False) -> Facts:
+    """Write a pair for each of ``pairs`` whose source has a translation in ``translated``; then, with ``references``,
+    ``pairs`` themselves, with the same ``pair_id``.
 
     ``bleu`` is the mean sentence BLEU of the translations taken, ``bleu_of_first`` that of the best by the search's
     score. Raises BadData if no source has a translation.
@@ -80,10 +82,14 @@ def extract_best(out: Path, pairs: Artifact, translated: Artifact) -> Facts:
             chosen = ended.with_columns(pl.Series("target", targets, pl.String)).select(KEPT)
             writer.write_table(chosen.to_arrow().cast(schema))
             progress(read, lines, "pairs")
-    if not taken:
-        raise BadData(f"none of {lines} training sources has a translation; train the teacher for longer")
+        if not taken:
+            raise BadData(f"none of {lines} training sources has a translation; train the teacher for longer")
+        if references:
+            for batch in pq.ParquetFile(clean).iter_batches(columns=list(KEPT)):
+                writer.write_table(pa.Table.from_batches([batch]).cast(schema))
     return {
-        "pairs": len(taken),
+        "pairs": len(taken) + references * read,
+        **({"references": read} if references else {}),
         "untranslated": lines - len(taken),
         "bleu": round(fmean(taken), 4),
         "bleu_of_first": round(fmean(first), 4),

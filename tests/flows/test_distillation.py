@@ -96,6 +96,13 @@ def test_a_killed_translation_goes_on_and_a_student_is_trained_traced_cached_and
     again = run_small(RunRequest("small"))
     assert {row.state for row in again.rows} == {"cached"}
 
+    words = ("synthetic.references=true",)
+    made = [row.stage for row in run_small(RunRequest("small", overrides=words)).rows if row.state == "completed"]
+    assert made[:3] == ["extract_best", "shard", "train"]
+    learned = trace_pair("small", pair_id, words).steps
+    assert learned[2] == replace(steps[2], folder=learned[2].folder)
+    assert learned[3] == steps[3], "the pieces of the translation, not of the reference"
+
     pytest.importorskip("ctranslate2")
     export("small/1", to="ctranslate2", quantization="int8", out=tmp_path / "student")
     from model.export.ctranslate2_runtime import Folder

@@ -52,6 +52,7 @@ ELSEWHERE = {
     "repro run NAME --force register": "tests/flows/test_forced.py (other stages)",
     "repro run demo-distilled": f"{DISTILLED} (a small run)",
     "repro run multi30k-ende-distilled --set synthetic.seeds=1 --set synthetic.n_best=1": f"{DISTILLED} (a small run)",
+    "repro run multi30k-ende-distilled --set synthetic.references=true": f"{DISTILLED} (a small run)",
     "repro deploy demo multi30k-ende --activate": "tests/flows/orchestration/test_scheduling.py",
     "repro deploy my-run.toml --activate": "tests/flows/orchestration/test_scheduling.py",
     "repro paper --site gpu": "tests/flows/runner/test_paper.py (rows of a small run, without a GPU)",

@@ -59,10 +59,11 @@ def mixed(store: Store, tag: str = "<BT>", **how: Any) -> Artifact:
     return sealed_as(store, "mix", "m", arguments, parquet(CLEANED + BACK), pairs=5, synthetic=2, untranslated=1)
 
 
-def distilled(store: Store) -> Artifact:
-    """Two pairs by two teachers."""
+def distilled(store: Store, **facts: object) -> Artifact:
+    """Two pairs by two teachers; ``facts`` replace those of ``extract_best``."""
     pairs, teachers = named(cleaned(store)), [model(store, 1, 5.5), model(store, 2, 6.5)]
     arguments = {"weights": teachers[0], "others": teachers[1:], "text": pairs, "decoding": {"beam": 4}, "n_best": 3}
     translated = sealed_as(store, "translate_text", "t", arguments, lines=3)
     arguments = {"pairs": pairs, "translated": named(translated)}
-    return sealed_as(store, "extract_best", "b", arguments, parquet(TAUGHT), pairs=2, untranslated=1, bleu=41.26)
+    facts = {"pairs": 2, "untranslated": 1, "bleu": 41.26, **facts}
+    return sealed_as(store, "extract_best", "b", arguments, parquet(TAUGHT), **facts)

@@ -41,6 +41,7 @@ def test_the_teacher_is_the_model_of_its_own_run_and_the_student_has_a_third_of_
         ("synthetic.seeds=2", "train teacher/seed-2"),
         ("synthetic.n_best=3", "translate_text"),
         ("synthetic.decoding.beam=5", "translate_text"),
+        ("synthetic.references=true", "extract_best"),
         ("model.layers=2", "train"),
         ("training.seed=2", "train"),
     ],

@@ -73,6 +73,14 @@ def test_the_nearest_translation_is_the_target(
     assert facts["bleu"] > facts["bleu_of_first"]
 
 
+def test_the_references_follow_the_translations(inputs: dict[str, Any]) -> None:
+    alone = extract_best.body(**inputs)
+    translations = pl.read_parquet(inputs["out"] / "pairs.parquet")
+    facts = extract_best.body(**inputs, references=True)
+    assert pl.read_parquet(inputs["out"] / "pairs.parquet").equals(pl.concat([translations, PAIRS]))
+    assert facts == {**alone, "pairs": 7, "references": 4}
+
+
 def test_scores_are_those_of_sacrebleu_and_of_equal_ones_the_first_is_taken() -> None:
     lines, reference = ["Ein Hund.", "Ein alter Hund läuft weg.", ""], "Ein Hund läuft durch den Wald."
     expected = [sacrebleu.sentence_bleu(line, [reference]).score for line in lines]
