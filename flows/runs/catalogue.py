@@ -117,6 +117,14 @@ MULTI30K_ENDE_BACK_TRANSLATION = replace(
     expect=DATA_LIMITS,
 )
 
+WMT14_SAMPLE_ENDE_BACK_TRANSLATION = replace(
+    WMT14_SAMPLE_ENDE,
+    name="wmt14-sample-ende-bt",
+    about="wmt14-sample-ende with 30,000 tagged back-translations of its own German text",
+    synthetic=MULTI30K_ENDE_BACK_TRANSLATION.synthetic,
+    expect=DATA_LIMITS,
+)
+
 DEMO_DISTILLED = replace(
     DEMO,
     name="demo-distilled",
@@ -211,6 +219,7 @@ RUNS = {
         MULTI30K_ENDE_BACK_TRANSLATION,
         MULTI30K_ENDE_DISTILLED,
         WMT14_SAMPLE_ENDE,
+        WMT14_SAMPLE_ENDE_BACK_TRANSLATION,
         PAPER_BASE,
         PAPER_BIG,
         PAPER_BASE_ENFR,
