@@ -77,14 +77,28 @@ def sweep_table(found: SweepResults) -> Table:
     return table
 
 
+PAGE_ALONE = {
+    "BLEU, ours, paper_untweaked",
+    "params, paper",
+    "FLOPs, paper",
+    "FLOPs, ours, counted",
+    "FLOPs, ours, hours at peak",
+    "weights",
+    "updates",
+    "pieces seen",
+    "kWh",
+}
+"""Columns of the page of ``repro paper`` that its table in the terminal leaves out, since a terminal is narrow."""
+
+
 def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Rows beside the paper's values. Empty columns are left out, since a terminal is narrow."""
+    """Rows beside the paper's values, without ``PAGE_ALONE`` and empty columns. No word or number is broken in two."""
     table = plain_table()
-    shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    shown = [i for i, column in enumerate(columns) if column not in PAGE_ALONE and any(row[i] for row in rows)]
     for i in shown:
-        words = max(map(len, columns[i].split()), default=0)  # no word of a heading is broken in two
+        longest = max(len(word) for text in (columns[i], *(row[i] for row in rows)) for word in text.split())
         named = columns[i] in ("row", "set")
-        table.add_column(columns[i], justify="left" if named else "right", overflow="fold", min_width=words)
+        table.add_column(columns[i], justify="left" if named else "right", min_width=longest)
     for row in rows:
         table.add_row(*(escape(row[i]) for i in shown))
     return table
