@@ -4,9 +4,10 @@ import io
 
 from rich.console import Console
 
-from flows.views.tables import format_facts, metric_names, paper_table, stage_table
+from flows.views.tables import PAGE_ALONE, format_facts, metric_names, paper_table, stage_table
 from flows.views.terminal import TerminalDisplay
 from tasks.engine.planner import StageResult
+from tasks.evaluation.paper_page import COLUMNS
 
 
 def test_brackets_are_no_markup() -> None:
@@ -35,6 +36,7 @@ def test_no_word_or_number_of_the_papers_table_is_broken() -> None:
     for cell in (*cells[:4], cells[5]):
         assert all(words.count(word) == 2 for word in cell.split() if word != "*"), cell
     assert "1.42e+12" not in words, "the page alone has the operations"
+    assert set(COLUMNS) > PAGE_ALONE, "a column has another name now"
 
 
 def test_runs_at_work_at_once_are_told_apart() -> None:
