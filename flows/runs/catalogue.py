@@ -122,7 +122,6 @@ WMT14_SAMPLE_ENDE_BACK_TRANSLATION = replace(
     name="wmt14-sample-ende-bt",
     about="wmt14-sample-ende with 30,000 tagged back-translations of its own German text",
     synthetic=MULTI30K_ENDE_BACK_TRANSLATION.synthetic,
-    expect=DATA_LIMITS,
 )
 
 DEMO_DISTILLED = replace(
