@@ -50,7 +50,7 @@ def back_translated(
     """The pairs of ``corpus`` and those of back-translation. No monolingual line is a line of one of the sets."""
     texts = {file.path: archives[file.path] for file in files(how.monolingual)}
     text = clean.for_item(MONOLINGUAL)(how.monolingual, texts, tuple(sets.values()), monolingual_filters(run))
-    weights, vocabulary = reverse_model(reversed_run(run, how.seed), archives)
+    weights, vocabulary = reverse_model(reversed_run(run, how.seed, how.updates), archives)
     translated = translate_text(weights, vocabulary, text, how.decoding, how.lines, how.sampling)
     return mix(corpus, translated, how.tag)
 

@@ -21,9 +21,11 @@ from tasks.corpus.catalogue import EvaluationSet, Part
 Pair = TypeVar("Pair", Part, EvaluationSet)
 
 
-def reversed_run(run: Run, seed: int) -> Run:
-    """The run with source and target swapped, trained with ``seed`` and without ``training.mixture``."""
+def reversed_run(run: Run, seed: int, updates: int = 0) -> Run:
+    """The run with source and target swapped, trained with ``seed`` and without ``training.mixture``, for ``updates``
+    or, where they are 0, as long as the run."""
     corpus = run.corpus
+    training = replace(run.training, seed=seed, start="", mixture="")
     swapped = replace(
         corpus,
         source_language=corpus.target_language,
@@ -35,7 +37,7 @@ def reversed_run(run: Run, seed: int) -> Run:
         corpus=swapped,
         sets=tuple(_swap(each) for each in run.sets),
         filters=replace(run.filters, rules=tuple(_swap_rule(rule) for rule in run.filters.rules)),
-        training=replace(run.training, seed=seed, start="", mixture=""),
+        training=replace(training, updates=updates, epochs=0) if updates else training,
         decoding=replace(run.decoding, ensemble=()),
         synthetic=None,
     )

@@ -91,22 +91,29 @@ class Run:
         require(which != "ema" or self.training.ema > 0, "averaging.which", which, "last, where training.ema is 0")
         seed, seeds = self.training.seed, self.decoding.ensemble
         require(not seeds or seed in seeds, "decoding.ensemble", seeds, f"seeds with training.seed, {seed}, among them")
-        fewest = self.training.updates
-        if patience:
-            # The first validation is the best so far; training can stop after ``patience`` more.
-            fewest = min(fewest, (patience + 1) * self.training.dev_every)
-        saved = -(-fewest // self.training.checkpoint_every)
-        allowed = (
-            f"at most {saved}, the checkpoints that {fewest} updates save every training.checkpoint_every; "
-            "lower this or averaging.count"
-        )
         # The updates of an epoch are known once its batches are; averaging checks the count again.
-        require(count <= saved or self.training.epochs > 0, "averaging.count", count, allowed)
+        lengths = [] if self.training.epochs else [self.training.updates]
+        if isinstance(self.synthetic, BackTranslation) and self.synthetic.updates:
+            lengths.append(self.synthetic.updates)
+        for updates in lengths:
+            self._check_saved(updates)
         dropout, tokens = self.sharding.bpe_dropout, self.vocabulary.tokens
         require(not dropout or tokens == "bpe", "sharding.bpe_dropout", dropout, "0 where vocabulary.tokens is words")
         self._check_model("model", self.model)
         if isinstance(self.synthetic, Distillation):
             self._check_model("synthetic.teacher", self.synthetic.teacher)
+
+    def _check_saved(self, updates: int) -> None:
+        """Raise ValueError unless a training of ``updates`` saves the checkpoints to average."""
+        count, patience = self.averaging.count, self.training.patience
+        # The first validation is the best so far; training can stop after ``patience`` more.
+        fewest = min(updates, (patience + 1) * self.training.dev_every) if patience else updates
+        saved = -(-fewest // self.training.checkpoint_every)
+        allowed = (
+            f"at most {saved}, the checkpoints that {fewest} updates save every training.checkpoint_every; "
+            "lower this or averaging.count"
+        )
+        require(count <= saved, "averaging.count", count, allowed)
 
     def _check_model(self, name: str, model: Model) -> None:
         """Raise ValueError unless the model, the field ``name``, can be trained on the run's pairs."""

@@ -35,6 +35,8 @@ class BackTranslation:
     """How the reverse model searches; of its limits only those of length count for ``sample``."""
     seed: int = 1
     """Seed of the reverse model's training and of sampling. ``training.seed`` changes neither."""
+    updates: int = 0
+    """Updates of the reverse model's training; 0: as long as the run's."""
 
     def __post_init__(self) -> None:
         text, name = self.monolingual, "synthetic.monolingual"
@@ -48,6 +50,9 @@ class BackTranslation:
         allowed = f"letters, digits, '_', '-' in angle brackets, none of {', '.join(SPECIAL_TOKENS)}, or empty"
         require(own, "synthetic.tag", self.tag, allowed)
         require(0 <= self.seed < 2**31, "synthetic.seed", self.seed, "a whole number from 0 to 2,147,483,647")
+        require(
+            self.updates >= 0, "synthetic.updates", self.updates, "0 (as long as the run's) or a whole number above"
+        )
 
     @property
     def sampling(self) -> Sampling | None:

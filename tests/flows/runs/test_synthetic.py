@@ -40,6 +40,7 @@ def test_it_changes_what_is_trained_on_and_leaves_the_rest() -> None:
         ("synthetic.lines=100", "translate_text"),
         ("synthetic.decoding.beam=1", "translate_text"),
         ("synthetic.seed=2", "train reverse"),
+        ("synthetic.updates=5000", "train reverse"),
     ],
 )
 def test_each_value_changes_the_stages_from_its_own_on(override: str, changed: str) -> None:
@@ -63,6 +64,15 @@ def test_a_run_reversed_twice_is_the_run() -> None:
     assert reversed_run(reverse, seed=1) == replace(MULTI30K_ENDE_BACK_TRANSLATION, synthetic=None)
 
 
+def test_the_reverse_model_has_a_length_of_its_own() -> None:
+    words = ("training.updates=0", "training.epochs=3")
+    long = RunRequest(NAME, overrides=words).resolve().run
+    assert reversed_run(long, seed=1).training.epochs == 3
+    assert reversed_run(long, seed=1, updates=7_000).training == replace(long.training, epochs=0, updates=7_000)
+    words = (f"synthetic.updates={MULTI30K_ENDE.training.updates}",)
+    assert plan(RunRequest(NAME, until="score", overrides=words)).rows == plan(RunRequest(NAME, until="score")).rows
+
+
 def test_monolingual_text_never_has_lines_of_a_set() -> None:
     run = MULTI30K_ENDE_BACK_TRANSLATION
     filters = monolingual_filters(replace(run, filters=replace(run.filters, rules=(), exclude=())))
@@ -77,6 +87,11 @@ def test_monolingual_text_never_has_lines_of_a_set() -> None:
         ("synthetic.tag=</s>", r"synthetic.tag is '</s>', allowed is"),
         ("synthetic.lines=-1", r"synthetic.lines is -1, allowed is 0 \(all\)"),
         ("synthetic.decoding.ensemble=1,2", r"synthetic.decoding.ensemble is \(1, 2\), allowed is empty"),
+        ("synthetic.updates=-1", r"synthetic.updates is -1, allowed is 0 \(as long as the run's\)"),
+        (
+            "synthetic.updates=10",
+            "averaging.count is [0-9]+, allowed is at most 1, the checkpoints that 10 updates save",
+        ),
         ("synthetic.search=best", "synthetic.search is 'best', allowed is beam or sample"),
         ("training.start=x@champion", "synthetic.tag is '<BT>', allowed is empty where training.start is given"),
     ],
