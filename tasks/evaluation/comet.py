@@ -10,6 +10,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,14 +94,18 @@ def comet_score(
 
 def _run(python: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Run the program, which ends with this process and when the run is interrupted."""
-    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    try:
-        process = subprocess.Popen([python, "-c", PROGRAM], text=True, preexec_fn=die_with_parent(), **pipes)
-    except OSError as error:
-        raise BadConfiguration(f"comet.python is {python!r}, which does not start: {error.strerror}") from error
+    # From a file: Python 3.11 sends no more of its input when ``communicate`` is called again after a timeout.
+    with tempfile.TemporaryFile("w+") as given:
+        json.dump(asked, given)
+        given.seek(0)
+        pipes: dict[str, Any] = {"stdin": given, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        try:
+            process = subprocess.Popen([python, "-c", PROGRAM], text=True, preexec_fn=die_with_parent(), **pipes)
+        except OSError as error:
+            raise BadConfiguration(f"comet.python is {python!r}, which does not start: {error.strerror}") from error
     with process:
         try:
-            out, errors = _communicate(process, json.dumps(asked))
+            out, errors = _output(process)
         except BaseException:
             process.kill()
             raise
@@ -115,11 +120,9 @@ def _run(python: str, asked: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _communicate(process: subprocess.Popen[str], text: str) -> tuple[str, str]:
-    unsent: str | None = text
+def _output(process: subprocess.Popen[str]) -> tuple[str, str]:
     while True:
         try:
-            return process.communicate(unsent, timeout=signals.POLL_SECONDS)
+            return process.communicate(timeout=signals.POLL_SECONDS)
         except subprocess.TimeoutExpired:
-            unsent = None  # what is left of it goes on by itself
             signals.check()
