@@ -98,9 +98,9 @@ def _run(python: str, asked: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+") as given:
         json.dump(asked, given)
         given.seek(0)
-        pipes: dict[str, Any] = {"stdin": given, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        streams: dict[str, Any] = {"stdin": given, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         try:
-            process = subprocess.Popen([python, "-c", PROGRAM], text=True, preexec_fn=die_with_parent(), **pipes)
+            process = subprocess.Popen([python, "-c", PROGRAM], text=True, preexec_fn=die_with_parent(), **streams)
         except OSError as error:
             raise BadConfiguration(f"comet.python is {python!r}, which does not start: {error.strerror}") from error
     with process:

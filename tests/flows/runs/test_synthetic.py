@@ -69,8 +69,8 @@ def test_the_reverse_model_has_a_length_of_its_own() -> None:
     long = RunRequest(NAME, overrides=words).resolve().run
     assert reversed_run(long, seed=1).training.epochs == 3
     assert reversed_run(long, seed=1, updates=7_000).training == replace(long.training, epochs=0, updates=7_000)
-    words = (f"synthetic.updates={MULTI30K_ENDE.training.updates}",)
-    assert plan(RunRequest(NAME, until="score", overrides=words)).rows == plan(RunRequest(NAME, until="score")).rows
+    as_long = (f"synthetic.updates={MULTI30K_ENDE.training.updates}",)
+    assert plan(RunRequest(NAME, until="score", overrides=as_long)).rows == plan(RunRequest(NAME, until="score")).rows
 
 
 def test_monolingual_text_never_has_lines_of_a_set() -> None:
