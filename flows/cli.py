@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration,
 
 import ast
 import errno
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from flows.views.json_log import configure_log
 from flows.views.standard_streams import discard_stdout, flush_stdout, prepare_streams
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
+from infra.processes.compute import thread_waiting
 
 HELP = """Reproduce "Attention Is All You Need": one cached, retryable DAG from archives to a registered model.
 
@@ -113,6 +115,7 @@ def _version() -> str:
 def main() -> None:
     """Entry point: run the command, and turn any error into one message and an exit code."""
     prepare_streams()
+    os.environ.update(thread_waiting(os.environ))  # for torch in this process and in all that it starts
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
     resumable = arguments[:1] in [[name] for name in RESUMABLE]

@@ -14,7 +14,7 @@ from flows.commands.options import EngineOption, QuantizationOption
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.processes.children import SAFE_PATH, die_with_parent
-from infra.processes.malloc import keep_pages
+from infra.processes.compute import keep_pages
 from infra.servers.credentials import Credentials, read_credentials
 from infra.servers.environment import configure_libraries
 from infra.servers.loopback import LOOPBACK, on_loopback, own_names

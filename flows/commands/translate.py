@@ -16,7 +16,7 @@ from flows.inference.load_translator import load_translator
 from flows.inference.version_engine import open_version_engine
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
-from infra.processes.malloc import keep_pages
+from infra.processes.compute import keep_pages
 from infra.servers.environment import configure_libraries
 from infra.site import Site
 

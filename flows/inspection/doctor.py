@@ -16,6 +16,7 @@ from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from infra.errors import BadConfiguration, Fault
+from infra.processes.compute import load_remark
 from infra.servers.addresses import running_addresses
 from infra.servers.credentials import hide_password, read_credentials
 from infra.servers.environment import server_configured
@@ -116,6 +117,10 @@ def _cores(site: Site) -> Check:
         each = max(1, usable // site.ranks)
         advice = f"{wanted} threads would compute at once: set REPRO_THREADS={each} (REPRO_RANKS is {site.ranks})"
         return Check("cores", "warning", found, advice)
+    if load := load_remark():
+        return Check(
+            "cores", "warning", f"{found}; {load}", "other programs slow down what runs here: end them, or wait"
+        )
     return Check("cores", "ok", found)
 
 

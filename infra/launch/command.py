@@ -6,6 +6,7 @@ from pathlib import Path
 
 from infra.launch.job import JobSpec
 from infra.processes.children import SAFE_PATH
+from infra.processes.compute import thread_waiting
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The folder of this project's packages."""
@@ -36,6 +37,7 @@ def variables(job: JobSpec) -> dict[str, str]:
         **SAFE_PATH,
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(job.threads),
+        **thread_waiting(os.environ),
         "TOKENIZERS_PARALLELISM": "true",
         **({"CUDA_VISIBLE_DEVICES": ",".join(job.gpus)} if job.gpus else {}),
         # malloc reuses the heap for large tensors instead of new pages, which the kernel would have to clear.

@@ -8,6 +8,7 @@ from infra.launch.job import JobSpec, Launcher
 from infra.launch.kubernetes import kubernetes_launcher
 from infra.launch.local import LocalLauncher
 from infra.launch.slurm import slurm_launcher
+from infra.processes.compute import load_remark
 from infra.processes.gpu_locks import lock_gpus
 from infra.site import Site
 from infra.store.local import Store
@@ -66,6 +67,8 @@ class JobRunner:
         def waiting() -> None:
             self.display.say(f"{call.label}: waiting for a GPU of this machine")
 
+        if is_here and (load := load_remark()):
+            self.display.say(f"{call.label}: {load}: other programs slow it down")
         # Other launchers get their GPUs from the scheduler.
         gpus = self.site.gpus if call.stage.needs == "gpu" and is_here else ()
         with lock_gpus(gpus, job.ranks, waiting) as locked:

@@ -82,6 +82,7 @@ def test_a_failure_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def test_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "CGROUP", tmp_path)
     monkeypatch.setenv("REPRO_THREADS", "2")
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     for name, text in (("cpu.max", "100000 100000"), ("memory.max", f"{3 * GIB}"), ("memory.current", f"{GIB}")):
         (tmp_path / name).write_text(f"{text}\n")
     cores, memory = found("cores"), found("memory")
@@ -91,6 +92,14 @@ def test_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert memory.found == "2.0 of 3.0 GiB free"
     (tmp_path / "memory.current").write_text(f"{3 * GIB}\n")
     assert found("memory").verdict == "failure"
+
+
+def test_a_load_above_the_cores_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CGROUP", tmp_path)
+    monkeypatch.setenv("REPRO_THREADS", "1")
+    for load, verdict in ((0.0, "ok"), (99.0 * (os.cpu_count() or 1), "warning")):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert found("cores").verdict == verdict
 
 
 def test_servers_and_mirrors_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
