@@ -13,7 +13,8 @@ def doctor(*, site: SiteOption = "local", as_json: JsonOption = False) -> None:
     """Check that this machine, its settings and its servers can do the work; each line says what to do, if anything.
 
     Looks at Python, the CPU, torch, cores, memory, the disk of the root, Prefect, MLflow, mirrors, the bucket of the
-    root, and the clock. Changes nothing. Exit code 1 if a check failed; warnings do not count.
+    root, and the clock. Changes nothing, except that it writes and deletes small objects in the bucket. Exit code 1 if
+    a check failed; warnings do not count.
 
     Example: repro doctor
     """

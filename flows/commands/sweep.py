@@ -31,6 +31,9 @@ def sweep(
     overrides: OverridesOption = (),
     at_once: Annotated[int, Parameter(help="number of trials to run in parallel")] = 1,
     site: SiteOption = "local",
+    take_over: Annotated[
+        bool, Parameter(help="go on with a sweep that another machine of the bucket left behind", negative=())
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Search for the settings of a run with the best dev score.
@@ -47,7 +50,7 @@ def sweep(
 
     repro sweep wmt14-ende-base --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2
     """
-    resolved = SweepRequest(run, space, trials, on, prune, overrides, at_once, site).resolve()
+    resolved = SweepRequest(run, space, trials, on, prune, overrides, at_once, site, take_over).resolve()
     if resolved.base.remark:
         say(resolved.base.remark)
     configure_libraries(resolved.base.site.root)

@@ -21,6 +21,7 @@ from infra.servers.addresses import running_addresses
 from infra.servers.credentials import hide_password, read_credentials
 from infra.servers.environment import server_configured
 from infra.site import Site
+from infra.store.bucket_probe import probe
 from infra.store.s3_client import Bucket
 from infra.tracking.registry_sqlite import check_database
 
@@ -229,11 +230,15 @@ def _mirrors(site: Site, skews: dict[str, float]) -> Iterator[Check]:
 
 
 def _bucket(address: str, skews: dict[str, float]) -> Check:
+    advice = "see A bucket in docs/deployment.md"
     try:
-        skews["bucket"] = Bucket(address).clock_offset()
+        bucket = Bucket(address)
+        skews["bucket"] = bucket.clock_offset()
+        if wrong := probe(bucket):
+            return Check("bucket", "failure", f"{bucket.url('')}: {wrong}", f"use another store; {advice}")
     except Fault as error:
-        return Check("bucket", "failure", f"{error}", "see docs/deployment.md, One root on several machines")
-    return Check("bucket", "ok", f"{address} accepts these credentials")
+        return Check("bucket", "failure", f"{error}", advice)
+    return Check("bucket", "ok", f"{address} can be read and written")
 
 
 def _clock(skews: dict[str, float]) -> Check:

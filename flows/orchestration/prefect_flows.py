@@ -283,6 +283,7 @@ def hyperparameter_sweep(
     overrides: tuple[str, ...] = (),
     at_once: int = 1,
     site: SiteName = "local",
+    take_over: bool = False,
 ) -> SweepResults:
     """Search for the settings of a run with the best dev score; each trial is a child flow.
 
@@ -295,9 +296,10 @@ def hyperparameter_sweep(
         overrides: Fields of every trial's run to change, for example training.updates=200.
         at_once: Trials that run at the same time.
         site: Where to compute. With gpu, a worker of another pool dispatches trainings to the pool gpu.
+        take_over: Go on with a sweep that another machine of the bucket left behind.
     """
     claim_and_close_dead_runs(site)
-    request = SweepRequest(run, spaces, trials, on, prune, overrides, at_once, site)
+    request = SweepRequest(run, spaces, trials, on, prune, overrides, at_once, site, take_over)
     resolved = _resolved_sweep.get()
     if resolved is None or resolved.request != request:  # a worker runs this flow
         resolved = request.resolve()

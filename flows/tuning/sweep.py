@@ -20,7 +20,7 @@ from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.titles import run_title
 from flows.tuning.search_space import Dimension, Direction, parse_space
-from flows.tuning.study_copy import JOURNAL, StudyCopy
+from flows.tuning.study_copy import StudyCopy
 from infra.errors import BadConfiguration, Fault, Pruned, describe
 from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
@@ -53,6 +53,7 @@ class SweepRequest:
     overrides: tuple[str, ...] = ()
     at_once: int = 1
     site: str = "local"
+    take_over: bool = False
 
     def resolve(self) -> "ResolvedSweep":
         """The run and the search space; raises BadConfiguration for a value that is not allowed."""
@@ -139,20 +140,17 @@ def run_sweep(
 ) -> SweepResults:
     """Run trials until as many have ended as were asked for; trials of an earlier call of the same sweep count.
 
-    A trial that fails does not stop the others; the next call tries it again. Waits while another machine runs this
-    sweep. Raises BadConfiguration if another process of this machine does, Fault if no trial has a score.
+    A trial that fails does not stop the others; the next call tries it again. Raises BadConfiguration if another
+    process or machine runs this sweep, Fault if no trial has a score.
     """
     store = open_store(resolved.base.site)
     store.say = say
-
-    def waiting(holder: str) -> None:
-        say(f"sweep {resolved.name}: waiting for {holder}, which runs it")
-
+    copy = StudyCopy(store, resolved.folder, say)
     with try_file_lock(resolved.folder / "lock") as free:
         if not free:
             raise BadConfiguration(f"another process runs the sweep {resolved.name}; wait for it, or end it first")
-        with store.lease("sweeps", resolved.name, waiting) as check:
-            sweep = _Sweep(resolved, run_trial, say, StudyCopy(store, resolved.folder / JOURNAL, check, say))
+        with copy.claimed(resolved.request.take_over):
+            sweep = _Sweep(resolved, run_trial, say, copy)
             status = "KILLED"
             try:
                 sweep.run()

@@ -22,6 +22,11 @@ def process_identity(pid: int = 0) -> str:
     return "/".join((*_here(), f"{pid}", started))
 
 
+def machine_identity() -> str:
+    """A word for this machine, the same for all its processes; a container with its own host name is a machine."""
+    return _here()[0]
+
+
 def process_state(word: str) -> ProcessState:
     """Whether the process of an identity lives; ``elsewhere`` if this process cannot know, or if it is malformed."""
     parts = word.split("/")

@@ -1,10 +1,11 @@
 """Snapshots of an unfinished folder in a bucket, from which another machine resumes where this one is lost.
 
-    <stage>/<key>/resume-<inputs>/index.json   names and sums of the files, the attempt, a random mark; written last
-    <stage>/<key>/resume-<inputs>/<sha256>     a file
+    <stage>/<key>/resume-<inputs>/<writer>/index.json   names and sums of the files, the attempt, a random mark
+    <stage>/<key>/resume-<inputs>/<writer>/<sha256>     a file; the index is written after all of them
 
-Snapshots are taken while the job runs. The index is replaced only if it is still the one that this machine wrote or
-resumed from, so of two machines that make the same key one is followed.
+Snapshots are taken while the job runs. Each machine writes below a mark of its own, so machines that make the same key
+never replace each other's. A machine that resumes takes the newest whole snapshot; the one that seals the artifact
+removes all of them.
 """
 
 import contextlib
@@ -14,15 +15,17 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from infra.errors import Fault
 from infra.processes import signals
+from infra.processes.identity import machine_identity
 from infra.store.files import sha256_of, stamp_of, sync, sync_tree, write_atomically
 from infra.store.manifest import is_log
-from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
+from infra.store.s3_client import Bucket, NoSuchKey
 from infra.store.signatures import NO_KEYS, Keys, Untrusted, sign, verified_statement
 from infra.store.statement import checkpoint_statement
 
@@ -41,20 +44,74 @@ Stamps = Mapping[str, list[int]]
 
 @dataclass(frozen=True)
 class SnapshotIndex:
-    """The content of a snapshot: sums by file name, the attempt that began it, and the index's ETag in the bucket."""
+    """A snapshot: where its files are in the bucket, their sums by name, and the attempt that began it."""
 
+    place: str
     mark: str
     files: Mapping[str, str]
-    etag: str
     attempt: str = ""
+
+
+@dataclass(frozen=True)
+class SnapshotReader:
+    """The snapshots that machines sent below ``prefix``, a folder in the bucket."""
+
+    bucket: Bucket
+    prefix: str
+    say: Callable[[str], None]
+    keys: Keys = NO_KEYS
+    """Snapshots that none of the trusted keys signed are not used."""
+
+    @property
+    def label(self) -> str:
+        """Stage and key, for messages."""
+        return " ".join(self.prefix.split("/")[:2])
+
+    def newest_first(self) -> Iterator[SnapshotIndex]:
+        """The readable index of each machine. Raises NetworkFault."""
+        listed = self.bucket.list(self.prefix)
+        names = [name for name in listed if name.endswith(f"/{INDEX}")]
+        for name in sorted(names, key=lambda name: listed[name].modified, reverse=True):
+            if index := self.read(f"{self.prefix}/{name.rpartition('/')[0]}"):
+                yield index
+
+    def read(self, place: str) -> SnapshotIndex | None:
+        """The index of one machine; None if there is none, or an unreadable one. Raises NetworkFault."""
+        try:
+            form = json.loads(self.bucket.read(f"{place}/{INDEX}"))
+            index = SnapshotIndex(place, form["mark"], dict(form["files"]), form.get("attempt", ""))
+            self._check_signature(index, form.get("signature"))
+            return index
+        except (NoSuchKey, ValueError, TypeError, KeyError):
+            return None
+        except Untrusted as untrusted:
+            self.say(f"{self.label}: the snapshot at {self.bucket.url(place)} is not used: {untrusted}")
+            return None
+
+    def newest_file(self, name: str) -> bytes:
+        """A file of the newest snapshot; b"" where there is none, or an altered one. Raises NetworkFault."""
+        index = next(self.newest_first(), None)
+        expected = index.files.get(name, "") if index else ""
+        content = b""
+        with contextlib.suppress(NoSuchKey):  # a newer snapshot replaced it meanwhile
+            content = self.bucket.read(f"{index.place}/{expected}") if index and expected else b""
+        return content if hashlib.sha256(content).hexdigest() == expected else b""
+
+    def _check_signature(self, index: SnapshotIndex, signature: object) -> None:
+        """Raises Untrusted."""
+        if self.keys.trusted is None:
+            return
+        expected = checkpoint_statement(index.place, index.mark, index.attempt, index.files)
+        if verified_statement(signature, self.keys.trusted) != expected:
+            raise Untrusted("signed for something else")
 
 
 @dataclass
 class Snapshot:
-    """The newest snapshot of ``folder``, below ``prefix`` in the bucket.
+    """This machine's snapshot of ``folder``, in the bucket below ``prefix`` and a mark of this machine.
 
     The local file ``note`` holds the marks of the snapshots whose content the folder includes: a folder with the
-    index's mark may be further than the snapshot and is kept.
+    newest index's mark may be further than the snapshot and is kept.
     """
 
     bucket: Bucket
@@ -65,7 +122,10 @@ class Snapshot:
     keys: Keys = NO_KEYS
     """Sign what is sent; a snapshot that none of the trusted keys signed is not used."""
     _attempt: str = ""
-    _index: SnapshotIndex | None = None
+    _mark: str = ""
+    """The mark of the snapshot that the folder includes."""
+    _known: set[str] = field(default_factory=set)
+    """Sums of files that are below this machine's mark, as it sent them."""
     _sent: Stamps = field(default_factory=dict)
     _sums: dict[tuple[str, tuple[int, ...]], str] = field(default_factory=dict)
     _thread: threading.Thread | None = None
@@ -74,49 +134,56 @@ class Snapshot:
     _warned: bool = False
     _write_lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, attempt: str) -> None:
-        """Bring the folder to the snapshot's content; delete a snapshot of another ``attempt`` ("" accepts any).
+    @cached_property
+    def _place(self) -> str:
+        """Where this machine writes: two caches on one machine are two writers."""
+        writer = hashlib.sha256(f"{machine_identity()} {self.folder}".encode()).hexdigest()[:12]
+        return f"{self.prefix}/{writer}"
 
-        A snapshot with altered bytes is reported and not used. Raises NetworkFault.
+    @cached_property
+    def _reader(self) -> SnapshotReader:
+        return SnapshotReader(self.bucket, self.prefix, self.say, self.keys)
+
+    def begin(self, attempt: str) -> None:
+        """Bring the folder to the content of the newest whole snapshot of ``attempt`` ("": of any).
+
+        A snapshot with altered or missing bytes is reported and not used. Raises NetworkFault.
         """
-        self._index = self._read_index()
-        if attempt and self._index and self._index.attempt != attempt:
-            self.delete()
-        self._attempt = attempt or (self._index.attempt if self._index else "")
-        self._stopped = False
-        for _ in range(MAX_ATTEMPTS):
-            if not self._index or not self._index.files or self._is_included(self._index):
+        self._attempt, self._mark, self._known, self._stopped = attempt, "", set(), False
+        for index in self._reader.newest_first():
+            if attempt and index.attempt != attempt:
+                continue
+            found = index if self._is_included(index) else self._fetch(index)
+            if found:
+                self._attempt, self._mark = found.attempt, found.mark
+                self._known = set(found.files.values()) if found.place == self._place else set()
                 return
-            self.say(f"{self._label}: resumes from what another machine sent to {self.bucket.url(self.prefix)}")
-            partial = self.folder.with_name(f"{self.folder.name}.fetch-{uuid.uuid4().hex[:8]}")
+
+    def _fetch(self, index: SnapshotIndex) -> SnapshotIndex | None:
+        """Replace the folder by a snapshot, or a newer one of the same machine; None if it is not whole."""
+        self.say(f"{self._reader.label}: resumes from what another machine sent to {self.bucket.url(index.place)}")
+        partial = self.folder.with_name(f"{self.folder.name}.fetch-{uuid.uuid4().hex[:8]}")
+        for _ in range(MAX_ATTEMPTS):
             try:
-                self._download(self._index, partial)
+                self._download(index, partial)
                 sync_tree(partial)
                 shutil.rmtree(self.folder)
                 partial.rename(self.folder)
                 sync(self.folder.parent)  # before the note, which says that the folder has it all
-                self._write_note(self._index.mark)
-                return
-            except NoSuchKey:  # a newer snapshot replaced it meanwhile
-                self._index = self._read_index()
+                self._write_note(index.mark)
+                return index
+            except NoSuchKey:
+                newer = self._reader.read(index.place)
+                if newer is None or newer.mark == index.mark:
+                    break
+                index = newer
             except ValueError as error:
-                self.say(f"{self._label}: {error}; that snapshot is not used")
-                self._index = replace(self._index, files={})  # so that all its files are sent again
-                return
+                self.say(f"{self._reader.label}: {error}; that snapshot is not used")
+                return None
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-        if self._index:  # files are missing: send all of them again
-            self.say(f"{self._label}: the snapshot at {self.bucket.url(self.prefix)} lacks files and is not used")
-            self._index = replace(self._index, files={})
-
-    def read(self, name: str) -> bytes:
-        """A file of the snapshot in the bucket; b"" where there is none, or an altered one. Raises NetworkFault."""
-        index = self._read_index()
-        expected = index.files.get(name, "") if index else ""
-        content = b""
-        with contextlib.suppress(NoSuchKey):  # a newer snapshot replaced it meanwhile
-            content = self.bucket.read(f"{self.prefix}/{expected}") if expected else b""
-        return content if hashlib.sha256(content).hexdigest() == expected else b""
+        self.say(f"{self._reader.label}: the snapshot at {self.bucket.url(index.place)} lacks files and is not used")
+        return None
 
     def upload_in_background(self) -> None:
         """Start to send the folder's files if it is time and more than logs changed; returns at once."""
@@ -131,18 +198,13 @@ class Snapshot:
         self._thread.start()
 
     def delete(self) -> None:
-        """Delete the snapshot, because the work is done or starts again."""
+        """Delete the snapshots of all machines, because the work is done."""
         with self._write_lock:
             self._stopped = True
-        if self._index or self._thread:
-            self.bucket.delete([f"{self.prefix}/{INDEX}"])
-            self.bucket.delete(f"{self.prefix}/{name}" for name in self.bucket.list(self.prefix))
-        self._index, self._sent = None, {}
+        names = [f"{self.prefix}/{name}" for name in self.bucket.list(self.prefix)]
+        self.bucket.delete(name for name in names if name.endswith(f"/{INDEX}"))
+        self.bucket.delete(names)
         self.note.unlink(missing_ok=True)
-
-    @property
-    def _label(self) -> str:
-        return " ".join(self.prefix.split("/")[:2])
 
     def _send(self, stamps: Stamps) -> None:
         started = time.monotonic()
@@ -153,7 +215,7 @@ class Snapshot:
             pass  # the job removed a file meanwhile: the next snapshot is without it
         except (Fault, OSError) as error:
             if not self._warned:
-                self.say(f"{self._label}: no snapshot in the bucket, trying again later: {error}")
+                self.say(f"{self._reader.label}: no snapshot in the bucket, trying again later: {error}")
             self._warned = True
         except (KeyboardInterrupt, SystemExit):
             return  # this process ends
@@ -162,35 +224,28 @@ class Snapshot:
             self._next = time.monotonic() + max(MIN_INTERVAL_SECONDS, INTERVAL_FACTOR * spent)
 
     def _upload_all(self, stamps: Stamps) -> bool:
-        """Send files, then the index; whether this machine's index is in the bucket now."""
-        known = set(self._index.files.values()) if self._index else set()
+        """Send files, then the index; whether the index is in the bucket now."""
+        listed = self.bucket.list(self._place).keys()
+        self._known &= listed  # a machine that sealed the artifact removed the others
         files: dict[str, str] = {}
         for name, stamp in stamps.items():
             if self._stopped:
                 break
-            files[name] = self._upload_file(name, stamp, known)
-            known.add(files[name])
+            files[name] = self._upload_file(name, stamp)
+            self._known.add(files[name])
         mark = uuid.uuid4().hex
         content = {"mark": mark, "attempt": self._attempt, "files": files, **self._signature(mark, files)}
-        text = json.dumps(content, indent=1).encode()
         with self._write_lock:
             if self._stopped:  # delete() ran meanwhile
-                self.bucket.delete(f"{self.prefix}/{name}" for name in files.values())
+                self.bucket.delete(f"{self._place}/{name}" for name in files.values())
                 return False
             self._sync(files)
-            self._write_note(mark)
-            with contextlib.suppress(PreconditionFailed, NoSuchKey):
-                self.bucket.put_if_match(f"{self.prefix}/{INDEX}", text, self._index.etag if self._index else "")
-            # Read in any case: a request repeated for want of an answer fails on its own first try.
-            written = self._read_index()
-            if written is None or written.mark != mark:
-                self._stopped = True
-                self.say(f"{self._label}: another machine makes the same and is followed; this one sends nothing more")
-                return False
-        self._index = written
-        self._write_note()
-        stale = self.bucket.list(self.prefix).keys() - {INDEX, *files.values()}
-        self.bucket.delete(f"{self.prefix}/{name}" for name in stale)
+            self._write_note(self._mark, mark)
+            self.bucket.put(f"{self._place}/{INDEX}", json.dumps(content, indent=1).encode())
+        self._mark = mark
+        self._write_note(mark)
+        stale = listed - {INDEX, *files.values()}
+        self.bucket.delete(f"{self._place}/{name}" for name in stale)
         return True
 
     def _sync(self, names: Iterable[str]) -> None:
@@ -200,21 +255,21 @@ class Snapshot:
         for path in (*paths, *folders):
             sync(path)
 
-    def _upload_file(self, name: str, stamp: list[int], known: set[str]) -> str:
-        """Send a file unless its sum is ``known`` to be in the bucket; gives the sum."""
+    def _upload_file(self, name: str, stamp: list[int]) -> str:
+        """Send a file unless its sum is known to be in the bucket; gives the sum."""
         path = self.folder / name
         if stamp[0] <= SMALL_BYTES:
             content = path.read_bytes()
             sha256 = hashlib.sha256(content).hexdigest()
-            if sha256 not in known:
+            if sha256 not in self._known:
                 signals.check()
-                self.bucket.put(f"{self.prefix}/{sha256}", content)
+                self.bucket.put(f"{self._place}/{sha256}", content)
             return sha256
         unchanged = (name, tuple(stamp))
         if unchanged not in self._sums:
             self._sums[unchanged] = sha256_of(path)
-        if self._sums[unchanged] not in known:
-            self.bucket.upload(path, f"{self.prefix}/{self._sums[unchanged]}")
+        if self._sums[unchanged] not in self._known:
+            self.bucket.upload(path, f"{self._place}/{self._sums[unchanged]}")
         return self._sums[unchanged]
 
     def _scan(self) -> Stamps:
@@ -230,44 +285,20 @@ class Snapshot:
     def _is_included(self, index: SnapshotIndex) -> bool:
         return any(self.folder.iterdir()) and index.mark in self._read_note()
 
-    def _read_index(self) -> SnapshotIndex | None:
-        """The index in the bucket, None where there is none; an unreadable index has no files."""
-        listed = self.bucket.list(self.prefix).get(INDEX)
-        if listed is None:
-            return None
-        try:
-            index = json.loads(self.bucket.read(f"{self.prefix}/{INDEX}"))
-            found = SnapshotIndex(index["mark"], dict(index["files"]), listed.etag, index.get("attempt", ""))
-            self._check_signature(found, index.get("signature"))
-            return found
-        except (NoSuchKey, ValueError, TypeError, KeyError):
-            return SnapshotIndex("", {}, listed.etag)
-        except Untrusted as untrusted:
-            self.say(f"{self._label}: the snapshot at {self.bucket.url(self.prefix)} is not used: {untrusted}")
-            return SnapshotIndex("", {}, listed.etag)
-
     def _signature(self, mark: str, files: Mapping[str, str]) -> dict[str, object]:
         if self.keys.signer is None:
             return {}
-        return {"signature": sign(checkpoint_statement(self.prefix, mark, self._attempt, files), self.keys.signer)}
-
-    def _check_signature(self, index: SnapshotIndex, signature: object) -> None:
-        """Raises Untrusted."""
-        if self.keys.trusted is None:
-            return
-        expected = checkpoint_statement(self.prefix, index.mark, index.attempt, index.files)
-        if verified_statement(signature, self.keys.trusted) != expected:
-            raise Untrusted("signed for something else")
+        return {"signature": sign(checkpoint_statement(self._place, mark, self._attempt, files), self.keys.signer)}
 
     def _download(self, index: SnapshotIndex, folder: Path) -> None:
         """Raises NoSuchKey, or ValueError for a name outside the folder or bytes that do not match their sum."""
         for name, expected in index.files.items():
             path = folder / name
             if ".." in path.parts or folder not in path.parents:
-                raise ValueError(f"{self.bucket.url(f'{self.prefix}/{INDEX}')} names a file {name!r} outside")
+                raise ValueError(f"{self.bucket.url(f'{index.place}/{INDEX}')} names a file {name!r} outside")
             path.parent.mkdir(parents=True, exist_ok=True)
-            if self.bucket.download(f"{self.prefix}/{expected}", path) != expected:
-                raise ValueError(f"{self.bucket.url(f'{self.prefix}/{expected}')} does not match its sum")
+            if self.bucket.download(f"{index.place}/{expected}", path) != expected:
+                raise ValueError(f"{self.bucket.url(f'{index.place}/{expected}')} does not match its sum")
 
     def _read_note(self) -> list[str]:
         try:
@@ -275,7 +306,6 @@ class Snapshot:
         except (OSError, ValueError, TypeError):
             return []
 
-    def _write_note(self, mark: str = "") -> None:
+    def _write_note(self, *marks: str) -> None:
         """Note the current snapshot's mark and that of the next: only the bucket knows whether the next arrives."""
-        marks = [self._index.mark] if self._index else []
-        write_atomically(self.note, json.dumps([*marks, *([mark] if mark else [])]))
+        write_atomically(self.note, json.dumps([mark for mark in marks if mark]))

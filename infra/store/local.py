@@ -100,14 +100,6 @@ class Store:
         """Whether a process of this machine holds the artifact's lock."""
         return is_locked(f"{self.root}/locks/{stage}-{key}.lock")  # faster than a Path
 
-    @contextlib.contextmanager
-    def lease(self, stage: str, key: str, on_wait: Callable[[str], None]) -> Iterator[Callable[[], None]]:  # noqa: ARG002
-        """Let no other machine make the artifact during the block; ``on_wait`` gets the holders it waits for.
-
-        Yields a function that raises LeaseLost if another machine took over. Raises NetworkFault.
-        """
-        yield lambda: None
-
     def manifest(self, stage: str, key: str) -> Manifest | None:
         """The manifest, or None where there is no artifact; an unreadable or altered manifest counts as none."""
         envelope = self.envelope(stage, key)

@@ -3,8 +3,7 @@
 <stage>/<key>/manifest.json            the files and the id that they are below; written last
 <stage>/<key>/<id>/…                   the files
 <stage>/<key>/manifest.bad-<id>.json   the manifest of a damaged artifact
-<stage>/<key>/lease.json               the machine that makes the artifact (``infra.store.lease``)
-<stage>/<key>/resume-<inputs>/…        checkpoints of unfinished work (``infra.store.checkpoint_sync``)
+<stage>/<key>/resume-<inputs>/<writer>/…  checkpoints of unfinished work (``infra.store.checkpoint_sync``)
 runs/…                                 small files that machines share
 """
 
@@ -13,16 +12,16 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from infra.errors import BadData, NetworkFault
 from infra.processes.locks import file_lock
+from infra.store.bucket_probe import check_write_access
 from infra.store.cache import ArtifactCache
-from infra.store.checkpoint_sync import INDEX, Snapshot
+from infra.store.checkpoint_sync import Snapshot, SnapshotReader
 from infra.store.files import stamp_of, write_atomically, write_stamps
-from infra.store.lease import Lease
 from infra.store.local import Artifact, Store
 from infra.store.manifest import MANIFEST, Manifest, bytes_of, is_of_attempt, manifest_envelope
 from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo, PreconditionFailed
@@ -47,17 +46,13 @@ class S3Store(Store):
         self._manifests = RemoteManifests(bucket, self.root)
         self._cache = ArtifactCache(self.local(), limit_bytes, self._is_remote)
         self._replaces: dict[tuple[str, str], str] = {}
-        """ETag of the manifest for which a stage was found to run: the only one that sealing may replace."""
+        """ETag of the manifest that stood there when its stage was found to run: the only one that sealing replaces."""
+        self._is_writable = False
         self._snapshots: dict[Path, Snapshot] = {}
 
     def local(self) -> Store:
         """The folder alone: copies, and artifacts of use on this machine only."""
         return Store(self.root, self.keys)
-
-    @contextlib.contextmanager
-    def lease(self, stage: str, key: str, on_wait: Callable[[str], None]) -> Iterator[Callable[[], None]]:
-        with Lease(self.bucket, f"{stage}/{key}").held(on_wait, self.say) as check:
-            yield check
 
     def address(self, stage: str, key: str) -> str:
         return self.bucket.url(f"{stage}/{key}")
@@ -116,13 +111,15 @@ class S3Store(Store):
         return list(manifest.inputs) if manifest else self.local().input_names(stage, key)
 
     def remove(self, stage: str, key: str) -> None:
-        self.bucket.delete([f"{stage}/{key}/{MANIFEST}"])
+        if not self._manifests.remove(stage, key):
+            return
         self.bucket.delete(f"{stage}/{key}/{name}" for name in self.bucket.list(f"{stage}/{key}"))
         self._manifests.forget(stage, key)
         super().remove(stage, key)
 
     def partial(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
         self.keys.check_signer()
+        self._check_write_access()
         self._replaces[stage, key] = self._manifests.etag(stage, key)
         partial = super().partial(stage, key, resume, attempt)
         if resume:
@@ -130,17 +127,19 @@ class S3Store(Store):
             self._snapshots.setdefault(partial, snapshot).begin(attempt)
         return partial
 
+    def _check_write_access(self) -> None:
+        """Raise BadConfiguration or NoSpace before the work of the first stage, not when its result is sent."""
+        if not self._is_writable:
+            check_write_access(self.bucket)
+            self._is_writable = True
+
     def sync_checkpoint(self, partial: Path) -> None:
         if snapshot := self._snapshots.get(partial):
             snapshot.upload_in_background()
 
     def read_unfinished(self, stage: str, key: str, name: str) -> bytes:
         """A file of an artifact that a machine is making, as of its newest snapshot; b"" where there is none."""
-        found = {n: info for n, info in self.bucket.list(f"{stage}/{key}").items() if n.endswith(f"/{INDEX}")}
-        if not found:
-            return b""
-        suffix, _, _ = max(found, key=lambda name: found[name].modified).rpartition("/")
-        return self._snapshot(stage, key, suffix, self.folder(stage, key)).read(name)
+        return SnapshotReader(self.bucket, f"{stage}/{key}", self.say, self.keys).newest_file(name)
 
     def _snapshot(self, stage: str, key: str, suffix: str, folder: Path) -> Snapshot:
         note = self.root / "published" / f"{stage}-{key}.{suffix}.json"
@@ -248,10 +247,14 @@ class S3Store(Store):
         if bytes_of(manifest) >= LARGE_BYTES:
             self.say(f"sending {bytes_of(manifest) / 1e6:,.0f} MB to {self.bucket.url(f'{stage}/{key}')}")
         sent = self._upload(manifest, envelope.get("signature"))
-        replaced = self._manifests.get(stage, key) if replaces else None
-        text = json.dumps(sent.to_json(), indent=1, ensure_ascii=False).encode()
-        with contextlib.suppress(PreconditionFailed, NoSuchKey):  # NoSuchKey: the manifest to replace was removed
-            self.bucket.put_if_match(f"{stage}/{key}/{MANIFEST}", text, replaces)
+        replaced = self._manifests.get(stage, key, relist=False) if replaces else None
+        name, text = f"{stage}/{key}/{MANIFEST}", json.dumps(sent.to_json(), indent=1, ensure_ascii=False).encode()
+        # Listed once more: what another machine has sealed since the lookup stays.
+        if replaces and self._manifests.is_unchanged(stage, key, replaces):
+            self.bucket.put(name, text)
+        else:
+            with contextlib.suppress(PreconditionFailed):
+                self.bucket.put_if_absent(name, text)
         # Read in any case: a request repeated for want of an answer fails on its own first try.
         published = self._manifests.get(stage, key)
         if published is None:

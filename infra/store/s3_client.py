@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from infra.errors import BadConfiguration, Fault, NetworkFault
+from infra.errors import BadConfiguration, Fault, NetworkFault, NoSpace
 from infra.processes import signals
 
 SCHEME = "s3://"
@@ -25,15 +25,21 @@ MAX_ATTEMPTS = 6
 """Attempts of each request to a busy or broken server, with pauses that grow to some 20 s."""
 BLOCK_BYTES = 2**24
 DELETE_BATCH = 1000
+QUOTA_CODES = ("QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull")
+"""Error codes of a store whose quota or disk is full; Ceph answers 403, which otherwise means refused credentials."""
 CONNECT_SECONDS, READ_SECONDS = 10, 60
 
 
 class PreconditionFailed(Exception):
-    """A conditional write found another object."""
+    """A write that needs that there is no object found one."""
 
 
 class NoSuchKey(Exception):
     """There is no such object."""
+
+
+class AccessRefused(BadConfiguration):
+    """The store does not let these credentials do that."""
 
 
 class _RequestRefused(BadConfiguration):
@@ -50,7 +56,7 @@ class ObjectInfo:
 
 
 class Bucket:
-    """The objects below ``address``. Every method raises NetworkFault or BadConfiguration."""
+    """The objects below ``address``. Every method raises NetworkFault or BadConfiguration, those that write NoSpace."""
 
     def __init__(self, address: str) -> None:
         self.address = check_s3_url(address)
@@ -112,15 +118,13 @@ class Bucket:
                 file.write(block)
         return digest.hexdigest()
 
-    def put_if_match(self, name: str, content: bytes, if_match: str = "") -> str:
-        """Write a small object only if there is none, or with ``if_match`` only over the one of that ETag.
+    def put_if_absent(self, name: str, content: bytes) -> None:
+        """Write a small object only if there is none.
 
-        Returns the new ETag. Raises PreconditionFailed, also where a repeated request meets the object of its own
-        first try: the caller must read the object to know.
+        Raises PreconditionFailed, also where a repeated request meets the object of its own first try: the caller must
+        read the object to know.
         """
-        condition = {"IfMatch": if_match} if if_match else {"IfNoneMatch": "*"}
-        written = self._call(name, "put_object", Key=self._key(name), Body=content, **condition)
-        return str(written["ETag"])
+        self._call(name, "put_object", Key=self._key(name), Body=content, IfNoneMatch="*")
 
     def put(self, name: str, content: bytes) -> None:
         """Write a small object, replacing any."""
@@ -149,17 +153,6 @@ class Bucket:
         for name in left:
             with contextlib.suppress(NoSuchKey):
                 self._call(name, "delete_object", Key=self._key(name))
-
-    def delete_if_match(self, name: str, etag: str) -> None:
-        """Delete an object only if it still has that ETag; a name without an object is ignored.
-
-        Raises PreconditionFailed. A store that does not know the condition may ignore it.
-        """
-        try:
-            with contextlib.suppress(NoSuchKey):
-                self._call(name, "delete_object", Key=self._key(name), IfMatch=etag)
-        except _RequestRefused:
-            self.delete([name])
 
     def abort_uploads(self, before: float, *, delete: bool) -> int:
         """The number of unfinished multipart uploads begun before that time; ``delete`` aborts them."""
@@ -218,8 +211,10 @@ class Bucket:
             return PreconditionFailed(where)
         if status == 404 or isinstance(error, FileNotFoundError):
             return NoSuchKey(where)
+        if code in QUOTA_CODES or status == 507:
+            return NoSpace(f"{where} has no space left ({code or status}): raise its quota, or run `repro gc --delete`")
         if status in (401, 403) or isinstance(error, PermissionError):
-            return BadConfiguration(f"{where} is refused to these credentials ({code or 'access denied'})")
+            return AccessRefused(f"{where} is refused to these credentials ({code or 'access denied'})")
         if status in (400, 405, 409, 411, 416, 501):
             return _RequestRefused(f"{where}: the store does not take the request ({code or status})")
         if status or isinstance(error, OSError | BotoCoreError | TimeoutError):

@@ -15,7 +15,7 @@ from typing import Any
 from infra.processes.threads import run_in_threads
 from infra.store.files import write_atomically
 from infra.store.manifest import MANIFEST, Manifest, manifest_envelope, parse_manifest
-from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo, PreconditionFailed
+from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo
 
 READS_AT_ONCE = 16
 MANIFESTS_IN_MEMORY = 1000
@@ -99,12 +99,22 @@ class RemoteManifests:
         """ETag of the manifest by the last listing; "" if there was none."""
         return self._listed[stage, key][MANIFEST].etag if self.has(stage, key) else ""
 
-    def remove(self, stage: str, key: str) -> None:
-        """Delete the manifest of the last listing; one that replaced it meanwhile stays."""
-        with contextlib.suppress(PreconditionFailed):
-            if etag := self.etag(stage, key):
-                self._bucket.delete_if_match(f"{stage}/{key}/{MANIFEST}", etag)
+    def is_unchanged(self, stage: str, key: str, etag: str) -> bool:
+        """Whether the bucket has the manifest of this ETag, by a new listing."""
+        self._listed[stage, key] = self._bucket.list(f"{stage}/{key}")
+        return self.etag(stage, key) == etag
+
+    def remove(self, stage: str, key: str) -> bool:
+        """Read the listing once more and delete the manifest, unless another one replaced it since the last listing.
+
+        Returns whether no manifest is left. No S3 request deletes on a condition everywhere, so one that is written
+        between this look and the deletion is lost, and is made again.
+        """
+        if not self.is_unchanged(stage, key, self.etag(stage, key)):
+            return not self.has(stage, key)
+        self._bucket.delete([f"{stage}/{key}/{MANIFEST}"])
         self._listed[stage, key].pop(MANIFEST, None)
+        return True
 
     def damages(self, remote: RemoteManifest, *, reread: bool) -> Iterator[str]:
         """The damage of each object by the last listing; ``reread`` downloads all of them.

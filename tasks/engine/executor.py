@@ -2,8 +2,8 @@
 
 import errno
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from infra.launch.job import JobSpec
 from infra.processes import signals
 from infra.processes.locks import file_lock
 from infra.site import Site
-from infra.store.lease import LeaseLost
 from infra.store.local import Artifact, Store
 from infra.tracking.provenance import provenance
 from infra.tracking.tracker import PRUNED
@@ -24,8 +23,6 @@ from tasks.engine.locked_tracker import LockedTracker
 from tasks.engine.lookup import code_of, look_up, store_for
 from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
 from tasks.engine.stage import Facts, StageCall, StageContext, stage_context
-
-_NO_LEASE = nullcontext[Callable[[], None]](lambda: None)
 
 
 class StageExecutor:
@@ -52,14 +49,9 @@ class StageExecutor:
         store = store_for(self.store, self.site, call)
         lock_file = store.lock_file(call.stage.name, call.key)
         with _no_space_on_full_disk(self.store.root), file_lock(lock_file, waiting) as lock:
-            while True:
-                with store.lease(call.stage.name, call.key, waiting) if _takes_long(call) else _NO_LEASE as check:
-                    if found := self._existing(store, call, attempt):
-                        return found, False
-                    try:
-                        return self._make(store, call, attempt, lock, check), True
-                    except LeaseLost as lost:
-                        self.display.say(f"{call.label}: {lost}; waiting for its result")
+            if found := self._existing(store, call, attempt):
+                return found, False
+            return self._make(store, call, attempt, lock), True
 
     def _existing(self, store: Store, call: StageCall, attempt: str) -> Artifact | None:
         """The artifact in the store, or restored from this machine. Moves a damaged one aside."""
@@ -73,7 +65,7 @@ class StageExecutor:
             return None
         return look_up(self.store, self.site, call, attempt).artifact
 
-    def _make(self, store: Store, call: StageCall, attempt: str, lock: int, check: Callable[[], None]) -> Artifact:
+    def _make(self, store: Store, call: StageCall, attempt: str, lock: int) -> Artifact:
         name, key, inputs = call.stage.name, call.key, call.input_contents
         out = store.partial(name, key, (inputs or {"": key}) if call.stage.resume else {}, attempt)
         run_id = ""
@@ -82,7 +74,7 @@ class StageExecutor:
                 run_id = tracker.start_stage(name, call.item, key, call.form)
                 log_datasets(tracker, run_id, call)
             started = time.monotonic()
-            facts = self._run_body(call, out, run_id, lock, check)
+            facts = self._run_body(call, out, run_id, lock)
             if replaced := [made for made in call.inputs if made.is_replaced()]:
                 raise BadData(f"{replaced[0].folder} was replaced while {call.label} read it; run again")
             artifact = store.seal(
@@ -109,33 +101,24 @@ class StageExecutor:
         self._finish(run_id, "FINISHED", facts)
         return artifact
 
-    def _run_body(self, call: StageCall, out: Path, run_id: str, lock: int, check: Callable[[], None]) -> Facts:
-        """Run the body of the stage, until ``check`` raises.
-
-        Its jobs inherit the lock, so they keep it if this process is killed.
-        """
+    def _run_body(self, call: StageCall, out: Path, run_id: str, lock: int) -> Facts:
+        """Run the body of the stage. Its jobs inherit the lock, so they keep it if this process is killed."""
 
         def run_job(job: JobSpec) -> None:
-            self.jobs.run(call, replace(job, pass_fds=(lock,)), run_id, check)
+            self.jobs.run(call, replace(job, pass_fds=(lock,)), run_id)
 
-        report = partial(self._progress, call, check)
+        report = partial(self._progress, call)
         tracker, checks = self.tracker.tracker, tuple(self.limits.checks)
         with stage_context(StageContext(self.site, call, run_job, report, tracker, run_id, checks)):
             return call.stage.body(out, **call.arguments)
 
-    def _progress(self, call: StageCall, check: Callable[[], None], done: float, total: float, text: str) -> None:
+    def _progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         signals.check()
-        check()
         self.display.progress(call, done, total, text)
 
     def _finish(self, run_id: str, status: str, facts: Facts) -> None:
         with self.tracker as tracker:
             tracker.finish_stage(run_id, status, facts)
-
-
-def _takes_long(call: StageCall) -> bool:
-    """Whether the stage may take hours, so that machines which share a bucket should not make the same artifact."""
-    return call.stage.needs == "gpu" or call.stage.resume
 
 
 def _end_by(error: BaseException) -> tuple[str, Facts]:

@@ -39,11 +39,8 @@ class JobRunner:
         if isinstance(self.launcher, QueueLauncher | LocalLauncher):
             self.launcher.say = display.say
 
-    def run(self, call: StageCall, job: JobSpec, run_id: str, check: Callable[[], None]) -> None:
-        """Run ``job`` and log its metrics under ``run_id``; raises the Fault that the job ends with.
-
-        ``check`` is called again and again while the job runs, and ends it if it raises.
-        """
+    def run(self, call: StageCall, job: JobSpec, run_id: str) -> None:
+        """Run ``job`` and log its metrics under ``run_id``; raises the Fault that the job ends with."""
         tail = MetricsTail(job.out / "metrics.jsonl")
         is_here = self.site.launcher == "local"
         machine = SystemMetrics(job.out, GpuMetrics(gpu_driver()).sample) if is_here else None
@@ -51,7 +48,6 @@ class JobRunner:
 
         def poll() -> None:
             nonlocal done
-            check()
             self.store.sync_checkpoint(job.out)
             rows = tail.read()
             done = rows[-1].get("done", done) if rows else done

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 import time
 from collections import namedtuple
@@ -20,6 +21,7 @@ from flows.inspection.doctor import GIB, Check, examine
 from infra.errors import Fault
 from infra.servers import addresses
 from infra.site import Site
+from infra.store.s3_client import Bucket
 
 if TYPE_CHECKING:
     from s3_server import Server
@@ -149,7 +151,23 @@ def test_the_credentials_of_a_bucket_are_tried(s3: "Server", tmp_path: Path, mon
     monkeypatch.setenv("REPRO_CACHE", f"{tmp_path}")
     assert found("bucket").verdict == "ok"
     monkeypatch.setenv("REPRO_ROOT", "s3://there-is-none/prefix")
-    assert "there is no bucket 'there-is-none'" in found("bucket").found
+    missing = found("bucket")
+    assert "there is no bucket 'there-is-none'" in missing.found
+    section, page = re.fullmatch(r"see (.*) in (docs/\S+)", missing.advice).groups()  # type: ignore[union-attr]
+    assert f"\n## {section}\n" in (Path(__file__).parents[3] / page).read_text()
+
+
+def test_what_a_bucket_must_do_is_tried(s3: "Server", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
+    monkeypatch.setenv("REPRO_CACHE", f"{tmp_path}")
+    s3.inject_faults(status=403, code="AccessDenied", times=99, match="PUT")
+    assert (found("bucket").verdict, "cannot be written" in found("bucket").found) == ("failure", True)
+    s3.inject_faults(status=403, code="QuotaExceeded", times=99, match="PUT")
+    assert "no space left" in found("bucket").found
+    s3.inject_faults()
+    monkeypatch.setattr(Bucket, "put_if_absent", Bucket.put)
+    assert "If-None-Match" in found("bucket").found
+    assert not Bucket(f"s3://{s3.bucket}/prefix").list(""), "nothing is left there"
 
 
 def test_a_damaged_database_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

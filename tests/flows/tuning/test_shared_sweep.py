@@ -1,6 +1,7 @@
 """A sweep of a root in a bucket: another machine goes on with it, also after a kill, and never two at once."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,10 +12,12 @@ from small_pipeline import Untracked
 from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun
 from flows.tuning.study import SweepStudy
-from flows.tuning.study_copy import JOURNAL
+from flows.tuning.study_copy import JOURNAL, MARKER, StudyCopy
 from flows.tuning.sweep import SweepRequest, run_sweep
+from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
-from infra.store import lease
+from infra.processes.identity import process_identity
+from infra.site import Site, open_store
 from infra.store.s3_client import Bucket
 from tasks.engine.planner import StageResult
 
@@ -53,8 +56,6 @@ def test_another_machine_goes_on_after_a_kill(
     if shared:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:5000")
     monkeypatch.setattr(signals, "_received", [])
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.3)
-    monkeypatch.setattr(lease, "POLL_SECONDS", 0.1)
     tried: list[float] = []
 
     def run(trial: ResolvedRun) -> Outcome:
@@ -69,15 +70,18 @@ def test_another_machine_goes_on_after_a_kill(
         run_sweep(asked.resolve(), run, lambda _: None)
     signals._received.clear()
     folder = f"sweeps/{asked.resolve().name}"
-    assert set(bucket.list(folder)) == {JOURNAL}, "no lease is left"
-    # A killed machine leaves its lease.
-    left = {"holder": "process 7 on another host", "process": "", "mark": "m", "number": 1}
-    bucket.put(f"{folder}/{lease.LEASE}", json.dumps(left).encode())
+    assert set(bucket.list(folder)) == {JOURNAL}, "no marker is left"
+    # A killed machine leaves its marker.
+    left = {"holder": "process 7 on another host", "process": "", "mark": "m"}
+    bucket.put(f"{folder}/{MARKER}", json.dumps(left).encode())
 
     monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'second'}")
     said: list[str] = []
-    found = run_sweep(asked.resolve(), run, said.append)
-    assert any("waiting for process 7 on another host, which runs it" in each for each in said)
+    with pytest.raises(BadConfiguration, match=r"run by process 7 on another host: .* --take-over"):
+        run_sweep(asked.resolve(), run, said.append)
+    assert len(tried) == 2
+    found = run_sweep(replace(asked, take_over=True).resolve(), run, said.append)
+    assert any("taken over from process 7 on another host" in each for each in said)
     assert len(tried) == 4, "one trial was done, one is repeated, one is new"
     assert tried[2] == tried[1]
     assert [row.state for row in found.rows] == ["complete"] * 3
@@ -86,6 +90,45 @@ def test_another_machine_goes_on_after_a_kill(
     monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'first'}")
     assert run_sweep(asked.resolve(), run, said.append).rows == found.rows, "the older journal here is replaced"
     assert len(tried) == 4
+
+
+def study_copy(said: list[str]) -> StudyCopy:
+    site = Site.named()
+    (site.root / "sweeps" / "small-1").mkdir(parents=True, exist_ok=True)
+    (site.root / "sweeps" / "small-1" / JOURNAL).write_text("")
+    return StudyCopy(open_store(site), site.root / "sweeps" / "small-1", said.append)
+
+
+def test_a_sweep_runs_on_one_machine_at_a_time(bucket: Bucket) -> None:
+    first, second = study_copy([]), study_copy([])
+    with first.claimed(take_over=False):
+        first.send()
+        refused = pytest.raises(BadConfiguration, match=r"small-1 is run by process \d+ on .*--take-over")
+        with refused, second.claimed(take_over=False):
+            pass
+        with second.claimed(take_over=True):
+            second.send()
+            with pytest.raises(Fault, match="took over the sweep small-1"):
+                first.send()
+    assert set(bucket.list("sweeps/small-1")) == {JOURNAL}, "each removes its own marker alone"
+
+
+def test_the_marker_of_a_killed_process_of_this_machine_blocks_nobody(bucket: Bucket) -> None:
+    dead = process_identity().rpartition("/")[0] + "/1"  # this process id, of an earlier process
+    left = {"holder": "process 7 on this host", "process": dead, "mark": "m"}
+    bucket.put(f"sweeps/small-1/{MARKER}", json.dumps(left).encode())
+    said: list[str] = []
+    with study_copy(said).claimed(take_over=False):
+        assert said == ["sweep small-1: taken over from process 7 on this host"]
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"mark": 1}', b"\xff"])
+def test_an_unreadable_marker_blocks_until_it_is_taken_over(bucket: Bucket, text: bytes) -> None:
+    bucket.put(f"sweeps/small-1/{MARKER}", text)
+    with pytest.raises(BadConfiguration, match="--take-over"), study_copy([]).claimed(take_over=False):
+        pass
+    with study_copy([]).claimed(take_over=True):
+        assert json.loads(bucket.read(f"sweeps/small-1/{MARKER}"))["process"] == process_identity()
 
 
 def test_a_line_that_a_kill_cut_off_is_dropped(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sealing import DESCRIPTION
 from infra.store import checkpoint_sync
 from infra.store.maintenance import leftovers
 from infra.store.s3 import S3Store
-from infra.store.s3_client import Bucket
+from infra.store.s3_client import Bucket, NoSuchKey
 
 INPUTS = {"shard/k0": "abc"}
 FIRST = {"checkpoints/00000010/model.bin": b"ten", "metrics.jsonl": b'{"update": 10}\n', "job.log": b""}
@@ -29,11 +29,12 @@ class Machine:
         self.store = S3Store(root, Bucket(f"s3://{s3.bucket}/store"), 10**9)
         self.messages: list[str] = []
         self.store.say = self.messages.append
-        self.folder = root
+        self.folder, self.place = root, ""
 
     def start(self, attempt: str = "") -> dict[str, bytes]:
         """Start or resume the training; returns the files to resume from."""
         self.folder = self.store.partial("train", "k1", INPUTS, attempt)
+        self.place = self.store._snapshots[self.folder]._place
         return self.files()
 
     def files(self) -> dict[str, bytes]:
@@ -60,12 +61,26 @@ class Machine:
         self.write(files)
         assert self.sync_until(lambda: files.keys() <= self.index().keys()), self.messages
 
+    def send_newest(self, files: dict[str, bytes]) -> None:
+        """Send them, and more until this machine's index is the newest: the bucket's times have whole seconds."""
+        self.send(files)
+        count = 0
+        while not self.is_newest():
+            count += 1
+            self.send({f"more-{count}": b""})
+
+    def is_newest(self) -> bool:
+        """Whether every other index in the bucket is older than this machine's."""
+        listed = self.store.bucket.list("")
+        times = {name: info.modified for name, info in listed.items() if name.endswith("/index.json")}
+        mine = times.pop(f"{self.place}/index.json")
+        return all(mine > other for other in times.values())
+
     def index(self) -> dict[str, str]:
-        """The index in the bucket: each file's name and its checksum."""
-        names = [name for name in self.store.bucket.list("train/k1") if name.endswith("index.json")]
+        """This machine's index in the bucket: each file's name and its checksum."""
         try:
-            found: dict[str, str] = json.loads(self.store.bucket.read(f"train/k1/{names[0]}"))["files"]
-        except (IndexError, ValueError, TypeError, KeyError):
+            found: dict[str, str] = json.loads(self.store.bucket.read(f"{self.place}/index.json"))["files"]
+        except (NoSuchKey, ValueError, TypeError, KeyError):
             return {}
         return found
 
@@ -93,8 +108,8 @@ def test_another_machine_resumes_from_a_snapshot(here: Machine, there: Machine) 
     here.send(FIRST)
     assert there.start() == FIRST, "unfinished files are left out"
     assert "train k1: resumes from what another machine sent to s3://" in there.messages[0]
-    there.send(SECOND)
-    assert there.start() == FIRST | SECOND, "its own folder, unchanged"
+    there.send_newest(SECOND)
+    assert there.start().items() >= (FIRST | SECOND).items(), "its own folder, unchanged"
     assert len(there.messages) == 1
 
 
@@ -121,15 +136,35 @@ def test_a_machine_prefers_its_own_folder_when_it_is_further(s3: Server, here: M
     again.send(SECOND)
 
 
-def test_of_two_machines_that_train_the_same_one_is_followed(here: Machine, there: Machine) -> None:
-    here.send(FIRST)
+def test_two_machines_that_train_the_same_keep_a_snapshot_each(here: Machine, there: Machine, s3: Server) -> None:
+    """Neither waits nor is stopped; a third one takes the newest."""
     there.start()
-    here.send({"a.bin": b"here"})
-    there.write({"b.bin": b"there"})
-    assert there.sync_until(lambda: "another machine makes the same and is followed" in there.messages[-1])
-    here.send({"c.bin": b"here"})
-    assert {"a.bin", "c.bin"} <= here.index().keys()
-    assert "b.bin" not in here.index()
+    here.send(FIRST)
+    there.send(FIRST | {"b.bin": b"there"})
+    here.send(FIRST | {"a.bin": b"here"})
+    assert len({name.split("/")[1] for name in here.store.bucket.list("train/k1")}) == 2
+    there.send_newest({"c.bin": b"newest"})
+    third = Machine(s3, here.store.root.with_name("third"))
+    assert third.start() == there.files()
+    assert third.files()["c.bin"] == b"newest"
+    there.store.seal(there.folder, {**DESCRIPTION, "stage": "train", "key": "k1"})
+    assert not [name for name in here.store.bucket.list("train/k1") if name.startswith("resume-")]
+    here.send({"d.bin": b"more"})
+    lost = {name for name in here.index().values() if name not in "".join(here.store.bucket.list("train/k1"))}
+    assert not lost, "what another machine removed is sent again"
+
+
+def test_a_newest_snapshot_that_is_not_whole_gives_way_to_the_one_before(
+    here: Machine, there: Machine, s3: Server
+) -> None:
+    there.start()
+    here.send(FIRST)
+    there.send_newest(SECOND)
+    lost = there.index()["checkpoints/00000020/model.bin"]
+    there.store.bucket.delete([f"{there.place}/{lost}"])
+    third = Machine(s3, here.store.root.with_name("third"))
+    assert third.start() == FIRST
+    assert any("lacks files and is not used" in text for text in third.messages)
 
 
 def test_stale_files_are_deleted(here: Machine) -> None:
@@ -160,12 +195,16 @@ def test_a_machine_lost_while_it_sends_leaves_the_previous_snapshot(
     here.send(FIRST)
     lost: list[str] = []
 
-    def lose(self: Bucket, name: str, content: bytes, replacing: str) -> None:
-        lost.append(name)
-        raise SystemExit
+    put = Bucket.put
+
+    def lose(self: Bucket, name: str, content: bytes) -> None:
+        if name.endswith("index.json"):
+            lost.append(name)
+            raise SystemExit
+        put(self, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Bucket, "put_if_match", lose)
+        patch.setattr(Bucket, "put", lose)
         here.write(SECOND)
         assert here.sync_until(lambda: bool(lost))
     assert there.start() == FIRST
@@ -202,8 +241,8 @@ def test_altered_bytes_are_not_used(s3: Server, here: Machine, there: Machine) -
     assert f"{digest} does not match its sum; that snapshot is not used" in there.messages[-1]
     assert not list(there.store.root.glob("train/*.fetch-*"))
     there.send(FIRST)
-    there.send(SECOND)
-    assert here.start() == FIRST | SECOND, "the altered file is sent again"
+    there.send_newest(SECOND)
+    assert here.start().items() >= (FIRST | SECOND).items()
 
 
 @pytest.mark.parametrize(
@@ -230,19 +269,17 @@ def test_another_machine_resumes_the_same_attempt_only(here: Machine, there: Mac
     here.start("first")
     here.send(FIRST)
     assert there.start("first") == FIRST
-    there.send(SECOND)
-    assert here.start() == FIRST | SECOND, "without an attempt, a machine resumes from any"
-    here.send({"last": b"30"})
-    assert there.start("first") == FIRST | SECOND | {"last": b"30"}, "the snapshot still belongs to that attempt"
+    there.send_newest(SECOND)
+    assert here.start().items() >= (FIRST | SECOND).items(), "without an attempt, a machine resumes from any"
+    here.send_newest({"last": b"30"})
+    assert there.start("first")["last"] == b"30", "the snapshot still belongs to that attempt"
     assert there.start("second") == {}
-    assert not here.store.bucket.list("train/k1")
 
 
-def test_a_new_attempt_and_sealing_delete_the_snapshot(here: Machine, there: Machine) -> None:
+def test_sealing_deletes_the_snapshots_of_all_machines_and_attempts(here: Machine, there: Machine) -> None:
     here.send(FIRST)
     assert there.start("new") == {}
-    assert not here.store.bucket.list("train/k1")
-    there.send(SECOND)
+    there.send_newest(SECOND)
     there.store.seal(there.folder, {**DESCRIPTION, "stage": "train", "key": "k1"})
     assert not [name for name in here.store.bucket.list("train/k1") if name.startswith("resume-")]
     assert not list((there.store.root / "published").glob("*resume*"))
@@ -275,16 +312,14 @@ def test_an_old_snapshot_is_a_leftover(here: Machine) -> None:
     assert not here.store.bucket.list("train/k1")
 
 
-def test_a_snapshot_that_lacks_files_is_sent_whole_again(here: Machine, there: Machine) -> None:
-    here.start()
+def test_a_snapshot_that_lacks_files_is_not_used(here: Machine, there: Machine) -> None:
     here.send(FIRST)
     lost = here.index()["checkpoints/00000010/model.bin"]
-    prefix = next(name.rpartition("/")[0] for name in here.store.bucket.list("train/k1") if name.endswith(lost))
-    here.store.bucket.delete([f"train/k1/{prefix}/{lost}"])
+    here.store.bucket.delete([f"{here.place}/{lost}"])
     assert there.start() == {}
     assert any("lacks files and is not used" in text for text in there.messages)
-    there.send(FIRST | SECOND)
-    assert there.store.bucket.read(f"train/k1/{prefix}/{lost}") == b"ten"
+    there.send_newest(FIRST | SECOND)
+    assert here.start().items() >= (FIRST | SECOND).items()
 
 
 def test_what_a_note_claims_is_on_the_disk(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,9 +330,9 @@ def test_what_a_note_claims_is_on_the_disk(here: Machine, monkeypatch: pytest.Mo
         calls.append(path.name)
         sync(path)
 
-    def write(snapshot: checkpoint_sync.Snapshot, mark: str = "") -> None:
+    def write(snapshot: checkpoint_sync.Snapshot, *marks: str) -> None:
         calls.append("note")
-        note(snapshot, mark)
+        note(snapshot, *marks)
 
     monkeypatch.setattr(checkpoint_sync, "sync", record)
     monkeypatch.setattr(checkpoint_sync.Snapshot, "_write_note", write)

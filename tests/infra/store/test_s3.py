@@ -330,7 +330,7 @@ def test_a_failed_request_is_not_taken_for_the_condition_that_failed_before(
     store.bucket.put("a", b"1")
     monkeypatch.setattr(store.bucket._files, "cat_file", no_answer)
     try:
-        store.bucket.put_if_match("a", b"2")
+        store.bucket.put_if_absent("a", b"2")
     except PreconditionFailed:
         with pytest.raises(NetworkFault):
             store.bucket.read("a")

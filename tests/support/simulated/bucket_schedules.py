@@ -1,13 +1,11 @@
-"""Schedules for machines that share a bucket: leases, snapshots, damage, requests that fail, are late or repeated."""
+"""Schedules for machines that share a bucket: snapshots, damage, requests that fail, are late or repeated."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from random import Random
-from unittest.mock import patch
 
 from infra.errors import Fault as Failure
-from infra.store.lease import Lease
 from infra.store.local import Store
 from infra.store.manifest import MANIFEST
 from simulated import pipeline
@@ -20,7 +18,7 @@ from simulated.schedules import Phase, Schedule
 from simulated.system_calls import simulated_system
 
 MOST_CALLS = 700
-KINDS = ("switch", "switch", "kill", "kill", "stop", "stop", "suspend", "clock", "power", *2 * REQUEST_FAULTS)
+KINDS = ("switch", "switch", "kill", "kill", "stop", "stop", "suspend", "power", *2 * REQUEST_FAULTS)
 FORCED = (("make",), ("total",), ("twice", "total"), pipeline.ORDER)
 DAMAGES = ("cut", "other bytes", "other bytes, the ETag kept", "gone", "a copy altered", "a copy gone")
 
@@ -86,25 +84,10 @@ def _run_schedule(schedule: Schedule) -> list[str]:
 def _simulated(seed: int) -> Iterator[tuple[Cluster, Watch]]:
     cluster = Cluster(f"{ROOT}")
     objects = Objects(cluster)
-    acquire, read = Lease.acquire, Lease._read
-
-    def acquire_watched(lease: Lease, on_wait: Callable[[str], None], say: Callable[[str], None]) -> None:
-        assert cluster.current
-        watch.waits_since[cluster.current] = cluster.now
-        acquire(lease, on_wait, say)
-        del watch.waits_since[cluster.current]
-
-    def read_watched(lease: Lease, *known: object) -> object:
-        if cluster.current in watch.waits_since:
-            watch.waits(lease.folder)
-        return read(lease, *known)  # type: ignore[arg-type]
-
     with (
         simulated_system(cluster, Random(seed)),
         clocks_and_threads(cluster),
         pipeline.observed(cluster, objects) as world,
-        patch.object(Lease, "acquire", acquire_watched),
-        patch.object(Lease, "_read", read_watched),
     ):
         watch = Watch(cluster, objects, world)
         world.work = watch.work

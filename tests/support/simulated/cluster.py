@@ -1,4 +1,4 @@
-"""Machines with clocks that are apart, whose processes have threads. Time passes when all of them wait.
+"""Machines whose processes have threads. Time passes when all of them wait.
 
 A thread is a greenlet, like a process. It runs until it ends, sleeps, or a fault stops it; then the next one that need
 not wait goes on, and when all wait the time goes on to the first that wakes.
@@ -19,8 +19,7 @@ from infra.store.checkpoint_sync import Snapshot
 from simulated.machine import Fault, Killed, Machine, Process, Violation
 
 SECONDS = (1, 5, 15, 30, 70, 100, 150, 200, 300, 700)
-"""How long a process may be stopped, or a request take: below and above the time of a lease."""
-FIRST_CLOCKS = (0.0, 1e9, -5e8)
+"""How long a process may be stopped, or a request take: shorter and longer than the work of a stage."""
 
 
 class Member(Process):
@@ -28,10 +27,8 @@ class Member(Process):
 
     def __init__(self, host: int, number: int, body: Callable[[], None], faults: dict[int, Fault]) -> None:
         super().__init__(number, body, faults)
-        self.host, self.word = host, ""
-        """The machine, and what identifies the process in a lease."""
-        self.stopped_until = self.troubled_until = 0.0
-        """True times; the second is the end of the last fault that took time."""
+        self.host = host
+        self.stopped_until = 0.0
         self.request_seconds = 0
 
     def __str__(self) -> str:
@@ -54,10 +51,7 @@ class Cluster(Machine):
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
-        self.ahead = list(FIRST_CLOCKS)
-        """Seconds by which the clock of each machine is ahead of the true time."""
         self.members: list[Member] = []
-        self._started = 0
         self._tasks: deque[Task] = deque()
         self._hub = getcurrent()
 
@@ -69,9 +63,6 @@ class Cluster(Machine):
             for n, (host, body) in enumerate(bodies)
         ]
         self.processes = [*self.members]
-        for member in self.members:
-            self._started += 1
-            member.word = f"{member.host}/{self._started}"
         mains = [Task(member.greenlet, member) for member in self.members]
         self._tasks = deque(mains)
         while self._tasks:
@@ -123,23 +114,18 @@ class Cluster(Machine):
     def _cause(self, fault: Fault, process: Process, what: str) -> None:
         assert isinstance(process, Member)
         seconds = SECONDS[fault.choice % len(SECONDS)]
-        if fault.kind in ("switch", "stop", "suspend", "clock", "power"):
+        if fault.kind in ("switch", "stop", "suspend", "power"):
             self.log.append(f"process {process.number}, call {process.calls}, {what}: {fault.kind} {seconds}")
         if fault.kind == "switch":
             self._pause()
         elif fault.kind == "stop":
-            self.trouble(process, seconds)
             process.stopped_until = self.now + seconds
             self._pause()
-        elif fault.kind == "suspend":  # a virtual machine, whose clock misses that time
-            self.ahead[process.host] -= seconds
+        elif fault.kind == "suspend":  # a virtual machine
             for member in self.members:
                 if member.host == process.host:
-                    self.trouble(member, seconds)
                     member.stopped_until = self.now + seconds
             self._pause()
-        elif fault.kind == "clock":
-            self.ahead[process.host] += seconds
         elif fault.kind == "power":
             self.log.append(f"  kept beside what was synced: {self.disk.lose_power(Random(fault.choice))}")
             for member in self.members:
@@ -149,18 +135,15 @@ class Cluster(Machine):
             process.request_seconds = seconds
             super()._cause(fault, process, what)
 
-    def trouble(self, process: Member, seconds: float) -> None:
-        """Note that a fault takes time from a process."""
-        process.troubled_until = max(process.troubled_until, self.now + seconds)
-
     def sleep(self, seconds: float) -> None:
         self.step("sleep")
         self._task.wakes = self.now + seconds
         self._pause()
 
-    def clock(self, kind: int = 0) -> float:
-        """What ``time.clock_gettime`` gives on the machine of the current process."""
-        return self.now + (self.ahead[self.current.host] if self.current else 0.0)
+    @property
+    def thread(self) -> object:
+        """The thread that runs now."""
+        return self._task
 
     def spawn(self, body: Callable[[], None]) -> Task:
         """Start a thread of the current process, which ends with the process."""
@@ -180,11 +163,6 @@ class Cluster(Machine):
         self._tasks.append(task)
         return task
 
-    def is_gone(self, word: str, seen_from: Member) -> bool:
-        """Whether the process of a lease has ended, as far as its own machine knows."""
-        is_here = word.partition("/")[0] == f"{seen_from.host}"
-        return is_here and all(member.dead for member in self.members if member.word == word)
-
 
 class Thread:
     """As ``threading.Thread``."""
@@ -200,24 +178,6 @@ class Thread:
 
     def is_alive(self) -> bool:
         return self._task is not None and not self._task.greenlet.dead
-
-
-class Event:
-    """As ``threading.Event``; ``wait`` takes all its time."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster, self._is_set = cluster, False
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def wait(self, timeout: float) -> bool:
-        if not self._is_set:
-            self._cluster.sleep(timeout)
-        return self._is_set
 
 
 class Lock:
@@ -237,30 +197,20 @@ class Lock:
 
 @contextmanager
 def clocks_and_threads(cluster: Cluster) -> Iterator[None]:
-    """Lead leases and snapshots to the cluster's clocks and threads for the block."""
-    threading = SimpleNamespace(
-        Thread=partial(Thread, cluster), Event=partial(Event, cluster), Lock=partial(Lock, cluster)
-    )
+    """Lead snapshots to the cluster's machines, clocks and threads for the block."""
 
     def snapshot(*arguments: Any) -> Snapshot:
         return Snapshot(*arguments, _write_lock=Lock(cluster))  # type: ignore[arg-type]
 
-    def identity() -> str:
+    def machine() -> str:
         assert cluster.current
-        return cluster.current.word
-
-    def state(word: str) -> str:
-        assert cluster.current
-        return "gone" if cluster.is_gone(word, cluster.current) else "alive"
+        return f"machine-{cluster.current.host}"
 
     with ExitStack() as stack:
         for place, value in {
-            "infra.store.lease.threading": threading,
-            "infra.store.checkpoint_sync.threading": threading,
+            "infra.store.checkpoint_sync.threading": SimpleNamespace(Thread=partial(Thread, cluster)),
+            "infra.store.checkpoint_sync.machine_identity": machine,
             "infra.store.s3.Snapshot": snapshot,
-            "infra.store.lease.process_identity": identity,
-            "infra.store.lease.process_state": state,
-            "time.clock_gettime": cluster.clock,
             "infra.processes.signals.POLL_SECONDS": 60.0,
             "infra.processes.locks.POLL_SECONDS": 5.0,
         }.items():

@@ -1,4 +1,4 @@
-"""An S3 in memory, below ``Bucket``: strongly consistent, with conditional writes, and with answers that get lost."""
+"""An S3 in memory, below ``Bucket``: strongly consistent, with ``If-None-Match`` alone, and answers that get lost."""
 
 import hashlib
 import io
@@ -25,13 +25,17 @@ class Objects:
         self.content: dict[str, bytes] = {}
         self.etags: dict[str, str] = {}
         self.modified: dict[str, datetime] = {}
+        self._listed: dict[object, str] = {}
         self.on_write: Callable[[str, bytes], None] = lambda key, content: None
         self.on_delete: Callable[[str], None] = lambda key: None
         """Called before an object is written or deleted."""
+        self.looked_at: dict[object, str] = {}
+        """The folder that a thread listed by the request before its present one; "" if that was no listing."""
 
     def _request(self, request: str, act: Callable[[], T]) -> T:
         """Do what a request asks for, struck by the fault that is due."""
-        process = self.cluster.current
+        process, thread = self.cluster.current, self.cluster.thread
+        self.looked_at[thread] = self._listed.pop(thread, "")
         self.cluster.step(request)
         if process is None or not process.request_fault:
             return act()
@@ -45,7 +49,6 @@ class Objects:
         if fault == "repeat":
             act()
             return act()
-        self.cluster.trouble(process, seconds)
         if fault == "late request":
             self.cluster.sleep(seconds)
         answer = act()
@@ -58,6 +61,7 @@ class Objects:
         return self._request(f"{request} {told.get('Key', told.get('Prefix', ''))}", lambda: act(told))
 
     def _list_objects_v2(self, told: dict[str, Any]) -> dict[str, Any]:
+        self._listed[self.cluster.thread] = told["Prefix"]
         found = sorted(key for key in self.content if key.startswith(told["Prefix"]))
         return {
             "Contents": [
@@ -69,12 +73,10 @@ class Objects:
     def _put_object(self, told: dict[str, Any]) -> dict[str, Any]:
         if told.get("IfNoneMatch") and told["Key"] in self.content:
             raise _error("PreconditionFailed", 412)
-        self._check_etag(told)
         self.store(told["Key"], told["Body"])
         return {"ETag": self.etags[told["Key"]]}
 
     def _delete_object(self, told: dict[str, Any]) -> dict[str, Any]:
-        self._check_etag(told)
         self.remove(told["Key"])
         return {}
 
@@ -82,12 +84,6 @@ class Objects:
         for each in told["Delete"]["Objects"]:
             self.remove(each["Key"])
         return {}
-
-    def _check_etag(self, told: dict[str, Any]) -> None:
-        if (expected := told.get("IfMatch")) and told["Key"] not in self.content:
-            raise _error("NoSuchKey", 404)
-        if expected and self.etags[told["Key"]] != expected:
-            raise _error("PreconditionFailed", 412)
 
     def store(self, key: str, content: bytes) -> None:
         self.on_write(key, content)

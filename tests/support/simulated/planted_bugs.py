@@ -16,7 +16,7 @@ from infra.store.local import Artifact, Store
 from infra.store.manifest import MANIFEST, Manifest
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
-from infra.store.s3_manifests import RemoteManifest
+from infra.store.s3_manifests import RemoteManifest, RemoteManifests
 from infra.tracking import registry
 from infra.tracking.model_version import Version
 from tasks.engine import executor, lookup
@@ -175,16 +175,12 @@ IN_THE_REGISTRY: tuple[Bug, ...] = (
 
 
 def conditional_put_dropped() -> AbstractContextManager[Any]:
-    def put(bucket: Bucket, name: str, content: bytes, if_match: str = "") -> str:
-        bucket.put(name, content)
-        return ""
-
-    return patch.object(Bucket, "put_if_match", put)
+    return patch.object(Bucket, "put_if_absent", Bucket.put)
 
 
 @contextmanager
 def manifest_sent_before_the_files() -> Iterator[None]:
-    real = Bucket.put_if_match
+    real = Bucket.put_if_absent
 
     def upload(store: S3Store, manifest: Manifest, signature: Any) -> RemoteManifest:
         sent = RemoteManifest(manifest, uuid.uuid4().hex[:12], {}, signature)
@@ -192,13 +188,12 @@ def manifest_sent_before_the_files() -> Iterator[None]:
         store.bucket.__dict__["late"] = [(folder / name, sent.key_of(name)) for name in manifest.files]
         return sent
 
-    def put(bucket: Bucket, name: str, content: bytes, if_match: str = "") -> str:
-        etag = real(bucket, name, content, if_match)
+    def put(bucket: Bucket, name: str, content: bytes) -> None:
+        real(bucket, name, content)
         for path, key in bucket.__dict__.pop("late", ()):
             bucket.upload(path, key)
-        return etag
 
-    with patch.object(S3Store, "_upload", upload), patch.object(Bucket, "put_if_match", put):
+    with patch.object(S3Store, "_upload", upload), patch.object(Bucket, "put_if_absent", put):
         yield
 
 
@@ -214,7 +209,12 @@ def replaced_files_deleted_before_the_manifest() -> AbstractContextManager[Any]:
     return patch.object(S3Store, "_upload", upload)
 
 
+def manifest_replaced_without_another_look() -> AbstractContextManager[Any]:
+    return patch.object(RemoteManifests, "is_unchanged", lambda *arguments: True)
+
+
 IN_A_BUCKET: tuple[Bug, ...] = (
+    manifest_replaced_without_another_look,
     conditional_put_dropped,
     manifest_sent_before_the_files,
     replaced_files_deleted_before_the_manifest,

@@ -1,0 +1,53 @@
+"""Find out with a small object what these credentials may do in a bucket, and whether its store does what is needed."""
+
+import contextlib
+import uuid
+
+from infra.errors import BadConfiguration
+from infra.store.s3_client import AccessRefused, Bucket, NoSuchKey, PreconditionFailed
+
+
+def check_write_access(bucket: Bucket) -> None:
+    """Write and delete a small object. Raises BadConfiguration where that is refused, NoSpace for a full quota."""
+    name = _new_name()
+    try:
+        bucket.put(name, b"")
+        bucket.delete([name])
+    except AccessRefused as error:
+        raise BadConfiguration(
+            f"{bucket.address} cannot be written: {error}. A run writes to its root: use credentials that may write and"
+            " delete there, or set REPRO_ROOT to another root"
+        ) from error
+
+
+def probe(bucket: Bucket) -> str:
+    """Write, list, read and delete a small object; gives what the store does wrong, or "".
+
+    Raises BadConfiguration, NetworkFault or NoSpace where a request fails.
+    """
+    check_write_access(bucket)
+    name = _new_name()
+    bucket.put_if_absent(name, b"first")
+    try:
+        return _wrong_with(bucket, name)
+    finally:
+        bucket.delete([name])
+
+
+def _wrong_with(bucket: Bucket, name: str) -> str:
+    with contextlib.suppress(PreconditionFailed):
+        bucket.put_if_absent(name, b"second")
+        return "it ignores If-None-Match, so two machines that make the same artifact may mix its files"
+    if not bucket.list(name.rpartition("/")[0]):
+        return "a listing lacks an object that was just written"
+    if bucket.read(name) != b"first":
+        return "an object has other bytes than were written"
+    bucket.delete([name])
+    with contextlib.suppress(NoSuchKey):
+        bucket.read(name)
+        return "a deleted object is still there"
+    return ""
+
+
+def _new_name() -> str:
+    return f"probe/{uuid.uuid4().hex}/object"
