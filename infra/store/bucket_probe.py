@@ -6,6 +6,9 @@ import uuid
 from infra.errors import BadConfiguration
 from infra.store.s3_client import AccessRefused, Bucket, NoSuchKey, PreconditionFailed
 
+PROBE = "probe"
+"""Folder of the small objects; where deleting is refused they stay until `repro gc`."""
+
 
 def check_write_access(bucket: Bucket) -> None:
     """Write and delete a small object. Raises BadConfiguration where that is refused, NoSpace for a full quota."""
@@ -50,4 +53,4 @@ def _wrong_with(bucket: Bucket, name: str) -> str:
 
 
 def _new_name() -> str:
-    return f"probe/{uuid.uuid4().hex}/object"
+    return f"{PROBE}/{uuid.uuid4().hex}/object"

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from infra.processes.locks import try_file_lock
+from infra.store.bucket_probe import PROBE
 from infra.store.files import names_by_stage
 from infra.store.local import Store, file_damage
 from infra.store.manifest import MANIFEST, Manifest
@@ -73,6 +74,8 @@ def _leftover_objects(bucket: Bucket, before: float) -> Iterator[Leftover]:
             groups.setdefault("/".join(parts[:3]), {})[name] = info
         elif len(parts) == 3 and parts[2].startswith("manifest"):
             manifests[name] = info
+        elif parts[0] == PROBE and info.modified < before:
+            yield Leftover(name, info.bytes, partial(bucket.delete, [name]))
     # Keep the files that a manifest names, a quarantined one included, until the manifest itself is removed.
     for name, info in manifests.items():
         if not name.endswith(f"/{MANIFEST}") and info.modified < before:

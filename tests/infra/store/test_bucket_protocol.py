@@ -7,6 +7,7 @@ from s3_server import Server
 from sealing import DESCRIPTION, manifest_of, sealed
 
 from infra.errors import BadConfiguration, NoSpace
+from infra.store.maintenance import leftovers
 from infra.store.manifest import MANIFEST
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
@@ -84,6 +85,12 @@ def test_a_user_who_may_only_read_is_stopped_before_the_work(
     with pytest.raises(BadConfiguration, match=r"s3://.*/store cannot be written: .*REPRO_ROOT"):
         other.partial("clean", "k2", {})
     assert not (other.root / "clean" / "k2").exists()
+    s3.inject_faults()
+    left = list(leftovers(other, before=1e12))
+    assert [each.place.split("/")[0] for each in left] == ["probe"] * (method == "DELETE")
+    for each in left:
+        each.remove()
+    assert {name.split("/")[0] for name in store.bucket.list("")} == {"clean"}
 
 
 @pytest.mark.parametrize(("status", "code"), [(403, "QuotaExceeded"), (507, "XMinioStorageFull")])
