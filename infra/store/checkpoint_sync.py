@@ -124,8 +124,8 @@ class Snapshot:
     _attempt: str = ""
     _mark: str = ""
     """The mark of the snapshot that the folder includes."""
-    _known: set[str] = field(default_factory=set)
-    """Sums of files that are below this machine's mark, as it sent them."""
+    _uploaded: set[str] = field(default_factory=set)
+    """Sums of the files that this object sent: those of an earlier process may be altered."""
     _sent: Stamps = field(default_factory=dict)
     _sums: dict[tuple[str, tuple[int, ...]], str] = field(default_factory=dict)
     _thread: threading.Thread | None = None
@@ -149,14 +149,13 @@ class Snapshot:
 
         A snapshot with altered or missing bytes is reported and not used. Raises NetworkFault.
         """
-        self._attempt, self._mark, self._known, self._stopped = attempt, "", set(), False
+        self._attempt, self._mark, self._stopped = attempt, "", False
         for index in self._reader.newest_first():
             if attempt and index.attempt != attempt:
                 continue
             found = index if self._is_included(index) else self._fetch(index)
             if found:
                 self._attempt, self._mark = found.attempt, found.mark
-                self._known = set(found.files.values()) if found.place == self._place else set()
                 return
 
     def _fetch(self, index: SnapshotIndex) -> SnapshotIndex | None:
@@ -225,14 +224,14 @@ class Snapshot:
 
     def _upload_all(self, stamps: Stamps) -> bool:
         """Send files, then the index; whether the index is in the bucket now."""
+        # Listed each time: another machine that seals the artifact removes what is there.
         listed = self.bucket.list(self._place).keys()
-        self._known &= listed  # a machine that sealed the artifact removed the others
         files: dict[str, str] = {}
         for name, stamp in stamps.items():
             if self._stopped:
                 break
-            files[name] = self._upload_file(name, stamp)
-            self._known.add(files[name])
+            files[name] = self._upload_file(name, stamp, {*(self._uploaded & listed), *files.values()})
+            self._uploaded.add(files[name])
         mark = uuid.uuid4().hex
         content = {"mark": mark, "attempt": self._attempt, "files": files, **self._signature(mark, files)}
         with self._write_lock:
@@ -255,20 +254,20 @@ class Snapshot:
         for path in (*paths, *folders):
             sync(path)
 
-    def _upload_file(self, name: str, stamp: list[int]) -> str:
-        """Send a file unless its sum is known to be in the bucket; gives the sum."""
+    def _upload_file(self, name: str, stamp: list[int], known: set[str]) -> str:
+        """Send a file unless its sum is ``known`` to be in the bucket; gives the sum."""
         path = self.folder / name
         if stamp[0] <= SMALL_BYTES:
             content = path.read_bytes()
             sha256 = hashlib.sha256(content).hexdigest()
-            if sha256 not in self._known:
+            if sha256 not in known:
                 signals.check()
                 self.bucket.put(f"{self._place}/{sha256}", content)
             return sha256
         unchanged = (name, tuple(stamp))
         if unchanged not in self._sums:
             self._sums[unchanged] = sha256_of(path)
-        if self._sums[unchanged] not in self._known:
+        if self._sums[unchanged] not in known:
             self.bucket.upload(path, f"{self._place}/{self._sums[unchanged]}")
         return self._sums[unchanged]
 
