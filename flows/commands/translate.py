@@ -52,14 +52,6 @@ def translate(
         bool,
         Parameter(negative=(), help="each line is a sentence, a tab, and the text that its translation begins with"),
     ] = False,
-    contains: Annotated[
-        tuple[str, ...],
-        Parameter(
-            help="text that each translation contains, where a word begins; repeatable; needs --split never",
-            negative=(),
-            show_default=False,
-        ),
-    ] = (),
     beam: Annotated[int | None, Parameter(help="beam size, 1 is greedy search; default: as in the model's run")] = None,
     alpha: Annotated[
         float | None, Parameter(help="exponent of the length penalty; default: as in the model's run")
@@ -114,8 +106,6 @@ def translate(
 
     echo "The old woman sees a dog." | repro translate --prefix "Die Frau"
 
-    echo "The old woman sees a dog." | repro translate --contains Dame --contains Hund --split never
-
     printf 'A dog.\\tEin kleiner\\nA cat.\\t\\n' | repro translate --prefix-column
     """
     from model.config import Decoding, Sampling
@@ -139,9 +129,6 @@ def translate(
             )
     if prefix and prefix_column:
         raise BadConfiguration(f"--prefix is {prefix!r}, allowed without --prefix-column only")
-    if contains and (sample or split != "never" or not all(text.strip() for text in contains)):
-        given_texts = ", ".join(contains)
-        raise BadConfiguration(f"--contains is {given_texts!r}, allowed is text with --split never, without --sample")
     if language and (split == "never" or not LANGUAGE.fullmatch(language)):
         allowed = "without --split never only" if split == "never" else "is an ISO 639-1 code such as de"
         raise BadConfiguration(f"--language is {language!r}, allowed {allowed}")
@@ -155,8 +142,6 @@ def translate(
         version = versions[0]
         decoding = replace(decoding_config(version), **given)
         _valid(lambda: decoding.check_n_best(n_best))
-        if contains and decoding.beta:
-            raise BadConfiguration(f"--beta is {decoding.beta}, allowed is 0 with --contains")
         translator, folder = load_translator(versions, site)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
         from model.decoding.lines import LineTranslator, Splitting, beam_searcher, check_known, sampler
@@ -164,7 +149,7 @@ def translate(
         from model.export.search_engine import SearchEngine
 
         _valid(lambda: check_known("prefix", prefix, translator))
-        constrained = {"--sample": sample, "--contains": bool(contains), "--prefix": bool(prefix)}
+        constrained = {"--sample": sample, "--prefix": bool(prefix)}
         if option := next((name for name, given in constrained.items() if given), ""):
             engines = SearchEngine(translator, reason=f"CTranslate2 does not do {option} alike")
         else:
@@ -176,7 +161,7 @@ def translate(
         search = (
             sampler(translator, sampling, decoding)
             if sample
-            else _valid(lambda: beam_searcher(translator, decoding, n_best, contains, engines))
+            else _valid(lambda: beam_searcher(translator, decoding, n_best, engines))
         )
         longest = translator.longest_source
         trained = min(longest, *(int(each.tags.get("max_pieces", longest)) for each in versions))
@@ -244,7 +229,7 @@ def _valid(make: Callable[[], Value]) -> Value:
         return make()
     except ValueError as error:
         message = re.sub(
-            r"\b(?:decoding\.|sampling\.|(?=n_best|contains|prefix))(\w+)", lambda field: _option(field[1]), f"{error}"
+            r"\b(?:decoding\.|sampling\.|(?=n_best|prefix))(\w+)", lambda field: _option(field[1]), f"{error}"
         )
         raise BadConfiguration(message) from error
 

@@ -25,7 +25,7 @@ def translate_texts(
 
     try:
         decoding = replace(served.decoding, **settings)  # type: ignore[arg-type]
-        search = beam_searcher(served.translator, decoding, n_best, engine=served.engines)
+        search = beam_searcher(served.translator, decoding, n_best, served.engines)
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
     lines = LineTranslator(served.translator, search, Splitting(sentences=served.split), n_best)

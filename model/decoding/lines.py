@@ -64,23 +64,13 @@ class TranslatedLine:
 
 
 def beam_searcher(
-    translator: Translator,
-    decoding: Decoding,
-    n_best: int = 1,
-    contains: Sequence[str] = (),
-    engine: BeamSearch | None = None,
+    translator: Translator, decoding: Decoding, n_best: int = 1, engine: BeamSearch | None = None
 ) -> SearchFunction:
-    """Return a beam search (§6.1) for translations that contain each text of ``contains``.
+    """Return a beam search (§6.1) by ``engine``, by default the translator.
 
-    Without such texts ``engine`` searches, by default the translator. Raises ValueError if ``n_best`` exceeds what the
-    beam can finish, or for a text that is not in the vocabulary.
+    Raises ValueError if ``n_best`` exceeds what the beam can finish.
     """
     decoding.check_n_best(n_best)
-    for text in contains:
-        check_known("contains", text, translator)
-    phrases = tuple(map(tuple, translator.vocabulary.encode_target([text.strip() for text in contains])))
-    if phrases:
-        return lambda sources, prefixes, _: translator.search_with_phrases(sources, decoding, n_best, phrases, prefixes)
     search = engine or translator
     return lambda sources, prefixes, _: search.search_n_best(sources, decoding, n_best, prefixes)
 

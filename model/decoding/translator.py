@@ -6,7 +6,7 @@ Sentences are sorted by length for batching; results are in the order of the cal
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -35,7 +35,6 @@ from .beam_search import (
     beam_search,
 )
 from .cached_decoder import DecoderStarter, decoder_starter
-from .constrained_search import Phrases, constrained_beam_search
 from .sampling import sample
 from .static_decoder import StaticSteps
 
@@ -214,33 +213,6 @@ class Translator:
             lambda _, entries: steps.append(tuple(entries)),
         )
         return found, steps
-
-    def search_with_phrases(
-        self, sources: Sequence[Sequence[int]], decoding: Decoding, n_best: int, phrases: Phrases, prefixes: Prefixes
-    ) -> list[list[Hypothesis]]:
-        """Beam search, one source at a time, for outputs that contain all phrases (token sequences).
-
-        The greatest length leaves room for them, as far as the model's own limit does. Raises ValueError for a phrase
-        that no output can hold, and for a coverage penalty.
-        """
-        tokens = sum(map(len, phrases))
-
-        @torch.inference_mode()
-        def find(number: int) -> list[Hypothesis]:
-            source = sources[number]
-            constraint = self.constraints_for(source, decoding, prefixes.get(number, ()))
-            longest = min(constraint.max_length + tokens, self.longest_target)
-            return constrained_beam_search(
-                self._decoder([source]),
-                phrases,
-                replace(constraint, max_length=longest),
-                decoding,
-                SPECIAL_IDS,
-                self.device,
-                n_best,
-            )
-
-        return [find(number) if source else [EMPTY_HYPOTHESIS] for number, source in enumerate(sources)]
 
     def sample(
         self,

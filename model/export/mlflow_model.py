@@ -65,7 +65,7 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
                 if options[name] != value:
                     raise ValueError(f"{name} is {options[name]}, allowed is {value} without sample")
             engine = self._engine(options["engine"], decoding)
-            search = beam_searcher(self.translator, decoding, n_best, (), engine)
+            search = beam_searcher(self.translator, decoding, n_best, engine)
         lines = LineTranslator(self.translator, search, splitting, n_best)
         sources = lines_of(model_input)
         translated = lines.translate(sources, [options["prefix"]] * len(sources))

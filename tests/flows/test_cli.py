@@ -86,7 +86,6 @@ def test_examples_name_runs_that_exist() -> None:
         (["translate", "--language", "9"], "--language is '9', allowed is an ISO 639-1 code such as de"),
         (["translate", "--split", "sometimes"], 'Choose from: "long", "always", "never"'),
         (["translate", "--prefix", "A", "--prefix-column"], "--prefix is 'A', allowed without --prefix-column only"),
-        (["translate", "--contains", "A"], "--contains is 'A', allowed is text with --split never, without --sample"),
         (["translate", "--bem", "4"], "unknown option --bem"),
         (["fly"], "fly"),
         (["run"], "run"),

@@ -48,19 +48,6 @@ def test_translations_begin_with_the_prefix(
     assert [len(rows), rows[2]] == [3, ""]
 
 
-def test_translations_contain_given_texts(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = ["--model", "small/1", "--split", "never"]
-    rows = answer(
-        monkeypatch, tmp_path, f"{LINE}\n\nA man runs.\n", "--contains", "Xylophon", "--contains", "ein", *model
-    )
-    assert rows[1] == ""
-    assert all(text in row for row in (rows[0], rows[2]) for text in ("Xylophon", "ein"))
-    assert call(monkeypatch, "translate", "/dev/null", "--contains", "a", "--beta", "0.2", *model) == 2
-    assert "--beta is 0.2, allowed is 0 with --contains" in capsys.readouterr().err
-
-
 def test_results_say_which_engine_searched_and_the_engines_agree(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,21 +133,6 @@ def test_blocks_of_any_size_give_the_same(translator: Translator, size: int, dra
     assert (found[1] != found[4]) == draws
 
 
-def test_translations_contain_the_texts_and_begin_with_the_prefix(translator: Translator) -> None:
-    search = beam_searcher(translator, DECODING, 2, ["Grünes", " 2014 again "])
-    found = LineTranslator(translator, search, Splitting("never"), 2).translate(
-        ["A dog", "", "Two dogs run."], ["", "", "Men"]
-    )
-    for line in (found[0], found[2]):
-        assert len(line.translations) == 2
-        assert all(
-            text in each.text for each in line.translations if each.finished for text in ("Grünes", "2014 again")
-        )
-        assert all(text in line.translations[0].text for text in ("Grünes", "2014 again"))
-    assert found[2].translations[0].text.startswith("Men")
-    assert found[1].translations[0].text == ""
-
-
 @pytest.mark.parametrize("draws", [False, True])
 def test_a_translation_begins_with_its_lines_prefix(translator: Translator, draws: bool) -> None:
     search = sampler(translator, Sampling(seed=3), DECODING) if draws else beam_searcher(translator, DECODING)
@@ -177,12 +162,12 @@ def test_a_prefix_that_is_too_long_is_named_and_others_are_translated(vocabulary
     assert lines.why_empty(second, 2) == ("line 2 has a prefix of 20 pieces, the longest that this model takes has 19")
 
 
-def test_a_required_text_that_is_not_in_the_vocabulary_is_named(tmp_path: Path) -> None:
+def test_a_prefix_with_an_unknown_character_is_named(tmp_path: Path) -> None:
     latin = Vocabulary(size=290, min_frequency=1, scripts=("Latin",))
     train_tokenizer([pa.array(LINES * 3)], latin).save(str(tmp_path / "tokenizer.json"))
     allowed = "allowed is a text whose words and characters are in the model's vocabulary"
-    with pytest.raises(ValueError, match=f"contains is 'A Жук', {allowed}; 'Ж' is not"):
-        beam_searcher(translator_of(tmp_path), DECODING, 1, ["A", "A Жук"])
+    with pytest.raises(ValueError, match=f"prefix is 'A Жук', {allowed}; 'Ж' is not"):
+        check_known("prefix", "A Жук", translator_of(tmp_path))
 
 
 def test_a_prefix_with_an_unknown_word_is_named_and_others_are_translated(tmp_path: Path) -> None:
