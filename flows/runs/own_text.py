@@ -60,6 +60,8 @@ class TextFile:
                 f"{option} is {words!r}, a table; add its column: {words}:{2 if option == '--target' else 1}, "
                 f"{words}:english, for TMX the language"
             )
+        if column and text_suffix(path.name) not in TABLES:
+            raise BadConfiguration(f"{option} is {words!r}, allowed is a column of a table: {', '.join(TABLES)}")
         return cls(path, column)
 
     @classmethod

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from infra.errors import BadData
 from model.lazy_import import lazy_import
 from tasks.corpus import archives, plain, tables, tmx
-from tasks.corpus.catalogue import Text, text_suffix
+from tasks.corpus.catalogue import TABLES, Text, text_suffix
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,7 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
     ``.arrow``) or the language of a ``.tmx``; each row gives one line, even if the value contains line ends. ``.gz``,
     ``.xz``, ``.bz2`` and ``.zst`` are decompressed. ``.sgm`` gives the stripped text of its segments, with entities
     left as they are (as in sacreBLEU). Raises BadData naming the file when it is truncated, damaged, UTF-16, unsafe,
-    expands too much, or lacks the member or column.
+    expands too much, is JSON Lines, or lacks the member or column.
     """
     label = _label(path, member, column)
     kind = text_suffix(member or path.name)
@@ -55,7 +55,8 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
         elif kind in (".sgm", ".sgml"):
             yield from map(_series, plain.segments(map(pl.Series.to_list, lines), label))
         else:
-            yield from lines
+            formats = f"text with one sentence on each line, .sgm, or a column of {', '.join(TABLES)}"
+            yield from plain.refuse_json_lines(lines, label, formats)
 
 
 def _series(lines: list[str]) -> pl.Series:

@@ -114,6 +114,9 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
         ({"languages": ("English", "de")}, "--languages has 'English', allowed are ISO 639 codes"),
         ({"languages": ("de", "de")}, "--languages has 'de' twice"),
         ({"source": "text.tgz"}, "--source is 'text.tgz', an archive; unpack it"),
+        ({"source": "rows.jsonl"}, "rows.jsonl has a JSON object on each line, allowed is text"),
+        ({"dev": ("rows.jsonl", "dev.de")}, "rows.jsonl has a JSON object on each line, allowed is text"),
+        ({"source": "rows.jsonl:english"}, "--source is 'rows.jsonl:english', allowed is a column of a table: .csv"),
         ({"dev": None}, "mine.dev.en exists; give it by --dev, or give another name, or --replace"),
         (
             {"source": "mine.dev.en", "target": "dev.de", "dev": None, "replace": True},
@@ -124,6 +127,7 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_mistakes_are_named(text: Path, words: dict[str, str], sentence: str) -> None:
     for name in ("text.tgz", "mine.dev.de"):
         (text / name).write_bytes(b"its content")
+    (text / "rows.jsonl").write_text('{"english": "A dog runs."}\n' * 9)
     (text / "mine.dev.en").write_bytes((text / "dev.en").read_bytes())
     given = {"name": "mine", "source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
     with pytest.raises((BadConfiguration, Fault, ValueError)) as found:

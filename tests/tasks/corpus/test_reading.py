@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import json
 import lzma
 import os
 import re
@@ -15,12 +16,12 @@ from random import Random
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infra.errors import BadData
 from tasks.corpus import plain
-from tasks.corpus.catalogue import File, Text
+from tasks.corpus.catalogue import TABLES, File, Text
 from tasks.corpus.reading import read_lines, read_pairs
 
 ODD = ["\x00", "\u2028", "\u0085", "\v", "\x0c", "\x1c", "\ufeff", "\ufffd", "é", "😀", " ", "a"]
@@ -90,6 +91,36 @@ def test_byte_order_mark_goes_and_utf16_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes("one\n".encode("utf-16"))
     with pytest.raises(BadData, match="b is UTF-16"):
         all_lines(tmp_path / "b")
+
+
+ROWS = [json.dumps({"english": f"A dog {n}.", "german": {"text": "Ein Hund."}}) for n in range(20)]
+
+
+@given(rows=st.integers(1, 20), blank=st.integers(0, 3), mark=st.sampled_from(["", "\ufeff"]))
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_json_lines_are_refused_by_their_content(tmp_path: Path, rows: int, blank: int, mark: str) -> None:
+    path = tmp_path / "train.en"
+    path.write_text(mark + "\n" * blank + "".join(f"{row}\n" for row in ROWS[:rows]))
+    with pytest.raises(BadData) as caught:
+        all_lines(path)
+    assert str(caught.value).startswith("train.en has a JSON object on each line, allowed is text")
+    assert all(suffix in str(caught.value) for suffix in TABLES)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["{ A brace begins this line.", "{1} Smith says so.", "{}", '{"a": 1'],
+        [*ROWS[:4], "A real sentence.", *ROWS],
+        ["42", '"quoted"', "[1]", "null", "true"],
+        ['{"a":' * 100_000],
+        [],
+    ],
+    ids=["braces", "a sentence among the first", "other JSON", "deeply nested", "empty"],
+)
+def test_text_that_only_looks_like_json_is_read(tmp_path: Path, lines: list[str]) -> None:
+    (tmp_path / "a").write_text("".join(f"{line}\n" for line in lines))
+    assert all_lines(tmp_path / "a") == lines
 
 
 @pytest.mark.parametrize("name", ["a.gz", "a.xz", "a.bz2", "a.zst"])
