@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from model.config.normalise import Normalise
 from tasks.cleaning.filters import (
     Distinct,
     Empty,
@@ -18,7 +19,6 @@ from tasks.cleaning.filters import (
     Length,
     LengthRatio,
     NoLetters,
-    Normalise,
     OverlongWord,
     Script,
 )

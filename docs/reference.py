@@ -20,7 +20,8 @@ from flows.runs.run import Run
 from flows.runs.synthetic import BackTranslation, Distillation
 from flows.runs.toml_runs import field_documentation
 from model.config import Averaging, Decoding, Model, Training
-from tasks.cleaning.filters import Filters, Normalise
+from model.config.normalise import Normalise
+from tasks.cleaning.filters import Filters
 from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text
 from tasks.evaluation.comet import Comet
 from tasks.stages.learn_bpe import Vocabulary

@@ -83,7 +83,7 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
         systems[ENSEMBLE] = tuple(averaged[models[seed]] for seed in sorted(models))
     translated = {
         (name, system): translate.for_item(item_of(name, system))(
-            weights[0], vocabulary, pairs, run.decoding, weights[1:]
+            weights[0], vocabulary, pairs, sets[name], run.decoding, run.filters.normalise, weights[1:]
         )
         for system, weights in systems.items()
         for name, pairs in encoded.items()
@@ -101,5 +101,14 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     row, synthetic = paper_row_of(run), pairs if run.synthetic else None
     page = report(run.name, corpus, shards, trainings[own], evaluated, hypotheses, scores, row, seeds, synthetic)
     register(
-        run.name, averaged[OWN_MODEL], vocabulary, page, scores, evaluated, run.dev, modified, run.min_champion_bleu
+        run.name,
+        averaged[OWN_MODEL],
+        vocabulary,
+        page,
+        scores,
+        evaluated,
+        run.dev,
+        modified,
+        run.filters.normalise,
+        run.min_champion_bleu,
     )

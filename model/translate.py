@@ -1,7 +1,8 @@
 """Translates one evaluation set by beam search (§6.1): ``python -m model.translate job.json``.
 
-The inputs are ``weights``, ``vocabulary`` and ``pairs`` (shards of the set), and for an ensemble ``weights_2`` and so
-on; ``config`` holds ``decoding``. It writes
+The inputs are ``weights``, ``vocabulary``, ``pairs`` (shards of the set, for the references), ``text`` (a folder with
+``pairs.parquet``, for the sources), and for an ensemble ``weights_2`` and so on. ``config`` holds ``decoding`` and
+``normalise``, by which sources are read. It writes
 
     hypotheses.parquet   a row for each pair, in the set's order
     attention.npz        cross_<i>: cross-attention of example i, float16 (layers, heads, written pieces, source pieces)
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .config import Decoding, from_json
+from .config.normalise import Normalise
 from .data.bpe import TokenizerPair
 from .data.shards import Shards
 from .decoding.beam_search import Hypothesis
@@ -31,8 +33,8 @@ from .job import Facts, Job, Metrics, StopSignal, main
 from .network.weights import load_model
 from .numerics import configure_numerics, configure_precision
 
-PLAIN_QUOTES, FOREIGN_UNKNOWN = "typographic quotes made plain", "characters of foreign scripts unknown"
-"""The fact ``source_input`` of translations by a vocabulary that reads sources so."""
+FOREIGN_UNKNOWN = "characters of foreign scripts unknown"
+"""A part of the fact ``source_input``, of translations by a vocabulary that reads sources so."""
 EXAMPLES = 4
 EXAMPLE_LENGTHS = range(6, 25)
 """Lengths of sources and hypotheses whose attention is still readable."""
@@ -138,6 +140,15 @@ def write_attention(
     (out / "attention.json").write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n")
 
 
+def texts_of(folder: Path, pair_ids: Sequence[str]) -> list[str]:
+    """The sources of a set in the order of its shards. Raises JobError if it holds other pairs than these."""
+    table = pq.read_table(folder / "pairs.parquet", columns=["pair_id", "source"])
+    if table.column("pair_id").to_pylist() != pair_ids:
+        raise JobError("bad_data", f"{folder} holds other pairs than the shards of the set: repeat the run")
+    found: list[str] = table.column("source").to_pylist()
+    return found
+
+
 def load(job: Job, decoding: Decoding) -> Translator:
     """The job's models, to search with this precision.
 
@@ -167,7 +178,9 @@ def work(job: Job) -> Facts:
     shards.check_pieces("target", translator.model.target_size)
     rows = range(len(shards))
     pair_ids = [shards.pair_id(row) for row in rows]
-    sources = [shards.pieces("source", row).tolist() for row in rows]
+    normalise = from_json(Normalise, job.config["normalise"])
+    reading = translator.vocabulary.normalising(normalise)
+    sources = reading.encode_source(reading.read(texts_of(job.inputs["text"], pair_ids)))
     references = [shards.pieces("target", row).tolist() for row in rows]
     try:
         for pair_id, source, reference in zip(pair_ids, sources, references, strict=True):
@@ -187,8 +200,7 @@ def work(job: Job) -> Facts:
     write_attention(job.out, kept, translator, pair_ids, sources, hypotheses)
     unfinished = sum(not hypothesis.finished for hypothesis in hypotheses)
     facts: Facts = {"sentences": len(rows), "unfinished": unfinished, "seconds": round(time.monotonic() - begun, 3)}
-    read = {PLAIN_QUOTES: translator.vocabulary.plain_quotes, FOREIGN_UNKNOWN: translator.vocabulary.foreign_unknown}
-    changed = ", ".join(name for name, holds in read.items() if holds)
+    changed = ", ".join(filter(None, (reading.normalise.about, FOREIGN_UNKNOWN * reading.foreign_unknown)))
     return facts | ({"source_input": changed} if changed else {})
 
 

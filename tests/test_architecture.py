@@ -40,6 +40,7 @@ TORCH_FREE = {
     "model.config.keying",
     "model.config.parameter_count",
     "model.config.mixture",
+    "model.config.normalise",
     "model.config.presets",
     "model.config.pyfunc_params",
     "model.config.quotes",

@@ -15,16 +15,15 @@ def attention_of(
 
     Raises BadConfiguration for an empty sentence, and for a sentence or target that is too long for a picture.
     """
-    source = " ".join(sentence.split())
-    if not source:
+    if not served.lengths([sentence])[0]:
         raise BadConfiguration("the sentence is empty, allowed is a sentence")
     limit = min(Limits().attention_pieces, served.longest)
-    for name, text in (("the sentence", source), ("the target", target)):
+    for name, text in (("the sentence", sentence), ("the target", target)):
         length = served.lengths([text])[0]
         if length > limit:
             raise BadConfiguration(f"{name} has {length} pieces, allowed are {limit}")
     if target:
-        return target, served.maps(source, target)
-    [own] = served.translate([Source(source)], served.search, 1)
+        return target, served.maps(sentence, target)
+    [own] = served.translate([Source(sentence)], served.search, 1)
     best = own.hypotheses[0]
-    return best.text, served.maps(source, best.ids[:limit])
+    return best.text, served.maps(sentence, best.ids[:limit])

@@ -6,9 +6,10 @@ set; any other name is a run, whose newest record with translations counts.
 
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from flows.inference.version_config import decoding_config
 from flows.runner.artifact_names import existing_manifest, is_version, stage_manifests
@@ -18,6 +19,8 @@ from infra.tracking.model_files import local_folder
 from infra.tracking.registry import resolve
 from model.config import Decoding, from_json
 from model.config.engines import Quantization
+from model.config.normalise import Normalise
+from model.data.bpe import write_normalising
 from model.errors import JobError
 
 Target = Literal["ctranslate2", "huggingface"]
@@ -25,12 +28,16 @@ Target = Literal["ctranslate2", "huggingface"]
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A name, the folders of weights and vocabulary, and the decoding configuration that it was scored with."""
+    """A name, the folders of weights and vocabulary, and the decoding configuration that it was scored with.
+
+    ``normalise`` is how sources were read for the scores; None where the vocabulary says so, as that of a version does.
+    """
 
     name: str
     weights: Path
     vocabulary: Path
     decoding: Decoding
+    normalise: Normalise | None = None
 
 
 def find_trained_model(name: str, site: Site) -> TrainedModel:
@@ -45,8 +52,14 @@ def find_trained_model(name: str, site: Site) -> TrainedModel:
         store.artifact(existing_manifest(store, name, each["artifact"], each["key"])).path()
         for each in (arguments["weights"], arguments["vocabulary"])
     )
-    fields = {field: value for field, value in arguments["decoding"].items() if field != "class"}
-    return TrainedModel(name, weights, vocabulary, from_json(Decoding, fields))
+    decoding, normalise = (_fields(arguments.get(each)) for each in ("decoding", "normalise"))
+    reading = from_json(Normalise, normalise) if normalise else None  # translations made earlier read text as it is
+    return TrainedModel(name, weights, vocabulary, from_json(Decoding, decoding), reading)
+
+
+def _fields(form: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields of a dataclass among the arguments of an artifact; none if it is not there."""
+    return {field: value for field, value in (form or {}).items() if field != "class"}
 
 
 def export(trained: TrainedModel, to: Target, quantization: Quantization, out: Path, card: str = "") -> None:
@@ -59,9 +72,15 @@ def export(trained: TrainedModel, to: Target, quantization: Quantization, out: P
     if to == "huggingface" and quantization != "float32":
         raise BadConfiguration(f"--quantization is {quantization!r}, allowed is float32 where --to is huggingface")
     partial = out.with_name(f"{out.name}.partial-{uuid.uuid4().hex[:8]}")
+    scratch = out.with_name(f"{partial.name}.in")
     partial.mkdir(parents=True)
     try:
-        arguments = (trained.name, trained.weights, trained.vocabulary, trained.decoding, partial)
+        vocabulary = trained.vocabulary
+        if trained.normalise:
+            vocabulary = scratch / "vocabulary"
+            vocabulary.mkdir(parents=True)
+            write_normalising(trained.vocabulary, trained.normalise, vocabulary)
+        arguments = (trained.name, trained.weights, vocabulary, trained.decoding, partial)
         if to == "ctranslate2":
             from model.export.ctranslate2 import write_folder as write_for_ctranslate2
 
@@ -84,3 +103,4 @@ def export(trained: TrainedModel, to: Target, quantization: Quantization, out: P
         raise BadConfiguration(f"{trained.name} cannot be exported to {to}: {error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)

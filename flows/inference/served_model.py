@@ -56,10 +56,12 @@ class ServedVersion:
         return self.translator.longest_source
 
     def sentences(self, line: str) -> Sequence[str]:
-        return [sentence for sentence in self.split(line.strip()) if self.lengths([sentence])[0]]
+        [read] = self.translator.vocabulary.read([line])
+        return [sentence for sentence in self.split(read) if self.lengths([sentence])[0]]
 
     def lengths(self, sentences: Sequence[str]) -> Sequence[int]:
-        return [len(ids) for ids in self.translator.vocabulary.encode_source([each.strip() for each in sentences])]
+        vocabulary = self.translator.vocabulary
+        return [len(ids) for ids in vocabulary.encode_source(vocabulary.read(sentences))]
 
     def prefix_length(self, prefix: str) -> int:
         return len(self.translator.vocabulary.encode_target([prefix.strip()])[0])
@@ -74,7 +76,7 @@ class ServedVersion:
         decoding = replace(self.decoding, beam=search.beam, alpha=search.alpha)
         vocabulary, sampling = self.translator.vocabulary, search.sampling
         sentences = [source.text for source in sources]
-        encoded = vocabulary.encode_source([sentence.strip() for sentence in sentences])
+        encoded = vocabulary.encode_source(vocabulary.read(sentences))
         forced = vocabulary.encode_target([source.prefix.strip() for source in sources])
         prefixes = {number: prefix for number, prefix in enumerate(forced) if prefix}
         if sampling:
@@ -95,7 +97,7 @@ class ServedVersion:
 
     def maps(self, source: str, target: str | Sequence[int]) -> Mapping[AttentionKind, AttentionMap]:
         vocabulary = self.translator.vocabulary
-        [read] = vocabulary.encode_source([source.strip()])
+        [read] = vocabulary.encode_source(vocabulary.read([source]))
         written = vocabulary.encode_target([target.strip()])[0] if isinstance(target, str) else list(target)
         for number in written:
             if not UNK <= number < vocabulary.target_size:

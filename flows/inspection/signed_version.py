@@ -28,7 +28,7 @@ from infra.store.statement import (
     subjects_of,
     version_statement,
 )
-from infra.tracking.model_files import PARTS, local_folder
+from infra.tracking.model_files import PARTS, VOCABULARY, local_folder
 from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve
 
@@ -114,7 +114,10 @@ def _follow(version: Statement, statements: Iterable[Statement]) -> tuple[tuple[
             name.removeprefix(prefix): sums for name, sums in subjects_of(version).items() if name.startswith(prefix)
         }
         files.pop(MANIFEST, None)
-        if content_digest(files) not in {d for name, d in inputs_of(version).items() if name.startswith(f"{stage}/")}:
+        allowed = {d for name, d in inputs_of(version).items() if name.startswith(f"{stage}/")}
+        if part == VOCABULARY:
+            allowed |= {_registered_vocabulary(known[name]) for name in inputs_of(version) if name in known}
+        if content_digest(files) not in allowed:
             raise BadData(f"the model's {part} are not those of the {stage} artifact that the version was signed with")
     seen: dict[str, None] = {}
     archives: dict[str, dict[str, str]] = {}
@@ -131,6 +134,15 @@ def _follow(version: Statement, statements: Iterable[Statement]) -> tuple[tuple[
             todo += inputs_of(statement).items()
             archives |= _checked_archives(name, statement)
     return tuple(sorted(seen)), dict(sorted(archives.items()))
+
+
+def _registered_vocabulary(statement: Statement) -> str:
+    """The content digest of the vocabulary that an artifact of ``register`` holds; "" for one that holds none."""
+    prefix = f"{VOCABULARY}/"
+    files = {
+        name.removeprefix(prefix): sums for name, sums in subjects_of(statement).items() if name.startswith(prefix)
+    }
+    return content_digest(files) if files else ""
 
 
 def _checked_archives(name: str, statement: Statement) -> dict[str, dict[str, str]]:

@@ -144,7 +144,8 @@ class ResolvedRun:
             _check_places(limits, planner.rows)
         if any(row.stage == "train" and row.state != "hit" for row in planner.rows):
             _check_training(self.run, self.site)
-        rows = _with_changes(planner.rows, records.last_arguments(self.site.root, name), initial)
+        rows = _with_versions(planner.rows, store, records.newest_keys(self.site.root, name))
+        rows = _with_changes(rows, records.last_arguments(self.site.root, name), initial)
         return RunPlan(store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
 
     def walk(self, present: Engine, initial: InitialWeights | None) -> None:
@@ -200,5 +201,21 @@ def _with_changes(
         begins = [f"begins with {initial.version}"] if initial and row.stage == "train" else []
         changed = differences(row.form, before.get((row.stage, row.item), row.form))
         return replace(row, why="; ".join([row.why, *begins, *changed]))
+
+    return [row if row.state == "hit" else explain(row) for row in rows]
+
+
+def _with_versions(rows: list[StageResult], store: Store, keys: Mapping[tuple[str, str], str]) -> list[StageResult]:
+    """The rows; those that are no hit say whether the newest artifact was made by another version of the stage.
+
+    ``keys`` are those of the newest artifacts of the run.
+    """
+
+    def explain(row: StageResult) -> StageResult:
+        key = keys.get((row.stage, row.item))
+        made = store.manifest(row.stage, key) if key else None
+        if made is None or made.version == row.version:
+            return row
+        return replace(row, why=f"{row.why}; stage version {made.version} -> {row.version}")
 
     return [row if row.state == "hit" else explain(row) for row in rows]

@@ -6,7 +6,8 @@ they limit pieces, so these limits are part of ``Sharding``.
 
 from dataclasses import dataclass, replace
 
-from tasks.cleaning.filters import Empty, Filters, Normalise
+from model.config.normalise import Normalise
+from tasks.cleaning.filters import Empty, Filters
 from tasks.stages.shard import Sharding
 
 

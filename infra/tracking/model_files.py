@@ -1,6 +1,6 @@
 """The files of a registered model version: found, downloaded where MLflow's artifact store is remote, and verified.
 
-A version's tags hold the content digests of its weights and its vocabulary, as their artifacts had them.
+A version's tags hold the content digests of its weights and its vocabulary.
 """
 
 import re
@@ -20,7 +20,9 @@ from infra.tracking.client import mlflow_client, refused
 from infra.tracking.model_version import Version
 
 PARTS = {"weights": "average", "vocabulary": "learn_bpe"}
-"""The folders of a model, each with the stage whose artifact it is a copy of."""
+"""The folders of a model, each with the stage that made its content."""
+VOCABULARY = "vocabulary"
+"""The folder that ``register`` writes itself, and its digest in the tags. Earlier versions hold that of learn_bpe."""
 MODEL_ID = re.compile(r"\bm-[0-9a-f]{32}\b")
 
 
@@ -76,7 +78,7 @@ def _advice(version: Version) -> str:
 
 def _damage(folder: Path, version: Version) -> str:
     for part, stage in PARTS.items():
-        expected = version.digests.get(stage)
+        expected = version.digests.get(part) or version.digests.get(stage)
         if expected and files_digest(folder / "artifacts" / part) != expected:
             return f"the files of its {part} differ from those that were registered"
     return ""

@@ -125,14 +125,13 @@ def application(served: Sequence[ServedModel], limits: Limits, site: StaticSite 
         """Return the tokens of a sentence and of its translation, and the attention weights by layer and head."""
         version = index.find(body.model)
         await asyncio.to_thread(index.check_attention, version, body)
-        source = " ".join(body.source.split())
 
         def compute() -> AttentionMap:
             target: str | Sequence[int] | None = body.target if body.ids is None else body.ids
             if target is None:
-                [sentence] = version.translate([Source(source)], version.search, 1)
+                [sentence] = version.translate([Source(body.source)], version.search, 1)
                 target = sentence.hypotheses[0].ids[: limits.attention_pieces]
-            return version.maps(source, target)[body.kind]
+            return version.maps(body.source, target)[body.kind]
 
         try:
             found = await _or_disconnected(http_request, batcher.run_exclusively(compute), limits)

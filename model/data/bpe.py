@@ -3,8 +3,8 @@
 The folder holds ``tokenizer.json`` and, where each side has its own vocabulary, ``tokenizer.target.json``.
 Encoding returns token ids without ``<s>`` and ``</s>``, which batching adds.
 
-Where typographic quotation marks of the training text were made plain, the tokenizer of the source does so too
-(``with_plain_quotes``), for everything that reads a source; targets are encoded as they are.
+A version is registered with a source tokenizer that normalises as the training text was (``normalising``), for
+everything that reads a source; targets are encoded as they are.
 
 Where a run names the scripts of its languages, the tokenizers of both sides read every character of another script as
 ``<unk>``, in training and in use: the normaliser replaces it by ``SUBSTITUTE``, whose byte is in no piece.
@@ -16,12 +16,15 @@ and any other Unicode text survives the round trip. Markup in the text, such as 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import quotes
+from ..config.normalise import REMOVED, UNEVEN, Normalise
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..errors import JobError
 from ..lazy_import import lazy_import
@@ -51,13 +54,34 @@ class TokenizerPair:
         """Read a vocabulary folder. Raises JobError naming a file that is missing or damaged."""
         source = _load(folder / SOURCE_FILE)
         if not (folder / TARGET_FILE).exists():
-            return cls(source, _without_plain_quotes(source), joint=True)
+            return cls(source, _without_normalising(source), joint=True)
         return cls(source, _load(folder / TARGET_FILE), joint=False)
 
-    @property
-    def plain_quotes(self) -> bool:
-        """Whether typographic quotation marks of a source are read as plain ones."""
-        return _without_plain_quotes(self.source) is not self.source
+    def normalising(self, normalise: Normalise) -> TokenizerPair:
+        """The tokenizers of a version: the source's normalises as its training text was, and strips every line.
+
+        Quotation marks also become plain where they were so when the vocabulary was learnt.
+        """
+        normalise = replace(normalise, quotes=normalise.quotes or self.normalise.quotes)
+        steps = [*_steps_of(normalise), normalizers.Strip()]
+        bare = _without_normalising(self.source)
+        return TokenizerPair(_with_steps(steps, _from_form(bare.to_str())), self.target, self.joint)
+
+    @cached_property
+    def normalise(self) -> Normalise:
+        """How a source is normalised, from the tokenizer's own steps."""
+        steps = _normaliser_steps(json.loads(self.source.to_str()))
+        patterns = {step.get("pattern", {}).get("Regex") for step in steps}
+        return Normalise(
+            nfc=any(step["type"] == "NFC" for step in steps),
+            control=REMOVED in patterns,
+            white_space=UNEVEN in patterns,
+            quotes=not patterns.isdisjoint(quotes.REPLACEMENTS),
+        )
+
+    @cached_property
+    def _reading(self) -> normalizers.Normalizer:
+        return normalizers.Sequence(_steps_of(self.normalise))
 
     @property
     def foreign_unknown(self) -> bool:
@@ -73,6 +97,10 @@ class TokenizerPair:
     def target_size(self) -> int:
         """Size of the target vocabulary, including special pieces."""
         return int(self.target.get_vocab_size())
+
+    def read(self, lines: Sequence[str]) -> list[str]:
+        """Each line as the model reads it in use and in evaluation: normalised, without white space at its ends."""
+        return [self._reading.normalize_str(line).strip() for line in lines]
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """Piece ids of each line, without special pieces."""
@@ -103,11 +131,38 @@ class TokenizerPair:
 
 def with_plain_quotes(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer, which from now on reads typographic quotation marks as plain ones."""
-    steps = [
-        normalizers.Replace(tokenizers.Regex(typographic), plain) for typographic, plain in quotes.REPLACEMENTS.items()
-    ]
+    return _with_steps(_steps_of(Normalise(nfc=False, control=False, white_space=False, quotes=True)), tokenizer)
+
+
+def _steps_of(normalise: Normalise) -> list[normalizers.Normalizer]:
+    """The steps that do to a line what ``clean`` did to training text, in its order."""
+    regex = tokenizers.Regex
+    steps: list[normalizers.Normalizer] = []
+    if normalise.control:
+        steps.append(normalizers.Replace(regex(REMOVED), ""))
+    if normalise.quotes:
+        steps += [normalizers.Replace(regex(marks), plain) for marks, plain in quotes.REPLACEMENTS.items()]
+    if normalise.nfc:
+        steps.append(normalizers.NFC())
+    if normalise.white_space:
+        steps += [normalizers.Replace(regex(UNEVEN), " "), normalizers.Strip()]
+    return steps
+
+
+def _with_steps(steps: Sequence[normalizers.Normalizer], tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer, which from now on does these steps first."""
     tokenizer.normalizer = normalizers.Sequence([*steps, *([tokenizer.normalizer] if tokenizer.normalizer else [])])
     return tokenizer
+
+
+def write_normalising(vocabulary: Path, normalise: Normalise, folder: Path) -> None:
+    """Write the vocabulary of a version (``TokenizerPair.normalising``) into a folder that exists.
+
+    Raises JobError for a vocabulary that is not whole.
+    """
+    TokenizerPair.load(vocabulary).normalising(normalise).source.save(str(folder / SOURCE_FILE), pretty=False)
+    if (vocabulary / TARGET_FILE).exists():
+        shutil.copyfile(vocabulary / TARGET_FILE, folder / TARGET_FILE)
 
 
 def foreign_as_substitute(scripts: Sequence[str]) -> normalizers.Replace:
@@ -131,15 +186,25 @@ def _normaliser_steps(form: dict[str, Any]) -> list[dict[str, Any]]:
     return steps
 
 
-def _without_plain_quotes(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that reads quotation marks as they are; the tokenizer itself if it does so already."""
+def _without_normalising(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that reads text as it is; the tokenizer itself if it does so already."""
     form = json.loads(tokenizer.to_str())
     steps = _normaliser_steps(form)
-    kept = [step for step in steps if step.get("pattern", {}).get("Regex") not in quotes.REPLACEMENTS]
+    kept = [step for step in steps if not _is_normalising(step)]
     if kept == steps:
         return tokenizer
     form["normalizer"]["normalizers"] = kept
-    copy = tokenizers.Tokenizer.from_str(json.dumps(form))
+    return _from_form(json.dumps(form))
+
+
+def _is_normalising(step: dict[str, Any]) -> bool:
+    """Whether a step of a normaliser is of ``Normalise``, and not of the vocabulary itself."""
+    pattern = step.get("pattern", {}).get("Regex")
+    return step["type"] in ("NFC", "Strip") or pattern in (REMOVED, UNEVEN, *quotes.REPLACEMENTS)
+
+
+def _from_form(form: str) -> Tokenizer:
+    copy = tokenizers.Tokenizer.from_str(form)
     copy.encode_special_tokens = True
     return copy
 

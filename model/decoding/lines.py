@@ -133,13 +133,13 @@ class LineTranslator:
     def split_and_encode(self, lines: Sequence[str]) -> list[list[list[int]]]:
         """Return the tokens of each sentence of each line; a line without text has no sentence."""
         encode, splitting = self.translator.vocabulary.encode_source, self.splitting
-        stripped = [line.strip() for line in lines]
-        encoded = [[source] if source else [] for source in encode(stripped)]
+        read = self.translator.vocabulary.read(lines)
+        encoded = [[source] if source else [] for source in encode(read)]
         if splitting.when == "never":
             return encoded
         for number, sources in enumerate(encoded):
             if sources and (splitting.when == "always" or len(sources[0]) > splitting.longest):
-                encoded[number] = [source for source in encode(splitting.sentences(stripped[number])) if source]
+                encoded[number] = [source for source in encode(splitting.sentences(read[number])) if source]
         return encoded
 
     def combine_sentences(self, sentences: Iterable[Sequence[Hypothesis]]) -> tuple[Translation, ...]:

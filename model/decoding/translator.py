@@ -129,7 +129,7 @@ class Translator:
         The results are in the order of the lines, and an empty line stays empty. Raises ValueError that names the line
         (counted from 1) whose source is too long for the model.
         """
-        sources = self.vocabulary.encode_source([line.strip() for line in lines])
+        sources = self.vocabulary.encode_source(self.vocabulary.read(lines))
         for number, source in enumerate(sources, start=1):
             self.check_source(source, f"line {number}")
         return [self.translation(hypothesis) for hypothesis in self.search(sources, decoding)]

@@ -51,9 +51,9 @@ From Python, in this folder:
 
 To call `ctranslate2.Translator` yourself:
 
-- Strip a line of outer blanks, split it with `tokenizer.json` and pass the tokens as strings. CTranslate2 adds
-  {added} to a source and bos to a target. Decode hypotheses with `tokenizer.target.json` if it exists, else with
-  `tokenizer.json`.
+- Strip a line of outer blanks, split it with `tokenizer.json`, which normalises it as the training text was, and pass
+  the tokens as strings. CTranslate2 adds {added} to a source and bos to a target. Decode hypotheses with
+  `tokenizer.target.json` if it exists, else with `tokenizer.json`.
 - `search.json` holds the search settings that the model was scored with. Its `alpha` is that of
   ((5 + length) / 6) ** alpha, which is not CTranslate2's `length_penalty` (length ** penalty): `translate.py` requests
   a beam of hypotheses with their log-probabilities and ranks them itself.

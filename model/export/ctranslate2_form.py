@@ -86,11 +86,12 @@ def find_or_make(
 def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Sequence[str]) -> tuple[int, int]:
     """The number of sentences that both engines translate equally, and of all."""
     longest = translator.longest_source
-    encoded = translator.vocabulary.encode_source([line.strip() for line in lines[:COMPARED]])
+    vocabulary = translator.vocabulary
+    encoded = vocabulary.encode_source(vocabulary.read(lines[:COMPARED]))
     sources = [source for source in encoded if 0 < len(source) <= longest] or _drawn(translator)
     plain = replace(decoding, beta=0.0)
     own = translator.search(sources, plain)
-    search = CTranslate2Search(folder, translator.vocabulary, threads=1)
+    search = CTranslate2Search(folder, vocabulary, threads=1)
     found = search.search_n_best(sources, plain, 1)
     return sum(a.pieces == b.pieces for a, (b, *_) in zip(own, found, strict=True)), len(sources)
 

@@ -51,7 +51,8 @@ With nothing but `pip install transformers torch`:
     batch = source(["A dog runs."], return_tensors="pt", padding=True)
     print(target.batch_decode(model.generate(**batch), skip_special_tokens=True))
 
-The logits equal those of the trained model; the weights are float32. `generate` uses the beam that the model was scored
+The tokenizer normalises text as the training text was. The logits equal those of the trained model; the weights are
+float32. `generate` uses the beam that the model was scored
 with, but another length penalty: it divides by length ** penalty, and the model was scored with
 ((5 + length) / 6) ** {alpha}. So some hypotheses differ. The model has {positions} positions.
 """

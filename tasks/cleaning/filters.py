@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from model.config import quotes
 from model.config.keying import require, unkeyed, unkeyed_default
+from model.config.normalise import REMOVED, STANDARD, UNEVEN, Normalise
 from model.lazy_import import lazy_import
 
 if TYPE_CHECKING:
@@ -272,50 +273,34 @@ class Distinct(CrossPairFilter):
         return pl.when(bare == "").then(pl.col(side)).otherwise(bare).alias(side)
 
 
-@dataclass(frozen=True)
-class Normalise:
-    """How each line is normalised before the rules see it.
+_COMPOSED = r"[^\x00-\x{2FF}]"
+"""Characters below U+0300 are composed already."""
 
-    ``nfc``: Unicode's composed form. ``control``: remove control, zero-width and bidirectional marks, but not the
-    joiners that scripts need. ``white_space``: one space for any run, none at the ends. ``quotes``: ``"`` and ``'`` for
-    typographic quotation marks; the vocabulary then does the same to every source that the version reads, in evaluation
-    and in use.
-    """
 
-    nfc: bool = True
-    control: bool = True
-    white_space: bool = True
-    quotes: bool = False
-
-    _CONTROL: ClassVar[str] = r"[\p{Cc}--\s]|[\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}]"
-    _COMPOSED: ClassVar[str] = r"[^\x00-\x{2FF}]"
-    """Characters below U+0300 are composed already."""
-    _WHITE: ClassVar[str] = r"\s{2,}|[\s--\x20]"
-
-    def expression(self, side: str) -> pl.Expr:
-        """The normalised column; normalising it again changes nothing."""
-        patterns = [
-            (self.control, self._CONTROL),
-            (self.quotes, "|".join(quotes.REPLACEMENTS)),
-            (self.nfc, self._COMPOSED),
-            (self.white_space, rf"{self._WHITE}|^\s|\s$"),
-        ]
-        pattern = "|".join(pattern for enabled, pattern in patterns if enabled)
-        if not pattern:
-            return pl.col(side)
-        # Most lines need no change, so the slow replacements are applied only where a pattern matches.
-        needed = pl.col(side).str.contains(pattern)
-        text = pl.when(needed).then(pl.col(side)).otherwise(pl.lit(""))
-        if self.control:
-            text = text.str.replace_all(self._CONTROL, "")
-        if self.quotes:
-            for typographic, plain in quotes.REPLACEMENTS.items():
-                text = text.str.replace_all(typographic, plain)
-        if self.nfc:
-            text = pl.when(text.str.contains(self._COMPOSED)).then(text.str.normalize("NFC")).otherwise(text)
-        if self.white_space:
-            text = text.str.replace_all(self._WHITE, " ").str.strip_chars()
-        return pl.when(needed).then(text).otherwise(pl.col(side)).alias(side)
+def normalised(side: str, normalise: Normalise) -> pl.Expr:
+    """The normalised column; normalising it again changes nothing."""
+    patterns = [
+        (normalise.control, REMOVED),
+        (normalise.quotes, "|".join(quotes.REPLACEMENTS)),
+        (normalise.nfc, _COMPOSED),
+        (normalise.white_space, rf"{UNEVEN}|^\s|\s$"),
+    ]
+    pattern = "|".join(pattern for enabled, pattern in patterns if enabled)
+    if not pattern:
+        return pl.col(side)
+    # Most lines need no change, so the slow replacements are applied only where a pattern matches.
+    needed = pl.col(side).str.contains(pattern)
+    text = pl.when(needed).then(pl.col(side)).otherwise(pl.lit(""))
+    if normalise.control:
+        text = text.str.replace_all(REMOVED, "")
+    if normalise.quotes:
+        for typographic, plain in quotes.REPLACEMENTS.items():
+            text = text.str.replace_all(typographic, plain)
+    if normalise.nfc:
+        text = pl.when(text.str.contains(_COMPOSED)).then(text.str.normalize("NFC")).otherwise(text)
+    if normalise.white_space:
+        text = text.str.replace_all(UNEVEN, " ").str.strip_chars()
+    return pl.when(needed).then(text).otherwise(pl.col(side)).alias(side)
 
 
 @dataclass(frozen=True)
@@ -327,7 +312,7 @@ class Filters:
 
     rules: tuple[Filter, ...] = ()
     """Rules in their order; the first that rejects a pair is counted."""
-    normalise: Normalise = Normalise()
+    normalise: Normalise = STANDARD
     """How lines are normalised before the rules see them."""
     exclude: tuple[str, ...] = ()
     """Sets whose lines are removed from the training text."""

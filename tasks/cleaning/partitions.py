@@ -19,8 +19,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model.config.normalise import Normalise
 from model.lazy_import import lazy_import
-from tasks.cleaning.filters import KNOWN, SIDES, CrossPairFilter, Filters, Normalise
+from tasks.cleaning.filters import KNOWN, SIDES, CrossPairFilter, Filters, normalised
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 def normalise_sides(frame: pl.DataFrame, normalise: Normalise) -> pl.DataFrame:
     """The frame with both sides normalised."""
-    return frame.lazy().with_columns(normalise.expression(side) for side in SIDES).collect()
+    return frame.lazy().with_columns(normalised(side, normalise) for side in SIDES).collect()
 
 
 def first_rejecting_rule(frame: pl.DataFrame, filters: Filters) -> pl.Series:

@@ -143,5 +143,6 @@ def differences(now: Any, before: Any, path: str = "") -> list[str]:
 
 
 def _abbreviated(form: Any) -> str:
-    text = form["class"] if isinstance(form, dict) and "class" in form else json.dumps(form, ensure_ascii=False)
+    kind = (form.get("class") or form.get("artifact")) if isinstance(form, dict) else ""
+    text = kind or json.dumps(form, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -63,6 +63,8 @@ class StageResult:
     """The arguments in canonical form. The run's record keeps them so that the next plan can show what changed."""
     failures: tuple[str, ...] = ()
     """Why each failed try of the stage in this run failed."""
+    version: int = 0
+    """The version of the stage; 0 in records that do not say it."""
 
     @property
     def label(self) -> str:
@@ -78,12 +80,15 @@ class StageResult:
     ) -> "StageResult":
         """The result of a call with an artifact; ``why`` is a hit's change of code or libraries."""
         name, path, facts = call.stage.name, str(artifact.folder), dict(artifact.facts)
-        return StageResult(name, call.item, call.key, state, seconds, path, facts, why, form=call.form)
+        return StageResult(
+            name, call.item, call.key, state, seconds, path, facts, why, form=call.form, version=call.stage.version
+        )
 
     @staticmethod
     def without_artifact(call: StageCall, state: StageState, why: str, seconds: float = 0.0) -> "StageResult":
         """The result of a call without an artifact, and the reason."""
-        return StageResult(call.stage.name, call.item, call.key, state, seconds, why=why, form=call.form)
+        name, version = call.stage.name, call.stage.version
+        return StageResult(name, call.item, call.key, state, seconds, why=why, form=call.form, version=version)
 
 
 class Planner:

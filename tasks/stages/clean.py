@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 from infra.errors import BadConfiguration, BadData
 from infra.processes.workers import Workers
 from infra.store.local import Artifact
+from model.config.normalise import Normalise
 from model.lazy_import import lazy_import
-from tasks.cleaning.filters import SIDES, CrossPairFilter, Filters, Normalise, NotIn
+from tasks.cleaning.filters import SIDES, CrossPairFilter, Filters, NotIn
 from tasks.cleaning.partitions import KEPT, REJECTED, Partitions, normalise_sides, read_batch, write_batches
 from tasks.corpus.catalogue import Corpus
 from tasks.corpus.reading import read_pairs

@@ -1,6 +1,7 @@
 """Registers a trained model as the next version of the MLflow model that is named after its run.
 
     version.json (name, version, aliases, uri, run_id, decision)
+    vocabulary/  (the version's: its source tokenizer normalises as the training text was)
 
 Inputs are weights, vocabulary, report and scores. ``mlflow.pyfunc.load_model`` loads the version anywhere. What it says
 of itself and which alias it gets is decided in ``tasks.registration``.
@@ -17,13 +18,15 @@ from typing import Any
 from infra.site import Site
 from infra.store.local import Artifact
 from infra.store.manifest import Manifest
-from infra.tracking.model_files import PARTS, local_address
+from infra.tracking.model_files import PARTS, VOCABULARY, files_digest, local_address
 from infra.tracking.model_logging import TextModel
-from infra.tracking.model_version import Version
+from infra.tracking.model_version import DIGEST_TAG, Version
 from infra.tracking.registry import version_exists
 from infra.tracking.tracker import OVERRIDES, SETTINGS, Tracker
 from model.config import Decoding
+from model.config.normalise import Normalise
 from model.config.pyfunc_params import translator_params
+from model.data.bpe import write_normalising
 from tasks.engine.stage import Facts, progress, site, stage, stage_run_id, tracker
 from tasks.engine.stage_code import stage_code
 from tasks.registration.differences import DifferingField, differing_fields, version_lineage
@@ -40,9 +43,7 @@ MIN_CHAMPION_BLEU = 1.0
 """A score that a text of the same language, but of other meaning, reaches."""
 
 
-def translator_model(
-    weights: Artifact, vocabulary: Artifact, decoding: Decoding, text: Mapping[str, int | str]
-) -> TextModel:
+def translator_model(weights: Path, vocabulary: Path, decoding: Decoding, text: Mapping[str, int | str]) -> TextModel:
     """The model for MLflow, with the present package ``model`` as its code; ``text`` is ``training_text``."""
     found = find_spec("model.export.mlflow_model")
     assert found, "the package model has its pyfunc file"
@@ -50,7 +51,7 @@ def translator_model(
     return TextModel(
         code=Path(found.origin),
         package=Path(found.origin).parents[1],
-        folders={"weights": weights.path(), "vocabulary": vocabulary.path()},
+        folders={"weights": weights, "vocabulary": vocabulary},
         options=translator_params(decoding),
         libraries=LIBRARIES,
         example=("A dog runs.",),
@@ -75,14 +76,16 @@ def _still_registered(made: Artifact, site: Site) -> bool:
 
 
 def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
-    """Sums of the files of the registered model, from the manifests of the artifacts that it is a copy of."""
+    """Sums of the files of the registered model, from the manifests of the artifacts that hold them."""
     registered = made.store.manifest(made.stage, made.key)
-    parts = {stage: part for part, stage in PARTS.items()}
-    found: dict[str, Mapping[str, Any]] = {}
-    for made_by, _, key in (name.partition("/") for name in (registered.inputs if registered else ())):
+    if registered is None:
+        return {}
+    own = {f"artifacts/{name}": sums for name, sums in registered.files.items() if name.startswith(f"{VOCABULARY}/")}
+    parts = {stage: part for part, stage in PARTS.items() if not (own and part == VOCABULARY)}
+    for made_by, _, key in (name.partition("/") for name in registered.inputs):
         if made_by in parts and (manifest := made.store.manifest(made_by, key)):
-            found |= {f"artifacts/{parts[made_by]}/{name}": sums for name, sums in manifest.files.items()}
-    return found
+            own |= {f"artifacts/{parts[made_by]}/{name}": sums for name, sums in manifest.files.items()}
+    return own
 
 
 def _log_report(record: Tracker, run_id: str, report: Artifact, version: str, settings: str, commit: str) -> None:
@@ -111,7 +114,7 @@ def _code_changes(manifests: Mapping[str, Manifest]) -> dict[str, str]:
     return {f"changed.{name}": change for name, change in changes.items() if change}
 
 
-@stage(version=1, retries=3, still_valid=_still_registered)
+@stage(version=2, retries=3, still_valid=_still_registered)
 def register(
     out: Path,
     run_name: str,
@@ -122,9 +125,13 @@ def register(
     sets: Mapping[str, Artifact],
     dev: str,
     modified: bool,
+    normalise: Normalise,
     min_champion_bleu: float = MIN_CHAMPION_BLEU,
 ) -> Facts:
-    """Register the model with its scores and move its aliases; ``scores`` and ``sets`` are by set name."""
+    """Register the model with its scores and move its aliases; ``scores`` and ``sets`` are by set name.
+
+    The version reads every source normalised by ``normalise``, as its training text was.
+    """
     record = tracker()
     run_id = record.resolve_run_id(stage_run_id())
     manifests = lineage([weights, vocabulary, *scores.values(), *sets.values()])
@@ -134,7 +141,11 @@ def register(
     tags |= {name: value for name in (OVERRIDES, SETTINGS) if (value := record.parent_tags.get(name, ""))}
     tags |= _code_changes(manifests)
     tags |= {f"adopted.{name}": manifest.adopted for name, manifest in manifests.items() if manifest.adopted}
-    model = translator_model(weights, vocabulary, dev_decoding(manifests, dev), text)
+    own_vocabulary = out / VOCABULARY
+    own_vocabulary.mkdir()
+    write_normalising(vocabulary.path(), normalise, own_vocabulary)
+    tags[f"{DIGEST_TAG}{VOCABULARY}"] = files_digest(own_vocabulary)
+    model = translator_model(weights.path(), own_vocabulary, dev_decoding(manifests, dev), text)
 
     def differs_from(champion: Version) -> list[DifferingField]:
         return differing_fields([version_lineage(weights.store.manifest, each) for each in (champion.tags, tags)])

@@ -5,27 +5,34 @@ It also stores reference log-probabilities and attention maps (of an ensemble, t
 hypotheses.parquet  attention.npz  attention.json
 """
 
+from dataclasses import asdict
 from pathlib import Path
 
 from infra.store.local import Artifact
 from model.config import Decoding
+from model.config.normalise import Normalise
 from tasks.engine.stage import Facts, job_facts, run_job, stage
 
 
-@stage(version=1, retries=1, needs="gpu")
+@stage(version=2, retries=1, needs="gpu")
 def translate(
     out: Path,
     weights: Artifact,
     vocabulary: Artifact,
     pairs: Artifact,
+    prepared: Artifact,
     decoding: Decoding,
+    normalise: Normalise,
     others: tuple[Artifact, ...] = (),
 ) -> Facts:
-    """Translate the source side of ``pairs`` (shards) and compute the log-probability of its references.
+    """Translate the sources of a set and compute the log-probability of its references (shards in ``pairs``).
 
+    Sources are those of ``prepared``, read as a version reads them: normalised as the training text, and stripped.
     ``others`` is empty, or holds the weights of the other models of an ensemble.
     """
     inputs = {"weights": weights.path(), "vocabulary": vocabulary.path(), "pairs": pairs.path()}
+    inputs["text"] = prepared.path()
     inputs |= {f"weights_{number}": other.path() for number, other in enumerate(others, start=2)}
-    run_job("model.translate", {"decoding": decoding.search()}, inputs, out, numerics=decoding.numerics)
+    config = {"decoding": decoding.search(), "normalise": asdict(normalise)}
+    run_job("model.translate", config, inputs, out, numerics=decoding.numerics)
     return job_facts(out)

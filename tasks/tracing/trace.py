@@ -222,7 +222,7 @@ class _PairTracer:
         yield from self.encoded_steps(evaluation.name, row["source"], row["target"])
 
     def encoded_steps(self, item: str, source: str, target: str) -> Iterator[Step]:
-        """Steps of a pair that is encoded; ``item`` is the name of a set, or ``train``."""
+        """Steps of a pair that is encoded; ``item`` is ``train``, or a set, whose sources are read as in use."""
         vocabulary = self.find("learn_bpe")
         if isinstance(vocabulary, Missing):
             yield vocabulary
@@ -234,6 +234,9 @@ class _PairTracer:
             ids = tuple(row["source"]), tuple(row["target"])
         else:
             ids = tuple(tokenizers.encode_source([source])[0]), tuple(tokenizers.encode_target([target])[0])
+        if item != "train":
+            reading = tokenizers.normalising(self.context.filters.normalise)
+            ids = tuple(reading.encode_source(reading.read([source]))[0]), ids[1]
         pieces = tuple(tokenizers.source_pieces(ids[0])), tuple(tokenizers.target_pieces(ids[1]))
         yield Encoded(str(vocabulary.path()), pieces[0], ids[0], pieces[1], ids[1])
         if isinstance(shards, Missing):

@@ -4,7 +4,7 @@ import json
 import random
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +16,7 @@ import torch
 from small_training import write_shards
 
 from model.config import Decoding, Model
+from model.config.normalise import STANDARD, Normalise
 from model.data.bpe import TokenizerPair, with_plain_quotes
 from model.decoding.beam_search import Hypothesis
 from model.decoding.translator import Translator
@@ -27,17 +28,35 @@ from model.translate import EXAMPLES, ProgressReporter, examples, load, work
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 TEXT = ["Two dogs run over the green meadow.", "It's 2014 again, isn't it?", "The men don't run."] * 3
+AS_READ = Normalise(nfc=False, control=False, white_space=False)
 SHAPE = Model(layers=2, d_model=32, d_ff=64, heads=2, d_k=16, d_v=16, init="normal")
+
+
+PIECES = train_tokenizer([pa.array(TEXT)], Vocabulary(size=290, min_frequency=1))
+
+
+def sources() -> list[str]:
+    """The source side of the set, of which one line is empty."""
+    draw, words = random.Random(2), " ".join(TEXT).split()
+    return [" ".join(draw.choices(words, k=draw.randrange(1, 8))) if number != 4 else "" for number in range(13)]
 
 
 def pairs() -> list[tuple[list[int], list[int]]]:
     draw = random.Random(1)
     side = lambda: [draw.randrange(4, 290) for _ in range(draw.randrange(1, 14))]  # noqa: E731
-    return [(side() if number != 4 else [], side()) for number in range(13)]
+    return [(PIECES.encode(line, add_special_tokens=False).ids, side()) for line in sources()]
 
 
 def write_pairs(folder: Path, rows: list[tuple[list[int], list[int]]]) -> Path:
     return write_shards(folder, rows, files=1)
+
+
+def write_text(folder: Path, lines: list[str]) -> Path:
+    """A set as the stage ``prepare_sets`` writes it, as far as the job reads it."""
+    folder.mkdir()
+    table = {"pair_id": [f"small:{number}" for number in range(len(lines))], "source": lines}
+    pq.write_table(pa.table(table), folder / "pairs.parquet")
+    return folder
 
 
 @pytest.fixture
@@ -47,12 +66,12 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     for name in ("weights", "vocabulary", "out"):
         (tmp_path / name).mkdir()
     save_model(tmp_path / "weights", Transformer(SHAPE, 290, 290))
-    train_tokenizer([pa.array(TEXT)], Vocabulary(size=290, min_frequency=1)).save(
-        str(tmp_path / "vocabulary" / "tokenizer.json")
-    )
+    PIECES.save(str(tmp_path / "vocabulary" / "tokenizer.json"))
     folders = {name: tmp_path / name for name in ("weights", "vocabulary")}
     inputs = {**folders, "pairs": write_pairs(tmp_path / "pairs", pairs())}
-    return Job({"decoding": {"beam": 2, "alpha": 0.6, "max_extra": 3}}, inputs, tmp_path / "out")
+    inputs["text"] = write_text(tmp_path / "text", sources())
+    config = {"decoding": {"beam": 2, "alpha": 0.6, "max_extra": 3}, "normalise": asdict(AS_READ)}
+    return Job(config, inputs, tmp_path / "out")
 
 
 def test_a_set_is_translated_in_bf16_and_scored_in_fp32(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +96,32 @@ def test_translations_say_that_quotes_of_the_sources_were_made_plain(job: Job) -
     file = job.inputs["vocabulary"] / "tokenizer.json"
     with_plain_quotes(TokenizerPair.load(file.parent).source).save(str(file))
     assert work(job)["source_input"] == "typographic quotes made plain"
+
+
+def test_sources_are_read_as_the_training_text_was(job: Job, tmp_path: Path) -> None:
+    def hypotheses(lines: list[str], normalise: Normalise) -> list[str]:
+        inputs = {**job.inputs, "text": write_text(tmp_path / f"text-{len(list(tmp_path.iterdir()))}", lines)}
+        work(Job({**job.config, "normalise": asdict(normalise)}, inputs, job.out))
+        return list(pq.read_table(job.out / "hypotheses.parquet")["hypothesis"].to_pylist())
+
+    clean = hypotheses(sources(), STANDARD)
+    marked = [line.replace(" ", " \xa0\t").replace("o", "\xado\u200b\ufeff") for line in sources()]
+    assert hypotheses(marked, STANDARD) == clean
+    assert hypotheses(marked, AS_READ) != clean
+    outside = [f"\xa0 {line}\t" for line in sources()]
+    assert hypotheses(outside, AS_READ) == clean, "as in use, white space at the ends of a line is no part of it"
+
+
+def test_the_text_of_another_set_is_refused(job: Job, tmp_path: Path) -> None:
+    other = write_text(tmp_path / "other", sources()[:-1])
+    with pytest.raises(JobError, match=f"{other} holds other pairs than the shards"):
+        work(Job(job.config, {**job.inputs, "text": other}, job.out))
+
+
+def test_translations_say_how_sources_were_normalised(job: Job) -> None:
+    facts = work(Job({**job.config, "normalise": asdict(STANDARD)}, job.inputs, job.out))
+    said = "control characters removed, characters composed (NFC), white space made single spaces"
+    assert facts["source_input"] == said
 
 
 def test_translations_say_that_foreign_characters_of_the_sources_were_unknown(job: Job) -> None:
@@ -169,8 +214,8 @@ def test_an_invalid_input_is_named(job: Job, tmp_path: Path) -> None:
         with pytest.raises(JobError, match=sentence):
             work(Job(job.config, {**job.inputs, **inputs}, job.out))
 
-    long = write_pairs(tmp_path / "long", [*pairs()[:3], ([9] * 1001, [5])])
-    fails("source of small:3 has 1001 pieces, .* takes has 1000", pairs=long)
+    long = write_text(tmp_path / "long", [*sources()[:-1], "7 " * 1001])
+    fails("source of small:12 has 2002 pieces, .* takes has 1000", text=long)
     fails("source piece 290", pairs=write_pairs(tmp_path / "odd", [([290], [5])]))
     narrow = tmp_path / "narrow"
     narrow.mkdir()
@@ -180,6 +225,7 @@ def test_an_invalid_input_is_named(job: Job, tmp_path: Path) -> None:
         "reference of small:0 has 14 pieces, .* takes has 13",
         weights=narrow,
         pairs=write_pairs(tmp_path / "r", [([4], [5] * 14)]),
+        text=write_text(tmp_path / "one", ["A"]),
     )
     save_model(narrow, Transformer(SHAPE, 291, 291))
     fails("vocabulary size is 290, allowed is the model's 291", weights=narrow)

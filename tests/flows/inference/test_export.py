@@ -15,19 +15,22 @@ from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.store.local import Store
 from model.config import Decoding
+from model.data.bpe import write_normalising
 from model.decoding.translator import Translator
 
 LINES = ["The old woman sees a dog.", "", "A man runs."]
 
 
-def test_a_version_and_a_run_are_what_was_scored(small: Path) -> None:
+def test_a_version_and_a_run_are_what_was_scored(small: Path, tmp_path: Path) -> None:
     site = Site.named()
     version, run = find_trained_model("small@candidate", site), find_trained_model("small", site)
     assert (version.name, run.name) == ("small/1", "small")
     assert version.decoding == run.decoding == Decoding(beam=2, max_extra=3)
-    for name in ("weights/model.safetensors", "vocabulary/tokenizer.json"):
-        folder, file = name.split("/")
-        assert (getattr(version, folder) / file).read_bytes() == (getattr(run, folder) / file).read_bytes()
+    weights = [(each.weights / "model.safetensors").read_bytes() for each in (version, run)]
+    assert weights[0] == weights[1]
+    assert run.normalise
+    write_normalising(run.vocabulary, run.normalise, tmp_path)
+    assert (tmp_path / "tokenizer.json").read_bytes() == (version.vocabulary / "tokenizer.json").read_bytes()
     run_small(RunRequest("small", overrides=("decoding.beam=1",)))
     assert find_trained_model("small", site).decoding.beam == 1
     assert find_trained_model("small/1", site).decoding.beam == 2

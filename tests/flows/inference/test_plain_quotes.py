@@ -15,6 +15,7 @@ from infra.tracking.registry import resolve
 from infra.web.protocol import Source
 
 TYPED = "The „old“ woman sees a ‚dog‘, doesn’t she?"
+QUOTES = "typographic quotes made plain"
 PLAIN = "The \"old\" woman sees a 'dog', doesn't she?"
 
 
@@ -22,10 +23,10 @@ PLAIN = "The \"old\" woman sees a 'dog', doesn't she?"
 def test_typed_quotes_are_read_as_in_training_by_the_version_that_was_trained_so(small: Path) -> None:
     outcome = run_small(RunRequest("small", overrides=("filters.normalise.quotes=true",)))
     assert outcome.model_version == "small/2"
-    assert all(score["source_input"] == "typographic quotes made plain" for score in outcome.scores.values())
+    assert all(QUOTES in score["source_input"] for score in outcome.scores.values())
     site = Site.named()
-    assert resolve(site.tracking, "small/2").tags["dev.source_input"] == "typographic quotes made plain"
-    assert "dev.source_input" not in resolve(site.tracking, "small/1").tags
+    assert QUOTES in resolve(site.tracking, "small/2").tags["dev.source_input"]
+    assert QUOTES not in resolve(site.tracking, "small/1").tags["dev.source_input"]
     for name, same in (("small/1", False), ("small/2", True)):
         served = load_version(resolve(site.tracking, name), site, "own")
         typed, plain = served.translate([Source(TYPED), Source(PLAIN)], served.search, 1)

@@ -7,11 +7,13 @@ import pytest
 
 from flows.orchestration.deploy import _deployment_of
 from flows.orchestration.prefect_flows import hyperparameter_sweep
-from flows.runner.request import RunRequest
+from flows.runner.request import RunRequest, plan
 from flows.runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR
 from flows.runs.toml_runs import toml_of
 from flows.tuning.sweep import SweepRequest
 from infra.errors import BadConfiguration
+from tasks.engine.keys import differences
+from tasks.stages.translate import translate
 
 REFUSED = "mine is scored on dev, test of demo, which is en-de, but translates en-fr"
 SPACE = ("training.warmup=50,100",)
@@ -65,3 +67,15 @@ def test_a_plan_refuses_settings_of_the_site_that_its_training_would_refuse(
     assert "train" in plan(packed)
     with pytest.raises(BadConfiguration, match="auto or own where model.p_drop_attention is above 0"):
         plan(packed, "model.p_drop_attention=0.1")
+
+
+def test_a_plan_names_a_raised_version_of_a_stage_and_an_artifact_that_is_new_among_its_arguments(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translate, "version", translate.version + 1)
+    rows = {(row.stage, row.item): row for row in plan(RunRequest("small")).rows}
+    raised = f"not made yet; stage version {translate.version - 1} -> {translate.version}"
+    assert rows["translate", "dev"].why == raised
+    assert "stage version" not in rows["score", "dev"].why
+    assert {row.stage for row in rows.values() if row.state != "hit"} == {"translate", "score", "report", "register"}
+    assert differences({"set": {"artifact": "clean", "key": "a"}}, {}) == ["set: new, clean"]

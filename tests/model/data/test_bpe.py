@@ -46,7 +46,7 @@ def test_a_source_is_read_with_plain_quotes_where_training_text_had_them(tmp_pat
     after, typed = TokenizerPair.load(folder), "Er sagte: „Das ist ‚gut‘“, wie’s war. «Ja»"
     plain = typed.translate(str.maketrans("„“«»‚‘’", '"' * 4 + "'" * 3))
     untouched = TokenizerPair.load(folder_with(tmp_path, joint=joint))
-    assert (after.plain_quotes, untouched.plain_quotes) == (True, False)
+    assert (after.normalise.quotes, untouched.normalise.quotes) == (True, False)
     assert after.encode_source([typed]) == untouched.encode_source([plain]) != untouched.encode_source([typed])
     assert after.encode_target([typed]) == untouched.encode_target([typed]), "references stay as published"
     assert after.decode_target(after.encode_target([typed])[0]) == typed

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.config.normalise import Normalise
 from tasks.cleaning.filters import (
     KNOWN,
     Distinct,
@@ -19,10 +20,10 @@ from tasks.cleaning.filters import (
     Length,
     LengthRatio,
     NoLetters,
-    Normalise,
     NotIn,
     OverlongWord,
     Script,
+    normalised,
 )
 from tasks.cleaning.filters import word_count as words_of
 
@@ -49,7 +50,7 @@ def kept(rule: Filter, pairs: list[tuple[str, str]]) -> list[bool]:
 
 
 def rewritten(normalise: Normalise, text: str) -> str:
-    return str(pl.DataFrame({"source": [text]}).select(normalise.expression("source")).item())
+    return str(pl.DataFrame({"source": [text]}).select(normalised("source", normalise)).item())
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -136,7 +137,7 @@ def test_lines_that_are_spared_would_not_have_changed(texts: list[str], enabled:
     plain = plain.str.normalize("NFC") if nfc else plain
     plain = plain.str.replace_all(r"\s+", " ").str.strip_chars() if white_space else plain
     frame = pl.DataFrame({"source": texts}, schema={"source": pl.String})
-    rewritten = frame.select(Normalise(nfc, control, white_space, quotes).expression("source"))
+    rewritten = frame.select(normalised("source", Normalise(nfc, control, white_space, quotes)))
     assert rewritten.to_series().to_list() == frame.select(plain).to_series().to_list()
 
 

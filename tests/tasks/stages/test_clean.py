@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from infra.errors import BadData
 from infra.store.local import Artifact
+from model.config.normalise import Normalise
 from tasks.cleaning import partitions as parts
 from tasks.cleaning.filters import (
     KNOWN,
@@ -24,7 +25,6 @@ from tasks.cleaning.filters import (
     Length,
     LengthRatio,
     NoLetters,
-    Normalise,
     NotIn,
     OverlongWord,
     Script,

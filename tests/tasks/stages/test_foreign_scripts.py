@@ -76,7 +76,7 @@ def test_shards_and_dropout_read_lines_as_the_tokenizer_does(pieces: TokenizerPa
 def test_plain_quotes_and_scripts_are_independent(tmp_path: Path) -> None:
     with_plain_quotes(train_tokenizer([TEXT], LATIN)).save(str(tmp_path / "tokenizer.json"))
     both = TokenizerPair.load(tmp_path)
-    assert (both.plain_quotes, both.foreign_unknown) == (True, True)
+    assert (both.normalise.quotes, both.foreign_unknown) == (True, True)
     assert both.encode_source(["„Ж“"]) == both.encode_source(['"中"'])
     assert both.encode_target(["„Ж“"]) != both.encode_target(['"Ж"'])
     assert both.encode_target(["Ж"]) == both.encode_source(["中"]), "targets know the same scripts"

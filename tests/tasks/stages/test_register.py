@@ -23,6 +23,7 @@ from infra.tracking.model_files import local_folder, stored_damage
 from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve, set_alias, source_run, versions
 from model.config import Decoding
+from model.config.normalise import STANDARD, Normalise
 from model.config.pyfunc_params import translator_params
 from tasks.engine.stage import StageCall, StageContext, stage_context
 from tasks.registration.differences import DifferingField
@@ -209,12 +210,19 @@ def test_a_model_that_cannot_be_stored_leaves_no_version(run: FinishedRun, monke
     assert [model.status for model in left] == ["FAILED"]
 
 
+def copied(vocabulary: Path, normalise: Normalise, folder: Path) -> None:
+    """In place of ``write_normalising``: the vocabulary of the toy is no tokenizer."""
+    assert normalise == STANDARD
+    shutil.copytree(vocabulary, folder, dirs_exist_ok=True)
+
+
 def test_the_stage_registers_the_translator_with_its_report(
     run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.stages.register.translator_model", lambda *_: run.model)
+    monkeypatch.setattr("tasks.stages.register.write_normalising", copied)
     run_id = run.tracker.start_stage("register", "", "the stage", {})
-    arguments = (run.weights, run.vocabulary, run.report, run.scores, run.sets, "val", False)
+    arguments = (run.weights, run.vocabulary, run.report, run.scores, run.sets, "val", False, STANDARD)
     site = Site(root=tmp_path, tracking_uri=run.tracker.uri)
     around = StageContext(site, StageCall(register, "", {}), lambda _: None, lambda *_: None, run.tracker, run_id)
     with stage_context(around):
@@ -294,7 +302,7 @@ def test_a_damaged_model_is_refused_and_registering_it_again_stores_it_again(run
 
 
 def test_without_mlflow_the_stage_fails_and_can_be_retried(run: FinishedRun, tmp_path: Path) -> None:
-    arguments = (run.weights, run.vocabulary, run.report, run.scores, run.sets, "val", False)
+    arguments = (run.weights, run.vocabulary, run.report, run.scores, run.sets, "val", False, STANDARD)
     around = StageContext(Site(), StageCall(register, "", {}), lambda _: None, lambda *_: None, run.tracker, "")
     with stage_context(around), pytest.raises(NetworkFault, match="does not answer") as caught:
         register.body(tmp_path, "ende", *arguments)
@@ -302,12 +310,13 @@ def test_without_mlflow_the_stage_fails_and_can_be_retried(run: FinishedRun, tmp
 
 
 def test_the_logged_model_fits_the_translator(run: FinishedRun) -> None:
-    model = translator_model(run.weights, run.vocabulary, Decoding(alpha=2.0), {"source_language": "de"})
+    folders = {"weights": run.weights.path(), "vocabulary": run.vocabulary.path()}
+    model = translator_model(*folders.values(), Decoding(alpha=2.0), {"source_language": "de"})
     assert (model.package / "export" / "mlflow_model.py") == model.code
     assert model.options == translator_params(Decoding(alpha=2.0))
     assert model.config == {"source_language": "de"}
     assert (model.options["beam"], model.options["alpha"]) == (4, 2.0)
-    assert model.folders == {"weights": run.weights.path(), "vocabulary": run.vocabulary.path()}
+    assert model.folders == folders
 
 
 def test_the_description_names_its_own_version_and_what_differs_from_the_champion(run: FinishedRun) -> None:
