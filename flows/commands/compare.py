@@ -25,6 +25,7 @@ def compare(
     """Compare runs or model versions: the fields in which they differ, their trainings, and their scores.
 
     Scores are those of every set that both the first and another one were scored on, with p-values by paired bootstrap.
+    They are two-sided; sacreBLEU's `--paired-bs` counts one tail and gives about half of them.
 
     For example:
 

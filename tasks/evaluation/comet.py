@@ -21,7 +21,7 @@ from infra.processes import signals
 from infra.processes.children import die_with_parent
 from model.config.keying import require, unkeyed
 from model.lazy_import import lazy_import
-from tasks.evaluation.metrics import CONFIDENCE_LEVEL, RESAMPLES, SEED
+from tasks.evaluation.metrics import RESAMPLES, SEED, percentile_interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,11 +82,11 @@ def comet_score(
         raise BadData(f"COMET gave {len(scores)} scores, allowed is one finite number for each of {len(samples)} pairs")
     rng = np.random.default_rng(SEED)
     means = [scores[rng.integers(0, len(scores), len(scores))].mean() for _ in range(RESAMPLES)]
-    low, high = np.quantile(means, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
+    low, high = percentile_interval(means)
     return {
         "score": round(float(scores.mean()), 4),
-        "low": round(float(low), 4),
-        "high": round(float(high), 4),
+        "low": round(low, 4),
+        "high": round(high, 4),
         "protocol": "COMET of source, hypothesis and reference, times 100",
         "signature": f"unbabel-comet:{answer['version']}|checkpoint:{comet.sha256[:16]}",
     }

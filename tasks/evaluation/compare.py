@@ -1,7 +1,7 @@
 """Compare two systems' hypotheses for one set: the difference in each metric, and whether it may be chance.
 
 Takes the tables that ``score`` writes (pair_id, source, reference, hypothesis, bleu, chrf). Returns the differences
-with p-values by sacreBLEU's paired bootstrap (Koehn 2004) and the sentences that differ most, also as HTML.
+with two-sided p-values by paired bootstrap (Koehn 2004) and the sentences that differ most, also as HTML.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from infra.errors import BadConfiguration
 from model.lazy_import import lazy_import
 from tasks.evaluation.html import render
-from tasks.evaluation.metrics import ScoreMetric, resample, score_metrics, total
+from tasks.evaluation.metrics import ScoreMetric, paired_p_value, resample, score_metrics, total
 from tasks.evaluation.pictures import Picture, draw
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 else:
-    np, pl = lazy_import("numpy"), lazy_import("polars")
+    pl = lazy_import("polars")
 
 SENTENCES_SHOWN = 10
 """Number of sentences listed for each system, of those that it translates better."""
@@ -47,7 +47,7 @@ class FieldValues(Protocol):
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric for both systems. ``p`` is the probability of a difference this large between equal systems."""
+    """One metric for both systems. ``p``: the probability that equal systems differ as much, in either direction."""
 
     measure: str
     protocol: str
@@ -98,18 +98,13 @@ def side_by_side(name: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 
 
 def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
-    """Both scores, and the p-value of their difference: 1 for equal scores, else sacreBLEU's."""
+    """Both scores, and the p-value of their difference."""
     counts_a, counts_b = measure.count(a, references), measure.count(b, references)
     score_a, score_b = total(measure.metric, counts_a), total(measure.metric, counts_b)
-    if score_a == score_b:
-        # sacreBLEU counts resamples with a larger difference. If all resamples tie too, as for two systems with a BLEU
-        # of 0, it would report p = 0.001.
-        return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, 1.0)
     # Both systems are resampled with the same sentences.
     drawn = zip(resample(counts_a), resample(counts_b), strict=True)
-    gaps = np.abs([total(measure.metric, row_b[None]) - total(measure.metric, row_a[None]) for row_a, row_b in drawn])
-    beyond = int(((gaps - gaps.mean()) > abs(score_b - score_a)).sum())
-    p = (beyond + 1) / (len(gaps) + 1)
+    gaps = [total(measure.metric, row_b[None]) - total(measure.metric, row_a[None]) for row_a, row_b in drawn]
+    p = paired_p_value(score_b - score_a, gaps)
     return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, p)
 
 

@@ -1,7 +1,7 @@
-"""Metrics of translations: sacreBLEU's, each with a name and a protocol, and their bootstrap intervals.
+"""Metrics of translations: sacreBLEU's, each with a name and a protocol, with intervals and p-values by the bootstrap.
 
 A metric keeps sufficient statistics per sentence. Their sum gives the corpus score, resampled sums give the interval
-(Koehn 2004), and one row gives the sentence score. ``tasks.stages.score`` reads and writes the files.
+and the p-value (Koehn 2004), and one row gives the sentence score. ``tasks.stages.score`` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -124,7 +124,24 @@ def resample(counts: Counts) -> Counts:
 
 
 def interval(metric: Any, counts: Counts) -> tuple[float, float]:
-    """Lower and upper bound of the percentile bootstrap interval at CONFIDENCE_LEVEL."""
-    scores = [total(metric, row[None]) for row in resample(counts)]
-    low, high = np.quantile(scores, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
+    """Lower and upper bound of the score by the bootstrap."""
+    return percentile_interval([total(metric, row[None]) for row in resample(counts)])
+
+
+def percentile_interval(resampled: Sequence[float]) -> tuple[float, float]:
+    """Lower and upper bound at CONFIDENCE_LEVEL of the scores of resampled corpora."""
+    low, high = np.quantile(resampled, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)
+
+
+def paired_p_value(difference: float, resampled: Sequence[float]) -> float:
+    """The probability that equal systems differ by at least ``difference``, in either direction.
+
+    ``resampled`` are the differences of both systems on resampled corpora. They spread around the observed difference
+    as those of equal systems spread around zero, so their distances from their own mean are what chance alone makes.
+    sacreBLEU's ``--paired-bs`` centres the absolute differences instead and counts those above the observed one, so of
+    differences that keep their sign it counts one tail, and gives about half of this.
+    """
+    gaps = np.asarray(resampled)
+    beyond = int((np.abs(gaps - gaps.mean()) >= abs(difference)).sum())
+    return (beyond + 1) / (len(gaps) + 1)

@@ -1,7 +1,10 @@
-"""Differences and p-values agree with sacreBLEU; systems with different references are never compared."""
+"""Differences agree with sacreBLEU, p-values are two-sided; systems with different references are never compared."""
 
 import random
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
@@ -9,17 +12,18 @@ from sacrebleu.significance import PairedTest
 
 from flows.views.comparison_view import scores_table
 from infra.errors import BadConfiguration
-from tasks.evaluation.compare import SENTENCES_SHOWN, compare, difference, page
-from tasks.evaluation.metrics import score_metrics
+from tasks.evaluation import metrics
+from tasks.evaluation.compare import SENTENCES_SHOWN, SIGNIFICANCE_LEVEL, compare, difference, page
+from tasks.evaluation.metrics import ScoreMetric, score_metrics
 from tasks.registration.differences import DifferingField
 
 WORDS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't", "sees", "the"]
 
 
-def text(seed: int, wrong: float) -> list[str]:
-    """Sixty lines, equal for every seed except for a share ``wrong`` of random words."""
+def text(seed: int, wrong: float, count: int = 60) -> list[str]:
+    """``count`` lines, equal for every seed except for a share ``wrong`` of random words."""
     truth, noise = random.Random(0), random.Random(seed)
-    lines = [[truth.choice(WORDS) for _ in range(truth.randint(4, 14))] for _ in range(60)]
+    lines = [[truth.choice(WORDS) for _ in range(truth.randint(4, 14))] for _ in range(count)]
     return [" ".join(noise.choice(WORDS) if noise.random() < wrong else word for word in line) for line in lines]
 
 
@@ -33,11 +37,12 @@ def table(hypotheses: list[str], references: list[str] = REFERENCES) -> pl.DataF
     return pl.DataFrame({"pair_id": [f"toy:{n}" for n in range(60)], **columns})
 
 
-@pytest.mark.parametrize("wrong", [0.2, 0.25, 0.4])
-def test_p_values_are_sacrebleu_s(wrong: float) -> None:
+@pytest.mark.parametrize("wrong", [0.2, 0.22, 0.25, 0.4])
+def test_p_values_agree_with_sacrebleu_s_two_sided_test(wrong: float) -> None:
+    """The test by approximate randomisation is two-sided; sacreBLEU's bootstrap counts one tail."""
     a, b = text(2, 0.2), text(3, wrong)
     theirs = PairedTest(
-        [("a", a), ("b", b)], {"BLEU": BLEU(), "CHRF": CHRF()}, [REFERENCES], test_type="bs", n_samples=1000
+        [("a", a), ("b", b)], {"BLEU": BLEU(), "CHRF": CHRF()}, [REFERENCES], test_type="ar", n_samples=2000
     )()[1]
     for measure in score_metrics("en"):
         if measure.name in ("bleu", "chrf"):
@@ -45,6 +50,33 @@ def test_p_values_are_sacrebleu_s(wrong: float) -> None:
             base, other = theirs[{"bleu": "BLEU", "chrf": "chrF2"}[measure.name]]
             assert (found.a, found.b) == pytest.approx((base.score, other.score))
             assert found.p == pytest.approx(other.p_value, abs=0.05)
+            assert difference(measure, b, a, REFERENCES).p == found.p
+
+
+@dataclass(frozen=True)
+class Counted(ScoreMetric):
+    """Takes statistics of sentences in place of their text."""
+
+    def count(self, hypotheses: Any, references: Any) -> Any:
+        return hypotheses
+
+
+def test_one_of_twenty_pairs_of_equal_systems_differs_at_the_level_of_a_twentieth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both systems of a pair draw each sentence from the same two translations, so they are equal by construction."""
+    monkeypatch.setattr(metrics, "RESAMPLES", 100)
+    bleu = score_metrics("en")[0]
+    first, second = (bleu.count(text(seed, 0.3, 250), text(1, 0.0, 250)) for seed in (2, 3))
+    bleu.metric.corpus_score([REFERENCES[0]], [[REFERENCES[0]]])  # completes the signature
+    measure = Counted(bleu.name, bleu.protocol, bleu.metric)
+    found = []
+    for pair in range(1000):
+        swapped = np.random.default_rng(pair).integers(0, 2, len(first)).astype(bool)[:, None]
+        a, b = np.where(swapped, second, first), np.where(swapped, first, second)
+        found.append(difference(measure, a, b, REFERENCES).p)
+    share = float(np.mean(np.array(found) < SIGNIFICANCE_LEVEL))
+    assert 0.03 < share <= 0.065
 
 
 def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> None:
