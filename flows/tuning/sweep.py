@@ -284,16 +284,11 @@ def write_results(found: SweepResults) -> list[Path]:
     write_atomically(listed, json.dumps(found.as_json(), indent=1, ensure_ascii=False))
     done = [row for row in found.rows if row.value is not None]
     settings = {
-        dimension.path: [_number(row.settings[place].partition("=")[2]) for row in done]
-        for place, dimension in enumerate(found.resolved.dimensions)
+        each.path: plots.SearchedSetting(
+            [row.settings[place].partition("=")[2] for row in done], each.choices, each.low, each.high, each.log
+        )
+        for place, each in enumerate(found.resolved.dimensions)
     }
     values = {row.number: row.value for row in done if row.value is not None}
     picture.write_bytes(plots.sweep(asked.on, values, MEASURES[asked.on] == "maximize", settings, plots.LIGHT))
     return [listed, picture]
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text

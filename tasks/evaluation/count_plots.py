@@ -13,16 +13,11 @@ def sentence_bleu(bleu: Numbers, name: str, theme: Theme) -> bytes:
     """How many sentences of a set have which BLEU, in steps of 5."""
     figure = new_figure(5.4, 2.9, theme)
     axes = figure.subplots()
-    dress(axes, theme, "", "sentences")
-    axes.set_title(
-        f"BLEU of single sentences, {name}",
-        loc="left",
-        fontsize=10.5,
-        fontweight="bold",
-        color=theme.ink,
-        parse_math=False,
+    dress(axes, theme, f"BLEU of single sentences, {name}", "sentences")
+    # sacreBLEU gives an exact match 100.00000000000004, which lies beyond the last bin.
+    axes.hist(
+        np.clip(bleu, 0, 100), bins=range(0, 101, 5), color=theme.source, alpha=0.75, edgecolor=theme.page, lw=0.8
     )
-    axes.hist(bleu, bins=list(range(0, 101, 5)), color=theme.source, alpha=0.75, edgecolor=theme.page, lw=0.8)
     for value, words in ((float(np.median(bleu)), "median"), (float(bleu.mean()), "mean")):
         style = "-" if words == "median" else "--"
         axes.axvline(value, color=theme.target, lw=1.4, ls=style, label=f"{words} {value:.1f}")
@@ -51,5 +46,5 @@ def token_counts(counts: Mapping[str, NDArray[np.int64]], theme: Theme) -> bytes
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(plain)
         axis.set_minor_locator(NullLocator())
-    legend(axes, theme, "lower left")
+    legend(axes, theme)
     return png(figure)

@@ -22,6 +22,10 @@ Numbers = NDArray[np.float64]
 DOTS_PER_INCH = 160
 CELL = 0.27
 """Width and height, in inches, of one cell of an attention map."""
+LEGEND_CHARACTERS = 72
+"""Characters of a legend's names and lines that fit beside each other over the axes."""
+LEGEND_ROW = 13.0
+"""Height of a legend's row in points."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ def curves(history: Curves, theme: Theme) -> bytes:
             marker="o",
             ms=3.5,
             label="validation",
+            clip_on=False,  # the last one lies on the edge
         )
         _mark_best(perplexity, history, theme)
     perplexity.yaxis.set_major_locator(FixedLocator(_decades(*perplexity.get_ylim())))
@@ -126,41 +131,71 @@ def lengths(source: NDArray[np.int64], target: NDArray[np.int64], theme: Theme) 
         mean = float((counts * np.arange(len(counts))).sum() / max(counts.sum(), 1))
         axes.stairs(binned, edges, fill=True, color=color, alpha=0.22)
         axes.stairs(binned, edges, color=color, lw=1.5, label=f"{name}, mean {mean:.1f}")
-    axes.set_xlim(-0.5, longest)
+    axes.set_xlim(-0.5, -(-longest // width) * width - 0.5)
     axes.set_xlabel("pieces in a sentence" + (f", in steps of {width}" if width > 1 else ""), color=theme.muted)
     axes.yaxis.set_major_formatter(thousands())
     legend(axes, theme)
     return png(figure)
 
 
+@dataclass(frozen=True)
+class SearchedSetting:
+    """A setting of a sweep and its value in each completed trial; ``choices`` if it was searched in a list of texts,
+    else the range from ``low`` to ``high``."""
+
+    values: Sequence[str]
+    choices: Sequence[str] = ()
+    low: float = 0
+    high: float = 0
+    log: bool = False
+
+
 def sweep(
-    score: str, values: Mapping[int, float], maximize: bool, settings: Mapping[str, Sequence[float | str]], theme: Theme
+    score: str, values: Mapping[int, float], maximize: bool, settings: Mapping[str, SearchedSetting], theme: Theme
 ) -> bytes:
-    """The scores of a sweep's completed trials by their numbers, with the best so far, and by each searched setting."""
-    figure = new_figure(5.4, 2.6 + 2.0 * len(settings), theme)
-    panels = figure.subplots(1 + len(settings), 1, squeeze=False, height_ratios=[2.6, *[2.0] * len(settings)])[:, 0]
+    """The scores of a sweep's completed trials by their numbers, with the best so far, and by each searched setting:
+    over its range, linear or logarithmic as it was searched, or over its choices."""
+    figure = new_figure(5.4, 2.8 + 2.0 * len(settings), theme)
+    panels = figure.subplots(1 + len(settings), 1, squeeze=False, height_ratios=[2.8, *[2.0] * len(settings)])[:, 0]
     trials, numbers = list(values), np.array(list(values.values()), dtype=np.float64)
     best = (np.maximum if maximize else np.minimum).accumulate(numbers) if len(numbers) else numbers
     dress(panels[0], theme, f"{score} of each completed trial", score)
     panels[0].step(trials, best, where="post", color=theme.target, lw=1.6, label="best so far")
     panels[0].plot(trials, numbers, "o", color=theme.source, ms=4.5, label="trial")
     panels[0].xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    legend(panels[0], theme, "lower right" if maximize else "upper right")
-    for axes, (name, tried) in zip(panels[1:], settings.items(), strict=True):
+    legend(panels[0], theme)
+    for axes, (name, setting) in zip(panels[1:], settings.items(), strict=True):
         dress(axes, theme, name, score)
-        if all(isinstance(value, int | float) for value in tried):
-            points = np.array(tried, dtype=np.float64)
-            if len(points) and points.min() > 0 and points.max() > 5 * points.min():
-                axes.set_xscale("log")
-                # Labels at 1, 2 and 5 of each power, or at the powers: those of all ten overlap.
-                narrow = points.max() < 100 * points.min()
-                axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
-                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-                axes.xaxis.set_minor_locator(NullLocator())
-            axes.plot(points, numbers, "o", color=theme.source, ms=4.5)
+        if setting.choices:
+            places = [list(setting.choices).index(value) for value in setting.values]
+            axes.plot(places, numbers, "o", color=theme.source, ms=4.5)
+            turned = 20 if sum(map(len, setting.choices)) > LEGEND_CHARACTERS else 0
+            axes.set_xticks(range(len(setting.choices)), setting.choices, rotation=turned, parse_math=False)
+            axes.set_xlim(-0.5, len(setting.choices) - 0.5)
         else:
-            axes.plot([f"{value}" for value in tried], numbers, "o", color=theme.source, ms=4.5)
+            axes.plot([float(value) for value in setting.values], numbers, "o", color=theme.source, ms=4.5)
+            _show_range(axes, setting)
     return png(figure)
+
+
+def _show_range(axes: Axes, setting: SearchedSetting) -> None:
+    """Let the axis hold the whole range of a setting, with labels that do not overlap."""
+    if setting.log:
+        axes.set_xscale("log")
+        margin = (setting.high / setting.low) ** 0.05
+        axes.set_xlim(setting.low / margin, setting.high * margin)
+        if setting.high >= 5 * setting.low:
+            # Labels at 1, 2 and 5 of each power, or at the powers: those of all ten overlap.
+            narrow = setting.high < 100 * setting.low
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        margin = 0.05 * (setting.high - setting.low)
+        axes.set_xlim(setting.low - margin, setting.high + margin)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:
@@ -273,7 +308,7 @@ def new_figure(width: float, height: float, theme: Theme) -> Figure:
 
 def dress(axes: Axes, theme: Theme, title: str, unit: str) -> None:
     axes.set_facecolor(theme.page)
-    axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=8)
+    _title(axes, theme, title, 8)
     axes.set_ylabel(unit, color=theme.muted, fontsize=9)
     axes.grid(axis="y", color=theme.grid, lw=0.8)
     axes.set_axisbelow(True)
@@ -284,16 +319,27 @@ def dress(axes: Axes, theme: Theme, title: str, unit: str) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
 
 
-def legend(axes: Axes, theme: Theme, place: str = "upper right") -> None:
+def legend(axes: Axes, theme: Theme) -> None:
+    """Names of the lines between the title and the axes, where they cover no data."""
+    names = axes.get_legend_handles_labels()[1]
+    columns = max(1, min(len(names), LEGEND_CHARACTERS // (max(map(len, names), default=0) + 6)))
     axes.legend(
         fontsize=8.5,
         labelcolor=theme.ink,
-        loc=place,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        borderaxespad=0,
+        borderpad=0.2,
+        labelspacing=0.2,
+        ncols=columns,
         handlelength=1.4,
-        facecolor=theme.page,
-        edgecolor=theme.page,
-        framealpha=1,
+        frameon=False,
     )
+    _title(axes, theme, axes.get_title(loc="left"), 8 + LEGEND_ROW * -(-len(names) // columns))
+
+
+def _title(axes: Axes, theme: Theme, text: str, pad: float) -> None:
+    axes.set_title(text, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=pad, parse_math=False)
 
 
 def _decades(low: float, high: float) -> list[float]:

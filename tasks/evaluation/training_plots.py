@@ -12,7 +12,7 @@ STYLES = ("-", "--", ":")
 
 def learning_curves(trainings: Mapping[str, Curves], theme: Theme) -> bytes:
     """Dev perplexity and training loss against the update, one line for each training by name."""
-    figure = new_figure(5.8, 5.6, theme)
+    figure = new_figure(5.8, 5.6 + 0.18 * len(trainings), theme)
     perplexity, loss = figure.subplots(2, 1, sharex=True)
     dress(perplexity, theme, "Dev perplexity", "per target piece, log scale")
     dress(loss, theme, "Training loss", "nats per target piece")

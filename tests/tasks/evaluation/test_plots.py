@@ -8,9 +8,10 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
+from sacrebleu.metrics import BLEU
 
-from tasks.evaluation import plots
-from tasks.evaluation.plots import DARK, LIGHT, Curves
+from tasks.evaluation import count_plots, plots, training_plots
+from tasks.evaluation.plots import DARK, LIGHT, Curves, SearchedSetting
 
 UPDATES = np.arange(100.0, 2100, 100)
 
@@ -63,20 +64,121 @@ def test_pieces_are_never_read_as_formulas() -> None:
     assert size_of(wide)[0] > size_of(wide)[1]
 
 
-@pytest.mark.parametrize("tried", [[5e-5, 1.5e-4, 7e-4], [1e-6, 1e-4, 1e-1], [2e-3, 3e-3, 1.1e-2]])
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that were drawn."""
+    figures: list[Figure] = []
+
+    def keep(figure: Figure) -> bytes:
+        FigureCanvasAgg(figure).draw()
+        figures.append(figure)
+        return b""
+
+    for module in (plots, count_plots, training_plots):
+        monkeypatch.setattr(module, "png", keep)
+    return figures
+
+
+def searched(low: float, high: float, tried: list[str], log: bool = False) -> SearchedSetting:
+    return SearchedSetting(tried, low=low, high=high, log=log)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "tried"),
+    [
+        (1e-5, 1e-3, ["5e-05", "0.00015", "0.0007"]),
+        (1e-7, 1.0, ["1e-06", "0.0001", "0.1"]),
+        (2e-3, 2e-2, ["0.002", "0.003", "0.011"]),
+        (1.2e-3, 1.9e-3, ["0.0012", "0.0013", "0.0018"]),
+    ],
+)
 def test_a_sweep_names_its_trials_and_its_labels_do_not_overlap(
-    tried: list[float], monkeypatch: pytest.MonkeyPatch
+    low: float, high: float, tried: list[str], drawn: list[Figure]
 ) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(plots, "png", lambda figure: drawn.append(figure) or b"")
-    plots.sweep("dev.bleu", {0: 1.0, 3: 2.0, 4: 1.5}, True, {"training.peak": tried}, LIGHT)
-    FigureCanvasAgg(drawn[0]).draw()
+    plots.sweep(
+        "dev.bleu", {0: 1.0, 3: 2.0, 4: 1.5}, True, {"training.peak": searched(low, high, tried, log=True)}, LIGHT
+    )
     above, below = drawn[0].axes
     best, trials = above.lines
     assert [*trials.get_xdata()] == [0, 3, 4], "the numbers that the table has"
     assert [*best.get_ydata()] == [1.0, 2.0, 2.0]
-    low, high = below.get_xlim()
-    shown = [each for each in below.get_xticklabels(which="both") if low <= each.get_position()[0] <= high]
+    left, right = below.get_xlim()
+    shown = [each for each in below.get_xticklabels(which="both") if left <= each.get_position()[0] <= right]
     boxes = [each.get_window_extent() for each in shown if each.get_text()]
     assert len(boxes) >= 2
     assert all(one.x1 < next_one.x0 for one, next_one in pairwise(boxes))
+
+
+def test_a_sweep_draws_each_setting_as_it_was_searched(drawn: list[Figure]) -> None:
+    settings = {
+        "log": searched(1e-3, 4e-3, ["0.001", "0.002", "0.004"], log=True),
+        "linear": searched(1, 100, ["1", "100", "10"]),
+        "choices": SearchedSetting(["4,000", "500", "500"], ("500", "1,000", "4,000")),
+        "$numbers$": SearchedSetting(["16", "4", "4"], ("4", "8", "16")),
+    }
+    plots.sweep("dev.bleu", {0: 1.0, 3: 2.0, 4: 1.5}, True, settings, LIGHT)
+    _, *panels = drawn[0].axes
+    assert [axes.get_xscale() for axes in panels] == ["log", "linear", "linear", "linear"]
+    assert [[*axes.lines[0].get_xdata()] for axes in panels] == [
+        [0.001, 0.002, 0.004],
+        [1.0, 100.0, 10.0],
+        [2, 0, 0],
+        [2, 0, 0],
+    ]
+    for axes, setting in zip(panels[2:], list(settings.values())[2:], strict=True):
+        assert [label.get_text() for label in axes.get_xticklabels()] == list(setting.choices)
+        assert [*axes.get_xticks()] == [0, 1, 2]
+
+
+def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
+    exact = BLEU(effective_order=True).sentence_score("The old woman sees a dog.", ["The old woman sees a dog."]).score
+    assert exact > 100, "sacreBLEU's own rounding"
+    bleu = np.array([exact] * 350 + [0.0, 5.0, 99.9, 37.5])
+    count_plots.sentence_bleu(bleu, "test", LIGHT)
+    bars = [bar.get_height() for bar in drawn[0].axes[0].patches]
+    assert sum(bars) == len(bleu)
+    assert bars[-1] == 351
+
+
+@pytest.mark.parametrize("longest", [1, 2, 61, 251, 402])
+def test_the_bars_of_the_lengths_hold_every_pair_and_the_axis_every_bar(longest: int, drawn: list[Figure]) -> None:
+    source, target = np.arange(longest + 1), np.ones(longest // 2 + 1, np.int64)
+    plots.lengths(source, target, LIGHT)
+    (axes,) = drawn[0].axes
+    steps = [patch.get_data() for patch in axes.patches]
+    assert sorted(float(step.values.sum()) for step in steps) == sorted(2 * [float(source.sum()), float(len(target))])
+    assert axes.get_xlim()[1] >= max(step.edges[-1] for step in steps)
+
+
+def test_the_bars_of_the_filters_are_the_pairs_removed(drawn: list[Figure]) -> None:
+    plots.filters({"a": 3, "b": 40, "c": 0}, 100, LIGHT)
+    assert [bar.get_width() for bar in drawn[0].axes[0].patches] == [40, 3]
+
+
+def test_no_legend_covers_data_and_every_point_is_within_its_axes(drawn: list[Figure]) -> None:
+    plots.curves(course(), LIGHT)
+    plots.lengths(np.arange(50), np.arange(40), LIGHT)
+    plots.sweep("dev.bleu", {0: 1.0, 1: 5.0}, True, {"p": searched(0, 1, ["0", "1"])}, LIGHT)
+    count_plots.sentence_bleu(np.linspace(0, 100, 50), "test", LIGHT)
+    count_plots.token_counts({"source": np.arange(1, 900), "target": np.arange(1, 40)}, LIGHT)
+    training_plots.learning_curves({f"a-run-with-quite-a-long-name/{n}": course() for n in range(9)}, LIGHT)
+    legends = 0
+    for figure in drawn:
+        for axes in figure.axes:
+            place = axes.get_window_extent()
+            legend, title = axes.get_legend(), axes._left_title  # type: ignore[attr-defined]
+            if legend:
+                legends += 1
+                around = legend.get_window_extent()
+                assert around.y0 >= place.y1 - 1
+                assert around.x1 <= figure.bbox.x1
+                assert around.y1 <= title.get_window_extent().y0
+            assert title.get_window_extent().y1 <= figure.bbox.y1
+            assert place.height > 60
+            for line in axes.lines:
+                if not line.get_transform().contains_branch(axes.transData):
+                    continue
+                points = axes.transData.transform(line.get_xydata())
+                assert (points >= [place.x0 - 1, place.y0 - 1]).all()
+                assert (points <= [place.x1 + 1, place.y1 + 1]).all()
+    assert legends == 7
