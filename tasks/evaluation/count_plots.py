@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
-from tasks.evaluation.plots import Numbers, Theme, dress, legend, new_figure, png, thousands
+from tasks.evaluation.plots import Numbers, Theme, dress, label_log_axis, legend, new_figure, png, thousands
 
 
 def sentence_bleu(bleu: Numbers, name: str, theme: Theme) -> bytes:
@@ -42,9 +41,7 @@ def token_counts(counts: Mapping[str, NDArray[np.int64]], theme: Theme) -> bytes
         label = f"{side}: {len(seen):,} of {len(each):,} occur, {rare:,} under 10 times"
         axes.plot(np.arange(1, len(seen) + 1), seen, color=colours[side], lw=1.8, label=label)
     axes.set_xlabel("rank of the token", color=theme.muted)
-    plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(plain)
-        axis.set_minor_locator(NullLocator())
+        label_log_axis(axis)
     legend(axes, theme)
     return png(figure)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
@@ -22,7 +23,7 @@ Numbers = NDArray[np.float64]
 DOTS_PER_INCH = 160
 CELL = 0.27
 """Width and height, in inches, of one cell of an attention map."""
-LEGEND_CHARACTERS = 72
+LEGEND_CHARACTERS = 64
 """Characters of a legend's names and lines that fit beside each other over the axes."""
 LEGEND_ROW = 13.0
 """Height of a legend's row in points."""
@@ -80,9 +81,7 @@ def curves(history: Curves, theme: Theme) -> bytes:
             clip_on=False,  # the last one lies on the edge
         )
         _mark_best(perplexity, history, theme)
-    perplexity.yaxis.set_major_locator(FixedLocator(_decades(*perplexity.get_ylim())))
-    perplexity.yaxis.set_minor_locator(NullLocator())
-    perplexity.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    label_log_axis(perplexity.yaxis)
     legend(perplexity, theme)
     dress(rate, theme, "Learning rate", "× 10⁻³")
     rate.plot(history.updates, history.learning_rate * 1e3, color=theme.source, lw=1.6)
@@ -184,18 +183,11 @@ def _show_range(axes: Axes, setting: SearchedSetting) -> None:
         axes.set_xscale("log")
         margin = (setting.high / setting.low) ** 0.05
         axes.set_xlim(setting.low / margin, setting.high * margin)
-        if setting.high >= 5 * setting.low:
-            # Labels at 1, 2 and 5 of each power, or at the powers: those of all ten overlap.
-            narrow = setting.high < 100 * setting.low
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
-        else:
-            axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_minor_locator(NullLocator())
+        label_log_axis(axes.xaxis)
     else:
         margin = 0.05 * (setting.high - setting.low)
         axes.set_xlim(setting.low - margin, setting.high + margin)
         axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:
@@ -322,7 +314,7 @@ def dress(axes: Axes, theme: Theme, title: str, unit: str) -> None:
 def legend(axes: Axes, theme: Theme) -> None:
     """Names of the lines between the title and the axes, where they cover no data."""
     names = axes.get_legend_handles_labels()[1]
-    columns = max(1, min(len(names), LEGEND_CHARACTERS // (max(map(len, names), default=0) + 6)))
+    columns = max(1, min(len(names), LEGEND_CHARACTERS // (max(map(len, names), default=0) + 8)))
     axes.legend(
         fontsize=8.5,
         labelcolor=theme.ink,
@@ -342,14 +334,22 @@ def _title(axes: Axes, theme: Theme, text: str, pad: float) -> None:
     axes.set_title(text, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=pad, parse_math=False)
 
 
-def _decades(low: float, high: float) -> list[float]:
-    """Round ticks of a log scale: at most seven, unless the powers of ten alone are more."""
+def label_log_axis(axis: XAxis | YAxis) -> None:
+    """Label a logarithmic axis, after its data is drawn, at round numbers that do not overlap."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(FixedLocator(_round_ticks(low, high)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _round_ticks(low: float, high: float) -> list[float]:
+    """Round ticks of a log scale: at most seven, unless the powers of ten alone are more, and at least two."""
     tens = [10.0**n for n in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for steps in ((1, 2, 5), (1, 3), (1,)):
         ticks = [ten * step for ten in tens for step in steps if low <= ten * step <= high]
         if len(ticks) <= 7:
-            return ticks
-    return ticks
+            break
+    return ticks if len(ticks) >= 2 else [each for each in MaxNLocator(4).tick_values(low, high) if low <= each <= high]
 
 
 def thousands() -> FuncFormatter:

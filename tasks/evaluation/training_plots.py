@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from itertools import product
 
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-from tasks.evaluation.plots import Curves, Theme, dress, legend, new_figure, png, thousands
+from tasks.evaluation.plots import Curves, Theme, dress, label_log_axis, legend, new_figure, png, thousands
 
 STYLES = ("-", "--", ":")
 
@@ -24,9 +22,7 @@ def learning_curves(trainings: Mapping[str, Curves], theme: Theme) -> bytes:
         label = name.replace("_", " ")  # matplotlib leaves out labels that begin with an underscore
         perplexity.plot(curves.dev_updates, curves.dev_perplexity, marker="o", ms=3, label=label, **drawn)
         loss.plot(curves.updates, curves.loss, **drawn)
-    perplexity.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    perplexity.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    perplexity.yaxis.set_minor_locator(NullLocator())
+    label_log_axis(perplexity.yaxis)
     legend(perplexity, theme)
     loss.set_xlabel("update", color=theme.muted)
     loss.xaxis.set_major_formatter(thousands())

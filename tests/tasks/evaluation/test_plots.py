@@ -162,6 +162,7 @@ def test_no_legend_covers_data_and_every_point_is_within_its_axes(drawn: list[Fi
     count_plots.sentence_bleu(np.linspace(0, 100, 50), "test", LIGHT)
     count_plots.token_counts({"source": np.arange(1, 900), "target": np.arange(1, 40)}, LIGHT)
     training_plots.learning_curves({f"a-run-with-quite-a-long-name/{n}": course() for n in range(9)}, LIGHT)
+    training_plots.learning_curves({f"demo/{n}": course() for n in range(9)}, LIGHT)
     legends = 0
     for figure in drawn:
         for axes in figure.axes:
@@ -175,10 +176,20 @@ def test_no_legend_covers_data_and_every_point_is_within_its_axes(drawn: list[Fi
                 assert around.y1 <= title.get_window_extent().y0
             assert title.get_window_extent().y1 <= figure.bbox.y1
             assert place.height > 60
+            assert place.width > 0.8 * figure.bbox.width
             for line in axes.lines:
                 if not line.get_transform().contains_branch(axes.transData):
                     continue
                 points = axes.transData.transform(line.get_xydata())
                 assert (points >= [place.x0 - 1, place.y0 - 1]).all()
                 assert (points <= [place.x1 + 1, place.y1 + 1]).all()
-    assert legends == 7
+    assert legends == 8
+
+
+@pytest.mark.parametrize(("low", "high"), [(20, 80), (20, 30), (1, 10**6)])
+def test_logarithmic_axes_of_any_range_have_labels(low: int, high: int, drawn: list[Figure]) -> None:
+    count_plots.token_counts({"source": np.linspace(low, high, 500).astype(np.int64)}, LIGHT)
+    (axes,) = drawn[0].axes
+    for axis in (axes.xaxis, axes.yaxis):
+        first, last = axis.get_view_interval()
+        assert len([tick for tick in axis.get_ticklocs() if first <= tick <= last]) >= 2
