@@ -15,6 +15,15 @@ FLOPS = {"base": 3.3e18, "big": 2.3e19}
 """Table 2: the hours times the rate of a P100, estimated as 9.5e12 FLOP/s, so an upper bound of what is counted."""
 NOT_IN_PAPER = 0
 """The table of rows that the paper does not have."""
+METRICS = {
+    "13a": "bleu",
+    "13a, lower-cased": "bleu_lc",
+    "international": "bleu_intl",
+    "international, lower-cased": "bleu_intl_lc",
+    "paper": "bleu_paper",
+    "paper_untweaked": "bleu_paper_untweaked",
+}
+"""The metric of our score cards that follows a protocol of published figures."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,7 @@ class PaperFigures:
     @property
     def metric(self) -> str:
         """The metric of our score cards that follows this protocol."""
-        return {"paper": "bleu_paper", "13a": "bleu"}[self.protocol]
+        return METRICS[self.protocol]
 
     @property
     def sentences(self) -> int:
@@ -120,42 +129,61 @@ PARSING = (
 
 @dataclass(frozen=True)
 class PublishedScore:
-    """One BLEU score of another system on WMT14 English-German."""
+    """One BLEU score of another system on WMT14 English-German; ``source`` is the page that prints it."""
 
     system: str
     bleu: str
     protocol: str
     set_name: str
+    source: str
     notes: str = ""
+
+    @property
+    def metric(self) -> str:
+        """The metric of our score cards to compare with; empty if none follows the protocol."""
+        return METRICS.get(self.protocol, "")
 
 
 _T2T = "Tensor2Tensor base, released checkpoint"
 _TUTORIAL = "a-PyTorch-Tutorial-to-Transformers, base"
-_WORKBENCH = "Transformer-Workbench, base"
-FULL, EITHER = "newstest2014, full", "newstest2014"
+_FROM_PAPER = "arXiv 1706.03762, Table 2"
+_FROM_T2T = "github.com/tensorflow/tensor2tensor/issues/317"
+_FROM_FAIRSEQ = "github.com/facebookresearch/fairseq, examples/scaling_nmt/README.md"
+_FROM_TUTORIAL = "github.com/sgrvinod/a-PyTorch-Tutorial-to-Transformers, README.md"
+_FROM_OPENSEQ2SEQ = "github.com/NVIDIA/OpenSeq2Seq, docs/sources/source/machine-translation.rst"
+FULL, SHORT, EITHER = "newstest2014, full", "newstest2014, 2,737 lines", "newstest2014"
 PEERS = (
-    PublishedScore("paper, base", "27.3", "paper", EITHER, "mean of 5 checkpoints"),
-    PublishedScore("paper, big", "28.4", "paper", EITHER, "mean of 20 checkpoints"),
-    PublishedScore(_T2T, "27.52", "13a", EITHER, "far more than 100,000 updates"),
-    PublishedScore(_T2T, "28.33", "international", EITHER, "the same hypotheses"),
-    PublishedScore(_T2T, "28.85", "international, lower-cased", EITHER, "the same hypotheses"),
-    PublishedScore(_T2T, "29.02", "paper", EITHER, "the same hypotheses"),
-    PublishedScore("fairseq, big", "28.6", "13a", FULL, "large batches"),
-    PublishedScore("fairseq, big", "29.29", "paper_untweaked", EITHER, "large batches"),
-    PublishedScore(_TUTORIAL, "25.1", "13a", FULL, "100,000 updates, one 2080 Ti"),
-    PublishedScore(_TUTORIAL, "25.6", "13a, lower-cased", FULL, "the same hypotheses"),
-    PublishedScore(_TUTORIAL, "25.9", "international", FULL, "the same hypotheses"),
-    PublishedScore(_TUTORIAL, "26.3", "international, lower-cased", FULL, "the same hypotheses"),
-    PublishedScore(_TUTORIAL, "26.49", "paper or paper_untweaked, not said which", FULL, "the same model"),
-    PublishedScore("OpenSeq2Seq, base", "26.4", "sacreBLEU, settings unstated", EITHER),
-    PublishedScore("OpenSeq2Seq, big", "27.5", "sacreBLEU, settings unstated", EITHER),
-    PublishedScore("JoeyNMT 2, base", "24.38", "13a", EITHER),
+    PublishedScore("paper, base", "27.3", "paper", EITHER, _FROM_PAPER, "mean of 5 checkpoints"),
+    PublishedScore("paper, big", "28.4", "paper", EITHER, _FROM_PAPER, "mean of 20 checkpoints"),
+    PublishedScore(_T2T, "27.52", "13a", EITHER, _FROM_T2T, "3,817,425 updates"),
+    PublishedScore(_T2T, "28.33", "international", EITHER, _FROM_T2T, "the same model"),
+    PublishedScore(_T2T, "28.85", "international, lower-cased", EITHER, _FROM_T2T, "the same model"),
+    PublishedScore(_T2T, "29.02", "paper", EITHER, _FROM_T2T, "the same model"),
+    PublishedScore("fairseq, big", "28.6", "13a", FULL, _FROM_FAIRSEQ, "large batches"),
+    PublishedScore("fairseq, big", "29.29", "paper_untweaked", FULL, _FROM_FAIRSEQ, "the same hypotheses"),
+    PublishedScore(_TUTORIAL, "25.1", "13a", FULL, _FROM_TUTORIAL, "100,000 updates, one 2080 Ti"),
+    PublishedScore(_TUTORIAL, "25.6", "13a, lower-cased", FULL, _FROM_TUTORIAL, "the same model"),
+    PublishedScore(_TUTORIAL, "25.9", "international", FULL, _FROM_TUTORIAL, "the same model"),
+    PublishedScore(_TUTORIAL, "26.3", "international, lower-cased", FULL, _FROM_TUTORIAL, "the same model"),
+    PublishedScore(_TUTORIAL, "26.49", "paper", FULL, _FROM_TUTORIAL, "the same model"),
+    PublishedScore("OpenSeq2Seq, base", "26.4", "13a", SHORT, _FROM_OPENSEQ2SEQ, "sacrebleu -t wmt14"),
+    PublishedScore("OpenSeq2Seq, big", "27.5", "13a", SHORT, _FROM_OPENSEQ2SEQ, "sacrebleu -t wmt14"),
+    PublishedScore("JoeyNMT 2, base", "24.38", "13a", EITHER, "github.com/joeynmt/joeynmt, docs/source/benchmarks.rst"),
     PublishedScore(
-        _WORKBENCH, "19.97–23.69", "mean of scores of sentences: comparable with nothing", EITHER, "greedy and beam"
+        "Transformer-Workbench, base",
+        "19.97–23.69",
+        "mean of scores of sentences: comparable with nothing",
+        EITHER,
+        "scottweeden.online/machine-learning/transformer-from-scratch",
+        "greedy and beam",
     ),
-    PublishedScore("plain notes, post-LN, no label smoothing", "22.0", "unstated", EITHER, "24 epochs"),
     PublishedScore(
-        "transformer-aiayn, base", "25.5", "Tensor2Tensor's, lower-cased", DEV, "perplexity 4.95; 100,000 updates, TPU"
+        "transformer-aiayn, base",
+        "25.5",
+        "international, lower-cased",
+        DEV,
+        "the article Transformer from Scratch of github.com/hrbigelow/transformer-aiayn",
+        "by Tensor2Tensor's own BLEU, which equals it; perplexity 4.95; 100,000 updates, TPU",
     ),
 )
 """One hypothesis file gives many scores: compare only within one protocol and one set."""

@@ -1,7 +1,7 @@
 """Comparisons with the paper as cells of a table, as the table of one run, and as JSON."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from typing import Any
 
 from tasks.evaluation.paper_figures import PEERS
@@ -29,7 +29,7 @@ COLUMNS = (  # short names, as in the paper: a terminal is narrow
     "hours",
     "kWh",
 )
-PEER_COLUMNS = ("system", "BLEU", "protocol", "set", "notes")
+PEER_COLUMNS = ("system", "BLEU", "protocol", "our metric", "set", "notes", "source")
 NOTES = (
     "The column set says what our figures were measured on; the paper's are for newstest2013 (3,000 lines, Table 3) "
     "and newstest2014 (Table 2).",
@@ -111,7 +111,7 @@ def run_table(line: PaperComparison) -> dict[str, Any]:
 
 def peers() -> list[tuple[str, ...]]:
     """Published scores of other systems, one row each."""
-    return [astuple(peer) for peer in PEERS]
+    return [(p.system, p.bleu, p.protocol, p.metric, p.set_name, p.notes, p.source) for p in PEERS]
 
 
 def conditions(lines: Sequence[PaperComparison]) -> list[str]:

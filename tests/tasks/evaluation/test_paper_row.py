@@ -1,6 +1,10 @@
 """A run is compared with the paper only if corpus, set and protocol are the paper's."""
 
+import math
+import random
 import re
+import unicodedata
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +12,7 @@ import pytest
 
 from model.config.parameter_count import parameters
 from model.config.presets import BASE, TABLE_3
+from tasks.evaluation.metrics import score_metrics, total
 from tasks.evaluation.paper_figures import DEV, NOT_IN_PAPER, PEERS, ROWS, TEST
 from tasks.evaluation.paper_page import COLUMNS, NOTES, row_cells, run_table
 from tasks.evaluation.paper_row import PaperComparison, PaperRow, compare_to_paper
@@ -87,11 +92,61 @@ def test_english_french_is_compared_by_13a_without_a_hyphen_split() -> None:
     assert any("English-French: 13a tokens, no hyphen split" in note for note in NOTES)
 
 
-def test_every_published_bleu_names_its_protocol() -> None:
-    assert all(peer.protocol for peer in PEERS)
+def test_every_published_bleu_names_its_source_and_the_metric_to_compare_with() -> None:
     assert {row.protocol for row in ROWS.values() if row.languages == "English-German"} == {"paper"}
     by_paper = {(peer.system.split(",")[0], peer.bleu) for peer in PEERS if peer.protocol == "paper"}
-    assert {("paper", "27.3"), ("paper", "28.4"), ("Tensor2Tensor base", "29.02")} == by_paper
+    tutorial = ("a-PyTorch-Tutorial-to-Transformers", "26.49")  # get_ende_bleu.sh and a tweaked reference
+    assert {("paper", "27.3"), ("paper", "28.4"), ("Tensor2Tensor base", "29.02"), tutorial} == by_paper
+    measured = {metric.name for metric in score_metrics("de")}
+    for peer in PEERS:
+        assert re.search(r"arXiv \d|\w\.(com|online)/\w", peer.source), peer.system
+        assert peer.metric in measured or "comparable with nothing" in peer.protocol
+    (haiku,) = [peer for peer in PEERS if peer.system.startswith("transformer-aiayn")]
+    assert (haiku.metric, haiku.set_name) == ("bleu_intl_lc", DEV)
+
+
+def tensor2tensor_tokens(line: str) -> list[str]:
+    """What Tensor2Tensor's bleu_hook.py scores: punctuation but between digits, and symbols, are tokens."""
+    kinds = [unicodedata.category(character)[0] for character in line]
+    marks = re.escape("".join({c for c, kind in zip(line, kinds, strict=True) if kind == "P"}) or "\0")
+    symbols = re.escape("".join({c for c, kind in zip(line, kinds, strict=True) if kind == "S"}) or "\0")
+    line = re.sub(rf"([^\d])([{marks}])", r"\1 \2 ", line)
+    line = re.sub(rf"([{marks}])([^\d])", r" \1 \2", line)
+    return re.sub(rf"([{symbols}])", r" \1 ", line).split()
+
+
+def tensor2tensor_bleu(hypotheses: list[str], references: list[str]) -> float:
+    """BLEU as Tensor2Tensor's bleu_hook.py computes it by default: lower-cased."""
+    found, possible, written, expected = [0] * 4, [0] * 4, 0, 0
+    for pair in zip(hypotheses, references, strict=True):
+        ours, theirs = (tensor2tensor_tokens(line.lower()) for line in pair)
+        written, expected = written + len(ours), expected + len(theirs)
+        for order in range(4):
+            counts = [
+                Counter(tuple(side[at : at + order + 1]) for at in range(len(side) - order)) for side in (ours, theirs)
+            ]
+            found[order] += (counts[0] & counts[1]).total()
+            possible[order] += counts[0].total()
+    smooth, logarithms = 1.0, 0.0
+    for matches, count in zip(found, possible, strict=True):
+        smooth *= 1 if matches else 2
+        logarithms += math.log(matches / count if matches else 1 / (smooth * count))
+    return 100 * math.exp(logarithms / 4 + min(0.0, 1 - expected / written))
+
+
+@pytest.mark.parametrize("shorter", [0, 1])
+@pytest.mark.parametrize("wrong", [0.05, 0.4, 0.95])
+def test_tensor2tensor_s_own_bleu_is_bleu_intl_lc(shorter: int, wrong: float) -> None:
+    words = ["Der", "Hund,", "läuft", "3.5", "km/h", "„schnell“", "1,000", "Über-Ich", "5€", "(a+b)", "2014.", "Straße"]
+    drawn = random.Random(5)
+    references = [" ".join(drawn.choice(words) for _ in range(drawn.randint(5, 20))) for _ in range(50)]
+    hypotheses = [
+        " ".join(drawn.choice(words) if drawn.random() < wrong else word for word in line.split()[shorter:])
+        for line in references
+    ]
+    (metric,) = [each for each in score_metrics("de") if each.name == "bleu_intl_lc"]
+    score = total(metric.metric, metric.count(hypotheses, references))
+    assert score == pytest.approx(tensor2tensor_bleu(hypotheses, references), abs=1e-9)
 
 
 @pytest.mark.parametrize(
