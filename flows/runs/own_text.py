@@ -169,7 +169,7 @@ def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
     for piece in reversed([*name.split(".")[1:], *file.column.split(".")]):
         if len(piece) == 2 and piece.isalpha() and piece.islower():
             return piece
-    counts = {each: frame.select(Language._common(side, each).sum()).item() for each in STOP_WORDS}
+    counts = {each: frame.select(Language.common(pl.col(side), each).sum()).item() for each in STOP_WORDS}
     best = max(counts, key=lambda each: counts[each])
     return best if counts[best] > frame.height // 4 else ""
 

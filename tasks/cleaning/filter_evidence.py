@@ -97,7 +97,7 @@ def _(rule: Language, pair: pl.DataFrame) -> Evidence:
     found = []
     for side in SIDES:
         own = getattr(rule, side)
-        counts = {language: pair.select(rule._common(side, language)).item() for language in STOP_WORDS}
+        counts = {language: pair.select(rule.common(pl.col(side), language)).item() for language in STOP_WORDS}
         other = max((language for language in STOP_WORDS if language != own), key=lambda language: counts[language])
         found.append(f"{counts[own]} {own} and {counts[other]} {other}")
     return f"common words {', '.join(found)}", f"one of its own, or under {rule.least} of another"

@@ -33,8 +33,7 @@ LONGEST = 64 << 20
 FIRST_LINES = 5
 """Lines with text that decide whether a file is JSON Lines. A real text may have a line that is a JSON object."""
 
-_BEGIN_OF_SEGMENT = re.compile(r"<seg\b", re.IGNORECASE)
-_END_OF_SEGMENT = re.compile(r"</seg>", re.IGNORECASE)
+_SEGMENT_TAG = re.compile(r"<seg\b|</seg>", re.IGNORECASE)
 
 
 def refuse_utf16(stream: io.BufferedReader, label: str) -> None:
@@ -84,17 +83,27 @@ def _is_json_object(line: str) -> bool:
 
 
 def segments(blocks: Iterable[list[str]], label: str) -> Iterator[list[str]]:
-    """The text of each line's ``<seg>``, searched as text because SGM files are often not well-formed XML."""
+    """The text of each ``<seg>``, searched as text because SGM files are often not well-formed XML."""
     for block in blocks:
-        found = []
-        for line in block:
-            if begin := _BEGIN_OF_SEGMENT.search(line):
-                text = line.find(">", begin.end()) + 1
-                ends = [match.start() for match in _END_OF_SEGMENT.finditer(line, text)] if text else []
-                if not ends:
-                    raise BadData(f"{label} has a segment that does not end on its line: {line.strip()[:80]}")
-                found.append(line[text : ends[-1]].strip())
-        yield found
+        yield [text for line in block for text in _segments(line, label)]
+
+
+def _segments(line: str, label: str) -> Iterator[str]:
+    """The segments of a line. One ends at the last ``</seg>`` before the next begins, or before the line ends."""
+    begin = end = -1
+    for tag in _SEGMENT_TAG.finditer(line):
+        if tag[0].startswith("</"):
+            end = tag.start()
+        elif begin < 0 or end >= begin:
+            if begin >= 0:
+                yield line[begin:end].strip()
+            begin = line.find(">", tag.end()) + 1
+            if not begin:
+                break
+    if begin >= 0:
+        if not begin or end < begin:
+            raise BadData(f"{label} has a segment that does not end on its line: {line.strip()[:80]}")
+        yield line[begin:end].strip()
 
 
 def _split(text: bytes) -> pl.Series:

@@ -81,6 +81,7 @@ def test_a_plain_pair_passes_every_rule(rule: Filter) -> None:
         (Script("Latin", "Cyrillic"), ("dog", "Hund")),
         (Language("en", "de"), ("Der Hund ist mit mir", "The dog is with me")),
         (Language("en", "de"), ("The dog is with me", "Le chien est avec moi")),
+        (Language("en", "de"), ("The dog is with me", "L’élève est où? «Les»")),
     ],
 )
 def test_each_rule_removes_what_it_names(rule: Filter, bad: tuple[str, str]) -> None:
@@ -97,6 +98,9 @@ def test_each_rule_removes_what_it_names(rule: Filter, bad: tuple[str, str]) -> 
         (Script(), ("α-particles hit", "α-Teilchen treffen")),
         (Script("Latin", "Cyrillic"), ("dog", "Собака IBM")),
         (Language("en", "de"), ("Der Spiegel", "Der Spiegel")),
+        (Language("en", "de"), ("Two lions and one lioness", "Löwe, Löwin, Möwe, Wöbe")),
+        (Language("en", "de"), ("Wait outside the house", "Warte bitte außerhalb des Hauses!")),
+        (Language("en", "de"), ("It is about lions", "Über Le Mans et Paris")),
         (Language("en", "fr"), ("A boy is fixing the wheel of his bike.", "Un garçon répare la roue de son vélo.")),
         (Identical(), ("Taxi", "taxi")),
     ],

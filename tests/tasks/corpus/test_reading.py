@@ -183,6 +183,17 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         all_lines(tmp_path / "gone.en")
 
 
+def test_every_segment_of_a_line_is_read(tmp_path: Path) -> None:
+    texts = ["One.", "Two, <b>bold</b>.", "", "Four."]
+    lines = [f'<seg id="{n}"> {text} </seg>' for n, text in enumerate(texts)]
+    for between in ("", " ", "</p><p>", "\n"):
+        (tmp_path / "a.sgm").write_text("<doc><p>" + between.join(lines) + "</p></doc>\n")
+        assert [text for block in read_lines(tmp_path / "a.sgm") for text in block] == texts
+    (tmp_path / "a.sgm").write_text(f"{lines[0]} <seg>broken\n</seg>\n")
+    with pytest.raises(BadData, match=r"a\.sgm has a segment that does not end on its line"):
+        list(read_lines(tmp_path / "a.sgm"))
+
+
 def test_segments_are_read_as_sacrebleu_reads_them(tmp_path: Path) -> None:
     (tmp_path / "a.en.sgm").write_text(
         '<srcset setid="newstest">\n<doc docid="1">\n<p>\n<seg id="1"> A &amp; B. </seg>\n'
