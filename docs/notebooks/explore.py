@@ -50,6 +50,8 @@ def _(curves, metric, mo, plt):
             _measured = _table.drop_nulls(metric.value)
             _axes.plot(_measured["update"], _measured[metric.value], marker=".", label=_name)
     _axes.set(xlabel="update", ylabel=metric.value)
+    if metric.value.endswith("perplexity"):
+        _axes.set_yscale("log")
     _axes.legend()
     mo.vstack([_figure])
     return

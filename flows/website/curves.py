@@ -18,18 +18,27 @@ def training_curves(file: Path | None, label: str) -> dict[str, Any]:
     rows = [row for number, row in enumerate(rows) if number % step == 0 or "dev_perplexity" in row]
     names = [name for name in CURVES if any(name in row for row in rows)]
     plots = [
-        {"name": name, "series": [{"name": label, "values": [_finite(row.get(name)) for row in rows]}]}
+        {
+            "name": name,
+            "log": name.endswith("perplexity"),  # it begins near the size of the vocabulary and ends at a few
+            "series": [{"name": label, "values": [_finite(row.get(name)) for row in rows]}],
+        }
         for name in names
     ]
     return {"label": label, "xLabel": "update", "x": [row["done"] for row in rows], "measures": plots}
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
+    """One row for each update, in their order: a dev check has a row of its own, a resumed training repeats some."""
+    rows: dict[int, dict[str, Any]] = {}
     try:
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        return [row for row in rows if isinstance(row, dict) and isinstance(row.get("done"), int)]
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            if isinstance(row, dict) and isinstance(row.get("done"), int):
+                rows.setdefault(row["done"], {}).update(row)
     except (OSError, ValueError):
         return []
+    return [rows[update] for update in sorted(rows)]
 
 
 def _finite(value: object) -> float | None:

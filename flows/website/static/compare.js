@@ -71,7 +71,8 @@ function joined(a, b) {
     const [x, first, second] = uPlot.join([[a.curves.x, values(a, name)], [b.curves.x, values(b, name)]]);
     const series = [{ name: a.label, values: first }, { name: b.label, values: second }];
     data.x = x;
-    data.measures.push({ name, series: series.map((each) => ({ ...each, values: each.values.map((value) => value ?? null) })) });
+    const log = [a, b].some((version) => version.curves.measures.some((measure) => measure.name === name && measure.log));
+    data.measures.push({ name, log, series: series.map((each) => ({ ...each, values: each.values.map((value) => value ?? null) })) });
   }
   return data;
 }

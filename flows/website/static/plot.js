@@ -58,7 +58,8 @@ class Plot {
     this.measure.series.forEach((each, number) => {
       const stroke = colour(`--series-${number % COLOURS + 1}`);
       const filter = (_, __, shown) => (shown || spanGaps ? null : single(each.values));
-      const points = { show: this.data.x.length <= 60, size: 7, fill: stroke, filter };
+      const found = each.values.filter((value) => value != null).length;
+      const points = { show: found <= 60, size: 7, fill: stroke, filter };
       const interval = (at) => (each.low?.[at] == null ? "" : ` (${shorten(each.low[at])}–${shorten(each.high[at])})`);
       const value = (_, found, __, at) => shorten(found) + (at == null ? "" : interval(at));
       columns.push(each.values);
@@ -71,7 +72,7 @@ class Plot {
       series.push(edge, edge);
     });
     const lines = { stroke: colour("--line"), width: 1 };
-    const axis = { stroke: colour("--muted"), grid: lines, ticks: lines, values: (_, splits) => splits.map(shorten) };
+    const axis = { stroke: colour("--muted"), grid: lines, ticks: lines, values: (_, splits) => splits.map((split) => (split == null ? "" : shorten(split))) };
     const steps = [1, 2, 5].flatMap((step) => [step, 10 * step, 100 * step, 1e3 * step, 1e4 * step, 1e5 * step]);
     const showEdges = (plot, number, change) => {
       if (!("show" in change)) return;
@@ -80,7 +81,10 @@ class Plot {
     };
     const options = {
       ...this.size(), series, bands,
-      scales: { x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) } },
+      scales: {
+        x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
+        y: this.measure.log ? { distr: 3 } : {},
+      },
       axes: [{ ...axis, incrs: steps.sort((a, b) => a - b) }, { ...axis, size: 64 }],
       cursor: { drag: { x: true, y: false } },
       hooks: { setSeries: [showEdges] },

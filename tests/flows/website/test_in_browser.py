@@ -219,3 +219,28 @@ def test_a_line_of_a_training_goes_on_between_the_updates_with_a_value(page: Pag
     measures = [{"name": "loss", "series": [{"name": "ende/2", "values": [3, None, 3]}]}]
     page.evaluate("measures => plots[0].change({ ...plots[0].data, x: [1, 2, 3], measures })", measures)
     assert page.evaluate(COLOURED, [1.5, 2.5]) > 0.9
+
+
+def test_few_values_among_many_updates_have_points_and_a_perplexity_a_logarithmic_axis(
+    page: Page, public: Path
+) -> None:
+    page.goto((public / "versions" / "ende" / "2.html").as_uri())
+    values: list[float | None] = [None] * 200
+    values[100] = 30.0
+    measures = [
+        {"name": "dev_perplexity", "log": True, "series": [{"name": "ende/2", "values": values}]},
+        {
+            "name": "perplexity",
+            "log": True,
+            "series": [{"name": "ende/2", "values": [10 ** (2 - n / 100) for n in range(200)]}],
+        },
+    ]
+    page.evaluate("measures => plots[0].change({ ...plots[0].data, x: [...Array(200).keys()], measures })", measures)
+    page.locator(".measure").select_option("dev_perplexity")
+    assert page.evaluate(COLOURED, [99, 101]) > 0
+    page.locator(".measure").select_option("perplexity")
+    top, middle, bottom = (page.evaluate("y => plots[0].plot.valToPos(y, 'y')", y) for y in (100, 10, 1))
+    assert middle - top == pytest.approx(bottom - middle, abs=1), "equal factors take equal space"
+    limits = page.evaluate("[plots[0].plot.scales.y.min, plots[0].plot.scales.y.max]")
+    assert limits[0] <= 1.02
+    assert limits[1] >= 100
