@@ -270,7 +270,7 @@ def _name_pieces(axes: Axes, rows: Sequence[str], columns: Sequence[str], theme:
 
 
 def _map(axes: Axes, weights: Numbers, theme: Theme) -> None:
-    """Draw weights as an image in which zero has the colour of the page."""
+    """Draw weights as an image in which zero has the colour of the page, and the largest weight the strongest."""
     colours = LinearSegmentedColormap.from_list("attention", [theme.page, theme.source, theme.strong])
     axes.imshow(weights, cmap=colours, vmin=0, vmax=max(float(weights.max(initial=0)), 1e-6), aspect="equal")
     for spine in axes.spines.values():
