@@ -18,7 +18,7 @@ from prefect.types import SecretDict
 from pydantic import SecretStr
 
 from infra.errors import BadConfiguration
-from tasks.registration.promotion import WHY_CANDIDATE
+from tasks.registration.aliases import WHY_CANDIDATE
 
 NAME = "repro: tell of the end of a run"
 BLOCK = "repro-notify"

@@ -16,6 +16,8 @@ PREFERRED = ("champion", "candidate")
 """The alias that a bare model name means: the first of these that is set, else the newest version."""
 PROMOTION_TAG = "promotion."
 DIGEST_TAG = "digest."
+BY_REGISTRATION = ", by registration"
+"""Follows the name of the user in a move that a registration made by scores; a move by hand has the name alone."""
 FIRST = "first of its name"
 """Says, in the reason of a promotion, that the model had no other version."""
 GROUPED_TAGS = {
@@ -43,6 +45,19 @@ class Promotion:
     version: int
     why: str
     """``user: reason``."""
+
+    @property
+    def who(self) -> str:
+        return self.why.partition(": ")[0]
+
+    @property
+    def reason(self) -> str:
+        return self.why.partition(": ")[2]
+
+    @property
+    def by_registration(self) -> bool:
+        """Whether a registration moved it by scores; otherwise a person did."""
+        return self.who.endswith(BY_REGISTRATION)
 
 
 @dataclass(frozen=True)

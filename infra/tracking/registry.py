@@ -125,17 +125,19 @@ def create_version(
 
 
 def set_decision(uri: str, version: Version, decision: str, description: str) -> None:
-    """Replace the tag ``decision`` and the description of a version whose registration was repeated."""
+    """Set the description and then the tag ``decision``: a version with that tag has its description."""
     client, number = mlflow_client(uri), f"{version.version}"
     try:
-        client.set_model_version_tag(version.name, number, "decision", decision)
         client.update_model_version(version.name, number, description)
+        client.set_model_version_tag(version.name, number, "decision", decision)
     except Exception as error:
         raise refused(uri, f"does not change {version.name}/{number}", error) from error
 
 
-def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
+def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = "") -> str:
     """Move ``alias`` to ``version`` and add a line (when, by whom, why) to its tag ``promotion.<alias>``.
+
+    Nothing else in the project moves an alias. ``who`` is the user, unless another one is given.
 
     Returns that line. A repeated call, as after a process that was killed in between, adds no second line. Raises
     BadConfiguration for a name that cannot be an alias.
@@ -144,7 +146,7 @@ def set_alias(uri: str, version: Version, alias: str, reason: str) -> str:
         allowed = "letters, digits, - and _, but neither latest nor v1, v2, …"
         raise BadConfiguration(f"alias is {alias!r}, allowed are {allowed}")
     client, number, tag = mlflow_client(uri), f"{version.version}", f"{PROMOTION_TAG}{alias}"
-    line = f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {user()}: {' '.join(reason.split())}"
+    line = f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {who or user()}: {' '.join(reason.split())}"
     try:
         moves = [move for move in history(versions(uri, version.name)) if move.alias == alias]
         if moves and moves[0].version == version.version and moves[0].why == line.partition(" ")[2]:

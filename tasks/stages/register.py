@@ -152,6 +152,7 @@ def register(
 
     registered = register_version(
         record.uri,
+        site().root,
         run_id,
         run_name,
         model,

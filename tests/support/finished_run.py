@@ -93,4 +93,4 @@ class FinishedRun:
 
     def register(self, name: str, tags: Mapping[str, str], modified: bool = False) -> dict[str, Any]:
         run_id = self.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-        return register_version(self.tracker.uri, run_id, name, self.model, tags, modified, min_champion_bleu=1.0)
+        return register_version(self.tracker.uri, self.root, run_id, name, self.model, tags, modified, 1.0)

@@ -2,9 +2,8 @@
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,7 +19,8 @@ from infra.store.s3_manifests import RemoteManifest, RemoteManifests
 from infra.tracking import registry
 from infra.tracking.model_version import Version
 from tasks.engine import executor, lookup
-from tasks.registration import promotion
+from tasks.registration import aliases, promotion
+from tasks.registration.aliases import AliasDecision
 
 Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -148,23 +148,23 @@ def version_of_the_run_trusted() -> AbstractContextManager[Any]:
 
 def aliases_not_moved_again() -> AbstractContextManager[Any]:
     """A repeated registration finds its version and leaves it at that."""
-    real = promotion._of_interrupted_attempt
+    real = promotion.move_aliases
 
-    def of_attempt(*told: Any) -> Version | None:
-        version = real(*told)
-        return replace(version, aliases=("candidate", "champion")) if version else None
+    def move(uri: str, own: Version, before: Sequence[Version], min_bleu: float) -> AliasDecision:
+        again = any(version.version == own.version for version in before)
+        return AliasDecision((), "", None) if again else real(uri, own, before, min_bleu)
 
-    return patch.object(promotion, "_of_interrupted_attempt", of_attempt)
+    return patch.object(promotion, "move_aliases", move)
 
 
 def alias_moved_before_its_reason() -> AbstractContextManager[Any]:
-    real = promotion.set_alias
+    real = aliases.set_alias
 
-    def move(uri: str, version: Version, alias: str, reason: str) -> str:
+    def move(uri: str, version: Version, alias: str, *reason: str) -> str:
         registry.mlflow_client(uri).set_registered_model_alias(version.name, alias, f"{version.version}")
-        return real(uri, version, alias, reason)
+        return real(uri, version, alias, *reason)
 
-    return patch.object(promotion, "set_alias", move)
+    return patch.object(aliases, "set_alias", move)
 
 
 IN_THE_REGISTRY: tuple[Bug, ...] = (

@@ -134,6 +134,9 @@ class Registry:
     def set_model_version_tag(self, name: str, number: str, tag: str, value: str) -> None:
         self._request("set_model_version_tag", lambda: self.found[int(number) - 1].tags.update({tag: value}))
 
+    def update_model_version(self, name: str, number: str, description: str) -> None:
+        self._request("update_model_version", lambda: None)
+
     def set_registered_model_alias(self, name: str, alias: str, number: str) -> None:
         self._request("set_registered_model_alias", lambda: self.aliases.update({alias: number}))
 
@@ -190,6 +193,7 @@ def simulated_registry(registry: Registry) -> Iterator[None]:
         patch("infra.tracking.model_logging._save", save),
         patch("infra.tracking.model_logging._attach", lambda *told: None),
         patch("infra.tracking.registry.user", lambda: "somebody"),
+        patch("tasks.registration.aliases.user", lambda: "somebody"),
         patch("tasks.registration.version_tags.commit", lambda: "c0ffee"),
         patch("tasks.stages.register.version_exists", registry.version_exists),
     ):

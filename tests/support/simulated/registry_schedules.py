@@ -66,7 +66,7 @@ def register(out: Path, weights: Artifact, vocabulary: Artifact, card: Artifact)
     tags = version_tags({"val": card}, {}, "val", lineage([weights, vocabulary, card]))
     folders = {"weights": weights.path(), "vocabulary": vocabulary.path()}
     model = TextModel(Path("code.py"), Path("package"), folders, {}, (), ())
-    registered = register_version(URI, stage_run_id(), MODEL, model, tags, modified=False, min_champion_bleu=0.0)
+    registered = register_version(URI, ROOT, stage_run_id(), MODEL, model, tags, modified=False, min_champion_bleu=0.0)
     (out / "version.json").write_text(json.dumps(registered))
     return {}
 

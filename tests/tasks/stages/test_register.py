@@ -26,8 +26,9 @@ from model.config import Decoding
 from model.config.normalise import STANDARD, Normalise
 from model.config.pyfunc_params import translator_params
 from tasks.engine.stage import StageCall, StageContext, stage_context
+from tasks.registration.aliases import becomes_champion
 from tasks.registration.differences import DifferingField
-from tasks.registration.promotion import becomes_champion, register_version
+from tasks.registration.promotion import register_version
 from tasks.stages.register import _still_registered, register, translator_model
 
 
@@ -143,7 +144,7 @@ def test_a_killed_registration_is_repeated_without_a_trace(
     name = f"killed-{moment}-{calls}"
     run.register(name, run.tags(30.0))
     run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-    arguments = (run.tracker.uri, run_id, name, run.model, run.tags(31.0), False, 1.0)
+    arguments = (run.tracker.uri, run.root, run_id, name, run.model, run.tags(31.0), False, 1.0)
     kind = type(mlflow_client(run.tracker.uri))
     original, left = getattr(kind, moment), [calls]
 
@@ -177,13 +178,13 @@ def test_a_repeated_registration_that_loses_meanwhile_says_so(
 ) -> None:
     run.register("overtaken", run.tags(30.0))
     run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-    arguments = (run.tracker.uri, run_id, "overtaken", run.model, run.tags(31.0), False, 1.0)
+    arguments = (run.tracker.uri, run.root, run_id, "overtaken", run.model, run.tags(31.0), False, 1.0)
 
     def killed(*_: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.registration.promotion.set_alias", killed)
+        patch.setattr("tasks.registration.aliases.set_alias", killed)
         with pytest.raises(Killed):
             register_version(*arguments)
     run.register("overtaken", run.tags(40.0))
@@ -331,7 +332,9 @@ def test_the_description_names_its_own_version_and_what_differs_from_the_champio
     run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
     tags = run.tags(31.0) | {"settings": "p_drop 0.2"}
     fields = [DifferingField("model.p_drop", ("0.1", "0.2|3"))]
-    made = register_version(run.tracker.uri, run_id, "described", run.model, tags, True, 1.0, "", lambda _: fields)
+    made = register_version(
+        run.tracker.uri, run.root, run_id, "described", run.model, tags, True, 1.0, "", lambda _: fields
+    )
     assert made["version"] == 3, "the number of a removed version is not used again"
     assert stored(3).splitlines()[0].endswith("· p_drop 0.2")
     assert "| differs in | described/1 (champion) | described/3 |" in stored(3)

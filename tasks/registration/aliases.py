@@ -1,0 +1,175 @@
+"""Decides which versions have the aliases ``candidate`` and ``champion``, and moves them there.
+
+The champion is chosen by BLEU on the dev set alone (``becomes_champion``); test scores never decide. Others may
+register or promote meanwhile, on this machine or on one that shares MLflow: ``move_aliases``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from infra.tracking.model_version import BY_REGISTRATION, FIRST, PREFERRED, Promotion, Version, history
+from infra.tracking.provenance import user
+from infra.tracking.registry import set_alias, versions
+
+CHAMPION, CANDIDATE = PREFERRED
+UNDECIDED = "none: the registration did not end"
+"""The decision of a version until its aliases are moved."""
+WHY_CANDIDATE = "the newest run without overrides"
+
+
+def becomes_champion(
+    tags: Mapping[str, str], champion: Version | None, first: bool, min_bleu: float
+) -> tuple[bool, str]:
+    """Whether a version with these tags becomes champion, and why: by BLEU (13a, cased) on the same dev set.
+
+    ``first``: the model has no other version. With less BLEU than ``min_bleu`` no version becomes champion.
+    """
+    own = _measured(tags)
+    if float(tags["dev_bleu"]) < min_bleu:
+        return False, f"{own}, below the {min_bleu:g} that a champion needs (min_champion_bleu)"
+    if champion is None:
+        return True, f"{own}, {FIRST}: there was nothing to compare it with" if first else f"{own}, the first champion"
+    if champion.tags.get("dev_digest", "") != tags["dev_digest"]:
+        return False, f"the champion, version {champion.version}, was measured on another dev set: {own} says nothing"
+    best = float(champion.tags["dev_bleu"])
+    if float(tags["dev_bleu"]) >= best:
+        return True, f"{own}, not below the {best:.2f} of version {champion.version}"
+    return False, f"{own}, below the {best:.2f} of version {champion.version}"
+
+
+def _measured(tags: Mapping[str, str]) -> str:
+    return f"dev BLEU {float(tags['dev_bleu']):.2f} on {tags['dev_set']}"
+
+
+def holder(of_model: Iterable[Version], alias: str) -> Version | None:
+    """The version that has the alias."""
+    return next((version for version in of_model if alias in version.aliases), None)
+
+
+@dataclass(frozen=True)
+class AliasDecision:
+    """What a registration did to the aliases."""
+
+    held: tuple[str, ...]
+    """The aliases that its version has."""
+    reason: str
+    """Why the version is champion, or is not."""
+    compared: Version | None
+    """The version that it was compared with."""
+
+    @property
+    def text(self) -> str:
+        return f"{'' if CHAMPION in self.held else 'not '}champion: {self.reason}"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The version that should have an alias; ``reason`` and ``who`` are recorded if the alias moves there."""
+
+    version: Version
+    reason: str
+    who: str
+
+
+def move_aliases(uri: str, own: Version, before: Sequence[Version], min_bleu: float) -> AliasDecision:
+    """Move candidate and champion to the versions that should have them, until the registry shows them there.
+
+    ``own`` is the version that is being registered, ``before`` are the model's versions when that began. Machines that
+    share only MLflow share no lock. So each call reads the registry once more after it moved an alias: the last one
+    that moved it sees what all others did, and corrects it.
+    """
+    while True:
+        look = _Look(own.version, before, versions(uri, own.name), min_bleu)
+        candidate = look.chosen_by_hand(CANDIDATE) or look.newest()
+        champion, reason, compared = look.best()
+        rightful = {CANDIDATE: candidate, CHAMPION: champion}
+        wrong = {alias: to for alias, to in rightful.items() if to and alias not in to.version.aliases}
+        if not wrong:
+            held = tuple(alias for alias, to in rightful.items() if to and to.version.version == own.version)
+            return AliasDecision(held, reason, compared)
+        for alias, to in wrong.items():
+            set_alias(uri, to.version, alias, to.reason, to.who)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One reading of the registry by the registration of the version ``number``."""
+
+    number: int
+    before: Sequence[Version]
+    """The model's versions when the registration began."""
+    now: Sequence[Version]
+    min_bleu: float
+
+    @cached_property
+    def own(self) -> Version:
+        return next(version for version in self.now if version.version == self.number)
+
+    @cached_property
+    def meanwhile(self) -> list[Promotion]:
+        """The moves of aliases since the registration began, the newest first, with those that were under way then."""
+        ended = {version.version for version in self.before if version.tags.get("decision") != UNDECIDED}
+        known = {move for move in history(self.before) if move.version in ended or not move.by_registration}
+        return [move for move in history(self.now) if move not in known]
+
+    def contenders(self, alias: str) -> list[Version]:
+        """The own version and those to which other registrations moved the alias meanwhile, by number.
+
+        So all machines compare them in the same order.
+        """
+        moved = {move.version for move in self.meanwhile if move.alias == alias and move.by_registration}
+        found = [version for version in self.now if version.version in moved | {self.number}]
+        return sorted(found, key=lambda version: version.version)
+
+    def chosen_by_hand(self, alias: str) -> _Place | None:
+        """The version that a person gave the alias last, since the registration began: that stays."""
+        by_number = {version.version: version for version in self.now}
+        for move in self.meanwhile:
+            if move.alias == alias and not move.by_registration and move.version in by_number:
+                return _Place(by_number[move.version], move.reason, move.who)
+        at, earlier = holder(self.now, alias), holder(self.before, alias)
+        if at is None or at in self.contenders(alias) or (earlier and earlier.version == at.version):
+            return None
+        return _Place(at, "moved without a reason, as in MLflow's pages", user())
+
+    def newest(self) -> _Place:
+        """The newest of the versions that are being registered."""
+        return _Place(self.contenders(CANDIDATE)[-1], WHY_CANDIDATE, f"{user()}{BY_REGISTRATION}")
+
+    def best(self) -> tuple[_Place | None, str, Version | None]:
+        """The champion, why the own version is or is not it, and the version that this one was compared with."""
+        if chosen := self.chosen_by_hand(CHAMPION):
+            number = chosen.version.version
+            return chosen, f"version {number} was promoted by hand during the registration", chosen.version
+        own, contenders = self.own, self.contenders(CHAMPION)
+        best = holder(self.now, CHAMPION)
+        if best in contenders:  # compare with the champion that stood before them
+            earlier = holder(self.before, CHAMPION)
+            best = next((version for version in self.now if earlier and version.version == earlier.version), None)
+        reason, compared = _last_move(own).reason if best == own else "", None
+        for version in contenders:
+            if version == best:
+                continue
+            # The others moved the alias: they have what their own runs ask of a champion.
+            asked = self.min_bleu if version == own else 0.0
+            better, why = becomes_champion(version.tags, best, len(self.now) == 1, asked)
+            if version == own:
+                reason, compared = why, best
+            elif better and best == own:
+                bleu = float(version.tags["dev_bleu"])
+                reason = f"{_measured(own.tags)}, not above the {bleu:.2f} of version {version.version}"
+                compared = version
+            best = version if better else best
+        if best is None:
+            return None, reason, compared
+        if best == own:
+            return _Place(own, reason, f"{user()}{BY_REGISTRATION}"), reason, compared
+        move = _last_move(best)
+        return _Place(best, move.reason, move.who), reason, compared
+
+
+def _last_move(version: Version) -> Promotion:
+    """How the version became champion last."""
+    moves = [move for move in version.promotions if move.alias == CHAMPION]
+    return moves[-1] if moves else Promotion("", CHAMPION, version.version, f"{user()}: it has the alias already")
