@@ -5,7 +5,7 @@ run already makes the same key, the call waits for that one. The caller decides 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict
 from uuid import UUID
@@ -15,6 +15,7 @@ from prefect.artifacts import create_link_artifact
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run as present
@@ -34,6 +35,9 @@ SERVER_TIMEOUT_SECONDS = 900.0
 """How long the server may be unreachable; the other worker continues without it."""
 LATE_SECONDS = 60.0
 """After this time a message names a flow run that no worker has started."""
+UNFINISHED = (StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING)
+ENDED = tuple(state for state in StateType if state not in UNFINISHED)
+"""With flow runs that are being cancelled: nobody waits for those."""
 FAULTS = {name: fault for name, fault in vars(errors).items() if isinstance(fault, type) and issubclass(fault, Fault)}
 
 
@@ -54,7 +58,7 @@ class DeploymentDispatch:
     def __call__(self, remote: RemoteStage) -> None:
         with get_client(sync_client=True) as client:
             while True:
-                run, mine = self._existing_run(client, remote), False
+                run, mine = _newest(client, remote, UNFINISHED), False
                 if run is None:
                     run, mine = self._submit(client, remote), True
                 self._announce(run, remote, mine)
@@ -69,12 +73,6 @@ class DeploymentDispatch:
                     return raise_for_state(state, f"{remote.call.label} ({run.name})")
                 # The run that started it was cancelled, but this run still needs the artifact.
 
-    def _existing_run(self, client: SyncPrefectClient, remote: RemoteStage) -> FlowRun | None:
-        """The newest scheduled, pending or running flow run for this key."""
-        unfinished = ["SCHEDULED", "PENDING", "RUNNING"]
-        found = client.read_flow_runs(flow_run_filter=_filter_by_key(remote, unfinished))
-        return max(found, key=lambda run: run.created or run.expected_start_time, default=None)  # type: ignore[arg-type, return-value]
-
     def _submit(self, client: SyncPrefectClient, remote: RemoteStage) -> FlowRun:
         call, request = remote.call, self.request
         parameters = StageRequest(
@@ -87,15 +85,16 @@ class DeploymentDispatch:
             request.site,
             remote.record,
         )
-        before = client.read_flow_runs(flow_run_filter=_filter_by_key(remote, []))
+        # Two runs that submit at the same moment find the same last one, so they get the same flow run. A count of flow
+        # runs would give an old one again after another one was deleted.
+        last = _newest(client, remote, ENDED)
         try:
             submitted: FlowRun = run_deployment(  # type: ignore[assignment]
                 f"stage/{self.pool}",
                 parameters=asdict(parameters) | {"overrides": list(request.overrides)},
                 timeout=0,
                 tags=[f"key:{call.key}", f"stage:{call.stage.name}", _parent_tag(present.id)],
-                # Two runs that submit at the same moment count the same number, so they get the same flow run.
-                idempotency_key=f"{call.key}-{len(before)}",
+                idempotency_key=f"{call.key}-{last.id if last else 'first'}",
             )
         except ObjectNotFound as error:
             message = f"{call.label} needs the work pool {self.pool!r}, but there is no deployment stage/{self.pool}"
@@ -163,10 +162,13 @@ def _is_started(run: FlowRun) -> bool:
     return run.state is not None and not run.state.is_final() and not run.state.is_scheduled()
 
 
-def _filter_by_key(remote: RemoteStage, states: list[str]) -> FlowRunFilter:
-    """Filter for flow runs of this key in one of ``states``, or in any state if there are none."""
-    wanted = {"tags": {"all_": [f"key:{remote.call.key}"]}}
-    return FlowRunFilter.model_validate(wanted | ({"state": {"type": {"any_": states}}} if states else {}))
+def _newest(client: SyncPrefectClient, remote: RemoteStage, states: Collection[StateType]) -> FlowRun | None:
+    """The newest flow run of this key in one of ``states``."""
+    wanted = {"tags": {"all_": [f"key:{remote.call.key}"]}, "state": {"type": {"any_": [*states]}}}
+    found = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter.model_validate(wanted), sort=FlowRunSort.EXPECTED_START_TIME_DESC
+    )
+    return max(found, key=lambda run: run.created or run.expected_start_time, default=None)  # type: ignore[arg-type, return-value]
 
 
 def _parent_tag(run_id: str | None) -> str:

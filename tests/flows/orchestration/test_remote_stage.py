@@ -1,17 +1,24 @@
 """A run that gives up a stage of another worker cancels its flow run; test_scheduling has real workers."""
 
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from prefect.states import Running
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import StateType
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Cancelling, Failed, Running
 
 from flows.orchestration import remote_stage
 from flows.runner.request import RunRequest
 from infra.errors import Fault
+from infra.servers.temporary_prefect import temporary_server
 from tasks.engine.remote import RemoteStage
+
+call: Any = SimpleNamespace(key="k", item="", label="train", stage=SimpleNamespace(name="train"))
 
 
 class Client:
@@ -21,8 +28,9 @@ class Client:
         self.run = SimpleNamespace(id=uuid4(), name="r", state=Running(), tags=[f"for:{uuid4()}"], created=1)
         self.mine, self.states = mine, list[str]()
 
-    def read_flow_runs(self, **_: Any) -> list[Any]:
-        return [] if self.mine else [self.run]
+    def read_flow_runs(self, flow_run_filter: Any, **_: Any) -> list[Any]:
+        living = StateType.RUNNING in flow_run_filter.state.type.any_
+        return [self.run] if living and not self.mine else []
 
     def read_flow_run(self, _: Any) -> Any:
         return self.run
@@ -51,8 +59,37 @@ def test_a_stage_that_the_watch_gives_up_is_cancelled(
     monkeypatch.setattr(remote_stage, "run_deployment", lambda *_, **__: client.run)
     monkeypatch.setattr(remote_stage, "create_link_artifact", lambda *_, **__: None)
     monkeypatch.setattr(remote_stage, "url_for", lambda _: "")
-    call: Any = SimpleNamespace(key="k", item="", label="train", stage=SimpleNamespace(name="train"))
     dispatch = remote_stage.DeploymentDispatch(RunRequest("demo"), "gpu", lambda _: None)
     with pytest.raises(Fault, match="poor"):
         dispatch(RemoteStage(call, "", "", watch))
     assert client.states == states, "a flow run that another run waits for goes on"
+
+
+def test_a_submission_never_gets_an_old_flow_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever flow runs of the key were deleted; while one lives, a further submission gets that one."""
+    monkeypatch.setenv("PREFECT_HOME", f"{tmp_path}")
+    dispatch = remote_stage.DeploymentDispatch(RunRequest("demo"), "gpu", lambda _: None)
+    stage = RemoteStage(call, "", "", lambda: None)
+    with (
+        temporary_server(tmp_path) as api,
+        temporary_settings({PREFECT_API_URL: api}),
+        get_client(sync_client=True) as client,
+    ):
+        client.create_deployment(client.create_flow_from_name("stage"), name="gpu")
+
+        def submit(ends: Any = Failed) -> Any:
+            run = dispatch._submit(client, stage)
+            again = dispatch._submit(client, stage)
+            assert again.id == run.id, "two runs that submit at once share a flow run"
+            assert run.state.is_scheduled()
+            client.set_flow_run_state(run.id, ends(), force=True)
+            return run.id
+
+        made = [submit(), submit(Cancelling)]
+        for gone in (0, 1, 2):
+            client.delete_flow_run(made[gone])
+            made.append(submit())
+        for gone in (3, 4):
+            client.delete_flow_run(made[gone])
+        made.append(submit())
+    assert len(set(made)) == len(made) == 6
