@@ -29,6 +29,11 @@ class Dimension:
     whole: bool = False
     log: bool = False
 
+    @property
+    def first(self) -> str:
+        """The assignment of the first choice, or of the low end."""
+        return f"{self.path}={self.choices[0] if self.choices else self.low}"
+
     def suggest(self, trial: "Trial") -> str:
         """The assignment for ``--set`` that a trial tries: ``training.peak=0.002371``."""
         return f"{self.path}={self._value(trial)}"

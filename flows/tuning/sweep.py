@@ -1,7 +1,7 @@
 """A sweep: trials of one run with proposed settings, each a run up to its dev score that shares stages with the others.
 
-``<root>/sweeps/<name>/`` holds the study, ``sweep.json`` and ``sweep.png``. The same request continues its study, from
-another machine too where the root is a bucket. No trial translates a test set.
+``<root>/sweeps/<name>/`` holds the study, ``sweep.json`` and ``sweep.png``. The same request continues its study while
+the run computes the same, from another machine too where the root is a bucket. No trial translates a test set.
 """
 
 import hashlib
@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest
+from flows.runs.initial_weights import initial_weights_of
 from flows.runs.titles import run_title
 from flows.tuning.search_space import Dimension, Direction, parse_space
 from flows.tuning.study_copy import StudyCopy
@@ -28,6 +30,7 @@ from infra.site import open_store
 from infra.store.files import write_atomically
 from infra.tracking.run_description import table
 from infra.tracking.tracker import Tracker
+from tasks.engine.planner import KeyList
 from tasks.engine.progress import ignore_metrics
 from tasks.engine.stage import StageCall
 
@@ -75,12 +78,26 @@ class ResolvedSweep:
     base: ResolvedRun
     dimensions: tuple[Dimension, ...]
 
-    @property
+    @cached_property
     def name(self) -> str:
-        """``demo-3f2a91``: the run, and a digest of what the trials have in common."""
+        """``demo-3f2a91``: the run, and a digest of the request and of what its trials compute."""
         asked = self.request
-        common = json.dumps([asked.run, sorted(asked.spaces), asked.on, sorted(asked.overrides)])
+        common = json.dumps([asked.run, sorted(asked.spaces), asked.on, sorted(asked.overrides), self._content()])
         return f"{self.base.run.name}-{hashlib.sha256(common.encode()).hexdigest()[:6]}"
+
+    def _content(self) -> list[str]:
+        """The keys of a trial's stages: scores of a run that was edited since belong to another sweep.
+
+        Searched fields have the first of their values, so that the run's own value of them does not count; if these do
+        not fit together, it does.
+        """
+        try:
+            trial = self.trial([dimension.first for dimension in self.dimensions])
+        except BadConfiguration:
+            trial = self.trial(())
+        listed = KeyList(trial.scope)
+        trial.walk(listed, initial_weights_of(trial.run, trial.site, open_store(trial.site)))
+        return listed.keys
 
     @property
     def folder(self) -> Path:

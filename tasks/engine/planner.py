@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from infra.site import Site
@@ -89,6 +90,22 @@ class StageResult:
         """The result of a call without an artifact, and the reason."""
         name, version = call.stage.name, call.stage.version
         return StageResult(name, call.item, call.key, state, seconds, why=why, form=call.form, version=version)
+
+
+class KeyList:
+    """An engine that lists the keys of a run's stages, which say what the run computes. Looks at no artifact."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.keys: list[str] = []
+
+    def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:  # noqa: ARG002
+        return [self.resolve(call) for call in calls]
+
+    def resolve(self, call: StageCall) -> Artifact:
+        self.scope.check(call)
+        self.keys.append(call.key)
+        return Artifact(call.stage.name, call.key, Path())
 
 
 class Planner:

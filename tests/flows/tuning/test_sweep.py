@@ -13,6 +13,7 @@ from small_pipeline import run_small
 from flows.inspection.run_history import read_history
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest
+from flows.runs import RUNS
 from flows.tuning.study import SweepStudy
 from flows.tuning.sweep import DevCurve, SweepRequest, run_sweep
 from flows.views.tables import sweep_table
@@ -149,6 +150,36 @@ def test_a_sweep_without_a_score_says_why(small: Path) -> None:
 
     with pytest.raises(Fault, match="none of 3 trials has a score: train failed: lightning"):
         run_sweep(request().resolve(), fail, lambda _: None)
+
+
+def test_a_run_that_computes_something_else_has_another_sweep(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def edited(**changes: Any) -> str:
+        with monkeypatch.context() as patch:
+            patch.setitem(RUNS, "small", replace(before, **changes))
+            return request().resolve().name
+
+    before = RUNS["small"]
+    name = request().resolve().name
+    searched = replace(before.training, factor=before.training.factor / 2)
+    same = edited(), edited(about="other words"), edited(training=searched), edited(min_champion_bleu=3.0)
+    assert {*same} == {name}, "neither words nor the searched field's own value change what trials compute"
+    others = {
+        edited(model=replace(before.model, p_drop=0.3)),
+        edited(training=replace(before.training, seed=before.training.seed + 1)),
+        edited(vocabulary=replace(before.vocabulary, size=before.vocabulary.size - 10)),
+    }
+    assert len(others - {name}) == 3
+    run_sweep(request().resolve(), scored(lambda _: 1.0), lambda _: None)
+    tried: list[str] = []
+    monkeypatch.setitem(RUNS, "small", replace(before, model=replace(before.model, p_drop=0.3)))
+    found = run_sweep(request().resolve(), scored(lambda run: tried.append(run.title) or 2.0), lambda _: None)
+    assert len(tried) == 3
+    assert {row.value for row in found.rows} == {2.0}, "scores of the run as it was"
+
+
+def test_a_sweep_has_a_name_where_the_first_values_do_not_fit_together(mirror: Path) -> None:
+    spaces = ("model.d_model=30,32", "model.heads=4,2")
+    assert request(spaces=spaces).resolve().name.startswith("small-")
 
 
 def test_one_process_runs_a_sweep(small: Path) -> None:
