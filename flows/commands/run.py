@@ -172,7 +172,13 @@ def _show(outcome: Outcome, resolved: ResolvedRun, served: bool) -> None:
     if spreads := outcome.seed_spreads(resolved.run.training.seed):
         error.print()
         error.print(seed_table(sorted(resolved.run.decoding.ensemble), spreads))
-    for line in [*_samples(outcome, resolved.site), *_where_to_look(outcome, resolved.site, served)]:
+    warnings = [f"warning: {remark}" for remark in outcome.remarks(resolved.run.dev)]
+    for line in [
+        *_samples(outcome, resolved.site),
+        *([""] if warnings else []),
+        *warnings,
+        *_where_to_look(outcome, resolved.site, served),
+    ]:
         error.print(line, markup=False, soft_wrap=True)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from infra.site import Site, open_store
 from tasks.engine.planner import StageResult
-from tasks.evaluation.seed_spread import SeedSpread, is_own, seed_item, seed_spreads
+from tasks.evaluation.seed_spread import OWN_MODEL, SeedSpread, is_own, seed_item, seed_spreads
+from tasks.reporting.remarks import run_remarks
 
 
 @dataclass
@@ -31,6 +32,12 @@ class Outcome:
     def own_scores(self) -> dict[str, dict[str, Any]]:
         """The scores of each evaluation set by the run's own model."""
         return {item: card for item, card in self.scores.items() if is_own(item)}
+
+    def remarks(self, dev: str) -> list[str]:
+        """What the facts of translations and of the run's own model warn of; ``dev`` is the run's dev set."""
+        train = next((row.facts for row in self.rows if (row.stage, row.item) == ("train", OWN_MODEL)), {})
+        translations = {row.item: row.facts for row in self.rows if row.stage == "translate"}
+        return run_remarks(dev, train, translations, self.own_scores)
 
     def seed_spreads(self, own_seed: int) -> list[SeedSpread]:
         """The scores by seed, where the run has models of several; ``own_seed`` is that of the run's own model."""

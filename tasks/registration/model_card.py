@@ -14,6 +14,7 @@ import yaml
 from infra.store.manifest import Manifest
 from tasks.corpus.terms import OWN, TERMS
 from tasks.reporting.page import duration, readable, visible
+from tasks.reporting.remarks import cut_translations
 from tasks.reporting.synthetic import about_synthetic
 
 MEASURES = {
@@ -86,7 +87,7 @@ def model_card(
         Section("Limits", _limits(scores, manifests)),
         Section("Data", (*_cleaning(clean), *_synthetic(manifests)), _data(corpus, manifests)),
         Section("Training", () if train else ("Not known: the artifact was removed.",), _training(manifests)),
-        Section("Scores", _protocols(scores, dev), _scores(scores, dev)),
+        Section("Scores", (*_protocols(scores), *_choices(dev, manifests)), _scores(scores, dev)),
         Section("Energy", (_energy(train),)),
         *([Section("How to load", (), None, how_to_load)] if how_to_load else []),
     )
@@ -129,7 +130,13 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
     if "max_pieces" in sharding:
         found.append(f"No sentence of its training text has more than {sharding['max_pieces']} tokens.")
     measured = ", ".join(scores) or "no set"
+    for name in scores:
+        found += [f"{remark}." for remark in _cut(name, manifests.get(f"translate.{name}"))]
     return (*found, f"It was scored on {measured}, and on no other text.", HARM)
+
+
+def _cut(name: str, translated: Manifest | None) -> list[str]:
+    return cut_translations(name, translated.facts) if translated else []
 
 
 def _cleaning(clean: Manifest | None) -> tuple[str, ...]:
@@ -172,11 +179,23 @@ def _training(manifests: Mapping[str, Manifest]) -> Table | None:
     return Table(("what", "value"), tuple((name, readable(value)) for name, value in fields))
 
 
-def _protocols(scores: Mapping[str, Facts], dev: str) -> tuple[str, ...]:
+def _protocols(scores: Mapping[str, Facts]) -> tuple[str, ...]:
     signatures = dict.fromkeys(f"{facts['signature']}" for facts in scores.values() if facts.get("signature"))
-    chosen = f" Choices were made on {dev} alone." if dev else ""
-    about = f"Only scores with the same protocol and the same references can be compared.{chosen}"
+    about = "Only scores with the same protocol and the same references can be compared."
     return (about, *(f"sacreBLEU's signature of BLEU: {signature}" for signature in signatures))
+
+
+def _choices(dev: str, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
+    """What the dev set decided, as far as it is recorded."""
+    if not dev:
+        return ()
+    train, average = manifests.get("train"), manifests.get("average")
+    decided = ["whether the version becomes champion (BLEU)"]
+    if train and train.facts.get("stopped_early"):
+        decided.append("when the training ended (perplexity)")
+    if average and average.arguments.get("averaging", {}).get("which") == "best":
+        decided.append("which checkpoint became the model (perplexity)")
+    return (f"The set {dev} decided {', '.join(decided)}. How the settings were chosen is not recorded.",)
 
 
 def _scores(scores: Mapping[str, Facts], dev: str) -> Table | None:

@@ -23,6 +23,7 @@ from tasks.evaluation.seed_spread import seed_spreads
 from tasks.reporting.examples import rejected_examples, translation_examples
 from tasks.reporting.page import readable, render
 from tasks.reporting.pictures import picture_specs, training_speed
+from tasks.reporting.remarks import dev_set, run_remarks
 from tasks.reporting.synthetic import about_synthetic, synthetic_examples
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def report(
         "corpus": corpus.facts,
         "shards": shards.facts,
         "cards": cards,
+        "remarks": _remarks(run, hypotheses, scores),
         "paper": [run_table(compare_to_paper(row, run.facts, cards[row.set_name])) for row in paper],
         "seeds": seed_spreads({n: {s: a.facts for s, a in systems.items()} for n, systems in (seeds or {}).items()}),
         "examples": {
@@ -86,6 +88,13 @@ def report(
     page = render(values).encode()
     (out / "report.html").write_bytes(page)
     return {"bytes": len(page), "pictures": len(pictures)}
+
+
+def _remarks(run: Artifact, hypotheses: Mapping[str, Artifact], scores: Mapping[str, Artifact]) -> list[str]:
+    translations = {name: made.store.manifest(made.stage, made.key) for name, made in hypotheses.items()}
+    dev = dev_set(run.store.manifest(run.stage, run.key), translations)
+    facts = ({name: made.facts for name, made in each.items()} for each in (hypotheses, scores))
+    return run_remarks(dev, run.facts, *facts)
 
 
 def _synthetic(pairs: Artifact, corpus: Artifact) -> dict[str, Any]:

@@ -100,6 +100,13 @@ def test_a_version_moves_aliases_under_the_lock_of_the_root(run: FinishedRun, mo
     assert seen == [True]
 
 
+def test_one_function_moves_aliases() -> None:
+    root = Path(promotion.__file__).parents[2]
+    product = [path for folder in ("flows", "tasks", "model", "infra") for path in (root / folder).rglob("*.py")]
+    callers = [f"{path.relative_to(root)}" for path in product if "set_registered_model_alias" in path.read_text()]
+    assert callers == ["infra/tracking/registry.py"]
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> FinishedRun:
     return FinishedRun(tmp_path)

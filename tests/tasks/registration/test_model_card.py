@@ -73,6 +73,29 @@ def test_foreign_text_is_no_markup() -> None:
             assert line.replace("\\|", "").count("|") == 4, "a name adds no cell"
 
 
+def test_the_card_says_what_the_dev_set_decided_and_no_more() -> None:
+    train, stopped = (manifest("train", {}, {"stopped_early": early}) for early in (False, True))
+    best = manifest("average", {"averaging": {"which": "best"}}, {})
+    assert decisions({}) == decisions({"train": train}) == ["champion"]
+    assert decisions({"train": stopped}) == ["champion", "training ended"]
+    assert decisions({"train": stopped, "average": best}) == ["champion", "training ended", "checkpoint"]
+    assert "alone" not in body(as_markdown(model_card("ende/3", SCORES, "val", {"train": train}, "")))
+    assert "decided" not in body(as_markdown(model_card("ende/3", SCORES, "", {"train": stopped}, "")))
+
+
+def decisions(manifests: dict[str, Manifest]) -> list[str]:
+    """What the card says that the set val decided."""
+    text = body(as_markdown(model_card("ende/3", SCORES, "val", manifests, "")))
+    (line,) = [line for line in text.splitlines() if line.startswith("The set val decided")]
+    return [what for what in ("champion", "training ended", "checkpoint") if what in line]
+
+
+def test_the_card_says_that_translations_were_cut() -> None:
+    cut = manifest("translate", {}, {"sentences": 1014, "unfinished": 1014})
+    text = body(as_markdown(model_card("ende/3", SCORES, "val", {"translate.val": cut}, "")))
+    assert "1,014 of 1,014 translations of val" in text.partition("## Limits")[2].partition("##")[0]
+
+
 def test_what_was_removed_is_said_to_be() -> None:
     text = body(as_markdown(model_card("ende/3", {}, "", {}, "")))
     assert text.count("Not known") == 4

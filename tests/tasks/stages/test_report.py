@@ -105,6 +105,22 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+def test_the_page_warns_of_cut_translations_and_of_worse_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = evaluated(tmp_path, "val")
+    made["translate"] = replace(made["translate"], facts={"sentences": 888, "unfinished": 888})
+    made["score"] = replace(made["score"], facts={"perplexity": 9.75})
+    monkeypatch.setattr("tasks.stages.report.dev_set", lambda *_: "val")
+    kinds = ({"val": made[kind]} for kind in ("prepare_sets", "translate", "score"))
+    (tmp_path / "out").mkdir()
+    report.body(tmp_path / "out", "toy", *data(tmp_path / "data"), training(tmp_path / "train"), *kinds)
+    page = (tmp_path / "out/report.html").read_text()
+    warned = page.partition('id="scores"')[2].partition("<table>")[0]
+    assert "888 of 888 translations of val" in warned
+    assert "9.75 on val" in warned
+
+
 def test_page_needs_nothing_beside_it(out: Path) -> None:
     page = (out / "report.html").read_text()
     tags = Tags()
@@ -115,6 +131,7 @@ def test_page_needs_nothing_beside_it(out: Path) -> None:
         for name in ("src", "srcset"):
             assert (attributes.get(name) or "data:").startswith("data:"), tag
         assert (attributes.get("href") or "#").startswith("#")
+    assert "Warning" not in page
     assert not re.search(r"https?://|url\(|@import", page)
 
 

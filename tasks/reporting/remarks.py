@@ -1,0 +1,53 @@
+"""What the facts of a finished run warn of: translations cut at the maximum length, weights worse than a checkpoint."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from infra.store.manifest import Manifest
+
+CUT_SHARE = 0.05
+"""Of a set's translations; below it, single sentences went wrong."""
+WORSE = 1.005
+"""Ratio of perplexities; below it, they may differ by the precision in which they were computed."""
+Facts = Mapping[str, Any]
+
+
+def cut_translations(set_name: str, facts: Facts) -> list[str]:
+    """Says that a share of ``CUT_SHARE`` or more of a set's translations has no end, by the facts of ``translate``."""
+    cut, sentences = facts.get("unfinished", 0), facts.get("sentences", 0)
+    if not cut or cut < CUT_SHARE * sentences:
+        return []
+    return [
+        f"{cut:,} of {sentences:,} translations of {set_name} were cut at the maximum length: train longer"
+        " (training.updates), or allow longer translations (decoding.max_extra, decoding.max_ratio)"
+    ]
+
+
+def worse_weights(dev: str, train: Facts, score: Facts) -> list[str]:
+    """Says that the weights that ``average`` made have a higher dev perplexity than the best single checkpoint known.
+
+    ``train`` has the perplexities of the last and of the best checkpoint, ``score`` is that of the dev set.
+    """
+    single = {"last": train.get("dev_perplexity"), "best": train.get("best_dev_perplexity")}
+    known = {name: float(value) for name, value in single.items() if value}
+    made = float(score.get("perplexity", 0.0))
+    name = min(known, key=lambda each: known[each], default="")
+    if not name or made <= WORSE * known[name]:
+        return []
+    return [
+        f"the averaged weights have perplexity {made:.4g} on {dev}, the {name} checkpoint alone {known[name]:.4g}:"
+        " average fewer checkpoints (averaging.count), or take the best one (averaging.which=best, training.patience)"
+    ]
+
+
+def run_remarks(dev: str, train: Facts, translations: Mapping[str, Facts], scores: Mapping[str, Facts]) -> list[str]:
+    """All warnings; ``translations`` and ``scores`` are facts by set name."""
+    cut = [remark for name, facts in translations.items() for remark in cut_translations(name, facts)]
+    return [*cut, *worse_weights(dev, train, scores.get(dev, {}))]
+
+
+def dev_set(train: Manifest | None, translations: Mapping[str, Manifest | None]) -> str:
+    """The set of ``translations`` that a training was validated on; "" where that is not known."""
+    shards = train.arguments.get("dev") if train else None
+    found = (name for name, made in translations.items() if made and made.arguments.get("pairs") == shards)
+    return next(found, "") if shards else ""
