@@ -24,8 +24,8 @@ from flows.inspection.artifact_list import find_artifact
 from flows.inspection.compare import common_sets, find_system, read_sentences
 from flows.inspection.curves import find_training, training_table
 from flows.orchestration.dispatch import dispatch, has_user_server
-from flows.runner import records
 from flows.runner.outcome import Outcome
+from flows.runner.recorded_runs import run_names
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import RUNS
 from flows.views.terminal import say
@@ -67,7 +67,7 @@ def runs() -> pl.DataFrame:
     """
     store = open_store(Site.named())
     store.receive("runs")
-    recorded = records.run_names(store.root)
+    recorded = run_names(store.root)
     about = {name: value.about for name, value in RUNS.items()} | {name: "" for name in recorded if name not in RUNS}
     rows = [(name, text, name in recorded) for name, text in about.items()]
     return pl.DataFrame(rows, {"run": pl.String, "about": pl.String, "recorded": pl.Boolean}, orient="row")

@@ -36,7 +36,7 @@ def history(
     repro history multi30k-ende --since 2026-11-01
     """
     from flows.inspection.run_history import read_history
-    from flows.runner.records import run_names
+    from flows.runner.recorded_runs import run_names
     from flows.views.history_view import history_text
 
     store, begin = open_store(Site.named(site)), start_of(since)

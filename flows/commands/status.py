@@ -29,7 +29,7 @@ def status(*, as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps(form(found)))
     for each in unfinished(Site.named()):
-        say(f"the run of {each.started[:8]} was interrupted; to resume it: {each.command}")
+        say(f"the run of {each.started:%Y%m%d} was interrupted; to resume it: {each.command}")
     if not found:
         raise Fault(f"no service is running under {folder.parent}; start it with `repro up`")
     if bad := [each.name for each in found if not each.healthy]:

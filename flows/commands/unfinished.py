@@ -39,7 +39,17 @@ def unfinished(
         say(f"closed runs whose process is dead: {closed}" if closed else "no open run has a dead process")
     found = interrupted.unfinished(where)
     if as_json:
-        print(json.dumps([each.as_json() for each in found], ensure_ascii=False))
+        forms = [
+            {
+                "run": each.run,
+                "overrides": list(each.overrides),
+                "begun": each.path.stem,
+                "command": each.command,
+                "record": f"{each.path}",
+            }
+            for each in found
+        ]
+        print(json.dumps(forms, ensure_ascii=False))
         return
     for each in found:
         print(each.command)

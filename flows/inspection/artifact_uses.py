@@ -6,8 +6,7 @@ from itertools import groupby
 
 from flows.inspection.artifact_graph import Name
 from flows.inspection.run_history import RecordedRun
-from flows.runner import records
-from flows.runner.artifact_names import ArtifactName
+from flows.runner.artifact_names import ArtifactName, newest_of
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,7 @@ def uses_of(history: Sequence[RecordedRun]) -> ArtifactUses:
     for run, of_run in groupby(
         sorted(history, key=lambda each: each.run), lambda each: each.run
     ):  # stable: newest first
-        rows = ([(s.stage, s.item, s.key, s.state) for s in each.stages] for each in of_run)
-        for (stage, item), key in records.newest_of(rows).items():
+        for (stage, item), key in newest_of(each.stages for each in of_run).items():
             names.setdefault((stage, key), []).append(ArtifactName(run, stage, item))
     for each in history:
         for used in each.stages:

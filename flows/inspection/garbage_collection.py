@@ -5,7 +5,6 @@ that they name, and all inputs of these, are needed. A running run has its recor
 needs its weights and vocabulary (to train on) and its scores (to compare).
 """
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.runner.interrupted import RUNNING
-from flows.runner.records import read_header
+from flows.runner.recorded_runs import UnreadableRecord, read_header, read_run
+from flows.runner.records import FINISHED, RUNNING, record_files
 from infra.errors import BadConfiguration, BadData
-from infra.processes.identity import process_state
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
 from infra.store.local import Store
@@ -129,25 +127,18 @@ def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
     Gives run, reason and artifacts.
     """
     seen: set[tuple[object, ...]] = set()
-    for path in sorted((root / "runs").glob("*/*.json"), reverse=True):
-        if path.name == "paper.json" or path.stem.endswith("-seeds"):
-            continue
-        header = read_header(path)
-        kind = (header.get("run"), tuple(header.get("overrides", ())))
-        at_work = header.get("outcome") == RUNNING and process_state(f"{header.get('process')}") != "gone"
-        if {(*kind, False), (*kind, True)} <= seen and not at_work:
-            continue
+    for path in record_files(root):
         try:
-            record = json.loads(path.read_text())
-            names = [(row["stage"], row["key"]) for row in record["stages"]]
-            run, overrides, outcome = record["run"], tuple(record["overrides"]), record["outcome"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BadData(f"{path} cannot be read, so the needs of its run are unknown: repair or remove it") from error
-        newest = (run, overrides, False) not in seen
-        finished = outcome == "FINISHED" and (run, overrides, True) not in seen
-        seen |= {(run, overrides, False)} | ({(run, overrides, True)} if finished else set())
-        if newest or finished or at_work:
-            yield run, " ".join(["run", run, *overrides]), names
+            header = read_header(path)
+            kind = (header.run, header.overrides)
+            newest, finished = (*kind, False) not in seen, (*kind, True) not in seen and header.outcome == FINISHED
+            if not (newest or finished or header.outcome == RUNNING):
+                continue
+            names = [(row.stage, row.key) for row in read_run(path).stages]
+        except UnreadableRecord as error:
+            raise BadData(f"{error}; so the needs of its run are unknown: repair or remove it") from error
+        seen |= {(*kind, False)} | ({(*kind, True)} if finished else set())
+        yield header.run, " ".join(["run", header.run, *header.overrides]), names
 
 
 def _mark_needed(store: Store, names: Sequence[Name], why: str, needed: dict[Name, str]) -> None:

@@ -5,13 +5,15 @@ records of the run say which artifact is the newest. A number after the slash na
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 from flows.reproduce import STAGES
 from flows.runner import records
 from flows.runner.find_run import find_run, is_file
+from flows.runner.recorded_runs import RecordedStage, read_runs, run_names
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.store.local import Store
@@ -61,7 +63,7 @@ def find_artifacts(store: Store, text: str) -> dict[ArtifactName, str]:
     """
     store.receive(records.record_folder(parse_name(text).run) if text else "runs")
     wanted = parse_name(text)
-    runs = [wanted.run] if text else records.run_names(store.root)
+    runs = [wanted.run] if text else run_names(store.root)
     known = {name: key for run in runs for name, key in _names_of_run(store, run)}
     found = {name: key for name, key in known.items() if not text or wanted.covers(name)}
     if text and not found:
@@ -81,7 +83,7 @@ def stage_manifests(store: Store, text: str, stage: str) -> dict[str, Manifest]:
     if name.item:
         found = {each.item: key for each, key in _names_of_run(store, name.run) if name.covers(each)}
     else:
-        found = records.last_keys(store.root, name.run, stage)
+        found = last_keys(store.root, name.run, stage)
     if not found:
         raise BadConfiguration(
             f"{text!r} has no artifact of {stage} here: run it, or name a version as in demo@champion"
@@ -99,6 +101,33 @@ def existing_manifest(store: Store, text: str, stage: str, key: str) -> Manifest
     return manifest
 
 
+def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
+    """The keys of a stage by item, from the newest record of the run in which each item has an artifact."""
+    for each in read_runs(root, name):
+        rows = [row for row in each.stages if row.stage == stage]
+        if rows and all(row.has_artifact for row in rows):
+            return {row.item: row.key for row in rows}
+    return {}
+
+
+def newest_of(newest_first: Iterable[Sequence[RecordedStage]]) -> dict[tuple[str, str], str]:
+    """The key of the newest artifact of each (stage, item) in records of one run.
+
+    Items of a stage that the newest record with the whole stage no longer has are left out.
+    """
+    found: dict[tuple[str, str], str] = {}
+    whole: set[str] = set()
+    for rows in newest_first:
+        for stage in {row.stage for row in rows} - whole:
+            of_stage = [row for row in rows if row.stage == stage]
+            for row in of_stage:
+                if row.has_artifact:
+                    found.setdefault((stage, row.item), row.key)
+            if all(row.has_artifact for row in of_stage):
+                whole.add(stage)
+    return found
+
+
 def _split(text: str) -> tuple[str, str, str]:
     match = NAME.fullmatch(text)
     run, stage, item = (match["run"], match["stage"], match["item"]) if match else (text, "", "")
@@ -106,7 +135,7 @@ def _split(text: str) -> tuple[str, str, str]:
 
 
 def _names_of_run(store: Store, run: str) -> Iterator[tuple[ArtifactName, str]]:
-    found = records.newest_keys(store.root, run)
+    found = newest_of(each.stages for each in read_runs(store.root, run))
     for stage, (known, item) in product(STAGES, found):
         if known == stage:
             yield ArtifactName(run, stage, item), found[stage, item]
@@ -114,7 +143,7 @@ def _names_of_run(store: Store, run: str) -> Iterator[tuple[ArtifactName, str]]:
 
 def _nothing_found(store: Store, text: str, wanted: ArtifactName, known: Mapping[ArtifactName, str]) -> str:
     if not known:
-        runs = ", ".join(records.run_names(store.root)) or "none"
+        runs = ", ".join(run_names(store.root)) or "none"
         return f"run {wanted.run!r} has no artifact on record here, runs with a record: {runs}"
     near = [name for name in known if name.stage == wanted.stage] or list(known)
     return f"{text!r} has no artifact on record here, there is: {', '.join(map(str, near))}"

@@ -14,8 +14,9 @@ from typing import Any
 from flows.reproduce import COUNTED_AS, STAGES, reproduce
 from flows.runner import records
 from flows.runner.find_run import find_run, foreign_sets
-from flows.runner.interrupted import InterruptedRun, attempt_to_resume
+from flows.runner.interrupted import attempt_to_resume
 from flows.runner.outcome import Outcome
+from flows.runner.recorded_runs import RecordedRun, last_arguments, read_runs
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override, without_replaced
@@ -76,7 +77,7 @@ class RunPlan:
     scope: Scope
     """With the attempt of its forced stages: a new one, or that of ``interrupted``."""
     initial: InitialWeights | None
-    interrupted: InterruptedRun | None
+    interrupted: RecordedRun | None
     """The last run of the same request, if it was cut off."""
     outcome: Outcome
     """States are hit, miss and waits."""
@@ -98,7 +99,7 @@ class RunPlan:
     @property
     def resumed(self) -> bool:
         """Whether the forced stages belong to an attempt that was cut off."""
-        return self.interrupted is not None and self.interrupted.attempt == self.scope.attempt
+        return self.interrupted is not None and self.interrupted.forced_attempt == self.scope.attempt
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ class ResolvedRun:
         store, name = open_store(self.site), self.run.name
         store.receive(records.record_folder(name), newest=1)
         interrupted = attempt_to_resume(self.site, name, vars(self.request), again=self.again)
-        resumes = self.scope.forced and interrupted and interrupted.attempt
-        scope = replace(self.scope, attempt=interrupted.attempt) if interrupted and resumes else self.scope
+        resumes = self.scope.forced and interrupted and interrupted.forced_attempt
+        scope = replace(self.scope, attempt=interrupted.forced_attempt) if interrupted and resumes else self.scope
         initial = initial_weights_of(self.run, self.site, store)
         limits = Limits.parse(self.run.expect)
         planner = Planner(store, self.site, scope, limits)
@@ -144,8 +145,10 @@ class ResolvedRun:
             _check_places(limits, planner.rows)
         if any(row.stage == "train" and row.state != "hit" for row in planner.rows):
             _check_training(self.run, self.site)
-        rows = _with_versions(planner.rows, store, records.newest_keys(self.site.root, name))
-        rows = _with_changes(rows, records.last_arguments(self.site.root, name), initial)
+        newest = next(read_runs(self.site.root, name), None)
+        keys = {(stage.stage, stage.item): stage.key for stage in newest.stages} if newest else {}
+        rows = _with_versions(planner.rows, store, keys)
+        rows = _with_changes(rows, last_arguments(self.site.root, name), initial)
         return RunPlan(store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
 
     def walk(self, present: Engine, initial: InitialWeights | None) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.runner import records
-from flows.runner.interrupted import FINISHED, KILLED, RUNNING
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
+from flows.runner.recorded_runs import UnreadableRecord, earlier_values, newest_artifacts, read_header
+from flows.runner.records import FINISHED, KILLED, RUNNING
 from flows.runner.request import ResolvedRun
 from flows.runs.titles import run_title, settings_text
 from infra.errors import Fault, Pruned, describe
@@ -60,7 +61,7 @@ def run(
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     if planned.resumed:
         display.say("the same request was cut off before: its forced stages go on from there")
-    limits = Limits.parse(resolved.run.expect, records.earlier_values(planned.store.root, resolved.run.name))
+    limits = Limits.parse(resolved.run.expect, earlier_values(planned.store.root, resolved.run.name))
     lock = threading.Lock()
 
     def keep_record() -> None:
@@ -130,7 +131,10 @@ def run_on_record(resolved: ResolvedRun, work: Callable[[], Outcome], say: Calla
 def _is_open(resolved: ResolvedRun) -> bool:
     """Whether its record still says that it runs."""
     file = records.record_file(resolved.plan.store.root, resolved.run.name, resolved.started)
-    return records.read_header(file).get("outcome") == RUNNING
+    try:
+        return read_header(file).is_open
+    except UnreadableRecord:  # it could not be written
+        return False
 
 
 def conclude(resolved: ResolvedRun, done: Outcome, say: Callable[[str], None]) -> None:
@@ -139,7 +143,7 @@ def conclude(resolved: ResolvedRun, done: Outcome, say: Callable[[str], None]) -
     So nobody resumes a run that was cut off after its last stage, and garbage collection keeps what was asked for last.
     """
     used = {(row.stage, row.key) for row in done.rows}
-    known = records.newest_names(resolved.plan.store.root, resolved.run.name, resolved.request.overrides)
+    known = newest_artifacts(resolved.plan.store.root, resolved.run.name, resolved.request.overrides)
     if resolved.plan.interrupted or not used <= known:
         _write_record(resolved, done.rows, FINISHED, say)
 

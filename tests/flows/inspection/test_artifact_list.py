@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from made_up_roots import record
 from s3_server import Server
 from small_pipeline import Untracked, run_small
 
@@ -14,8 +16,8 @@ from flows.commands.verify import verify
 from flows.inference.export import find_trained_model
 from flows.inspection.artifact_list import artifact_folders, list_artifacts
 from flows.inspection.compare import find_system
-from flows.runner import records
-from flows.runner.artifact_names import ArtifactName, is_version, parse_name
+from flows.runner.artifact_names import ArtifactName, is_version, last_keys, newest_of, parse_name
+from flows.runner.recorded_runs import read_runs
 from flows.runner.request import RunRequest, plan
 from infra.errors import BadConfiguration, BadData, Fault
 from infra.site import Site, open_store
@@ -76,16 +78,16 @@ def test_a_name_means_the_newest_artifact(small: Path, capsys: pytest.CaptureFix
 
 
 def test_an_item_that_failed_has_its_older_artifact_and_a_newer_sibling(tmp_path: Path) -> None:
-    def write(time: str, **keys: tuple[str, str]) -> None:
+    def write(hour: int, **keys: tuple[str, str]) -> None:
         rows = [{"stage": "score", "item": item, "key": k, "state": s} for item, (k, s) in keys.items()]
-        (tmp_path / "runs" / "small").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "runs" / "small" / f"{time}.json").write_text(json.dumps({"stages": rows}))
+        record(tmp_path, "small", datetime(2026, 11, 1, hour, tzinfo=UTC), rows)
 
-    write("1", gone=("k0", "completed"), dev=("k0", "completed"))
-    write("2", dev=("k1", "completed"), test=("k2", "cached"))
-    write("3", dev=("k3", "completed"), test=("k4", "failed"))
-    assert records.newest_keys(tmp_path, "small") == {("score", "dev"): "k3", ("score", "test"): "k2"}
-    assert records.last_keys(tmp_path, "small", "score") == {"dev": "k1", "test": "k2"}, "scores of one model"
+    write(1, gone=("k0", "completed"), dev=("k0", "completed"))
+    write(2, dev=("k1", "completed"), test=("k2", "cached"))
+    write(3, dev=("k3", "completed"), test=("k4", "failed"))
+    newest = newest_of(each.stages for each in read_runs(tmp_path, "small"))
+    assert newest == {("score", "dev"): "k3", ("score", "test"): "k2"}
+    assert last_keys(tmp_path, "small", "score") == {"dev": "k1", "test": "k2"}, "scores of one model"
 
 
 def test_missing_and_damaged_artifacts_are_marked(small: Path) -> None:

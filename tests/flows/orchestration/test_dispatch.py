@@ -15,6 +15,7 @@ from flows.inspection.run_history import RecordedRun, read_history
 from flows.orchestration.dispatch import dispatch
 from flows.runner import records
 from flows.runner.interrupted import unfinished
+from flows.runner.recorded_runs import read_header
 from flows.runner.request import RunRequest
 from infra.errors import JobFailed
 from infra.servers.environment import configure_libraries
@@ -66,9 +67,9 @@ def abandoned(small: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Track
 
 def test_a_run_without_work_closes_what_a_killed_run_left(abandoned: tuple[Path, Tracker]) -> None:
     record, tracker = abandoned
-    assert [left.record for left in unfinished(Site.named())] == [record]
+    assert [left.path for left in unfinished(Site.named())] == [record]
     dispatch(RunRequest("small").resolve(), has_server=False)
-    assert records.read_header(record)["outcome"] == "KILLED"
+    assert read_header(record).outcome == "KILLED"
     assert tracker.client.get_run(tracker.run_id).info.status == "KILLED"
     assert unfinished(Site.named()) == []
     count = len(list(record.parent.iterdir()))

@@ -14,6 +14,7 @@ from dead_process import dead_process
 from flows.orchestration.dispatch import _close_earlier
 from flows.runner import records
 from flows.runner.interrupted import RETRY_SECONDS, attempt_to_resume, close_dead_runs, unfinished
+from flows.runner.recorded_runs import read_header
 from flows.runner.request import RunRequest
 from infra.errors import NetworkFault
 from infra.processes.identity import process_identity
@@ -108,7 +109,7 @@ def test_a_record_dated_in_the_future_is_taken_off_the_list(dead: str, monkeypat
     century = 100 * 365 * 24
     old = record(dead, request, "RUNNING", century, monkeypatch)
     (old.parent / f"{old.stem}-seeds.json").write_text("{}")
-    assert [found.record for found in unfinished(site)] == [old]
+    assert [found.path for found in unfinished(site)] == [old]
     started = records.start_time(site.root, "demo")
     newer = records.write(site.root, "demo", vars(request), [], "FINISHED", started)
     assert newer.stem > old.stem
@@ -122,7 +123,7 @@ def test_a_broken_record_is_passed_over(dead: str, monkeypatch: pytest.MonkeyPat
     whole = record(dead, RunRequest("demo"), "RUNNING", 0, monkeypatch)
     for name, text in (("a.json", ""), ("b.json", "{"), ("c.json", '{\n "outcome": 7'), ("d-seeds.json", "{}")):
         (whole.parent / name).write_text(text)
-    assert [found.record for found in unfinished(Site.named())] == [whole]
+    assert [found.path for found in unfinished(Site.named())] == [whole]
 
 
 def test_closing_ends_records_and_what_mlflow_holds_to_be_running(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +140,7 @@ def test_closing_ends_records_and_what_mlflow_holds_to_be_running(dead: str, mon
     assert close_dead_runs(site) == 1
     assert tracker.client.get_logged_model(model.model_id).status == "FAILED"
     assert close_dead_runs(site) == 0
-    assert (records.read_header(theirs)["outcome"], records.read_header(mine)["outcome"]) == ("KILLED", "RUNNING")
+    assert (read_header(theirs).outcome, read_header(mine).outcome) == ("KILLED", "RUNNING")
     found = mlflow_client(site.tracking)
     assert [found.get_run(run_id).info.status for run_id in (tracker.run_id, stage)] == ["KILLED"] * 2
     assert [each.run for each in unfinished(site)] == ["demo"], "it can still be resumed"
@@ -150,7 +151,7 @@ def test_closing_dead_runs_waits_for_mlflow(dead: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     assert close_dead_runs(Site.named()) == 0
-    assert records.read_header(theirs)["outcome"] == "RUNNING", "else its runs would stay RUNNING when MLflow is back"
+    assert read_header(theirs).is_open, "else its runs would stay RUNNING when MLflow is back"
 
 
 def test_cached_runs_try_a_failed_closing_again_after_a_while(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:

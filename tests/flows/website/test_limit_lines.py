@@ -5,6 +5,7 @@ from pathlib import Path
 
 from flows.inspection.run_history import read_history
 from flows.runner import records
+from flows.runner.recorded_runs import earlier_values
 from flows.website.limits import limit_lines
 from infra.store.local import Artifact, Store
 from tasks.engine.limits import Limits
@@ -14,7 +15,7 @@ REQUEST = {"run": "demo", "from_stage": "", "until": "", "force": (), "site": "l
 
 def start(root: Path, hour: int, bleu: float, *limits: str) -> None:
     """A run whose dev set has this BLEU."""
-    earlier = records.earlier_values(root, "demo")
+    earlier = earlier_values(root, "demo")
     judged = Limits.parse(limits, earlier)
     judged.breaches(Store(root), Artifact("score", "key", root, facts={"bleu": bleu}), "dev")
     assert judged.checks[0].earlier == earlier.get("score dev bleu", ())
@@ -46,14 +47,14 @@ def test_a_fact_with_a_limit_on_each_side_has_two_lines(tmp_path: Path) -> None:
         ("bleu >= 20", (21.0, 31.0), True),
         ("bleu <= 30", (21.0, 31.0), False),
     }
-    assert records.earlier_values(tmp_path, "demo") == {"score dev bleu": (21.0, 31.0)}
+    assert earlier_values(tmp_path, "demo") == {"score dev bleu": (21.0, 31.0)}
 
 
 def test_records_of_before_have_no_lines(tmp_path: Path) -> None:
     started = datetime(2026, 1, 1, tzinfo=UTC)
     path = records.write(tmp_path, "demo", REQUEST, [], "FINISHED", started)
     path.write_text(path.read_text().replace(' "checks": [],\n', ""))
-    assert records.earlier_values(tmp_path, "demo") == {}
+    assert earlier_values(tmp_path, "demo") == {}
     assert limit_lines(read_history(Store(tmp_path))) == []
 
 

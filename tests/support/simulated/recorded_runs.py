@@ -98,7 +98,7 @@ def observed(
 
     with (
         patch.object(garbage_collection, "try_file_lock", lock),
-        patch.object(garbage_collection, "process_state", alive),
+        patch("flows.runner.recorded_runs.process_state", alive),
         patch.object(Store, "remove", remove),
         patch("flows.runner.run.Tracker", _Tracker),
         patch("flows.runner.run._start_tracking", lambda tracker, resolved: None),

@@ -1,0 +1,129 @@
+"""A record that is truncated, edited by hand or of another version is skipped with one warning by whatever reads it."""
+
+import json
+import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dead_process import dead_process
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up_roots import record
+
+from flows.commands.unfinished import unfinished
+from flows.runner.interrupted import close_dead_runs, has_dead_record
+from flows.runner.recorded_runs import (
+    UnreadableRecord,
+    earlier_values,
+    last_arguments,
+    read_headers,
+    read_run,
+    read_runs,
+)
+from flows.runner.request import RunRequest, plan
+from flows.runs import RUNS
+from infra.site import Site
+
+BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
+CHECK = {"place": "score dev bleu", "limit": "bleu >= 1", "bound": 1.0, "warns": False, "value": 2.0, "holds": True}
+STAGE = {"stage": "clean", "form": {"a": 1}, "failures": ["no"], "gpu_kwh": 0.5}
+NEEDED = ("run", "overrides", "outcome", "stages")
+
+
+def whole(root: Path, hours: int = 0, **changes: Any) -> Path:
+    return record(root, "demo", BEGAN + timedelta(hours=hours), [STAGE], **{"checks": [CHECK], **changes})
+
+
+def rewrite(path: Path, fields: Any) -> None:
+    path.write_text(json.dumps(fields, indent=1))
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_only_what_says_of_which_run_it_is_must_be_there(tmp_path: Path, compact: bool) -> None:
+    path = whole(tmp_path, process=dead_process(), outcome="RUNNING")
+    fields = json.loads(path.read_text())
+    assert set(NEEDED) < set(fields)
+    for missing in fields:
+        rest = {name: value for name, value in fields.items() if name != missing}
+        path.write_text(json.dumps(rest, indent=None if compact else 1))
+        if missing in NEEDED:
+            with pytest.raises(UnreadableRecord, match=f"{path} .*'{missing}' is missing"):
+                read_run(path)
+        else:
+            assert read_run(path).command == "repro run demo"
+    rewrite(path, {**fields, "of a later version": 1})
+    assert read_run(path).run == "demo"
+
+
+@pytest.mark.parametrize("field", ["stage", "item", "key", "state"])
+def test_a_stage_without_a_name_makes_its_record_unreadable(tmp_path: Path, field: str) -> None:
+    path = whole(tmp_path)
+    fields = json.loads(path.read_text())
+    del fields["stages"][0][field]
+    rewrite(path, fields)
+    with pytest.raises(UnreadableRecord, match=f"'{field}' is missing"):
+        read_run(path)
+    assert list(read_runs(tmp_path)) == []
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["run", "force", "key"]), inner),
+    max_leaves=4,
+)
+
+
+@given(st.data())
+def test_whatever_a_field_holds_every_reader_goes_on(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    root = tmp_path_factory.mktemp("root")
+    sound, path = whole(root), whole(root, 1, process="gone", outcome="RUNNING")
+    fields = json.loads(path.read_text())
+    place = data.draw(st.sampled_from([fields, fields["asked"], fields["stages"][0], fields["checks"][0]]))
+    place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ANYTHING)
+    rewrite(path, fields)
+    for each in read_headers(root):
+        assert each.command
+    found = list(read_runs(root, "demo"))
+    assert [each.as_json()["record"] for each in found][-1] == str(sound)
+    assert isinstance(sum(each.seconds for each in found), float)
+    earlier_values(root, "demo")
+    last_arguments(root, "demo")
+
+
+@given(st.integers(1, 600))
+def test_a_truncated_record_is_skipped(tmp_path_factory: pytest.TempPathFactory, length: int) -> None:
+    root = tmp_path_factory.mktemp("root")
+    sound, path = whole(root), whole(root, 1)
+    path.write_bytes(path.read_bytes()[:-length])
+    assert [each.path for each in read_runs(root)] == [sound]
+
+
+def test_a_run_goes_on_beside_a_record_without_a_field_and_names_its_file_once(
+    mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site.named()
+    path = record(site.root, "small", BEGAN, [STAGE], outcome="RUNNING", process=dead_process())
+    fields = json.loads(path.read_text())
+    del fields["overrides"]
+    rewrite(path, fields)
+    (path.parent / "20261101T000001-000000-seeds.json").write_text("{}")
+    with caplog.at_level(logging.WARNING):
+        assert plan(RunRequest("small", until="clean")).rows
+        unfinished(as_json=True)
+        assert not has_dead_record(site, "small")
+        assert close_dead_runs(site) == 0
+    assert "small" in RUNS
+    assert [str(path) in each.getMessage() for each in caplog.records] == [True], "one warning that names the file"
+
+
+def test_a_truncated_record_of_a_dead_run_is_not_closed(tmp_path: Path) -> None:
+    site = Site.named()
+    path = record(site.root, "demo", BEGAN, [STAGE], outcome="RUNNING", process=dead_process())
+    text = path.read_text()[:-3]
+    path.write_text(text)
+    assert close_dead_runs(site) == 0
+    assert path.read_text() == text
