@@ -26,6 +26,7 @@ from flows.inspection.curves import find_training, training_table
 from flows.orchestration.dispatch import dispatch, has_user_server
 from flows.runner.outcome import Outcome
 from flows.runner.recorded_runs import run_names
+from flows.runner.records import receive_records
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import RUNS
 from flows.views.terminal import say
@@ -66,7 +67,7 @@ def runs() -> pl.DataFrame:
     Returns columns ``run``, ``about`` (empty for a run of your own) and ``recorded``: whether the root has a record.
     """
     store = open_store(Site.named())
-    store.receive("runs")
+    receive_records(store)
     recorded = run_names(store.root)
     about = {name: value.about for name, value in RUNS.items()} | {name: "" for name in recorded if name not in RUNS}
     rows = [(name, text, name in recorded) for name, text in about.items()]

@@ -20,6 +20,7 @@ from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.expected import ExpectedResults, expected_results
 from infra.errors import BadConfiguration
 from infra.site import open_store
+from infra.store.file_names import file_name
 from infra.store.local import Store
 from infra.tracking.provenance import commit, short_commit
 from tasks.engine.planner import StageResult
@@ -108,7 +109,7 @@ class CanaryHistory:
 
 
 def canary_folder(root: Path, name: str) -> Path:
-    return root / "canary" / re.sub(r"[^A-Za-z0-9_-]+", "-", name)
+    return root / "canary" / file_name(name)
 
 
 def fresh_run(request: RunRequest) -> ResolvedRun:

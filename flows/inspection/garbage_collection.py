@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.runner.recorded_runs import UnreadableRecord, read_header, read_run
-from flows.runner.records import FINISHED, RUNNING, record_files
+from flows.runner.records import FINISHED, RUNNING, receive_records, record_files
 from infra.errors import BadConfiguration, BadData
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
@@ -105,7 +105,7 @@ def _record_times(root: Path) -> dict[str, int]:
 
 def needed_artifacts(store: Store, site: Site, keep: Sequence[str]) -> dict[Name, str]:
     """The artifacts that are needed, each with its reason."""
-    store.receive("runs")
+    receive_records(store)
     needed: dict[Name, str] = {}
     known = set()
     for run, why, names in _kept_records(store.root):

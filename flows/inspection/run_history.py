@@ -20,7 +20,7 @@ def read_history(store: Store, run: str = "", since: datetime | None = None) -> 
 
     A record that cannot be read is left out. Earlier starts count for ``attempt`` whatever ``since`` is.
     """
-    store.receive(records.record_folder(run) if run else "runs")
+    records.receive_records(store, run)
     attempts: dict[tuple[Any, ...], int] = {}
     found = []
     for header in [*read_headers(store.root, run)][::-1]:

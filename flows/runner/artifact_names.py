@@ -61,7 +61,7 @@ def find_artifacts(store: Store, text: str) -> dict[ArtifactName, str]:
 
     An artifact may have been removed since. Raises BadConfiguration if no record has such an artifact.
     """
-    store.receive(records.record_folder(parse_name(text).run) if text else "runs")
+    records.receive_records(store, parse_name(text).run if text else "")
     wanted = parse_name(text)
     runs = [wanted.run] if text else run_names(store.root)
     known = {name: key for run in runs for name, key in _names_of_run(store, run)}
@@ -79,7 +79,7 @@ def stage_manifests(store: Store, text: str, stage: str) -> dict[str, Manifest]:
     name = parse_name(text)
     if name.stage not in ("", stage):
         raise BadConfiguration(f"{text!r} is an artifact of {name.stage}, allowed is a run or {name.run}/{stage}")
-    store.receive(records.record_folder(name.run))
+    records.receive_records(store, name.run)
     if name.item:
         found = {each.item: key for each, key in _names_of_run(store, name.run) if name.covers(each)}
     else:

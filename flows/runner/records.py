@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from infra.processes.identity import process_identity
+from infra.store.file_names import file_name
 from infra.store.files import sync, write_atomically
+from infra.store.local import Store
 from infra.tracking.provenance import commit, user
 from tasks.engine.limits import Check
 from tasks.engine.planner import StageResult
@@ -20,6 +22,7 @@ NAME_FORMAT = "%Y%m%dT%H%M%S-%f"
 """The start time (UTC) in the name of a record; such names sort by time."""
 FILE_NAME = re.compile(r"\d{8}T\d{6}-\d{6}\.json")
 """Other files beside records compare seeds or rows of the paper."""
+NOT_ASCII = re.compile(r"[^A-Za-z0-9_-]+")
 SEEDS = "-seeds"
 """The end of the name of a file that compares seeds."""
 RUNNING, KILLED, FINISHED = "RUNNING", "KILLED", "FINISHED"
@@ -118,14 +121,27 @@ def write_paper(path: Path, pages: Mapping[str, str], results: Mapping[str, Any]
 
 def record_folder(name: str) -> str:
     """The folder of a run's records, below the root."""
-    return f"runs/{re.sub(r'[^A-Za-z0-9_-]+', '-', name)}"
+    return f"runs/{file_name(name)}"
+
+
+def record_folders(name: str = "") -> list[str]:
+    """Where records of a run are, or of all runs for "", below the root.
+
+    Versions of before gave names beyond ASCII a folder that others may share; a record says whose it is.
+    """
+    return list(dict.fromkeys([record_folder(name), f"runs/{NOT_ASCII.sub('-', name)}"])) if name else ["runs/*"]
+
+
+def receive_records(store: Store, name: str = "", newest: int = 0) -> None:
+    """Fetch the records of a run, or of all runs for "", that other machines sent; only the ``newest`` unless 0."""
+    for folder in record_folders(name) if name else ["runs"]:
+        store.receive(folder, newest)
 
 
 def record_files(root: Path, name: str = "") -> list[Path]:
     """The records of a run, or of all runs for "", the newest first."""
-    folders = [root / record_folder(name)] if name else (root / "runs").glob("*")
-    found = (path for folder in folders for path in folder.glob("*.json") if FILE_NAME.fullmatch(path.name))
-    return sorted(found, key=lambda path: path.name, reverse=True)
+    found = (path for folder in record_folders(name) for path in root.glob(f"{folder}/*.json"))
+    return sorted(filter(lambda path: FILE_NAME.fullmatch(path.name), found), key=lambda path: path.name, reverse=True)
 
 
 def record_file(root: Path, name: str, started: datetime, suffix: str = "") -> Path:

@@ -133,7 +133,7 @@ class ResolvedRun:
     def plan(self) -> RunPlan:
         """What a run would do, computed on first access and then kept; resolve the request again for a newer plan."""
         store, name = open_store(self.site), self.run.name
-        store.receive(records.record_folder(name), newest=1)
+        records.receive_records(store, name, newest=1)
         interrupted = attempt_to_resume(self.site, name, vars(self.request), again=self.again)
         resumes = self.scope.forced and interrupted and interrupted.forced_attempt
         scope = replace(self.scope, attempt=interrupted.forced_attempt) if interrupted and resumes else self.scope

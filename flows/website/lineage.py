@@ -9,10 +9,10 @@ from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, Name, s
 from flows.inspection.artifact_uses import ArtifactUses
 from flows.inspection.model_cards import artifact_file
 from flows.website.render import render
+from infra.store.file_names import file_name
 from infra.store.local import Store
 from infra.store.manifest import Manifest
 from tasks.cleaning.explain import first_rejected
-from tasks.registration.site_pages import slug
 
 INDEX = "lineage.html"
 MOST_LISTED = 1000
@@ -83,7 +83,7 @@ class LineagePages:
 
 def page_of(name: Name) -> str:
     """The page of an artifact that is there."""
-    return f"artifacts/{slug(name[0])}/{slug(name[1])}.html"
+    return f"artifacts/{file_name(name[0])}/{file_name(name[1])}.html"
 
 
 def tree(start: Iterable[Name], step: Callable[[Name], Iterable[Name]]) -> Sequence[Branch]:

@@ -11,12 +11,13 @@ from itertools import groupby
 from typing import Any
 
 from infra.site import Site, open_store
+from infra.store.file_names import file_name
 from infra.store.local import Store
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import PREFERRED, Promotion, Version, finite, history
 from infra.tracking.registry import versions
 from tasks.registration.differences import Lineage, settings_of, version_lineage
-from tasks.registration.site_pages import slug, version_page
+from tasks.registration.site_pages import version_page
 
 SETTING_STAGES = ("clean", "learn_bpe", "shard.train", "train", "average")
 """Stages whose arguments are a version's settings; the translation of its dev set is another one."""
@@ -79,7 +80,7 @@ class ModelEntry:
 
     @property
     def page(self) -> str:
-        return f"models/{slug(self.name)}.html"
+        return f"models/{file_name(self.name)}.html"
 
     @property
     def preferred(self) -> VersionEntry:

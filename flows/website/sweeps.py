@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.inspection.run_history import RecordedRun
-from tasks.registration.site_pages import slug
+from infra.store.file_names import file_name
 
 MOST_TRIALS = 2000
 """A trial takes some 400 bytes: so a page stays below a megabyte."""
@@ -31,7 +31,7 @@ class SweepPage:
 
     @property
     def page(self) -> str:
-        return f"sweeps/{slug(self.name)}.html"
+        return f"sweeps/{file_name(self.name)}.html"
 
     @property
     def trials(self) -> Sequence[Mapping[str, Any]]:

@@ -1,15 +1,8 @@
 """Where ``repro site`` writes the page of a version, for the site itself and for links to it."""
 
-import hashlib
-import re
+from infra.store.file_names import file_name
 
 
 def version_page(name: str, number: int) -> str:
     """The path of the page below the site's folder."""
-    return f"versions/{slug(name)}/{number}.html"
-
-
-def slug(name: str) -> str:
-    """A name as the name of a file: unchanged if it is harmless, else with a digest."""
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:80]
-    return name if name == plain else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"versions/{file_name(name)}/{number}.html"

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from made_up_roots import record
 
 from flows.commands.unfinished import unfinished
+from flows.inspection.run_history import read_history
+from flows.runner import records
 from flows.runner.interrupted import close_dead_runs, has_dead_record
 from flows.runner.recorded_runs import (
     UnreadableRecord,
@@ -21,10 +23,12 @@ from flows.runner.recorded_runs import (
     read_headers,
     read_run,
     read_runs,
+    run_names,
 )
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from infra.site import Site
+from infra.store.local import Store
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 CHECK = {"place": "score dev bleu", "limit": "bleu >= 1", "bound": 1.0, "warns": False, "value": 2.0, "holds": True}
@@ -127,3 +131,29 @@ def test_a_truncated_record_of_a_dead_run_is_not_closed(tmp_path: Path) -> None:
     path.write_text(text)
     assert close_dead_runs(site) == 0
     assert path.read_text() == text
+
+
+NAMES = ("Größe", "Grüße", "Gr-e")
+
+
+def test_runs_whose_names_differ_beyond_ascii_share_no_record(tmp_path: Path) -> None:
+    request = vars(RunRequest("demo"))
+    files = [records.write(tmp_path, name, request, [], "FINISHED", BEGAN) for name in NAMES]
+    assert len(set(files)) == 3
+    assert files[2].parent.name == "Gr-e", "folders of ASCII names keep their names"
+    assert run_names(tmp_path) == sorted(NAMES)
+    for name, path in zip(NAMES, files, strict=True):
+        assert [(each.run, each.path) for each in read_runs(tmp_path, name)] == [(name, path)]
+
+
+def test_records_in_a_folder_that_names_shared_are_those_of_the_name_inside(tmp_path: Path) -> None:
+    for hours, name in enumerate(NAMES):
+        path = record(tmp_path, "Gr-e", BEGAN + timedelta(hours=hours), [STAGE])
+        rewrite(path, {**json.loads(path.read_text()), "run": name})
+    for name in NAMES:
+        assert [each.run for each in read_runs(tmp_path, name)] == [name]
+        assert [each.run for each in read_history(Store(tmp_path), name)] == [name]
+    new = records.write(
+        tmp_path, "Größe", vars(RunRequest("demo")), [], "FINISHED", records.start_time(tmp_path, "Größe")
+    )
+    assert [each.path == new for each in read_runs(tmp_path, "Größe")] == [True, False]

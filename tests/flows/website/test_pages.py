@@ -17,7 +17,7 @@ from flows.website.registry import ModelEntry, VersionEntry, read_registry
 from flows.website.write import write_site
 from infra.errors import BadConfiguration
 from infra.site import Site
-from tasks.registration.site_pages import slug
+from infra.store.file_names import file_name
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "source"}
 ADDRESSES = ("href", "src", "srcset", "action", "poster", "data")
@@ -115,7 +115,7 @@ def test_the_page_of_a_version_is_its_card(public: Path) -> None:
 
 
 def test_hostile_sentences_are_shown_as_text_and_the_report_is_copied(public: Path) -> None:
-    place = public / "versions" / slug(EVIL_MODEL)
+    place = public / "versions" / file_name(EVIL_MODEL)
     text = (place / "1.html").read_text()
     assert "<mark>&lt;img" in text
     assert "captions of photographs" in text
@@ -132,10 +132,10 @@ def test_hostile_sentences_are_shown_as_text_and_the_report_is_copied(public: Pa
 
 def test_a_name_becomes_no_path(public: Path) -> None:
     files = [path.name for path in (public / "models").iterdir()]
-    assert f"{slug(EVIL_MODEL)}.html" in files
+    assert f"{file_name(EVIL_MODEL)}.html" in files
     assert all(re.fullmatch(r"[\w-]+\.html", name) for name in files)
-    assert slug("a b") != slug("a-b")
-    assert len({slug("x" * 300), slug("x" * 301)}) == 2
+    assert file_name("a b") != file_name("a-b")
+    assert len({file_name("x" * 300), file_name("x" * 301)}) == 2
 
 
 def test_scores_over_other_references_are_another_series(registered: Site) -> None:
