@@ -31,9 +31,10 @@ def gc(
 ) -> None:
     """List, or delete, artifacts that no kept run needs, and leftovers of unfinished work older than a week.
 
-    Of each run, with each set of overrides, the artifacts of the newest record and of the newest finished record are
-    kept. A registered model version keeps its weights, vocabulary and scores. Runs that were deleted in MLflow more
-    than a week ago go too, where its database is a file on this machine.
+    Of each run, with each set of overrides, the artifacts of the newest record are kept, and of each stage those of the
+    newest record and of the newest finished record that have it. A registered model version keeps its weights,
+    vocabulary and scores. Runs that were deleted in MLflow more than a week ago go too, where its database is a file on
+    this machine.
 
     For example:
 

@@ -1,8 +1,10 @@
 """Find and remove artifacts and leftovers that no kept run needs, with the reason for each artifact that stays.
 
-Of each run and its overrides, the newest record, the newest finished one and those of runs at work count: the artifacts
-that they name, and all inputs of these, are needed. A running run has its record from the start. A registered version
-needs its weights and vocabulary (to train on) and its scores (to compare).
+Of each run and its overrides these records count: the newest one and those of runs at work, whole; and for each stage
+the newest one in which it has an artifact, and the newest finished one that has it. So a shorter run, as with
+``--until clean``, takes the place of no training. The artifacts that they name, and all inputs of these, are needed. A
+running run has its record from the start. A registered version needs its weights and vocabulary (to train on) and its
+scores (to compare).
 """
 
 import os
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.runner.recorded_runs import UnreadableRecord, read_header, read_run
+from flows.runner.recorded_runs import RecordedRun, UnreadableRecord, read_run
 from flows.runner.records import FINISHED, RUNNING, receive_records, record_files
 from infra.errors import BadConfiguration, BadData
 from infra.processes.locks import try_file_lock
@@ -122,23 +124,26 @@ def needed_artifacts(store: Store, site: Site, keep: Sequence[str]) -> dict[Name
 
 
 def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
-    """The newest record of each run and overrides, the newest finished one, and those of runs that may be at work.
-
-    Gives run, reason and artifacts.
-    """
-    seen: set[tuple[object, ...]] = set()
+    """What records keep, newest first: run, reason and artifacts. See the head of this file for the rule."""
+    known: set[tuple[object, ...]] = set()
     for path in record_files(root):
         try:
-            header = read_header(path)
-            kind = (header.run, header.overrides)
-            newest, finished = (*kind, False) not in seen, (*kind, True) not in seen and header.outcome == FINISHED
-            if not (newest or finished or header.outcome == RUNNING):
-                continue
-            names = [(row.stage, row.key) for row in read_run(path).stages]
+            each = read_run(path)
         except UnreadableRecord as error:
             raise BadData(f"{error}; so the needs of its run are unknown: repair or remove it") from error
-        seen |= {(*kind, False)} | ({(*kind, True)} if finished else set())
-        yield header.run, " ".join(["run", header.run, *header.overrides]), names
+        kind = (each.run, each.overrides)
+        fresh = {(*kind, row.stage, ended) for row in each.stages if row.has_artifact for ended in _kinds_of_end(each)}
+        kept = {stage for *_, stage, _ in fresh - known}
+        whole = kind not in known or each.outcome == RUNNING
+        known |= {kind} | fresh
+        names = [(row.stage, row.key) for row in each.stages if whole or row.stage in kept]
+        if names:
+            yield each.run, " ".join(["run", each.run, *each.overrides]), names
+
+
+def _kinds_of_end(each: RecordedRun) -> tuple[str, ...]:
+    """Of which newest records this may be one: of all, and of the finished ones."""
+    return ("any", FINISHED) if each.outcome == FINISHED else ("any",)
 
 
 def _mark_needed(store: Store, names: Sequence[Name], why: str, needed: dict[Name, str]) -> None:

@@ -111,9 +111,11 @@ def observed(
 
 
 def _needed(root: Path, alive: Callable[[str], str]) -> Names:
-    """What is named by the newest record, by the newest one of a finished run, and by those of runs at work."""
+    """What is named by the newest record, by those of runs at work, and of each stage by the newest finished record."""
     records = [json.loads(path.read_text()) for path in sorted(root.glob("runs/*/*.json"))]
     at_work = [each for each in records if each["outcome"] == "RUNNING" and alive(each["process"]) == "alive"]
-    finished = [each for each in records if each["outcome"] == "FINISHED"]
-    chosen = [*at_work, *records[-1:], *finished[-1:]]
-    return {(row["stage"], row["key"]) for record in chosen for row in record["stages"]}
+    finished = [each["stages"] for each in records if each["outcome"] == "FINISHED"]
+    newest = {row["stage"]: stages for stages in finished for row in stages}
+    chosen = [*at_work, *records[-1:]]
+    needed = {(row["stage"], row["key"]) for record in chosen for row in record["stages"]}
+    return needed | {(stage, row["key"]) for stage, rows in newest.items() for row in rows if row["stage"] == stage}

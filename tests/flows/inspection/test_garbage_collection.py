@@ -1,0 +1,61 @@
+"""``repro gc`` keeps, for each stage, what the newest finished record that has the stage names."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up_roots import artifact, chain, record, row_of
+
+from flows.inspection.garbage_collection import find_garbage
+from infra.site import Site
+from infra.store.local import Artifact, Store
+
+BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def start(
+    root: Path, hour: int, made: Sequence[Artifact], outcome: str = "FINISHED", overrides: Sequence[str] = ()
+) -> None:
+    record(
+        root, "demo", BEGAN + timedelta(hours=hour), [*map(row_of, made)], outcome=outcome, overrides=list(overrides)
+    )
+
+
+def gone(root: Path) -> set[str]:
+    return {each.key for each in find_garbage(Site(root=root)).removable}
+
+
+@pytest.mark.parametrize("outcome", ["FINISHED", "FAILED"])
+def test_a_shorter_run_takes_no_training_away(tmp_path: Path, outcome: str) -> None:
+    store = Store(tmp_path)
+    text = artifact(store, "download", "d0")
+    start(tmp_path, 0, chain(store, text), outcome)
+    start(tmp_path, 1, [text, artifact(store, "clean", "c1", [text])])
+    assert gone(tmp_path) == set()
+    start(tmp_path, 2, chain(store, text, "2"))
+    assert gone(tmp_path) == {"c0ffee", "a0ffee", "50ffee", "40ffee", "c1"}, (
+        "a whole run takes the place of a whole one"
+    )
+
+
+STAGES = ("download", "clean", "average", "score")
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["FINISHED", "FAILED", "KILLED"]), st.booleans()), max_size=6)
+)
+def test_of_each_stage_the_newest_finished_record_counts(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, str, bool]]
+) -> None:
+    root = tmp_path_factory.mktemp("root")
+    store = Store(root)
+    needed: dict[tuple[bool, str], str] = {}
+    for number, (length, outcome, changed) in enumerate(runs):
+        made = [artifact(store, stage, f"{stage}{number}") for stage in STAGES[:length]]
+        start(root, number, made, outcome, ["training.seed=2"] if changed else [])
+        if outcome == "FINISHED":
+            needed |= {(changed, each.stage): each.key for each in made}
+    assert not gone(root) & set(needed.values())
