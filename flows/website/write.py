@@ -11,6 +11,8 @@ from infra.site import Site
 
 LIST = "site.json"
 """Lists the files of the site, so that the next one can remove what it no longer has, and nothing else."""
+BEGUN = "site.begun"
+"""Lists, a line each, the files of a writing that is under way or was interrupted: the next one repeats it."""
 
 
 @dataclass(frozen=True)
@@ -32,30 +34,36 @@ def write_site(site: Site, out: Path) -> WrittenSite:
     known = _known_files(out)
     root = Root.read(site)
     largest, written = 0, {LIST}
-    for name, content in contents(root):
-        if isinstance(content, str):
-            largest = max(largest, len(content.encode()))
-        _write(out / name, content.encode() if isinstance(content, str) else content.read_bytes())
-        written.add(name)
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / BEGUN).open("a") as begun:
+        for name, content in contents(root):
+            if isinstance(content, str):
+                largest = max(largest, len(content.encode()))
+            begun.write(f"{name}\n")
+            begun.flush()
+            _write(out / name, content.encode() if isinstance(content, str) else content.read_bytes())
+            written.add(name)
     _write(out / LIST, json.dumps(sorted(written), indent=0).encode())
     for name in known - written:
         (out / name).unlink(missing_ok=True)
         with suppress(OSError):  # other files are in the folder
             (out / name).parent.rmdir()
+    (out / BEGUN).unlink(missing_ok=True)
     return WrittenSite(
         len(root.models), sum(len(model.versions) for model in root.models), len(root.runs), len(written), largest
     )
 
 
 def _known_files(out: Path) -> set[str]:
-    """The files of the site that is there; empty for a new or an empty folder."""
+    """The files of the site that is there, or of one that was begun; empty for a new or an empty folder."""
     if out.exists() and not out.is_dir():
         raise BadConfiguration(f"--out is {out}, which is a file, allowed is a folder")
     if not out.is_dir() or not any(out.iterdir()):
         return set()
+    begun, inside = out / BEGUN, out.resolve()
     try:
-        names = json.loads((out / LIST).read_text())
-        inside = out.resolve()
+        names = begun.read_text().split("\n")[:-1] if begun.exists() else []  # the last line may be cut off
+        names += json.loads((out / LIST).read_text()) if (out / LIST).exists() or not begun.exists() else []
         return {name for name in names if (out / name).resolve().is_relative_to(inside)}
     except (OSError, ValueError, TypeError) as error:
         raise BadConfiguration(
