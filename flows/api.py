@@ -115,15 +115,16 @@ def run(
         return _stage_frame(dispatch(resolved, has_user_server()))
 
 
-def scores(name: str) -> pl.DataFrame:
+def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataFrame:
     """The scores of a run (``demo``), of a model version (``demo@champion``) or of one set (``demo/score/test``).
 
-    Returns columns ``set``, ``metric``, ``score``, ``low`` and ``high`` (the 95 % interval by bootstrap, null where
-    there is none), ``protocol`` and ``signature``. Raises BadConfiguration where there are no scores.
+    Of a run the newest finished one without overrides counts, or with ``overrides``, as in ``run``. Returns columns
+    ``set``, ``metric``, ``score``, ``low`` and ``high`` (the 95 % interval by bootstrap, null where there is none),
+    ``protocol`` and ``signature``. Raises BadConfiguration where there are no scores.
     """
     site = _site()
     store, rows = open_store(site), []
-    for set_name, manifest in find_system(name, site).scores.items():
+    for set_name, manifest in find_system(name, site, _assignments(overrides)).scores.items():
         card = json.loads((store.artifact(manifest).path() / "card.json").read_text())
         perplexities = {each: {"score": card[each]} for each in ("perplexity", "perplexity_word")}
         rows += [
@@ -134,14 +135,15 @@ def scores(name: str) -> pl.DataFrame:
     return pl.DataFrame(rows, {column: numbers.get(column, pl.String) for column in columns})
 
 
-def curves(name: str) -> pl.DataFrame:
+def curves(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataFrame:
     """The metrics of a training by update, of a run (``demo``) or a model version (``demo@champion``).
 
-    Returns a row for each update at which something was measured: ``update``, ``time`` (seconds since 1970), and a
-    column for each metric (``loss``, ``dev_perplexity``, ``learning_rate``, …; docs/files.md), null where it was not
-    measured. Raises BadConfiguration where there is no finished training.
+    Of a run it is the training of the model that ``scores`` is about, where there are scores. Returns a row for each
+    update at which something was measured: ``update``, ``time`` (seconds since 1970), and a column for each metric
+    (``loss``, ``dev_perplexity``, ``learning_rate``, …; docs/files.md), null where it was not measured. Raises
+    BadConfiguration where there is no finished training.
     """
-    return training_table(find_training(name, _site()).path() / "metrics.jsonl")
+    return training_table(find_training(name, _site(), _assignments(overrides)).path() / "metrics.jsonl")
 
 
 def sentences(name: str, other: str = "") -> pl.DataFrame:
@@ -266,23 +268,28 @@ def attention(
     return attention_of(served, sentence, target)[1]
 
 
-def artifact(name: str) -> Artifact:
-    """The newest artifact that a name such as ``demo/clean`` or ``demo/score/test`` means.
+def artifact(name: str, overrides: Mapping[str, object] | None = None) -> Artifact:
+    """The newest artifact that a name such as ``demo/clean`` or ``demo/score/test`` means, as ``repro path`` does.
 
+    It is of a run without overrides, finished or not, or of one with ``overrides``, as in ``run``.
     ``path()`` is its folder, from a bucket after a download; docs/files.md lists the files; ``facts`` is what its stage
     returned. Raises BadConfiguration for a name of none or of several artifacts.
     """
-    return find_artifact(name, Site.named())
+    return find_artifact(name, Site.named(), _assignments(overrides))
 
 
 def _resolved(
     name: str, overrides: Mapping[str, object] | None, from_stage: str, until: str, force: Sequence[str], site: str
 ) -> ResolvedRun:
-    assignments = tuple(f"{field}={_text(value)}" for field, value in (overrides or {}).items())
-    resolved = RunRequest(name, from_stage, until, tuple(force), assignments, site).resolve()
+    resolved = RunRequest(name, from_stage, until, tuple(force), _assignments(overrides), site).resolve()
     if resolved.remark:
         say(resolved.remark)
     return resolved
+
+
+def _assignments(overrides: Mapping[str, object] | None) -> tuple[str, ...]:
+    """The overrides as ``--set`` takes them."""
+    return tuple(f"{field}={_text(value)}" for field, value in (overrides or {}).items())
 
 
 def _text(value: object) -> str:

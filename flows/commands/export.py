@@ -5,10 +5,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.commands.options import OverridesOption
 from flows.inference.export import Target
 from flows.views.terminal import say
 from infra.servers.environment import configure_libraries
 from infra.site import Site
+from infra.store.file_names import file_name
 from model.config.engines import Quantization
 
 
@@ -23,6 +25,7 @@ def export(
     out: Annotated[
         Path | None, Parameter(help="folder to write, which must not exist", show_default="exports/RUN-FORMAT")
     ] = None,
+    overrides: OverridesOption = (),
 ) -> None:
     """Export a trained model with its vocabulary and search settings to CTranslate2 or Hugging Face.
 
@@ -38,10 +41,11 @@ def export(
 
     site = Site.named()
     configure_libraries(site.root)
-    trained = find_trained_model(run, site)
+    trained = find_trained_model(run, site, overrides)
     suffix = "" if quantization == "float32" else f"-{quantization}"
-    folder = out or Path("exports") / f"{trained.name.replace('/', '-')}-{to}{suffix}"
-    card = as_markdown(find_card(run, site)) if to == "huggingface" else ""
+    name = file_name(trained.name) if overrides else trained.name.replace("/", "-")
+    folder = out or Path("exports") / f"{name}-{to}{suffix}"
+    card = as_markdown(find_card(run, site, overrides)) if to == "huggingface" else ""
     export(trained, to, quantization, folder, card)
     say(f"{trained.name} is exported to {folder}; {folder / 'README.md'} shows how to use it")
     print(folder)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.options import JsonOption, SiteOption
+from flows.commands.options import JsonOption, OverridesOption, SiteOption
 from flows.views.tables import age_text, size_text
 from flows.views.terminal import say
 from infra.site import Site
@@ -16,6 +16,7 @@ def ls(
     /,
     *,
     why: Annotated[bool, Parameter(help="also say which versions and runs use each", negative=())] = False,
+    overrides: OverridesOption = (),
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
@@ -34,7 +35,7 @@ def ls(
     from flows.inspection.artifact_list import list_artifacts, users_of
 
     where = Site.named(site)
-    found = list_artifacts(name, where)
+    found = list_artifacts(name, where, overrides)
     users = users_of(found, where) if why else {}
     if as_json:
         forms = [each.as_json() | users.get((each.stage, each.key), {}) for each in found]
@@ -51,7 +52,13 @@ def ls(
             print(f"    {what}: {', '.join(names) or 'none'}")
 
 
-def path(name: Annotated[str, Parameter(help="RUN/STAGE or RUN/STAGE/ITEM")], /, *, site: SiteOption = "local") -> None:
+def path(
+    name: Annotated[str, Parameter(help="RUN/STAGE or RUN/STAGE/ITEM")],
+    /,
+    *,
+    overrides: OverridesOption = (),
+    site: SiteOption = "local",
+) -> None:
     """Print the folder of the newest artifact of a stage, one line for each item; download it from a bucket first.
 
     For example:
@@ -62,5 +69,5 @@ def path(name: Annotated[str, Parameter(help="RUN/STAGE or RUN/STAGE/ITEM")], /,
     """
     from flows.inspection.artifact_list import artifact_folders
 
-    for folder in artifact_folders(name, Site.named(site)):
+    for folder in artifact_folders(name, Site.named(site), overrides):
         print(folder)

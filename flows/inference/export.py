@@ -1,18 +1,18 @@
 """Export a trained model to a folder for another program: CTranslate2 or Hugging Face Transformers.
 
 ``demo@champion`` and ``demo/3`` name versions of the registry, ``demo/translate/test`` the model that translated this
-set; any other name is a run, whose newest record with translations counts.
+set; any other name is a run, whose newest finished record counts (``flows.runner.named_runs``).
 """
 
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from flows.inference.version_config import decoding_config
-from flows.runner.artifact_names import existing_manifest, is_version, stage_manifests
+from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
 from infra.errors import BadConfiguration, fault_for
 from infra.site import Site, open_store
 from infra.tracking.model_files import local_folder
@@ -40,21 +40,21 @@ class TrainedModel:
     normalise: Normalise | None = None
 
 
-def find_trained_model(name: str, site: Site) -> TrainedModel:
+def find_trained_model(name: str, site: Site, overrides: Sequence[str] = ()) -> TrainedModel:
     """The model of a run or version. Raises BadConfiguration if it does not exist or its artifacts are missing."""
     if is_version(name):
         version = resolve(site.tracking, name)
         folder, title = local_folder(site.tracking, version), f"{version.name}/{version.version}"
         return TrainedModel(title, folder / "weights", folder / "vocabulary", decoding_config(version))
     store = open_store(site)
-    arguments = next(iter(stage_manifests(store, name, "translate").values())).arguments
+    arguments = next(iter(model_manifests(store, name, "translate", overrides).values())).arguments
     weights, vocabulary = (
         store.artifact(existing_manifest(store, name, each["artifact"], each["key"])).path()
         for each in (arguments["weights"], arguments["vocabulary"])
     )
     decoding, normalise = (_fields(arguments.get(each)) for each in ("decoding", "normalise"))
     reading = from_json(Normalise, normalise) if normalise else None  # translations made earlier read text as it is
-    return TrainedModel(name, weights, vocabulary, from_json(Decoding, decoding), reading)
+    return TrainedModel(" ".join((name, *overrides)), weights, vocabulary, from_json(Decoding, decoding), reading)
 
 
 def _fields(form: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from flows.inspection.artifact_graph import ArtifactGraph, Name, read_graph
 from flows.inspection.artifact_uses import ArtifactUses, uses_of
 from flows.inspection.run_history import read_history
-from flows.runner.artifact_names import ArtifactName, parse_name
+from flows.runner.artifact_names import ArtifactName, parse_name, warn_of
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.tracking.registry import resolve
@@ -133,7 +133,10 @@ def _named(text: str, graph: ArtifactGraph, uses: ArtifactUses) -> list[Name]:
         wanted = parse_name(text)
     except BadConfiguration:
         return []
-    found = [name for name, known in uses.names.items() if any(wanted.covers(each) for each in known)]
+    chosen = {each: name[1] for name, known in uses.names.items() for each in known if wanted.covers(each)}
+    found = list(dict.fromkeys((each.stage, key) for each, key in chosen.items()))
+    if found:
+        warn_of(uses.named[wanted.run], chosen)
     if wanted.stage:
         return found
     inputs = {each for name in found for each in graph.inputs(name)}

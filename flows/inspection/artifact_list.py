@@ -43,7 +43,7 @@ class ListedArtifact:
         return {**asdict(self), "age_seconds": self.age_seconds}
 
 
-def list_artifacts(text: str, site: Site) -> list[ListedArtifact]:
+def list_artifacts(text: str, site: Site, overrides: Sequence[str] = ()) -> list[ListedArtifact]:
     """What ``RUN[/STAGE[/ITEM]]`` names, "" all runs, the latest first; missing ones come last.
 
     Raises BadConfiguration if no record has such an artifact.
@@ -53,7 +53,7 @@ def list_artifacts(text: str, site: Site) -> list[ListedArtifact]:
     store = open_store(site)
     looked_up: dict[tuple[str, str], tuple[Store, Manifest | None, str]] = {}
     listed = []
-    for name, key in find_artifacts(store, text).items():
+    for name, key in find_artifacts(store, text, overrides).items():
         if (name.stage, key) not in looked_up:  # runs share artifacts
             looked_up[name.stage, key] = _look_up(store, name.stage, key)
         listed.append(_listed(name, key, *looked_up[name.stage, key]))
@@ -67,26 +67,26 @@ def users_of(listed: Sequence[ListedArtifact], site: Site) -> dict[Name, dict[st
     return {name: {"versions": graph.versions_of.get(name, []), "runs": uses.runs(name)} for name in names}
 
 
-def artifact_folders(text: str, site: Site) -> list[Path]:
+def artifact_folders(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Path]:
     """The folders of what ``RUN/STAGE[/ITEM]`` names, downloaded if they are in a bucket.
 
     Raises BadConfiguration for a name without a stage, BadData for an artifact that is missing or damaged.
     """
     store = open_store(site)
-    found = find_artifacts(store, text)
+    found = find_artifacts(store, text, overrides)
     if "/" not in text:
         stages = ", ".join(dict.fromkeys(f"{name.run}/{name.stage}" for name in found))
         raise BadConfiguration(f"{text!r} names a whole run, allowed is a stage of it: {stages}")
     return [_folder(store, name, key) for name, key in found.items()]
 
 
-def find_artifact(text: str, site: Site) -> Artifact:
+def find_artifact(text: str, site: Site, overrides: Sequence[str] = ()) -> Artifact:
     """The newest artifact that ``RUN/STAGE[/ITEM]`` names.
 
     Raises BadConfiguration if the name means none or several, or the artifact is missing.
     """
     store = open_store(site)
-    found = find_artifacts(store, text)
+    found = find_artifacts(store, text, overrides)
     if len(found) > 1:
         raise BadConfiguration(
             f"{text!r} names {len(found)} artifacts, allowed is one of: {', '.join(map(str, found))}"

@@ -6,7 +6,8 @@ from itertools import groupby
 
 from flows.inspection.artifact_graph import Name
 from flows.inspection.run_history import RecordedRun
-from flows.runner.artifact_names import ArtifactName, newest_of
+from flows.runner.artifact_names import ArtifactName
+from flows.runner.named_runs import NamedRun, name_run
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class ArtifactUses:
     made_by: Mapping[Name, RecordedRun]
     used_by: Mapping[Name, list[RecordedRun]]
     """The runs that had it as a hit or made it, the newest first."""
+    named: Mapping[str, NamedRun]
+    """What the name of each run means."""
 
     def label(self, name: Name) -> str:
         """The readable name, else ``stage/key``."""
@@ -31,12 +34,14 @@ class ArtifactUses:
 def uses_of(history: Sequence[RecordedRun]) -> ArtifactUses:
     """The uses in all records of a root, the newest first (``read_history``)."""
     names: dict[Name, list[ArtifactName]] = {}
+    named: dict[str, NamedRun] = {}
     made_by: dict[Name, RecordedRun] = {}
     used_by: dict[Name, list[RecordedRun]] = {}
     for run, of_run in groupby(
         sorted(history, key=lambda each: each.run), lambda each: each.run
     ):  # stable: newest first
-        for (stage, item), key in newest_of(each.stages for each in of_run).items():
+        named[run] = name_run(of_run, run)
+        for (stage, item), key in named[run].artifacts.items():
             names.setdefault((stage, key), []).append(ArtifactName(run, stage, item))
     for each in history:
         for used in each.stages:
@@ -44,4 +49,4 @@ def uses_of(history: Sequence[RecordedRun]) -> ArtifactUses:
                 used_by.setdefault((used.stage, used.key), []).append(each)
             if used.was_made:
                 made_by.setdefault((used.stage, used.key), each)
-    return ArtifactUses(names, made_by, used_by)
+    return ArtifactUses(names, made_by, used_by, named)

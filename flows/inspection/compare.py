@@ -1,7 +1,7 @@
 """Find the score artifacts of runs or model versions, and compare them.
 
 ``multi30k-ende@champion`` and ``multi30k-ende/3`` name versions of the registry, ``multi30k-ende/score/val`` the scores
-of one set; any other name is a run, whose newest record with scores counts.
+of one set; any other name is a run, whose newest finished record counts (``flows.runner.named_runs``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flows.runner.artifact_names import existing_manifest, is_version, stage_manifests
+from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.local import Artifact, Store
@@ -34,7 +34,7 @@ class ScoredSystem:
     lineage: Mapping[str, Manifest]
 
 
-def find_system(name: str, site: Site) -> ScoredSystem:
+def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredSystem:
     """The run or version of this name. Raises BadConfiguration if it does not exist or its scores are missing."""
     store = open_store(site)
     if is_version(name):
@@ -42,7 +42,7 @@ def find_system(name: str, site: Site) -> ScoredSystem:
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
         scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
         return ScoredSystem(f"{version.name}/{version.version}", scores, version_lineage(store.manifest, version.tags))
-    scores = stage_manifests(store, name, "score")
+    scores = model_manifests(store, name, "score", overrides)
     return ScoredSystem(name, scores, lineage(store.artifact(score) for score in scores.values()))
 
 

@@ -1,25 +1,26 @@
 """The metrics of a training as a table: of a run, of a model version, or of one training artifact."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
 from flows.inspection.compare import find_system, training_of
-from flows.runner.artifact_names import is_version, stage_manifests
+from flows.runner.artifact_names import is_version, model_manifests
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.local import Artifact
 
 
-def find_training(name: str, site: Site) -> Artifact:
+def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artifact:
     """The training of ``demo@champion``, ``demo`` or ``demo/train/seed-2``: of a run its own model's.
 
     Raises BadConfiguration if there is none.
     """
     store = open_store(site)
     if not is_version(name):
-        made = stage_manifests(store, name, "train")
+        made = model_manifests(store, name, "train", overrides)
         return store.artifact(made.get("") or next(iter(made.values())))
     training = training_of(find_system(name, site), store)
     if not training:

@@ -1,9 +1,9 @@
 """Model cards of registered versions and of runs, from tags, manifests and scored sentences. Writes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flows.runner.artifact_names import is_version, stage_manifests
+from flows.runner.artifact_names import is_version, model_manifests
 from infra.errors import Fault
 from infra.site import Site, open_store
 from infra.store.local import Store
@@ -17,13 +17,13 @@ from tasks.registration.model_card import ModelCard, model_card
 from tasks.registration.version_card import SENTENCES, card_from_tags, example_set, read_examples
 
 
-def find_card(name: str, site: Site) -> ModelCard:
+def find_card(name: str, site: Site, overrides: Sequence[str] = ()) -> ModelCard:
     """The card of a version or of a run's newest scores. Raises BadConfiguration if there is none."""
     store = open_store(site)
     if is_version(name):
         version = resolve(site.tracking, name)
         return version_card(version, version_lineage(store.manifest, version.tags), store)
-    scores = stage_manifests(store, name, "score")
+    scores = model_manifests(store, name, "score", overrides)
     manifests = lineage(store.artifact(each) for each in scores.values())
     facts = {item: manifest.facts for item, manifest in scores.items()}
     dev = _dev_set(manifests)

@@ -3,10 +3,12 @@
 Makes no artifact; ``tasks.tracing`` reads them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from flows.runner.named_runs import name_run
+from flows.runner.recorded_runs import read_runs
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import Run
 from flows.runs.reversal import monolingual_filters
@@ -31,7 +33,20 @@ def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: st
     resolved = request.resolve()
     traced = trace(trace_context(resolved), pair_id, TorchNetwork(resolved.run, resolved.site))
     adopted = (f"{name} was {origin}" for name, origin in resolved.plan.adopted.items())
-    return replace(traced, notes=(*traced.notes, *adopted))
+    return replace(traced, notes=(*traced.notes, *adopted, *_changed_since_recorded(resolved)))
+
+
+def _changed_since_recorded(resolved: ResolvedRun) -> Iterator[str]:
+    """Says where the run as it is now has other artifacts than those that its name means (``repro path``)."""
+    name, store = resolved.run.name, resolved.plan.store
+    recorded = name_run(read_runs(store.root, name), name, resolved.request.overrides)
+    if recorded.remark:
+        return
+    keys = {(row.stage, row.item): row.key for row in resolved.plan.outcome.rows}
+    changed = [stage for (stage, item), key in recorded.artifacts.items() if keys.get((stage, item), key) != key]
+    if changed:
+        stages = ", ".join(dict.fromkeys(changed))
+        yield f"this is the run as it is now; the last record of {name} has other artifacts of {stages}"
 
 
 def trace_context(resolved: ResolvedRun) -> TraceContext:

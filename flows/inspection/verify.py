@@ -4,8 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from flows.runner.artifact_names import find_artifacts, parse_name
-from flows.runner.request import RunRequest, plan
+from flows.runner.artifact_names import find_artifacts
 from infra.errors import Fault
 from infra.site import Site, open_store
 from infra.store.local import Store
@@ -33,7 +32,7 @@ def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int,
     """
     site = Site.named(site_name)
     store = open_store(site)
-    todo = list(_artifacts_of(store, runs, site_name))
+    todo = list(_artifacts_of(store, runs))
     checked = []
     for done, (place, stage, key) in enumerate(todo):
         on_progress(done, len(todo), f"{stage} {key}")
@@ -55,14 +54,11 @@ def _model_damage(store: Store, manifest: Manifest, site: Site) -> list[str]:
     return [f"the registered model: {damage}"] if damage else []
 
 
-def _artifacts_of(store: Store, runs: Sequence[str], site_name: str) -> Iterator[tuple[Store, str, str]]:
+def _artifacts_of(store: Store, runs: Sequence[str]) -> Iterator[tuple[Store, str, str]]:
     """The artifacts of the runs, or all of them; for a remote store, first those on this machine."""
     wanted: set[tuple[str, str]] = set()
     for text in runs:
-        if parse_name(text).stage:
-            wanted |= {(name.stage, key) for name, key in find_artifacts(store, text).items()}
-        else:
-            wanted |= {(row.stage, row.key) for row in plan(RunRequest(text, site=site_name)).rows}
+        wanted |= {(name.stage, key) for name, key in find_artifacts(store, text).items()}
     for place in [store.local(), store] if isinstance(store, S3Store) else [store]:
         for stage, key in place.names():
             if not runs or (stage, key) in wanted:

@@ -1,24 +1,25 @@
 """Readable names of artifacts: ``demo/clean`` is the newest artifact of the stage clean of the run demo.
 
-``demo`` names all artifacts of the run, ``demo/score`` those of one stage, ``demo/score/test`` that of one item. The
-records of the run say which artifact is the newest. A number after the slash names a model version: ``demo/3``.
+``demo`` names all artifacts of the run, ``demo/score`` those of one stage, ``demo/score/test`` that of one item. Which
+records of the run count is decided in ``named_runs``. A number after the slash names a model version: ``demo/3``.
 """
 
+import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from pathlib import Path
 
 from flows.reproduce import STAGES
 from flows.runner import records
 from flows.runner.find_run import find_run, is_file
-from flows.runner.recorded_runs import RecordedStage, read_runs, run_names
+from flows.runner.named_runs import NamedRun, name_run
+from flows.runner.recorded_runs import read_headers, read_runs, run_names
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.store.local import Store
 from infra.store.manifest import Manifest
 
+log = logging.getLogger(__name__)
 NAME = re.compile(r"(?P<run>(?:.*\.py:)?[^/]*)(?:/(?P<stage>[^/]*)(?:/(?P<item>.+))?)?")
 
 
@@ -41,9 +42,11 @@ class ArtifactName:
 def parse_name(text: str) -> ArtifactName:
     """The parts of ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM``; RUN may be ``FILE.toml`` or ``FILE.py:NAME``.
 
-    Raises BadConfiguration for an unknown stage, and for a file without that run.
+    Raises BadConfiguration for an unknown stage, for a stage of no run, and for a file without that run.
     """
     run, stage, item = _split(text)
+    if text and not run:
+        raise BadConfiguration(f"{text!r} names no run, allowed is a name such as demo/clean")
     if stage and stage not in STAGES:
         hint = did_you_mean(stage, STAGES) or ","
         raise BadConfiguration(f"unknown stage {stage!r} in {text!r}{hint} known are: {', '.join(STAGES)}")
@@ -56,38 +59,52 @@ def is_version(text: str) -> bool:
     return "@" in text or (stage != "" and stage not in STAGES)
 
 
-def find_artifacts(store: Store, text: str) -> dict[ArtifactName, str]:
+def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> dict[ArtifactName, str]:
     """The keys of all artifacts that the text names, in the order of the stages; "" names those of every run.
 
-    An artifact may have been removed since. Raises BadConfiguration if no record has such an artifact.
+    Warns where they are of a run with overrides that were not asked for, or of different runs. An artifact may have
+    been removed since. Raises BadConfiguration if no record has such an artifact.
     """
-    records.receive_records(store, parse_name(text).run if text else "")
     wanted = parse_name(text)
-    runs = [wanted.run] if text else run_names(store.root)
-    known = {name: key for run in runs for name, key in _names_of_run(store, run)}
-    found = {name: key for name, key in known.items() if not text or wanted.covers(name)}
-    if text and not found:
-        raise BadConfiguration(_nothing_found(store, text, wanted, known))
+    records.receive_records(store, wanted.run)
+    found: dict[ArtifactName, str] = {}
+    for run in [wanted.run] if text else run_names(store.root):
+        named = name_run(read_runs(store.root, run), run, overrides)
+        known = {ArtifactName(run, *place): key for place, key in named.artifacts.items()}
+        chosen = {name: key for name, key in known.items() if not text or wanted.covers(name)}
+        if text and not chosen:
+            raise BadConfiguration(_nothing_found(store, text, wanted, overrides, known))
+        warn_of(named, chosen)
+        found |= chosen
     return found
 
 
-def stage_manifests(store: Store, text: str, stage: str) -> dict[str, Manifest]:
-    """The manifests of one stage by item, all from one record: ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM``.
+def warn_of(named: NamedRun, chosen: Mapping[ArtifactName, str]) -> None:
+    """Say which runs the chosen artifacts of a run are from, where its name does not say it."""
+    places = {(name.stage, name.item): key for name, key in chosen.items()}
+    for remark in filter(None, (named.remark, named.difference(places))):
+        log.warning("%s", remark)
 
-    Raises BadConfiguration if the text names another stage, no record has the stage, or an artifact is missing.
+
+def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str] = ()) -> dict[str, Manifest]:
+    """The manifests of one stage by item, of the model that ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM`` means.
+
+    Raises BadConfiguration if the text names another stage, no finished run has the stage, or an artifact is missing.
     """
     name = parse_name(text)
     if name.stage not in ("", stage):
         raise BadConfiguration(f"{text!r} is an artifact of {name.stage}, allowed is a run or {name.run}/{stage}")
     records.receive_records(store, name.run)
-    if name.item:
-        found = {each.item: key for each, key in _names_of_run(store, name.run) if name.covers(each)}
-    else:
-        found = last_keys(store.root, name.run, stage)
+    named = name_run(read_runs(store.root, name.run), name.run, overrides)
+    found = {item: key for item, key in named.of_model(stage).items() if name.item in ("", item)}
     if not found:
+        settings = "".join(f" --set {assignment}" for assignment in overrides) or " without --set"
         raise BadConfiguration(
-            f"{text!r} has no artifact of {stage} here: run it, or name a version as in demo@champion"
+            f"{text!r} has no artifact of {stage} from a finished run{settings} here: run it, or name a version as in "
+            "demo@champion"
         )
+    if named.remark:
+        log.warning("%s", named.remark)
     return {item: existing_manifest(store, text, stage, key) for item, key in found.items()}
 
 
@@ -101,49 +118,25 @@ def existing_manifest(store: Store, text: str, stage: str, key: str) -> Manifest
     return manifest
 
 
-def last_keys(root: Path, name: str, stage: str) -> dict[str, str]:
-    """The keys of a stage by item, from the newest record of the run in which each item has an artifact."""
-    for each in read_runs(root, name):
-        rows = [row for row in each.stages if row.stage == stage]
-        if rows and all(row.has_artifact for row in rows):
-            return {row.item: row.key for row in rows}
-    return {}
-
-
-def newest_of(newest_first: Iterable[Sequence[RecordedStage]]) -> dict[tuple[str, str], str]:
-    """The key of the newest artifact of each (stage, item) in records of one run.
-
-    Items of a stage that the newest record with the whole stage no longer has are left out.
-    """
-    found: dict[tuple[str, str], str] = {}
-    whole: set[str] = set()
-    for rows in newest_first:
-        for stage in {row.stage for row in rows} - whole:
-            of_stage = [row for row in rows if row.stage == stage]
-            for row in of_stage:
-                if row.has_artifact:
-                    found.setdefault((stage, row.item), row.key)
-            if all(row.has_artifact for row in of_stage):
-                whole.add(stage)
-    return found
-
-
 def _split(text: str) -> tuple[str, str, str]:
     match = NAME.fullmatch(text)
     run, stage, item = (match["run"], match["stage"], match["item"]) if match else (text, "", "")
     return run, stage or "", item or ""
 
 
-def _names_of_run(store: Store, run: str) -> Iterator[tuple[ArtifactName, str]]:
-    found = newest_of(each.stages for each in read_runs(store.root, run))
-    for stage, (known, item) in product(STAGES, found):
-        if known == stage:
-            yield ArtifactName(run, stage, item), found[stage, item]
-
-
-def _nothing_found(store: Store, text: str, wanted: ArtifactName, known: Mapping[ArtifactName, str]) -> str:
-    if not known:
+def _nothing_found(
+    store: Store, text: str, wanted: ArtifactName, overrides: Sequence[str], known: Mapping[ArtifactName, str]
+) -> str:
+    if known:
+        near = [name for name in known if name.stage == wanted.stage] or list(known)
+        return f"{text!r} has no artifact on record here, there is: {', '.join(map(str, near))}"
+    others = list(read_headers(store.root, wanted.run))
+    if not others:
         runs = ", ".join(run_names(store.root)) or "none"
         return f"run {wanted.run!r} has no artifact on record here, runs with a record: {runs}"
-    near = [name for name in known if name.stage == wanted.stage] or list(known)
-    return f"{text!r} has no artifact on record here, there is: {', '.join(map(str, near))}"
+    if all(each.is_trial for each in others):
+        return f"run {wanted.run!r} has only trials of a sweep on record here: run it, or name a key or a version"
+    settings = dict.fromkeys(" ".join(f"--set {value}" for value in each.overrides) for each in others)
+    asked = " ".join(f"--set {value}" for value in overrides)
+    there = "; ".join(each or "none" for each in settings)
+    return f"run {wanted.run!r} {asked} has no artifact on record here; settings on record: {there}"

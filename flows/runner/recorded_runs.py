@@ -20,6 +20,8 @@ from infra.processes.identity import process_state
 
 log = logging.getLogger(__name__)
 EARLIER_VALUES = 30
+SWEEP = "sweep "
+"""Begins the group of a trial."""
 TEXT_FIELDS = ("failure", "ended", "who", "commit", "process", "attempt", "group", "title")
 """Fields that older records may lack; each is then ""."""
 CHECK_FIELDS = ("place", "limit", "bound", "warns", "value", "holds")
@@ -110,6 +112,11 @@ class RecordedRun:
         return f"{self.member} of {self.group}" if self.group else ""
 
     @property
+    def is_trial(self) -> bool:
+        """Whether a sweep started it."""
+        return self.group.startswith(SWEEP)
+
+    @property
     def seconds(self) -> float:
         """Time of the stages that this run made or tried; stages that ran at the same time count each."""
         return sum(stage.seconds for stage in self.stages if not stage.was_cached)
@@ -155,13 +162,12 @@ def command_of(run: str, overrides: Sequence[str], request: Mapping[str, Any]) -
 
 def read_headers(root: Path, name: str = "") -> Iterator[RecordedRun]:
     """The starts of a run, or of all for "", newest first and without their stages, which may be long."""
-    found = (_or_none(read_header, path) for path in record_files(root, name))
-    return (each for each in found if each and (each.run == name or not name))
+    return _readable(root, name, read_header)
 
 
 def read_runs(root: Path, name: str = "") -> Iterator[RecordedRun]:
     """The starts of a run, or of all for "", newest first."""
-    return filter(None, map(with_stages, read_headers(root, name)))
+    return _readable(root, name, read_run)
 
 
 def with_stages(header: RecordedRun) -> RecordedRun | None:
@@ -216,6 +222,11 @@ def newest_artifacts(root: Path, name: str, overrides: Sequence[str]) -> set[tup
 
 
 _warned: set[Path] = set()
+
+
+def _readable(root: Path, name: str, read: Callable[[Path], RecordedRun]) -> Iterator[RecordedRun]:
+    found = (_or_none(read, path) for path in record_files(root, name))
+    return (each for each in found if each and (each.run == name or not name))
 
 
 def _or_none(read: Callable[[Path], RecordedRun], path: Path) -> RecordedRun | None:

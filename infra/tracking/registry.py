@@ -7,6 +7,7 @@ costs one query and no import of MLflow.
 import contextlib
 import difflib
 import json
+import logging
 import re
 import urllib.error
 import urllib.parse
@@ -23,6 +24,8 @@ from infra.tracking import registry_sqlite
 from infra.tracking.client import all_pages, mlflow_client, refused
 from infra.tracking.model_version import PREFERRED, PROMOTION_TAG, Version, grouped_tags, history, make_version
 from infra.tracking.provenance import user
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,10 @@ def _to_version(entity: Any, *aliases: str) -> Version:
 
 
 def resolve(uri: str, text: str) -> Version:
-    """The version that ``name@alias``, ``name/3`` or ``name`` means.
+    """The version that ``name@alias``, ``name/3`` or ``name`` means: the champion, else the candidate.
 
-    Raises BadConfiguration that lists the models, aliases or versions that exist.
+    Where a model has neither, as where all its versions were made with overrides, the newest is taken and a warning
+    says so. Raises BadConfiguration that lists the models, aliases or versions that exist.
     """
     name, by_alias, alias = text.partition("@")
     name, by_number, number = name.partition("/") if not by_alias else (name, "", "")
@@ -91,7 +95,12 @@ def resolve(uri: str, text: str) -> Version:
         known = [f"{version.version}" for version in reversed(of_model)]
         raise BadConfiguration(f"model {name!r} has no version {number!r}, it has: {', '.join(known)}")
     preferred = (version for alias in PREFERRED for version in of_model if alias in version.aliases)
-    return next(preferred, of_model[0])
+    if chosen := next(preferred, None):
+        return chosen
+    newest = of_model[0]
+    made = f", made with {newest.tags['overrides']}" if newest.tags.get("overrides") else ""
+    log.warning("%s has no %s; this is %s/%s%s", name, " and no ".join(PREFERRED), name, newest.version, made)
+    return newest
 
 
 def create_version(

@@ -32,7 +32,9 @@ def test_a_version_and_a_run_are_what_was_scored(small: Path, tmp_path: Path) ->
     write_normalising(run.vocabulary, run.normalise, tmp_path)
     assert (tmp_path / "tokenizer.json").read_bytes() == (version.vocabulary / "tokenizer.json").read_bytes()
     run_small(RunRequest("small", overrides=("decoding.beam=1",)))
-    assert find_trained_model("small", site).decoding.beam == 1
+    assert find_trained_model("small", site) == run
+    changed = find_trained_model("small", site, ("decoding.beam=1",))
+    assert (changed.name, changed.decoding.beam) == ("small decoding.beam=1", 1)
     assert find_trained_model("small/1", site).decoding.beam == 2
 
 
@@ -65,7 +67,7 @@ def test_the_command_writes_folders_that_translate(
 
 def test_what_is_missing_is_named(small: Path) -> None:
     site = Site.named()
-    with pytest.raises(BadConfiguration, match="'smal' has no artifact of translate here"):
+    with pytest.raises(BadConfiguration, match="'smal' has no artifact of translate from a finished run"):
         find_trained_model("smal", site)
     trained = find_trained_model("small", site)
     shutil.move(trained.weights, trained.weights.with_name("elsewhere"))

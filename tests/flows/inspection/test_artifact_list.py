@@ -2,11 +2,9 @@
 
 import json
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from made_up_roots import record
 from s3_server import Server
 from small_pipeline import Untracked, run_small
 
@@ -16,8 +14,7 @@ from flows.commands.verify import verify
 from flows.inference.export import find_trained_model
 from flows.inspection.artifact_list import artifact_folders, list_artifacts
 from flows.inspection.compare import find_system
-from flows.runner.artifact_names import ArtifactName, is_version, last_keys, newest_of, parse_name
-from flows.runner.recorded_runs import read_runs
+from flows.runner.artifact_names import ArtifactName, is_version, parse_name
 from flows.runner.request import RunRequest, plan
 from infra.errors import BadConfiguration, BadData, Fault
 from infra.site import Site, open_store
@@ -31,6 +28,8 @@ def test_names_have_a_run_a_stage_and_an_item() -> None:
     assert parse_name("demo/download/demo/train.en") == ArtifactName("demo", "download", "demo/train.en")
     with pytest.raises(BadConfiguration, match=r"'claen' in 'demo/claen'; did you mean clean\? known are: download"):
         parse_name("demo/claen")
+    with pytest.raises(BadConfiguration, match="'/clean' names no run"):
+        parse_name("/clean")
     assert [is_version(text) for text in ("demo@champion", "demo/3", "demo", "demo/clean", "demo/score/3")] == [
         True,
         True,
@@ -61,33 +60,19 @@ def test_a_finished_run_is_listed_whole(small: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.splitlines()[1:] == ["    versions: small/1", "    runs: small"]
 
 
-def test_a_name_means_the_newest_artifact(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_means_the_newest_artifact_without_overrides(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site = Site.named()
     old = artifact_folders("small/clean", site)
-    other = RunRequest("small", until="clean", overrides=("profile=tutorial",))
-    made = run_small(other)
-    path_command("small/clean")
+    made = run_small(RunRequest("small", until="clean", overrides=("profile=tutorial",)))
+    assert artifact_folders("small/clean", site) == old
+    path_command("small/clean", overrides=("profile=tutorial",))
     printed = capsys.readouterr().out
     assert printed == f"{made.rows[-1].path}\n"
     assert [Path(printed.strip())] != old
-    by_name = {each.name: each for each in list_artifacts("small", site)}
-    assert by_name["small/clean"].path == printed.strip()
-    assert by_name["small/register"].state == "there", "stages that the newest run did not reach keep their artifact"
-    run_small(CLEAN)
-    assert artifact_folders("small/clean", site) == old
-
-
-def test_an_item_that_failed_has_its_older_artifact_and_a_newer_sibling(tmp_path: Path) -> None:
-    def write(hour: int, **keys: tuple[str, str]) -> None:
-        rows = [{"stage": "score", "item": item, "key": k, "state": s} for item, (k, s) in keys.items()]
-        record(tmp_path, "small", datetime(2026, 11, 1, hour, tzinfo=UTC), rows)
-
-    write(1, gone=("k0", "completed"), dev=("k0", "completed"))
-    write(2, dev=("k1", "completed"), test=("k2", "cached"))
-    write(3, dev=("k3", "completed"), test=("k4", "failed"))
-    newest = newest_of(each.stages for each in read_runs(tmp_path, "small"))
-    assert newest == {("score", "dev"): "k3", ("score", "test"): "k2"}
-    assert last_keys(tmp_path, "small", "score") == {"dev": "k1", "test": "k2"}, "scores of one model"
+    with pytest.raises(
+        BadConfiguration, match="'small' --set a=b has no artifact .* on record: --set profile=tutorial; n"
+    ):
+        artifact_folders("small/clean", site, ("a=b",))
 
 
 def test_missing_and_damaged_artifacts_are_marked(small: Path) -> None:

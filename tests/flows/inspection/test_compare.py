@@ -27,8 +27,8 @@ def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
     site = Site.named()
     first = find_system("small/1", site)
     run_small(OTHER)
-    second, newest = find_system("small/2", site), find_system("small", site)
-    assert newest.scores == second.scores != first.scores
+    second, changed = find_system("small/2", site), find_system("small", site, OTHER.overrides)
+    assert changed.scores == second.scores != first.scores == find_system("small", site).scores
     comparisons = compare_systems(first, second, site)
     assert [comparison.name for comparison in comparisons] == ["dev", "test"]
     for comparison in comparisons:
@@ -85,7 +85,7 @@ def test_any_number_is_compared_and_only_what_differs_is_shown(
 
 def test_missing_scores_are_named(small: Path) -> None:
     site = Site.named()
-    with pytest.raises(BadConfiguration, match="'smal' has no artifact of score here"):
+    with pytest.raises(BadConfiguration, match="'smal' has no artifact of score from a finished run"):
         find_system("smal", site)
     key = find_system("small/1", site).scores["dev"].key
     folder = Store(site.root).folder("score", key)

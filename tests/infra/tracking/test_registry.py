@@ -148,6 +148,15 @@ def test_a_name_resolves_to_a_version(registered: Registered, name: str, version
     assert (found.name, found.version) == (name.partition("@")[0].partition("/")[0], version)
 
 
+def test_of_a_model_without_champion_and_candidate_it_is_said_which_version_is_taken(
+    registered: Registered, caplog: pytest.LogCaptureFixture
+) -> None:
+    resolve(registered.uri, "ende")
+    assert caplog.messages == []
+    resolve(registered.uri, "demo")
+    assert ["demo/1" in message for message in caplog.messages] == [True]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -1,0 +1,93 @@
+"""Decides what the name of a run means: which of its records count. Nothing else chooses among records by a name.
+
+Among the records without overrides (a limit by ``expect`` changes no result, so it is none), or with those that are
+given, and never among trials of a sweep:
+
+- Artifacts (``ls``, ``path``, ``lineage``, ``verify``, ``api.artifact``): of each stage those of the newest record in
+  which the whole stage has artifacts, whether that run finished or not.
+- The model (``export``, ``compare``, ``api.scores`` and ``curves``): weights, scores and curves of one record, the
+  newest finished one that has scores.
+
+Names of versions (``demo@champion``, and ``demo`` where only a version can be meant) are for
+``infra.tracking.registry.resolve``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flows.reproduce import STAGES
+from flows.runner.recorded_runs import RecordedRun
+from flows.runner.records import FINISHED
+from flows.runs.overrides import changes_results, without_replaced
+
+Place = tuple[str, str]
+"""Stage and item."""
+
+
+@dataclass(frozen=True)
+class NamedRun:
+    """The records that a name means, all with the same overrides that change results, the newest first."""
+
+    run: str
+    records: Sequence[RecordedRun]
+    remark: str = ""
+    """Which overrides they have, where the name gives none and no run without them is on record; else ""."""
+
+    @property
+    def artifacts(self) -> dict[Place, str]:
+        """The key of the newest artifact of each stage and item, in the order of the stages."""
+        return {(stage, item): key for stage in STAGES for item, key in self._newest(stage).items()}
+
+    def _newest(self, stage: str) -> dict[str, str]:
+        made: dict[str, str] = {}
+        for each in self.records:
+            items = _items(each, stage)
+            if items and all(items.values()):
+                return items
+            for item, key in items.items():
+                if key:
+                    made.setdefault(item, key)
+        return made  # no record has the whole stage
+
+    def of_model(self, stage: str) -> dict[str, str]:
+        """The keys of a stage by item, of the run's model; empty where no finished run has the stage."""
+        finished = [each for each in self.records if each.outcome == FINISHED and _items(each, stage)]
+        scored = (each for each in finished if _items(each, "score"))
+        chosen = next(scored, next(iter(finished), None))
+        return _items(chosen, stage) if chosen else {}
+
+    def difference(self, found: Mapping[Place, str]) -> str:
+        """Says that some of its artifacts are of different runs; "" where one record has them all."""
+        by_record = [
+            (each, {(row.stage, row.item, row.key) for row in each.stages if row.has_artifact}) for each in self.records
+        ]
+        if not found or any({(*place, key) for place, key in found.items()} <= rows for _, rows in by_record):
+            return ""
+        origin: dict[str, list[str]] = {}
+        for (stage, item), key in found.items():
+            record = next(each for each, rows in by_record if (stage, item, key) in rows)
+            origin.setdefault(f"{record.started:%Y-%m-%d %H:%M:%S} UTC", []).append(stage)
+        parts = (f"{', '.join(dict.fromkeys(stages))} of {time}" for time, stages in origin.items())
+        return f"no one run on record has all these artifacts of {self.run}: {'; '.join(parts)}"
+
+
+def name_run(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] = ()) -> NamedRun:
+    """What ``run`` means, with the overrides of a command; ``records`` are those of the run, the newest first."""
+    own = [each for each in records if not each.is_trial]
+    found = [each for each in own if _effective(each.overrides) == _effective(overrides)]
+    if found or overrides or not own:
+        return NamedRun(run, found)
+    newest = next((each for each in own if each.outcome == FINISHED), own[0])
+    settings = " ".join(f"--set {assignment}" for assignment in newest.overrides)
+    found = [each for each in own if each.overrides == newest.overrides]
+    return NamedRun(run, found, f"no run {run} without --set is on record here; this is the one with {settings}")
+
+
+def _effective(overrides: Sequence[str]) -> tuple[str, ...]:
+    """The overrides that may change results."""
+    return tuple(each for each in without_replaced(overrides) if changes_results((each,)))
+
+
+def _items(record: RecordedRun, stage: str) -> dict[str, str]:
+    """The keys of a stage by item; "" for an item without an artifact."""
+    return {row.item: row.key if row.has_artifact else "" for row in record.stages if row.stage == stage}
