@@ -10,10 +10,11 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flows.runner.records import KILLED, NAME_FORMAT, RUNNING, record_files
+from flows.runner.records import KILLED, NAME_FORMAT, REQUEST_FIELDS, RUNNING, record_files
 from flows.runs.titles import SEPARATOR
 from infra.errors import BadData
 from infra.processes.identity import process_state
@@ -199,7 +200,7 @@ def run_names(root: Path) -> list[str]:
 def earlier_values(root: Path, name: str) -> dict[str, tuple[float, ...]]:
     """The values that the limits of a run had in its last ``EARLIER_VALUES`` records, oldest first, by their places."""
     found: dict[str, list[float]] = {}
-    for each in list(read_headers(root, name))[:EARLIER_VALUES][::-1]:
+    for each in [*islice(read_headers(root, name), EARLIER_VALUES)][::-1]:
         # A fact with two limits has two checks.
         for place, value in {check["place"]: check["value"] for check in each.checks}.items():
             if value is not None:
@@ -218,7 +219,8 @@ def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:
 def newest_artifacts(root: Path, name: str, overrides: Sequence[str]) -> set[tuple[str, str]]:
     """Stage and key of each artifact in the newest record of the run with these overrides."""
     same = (each for each in read_runs(root, name) if each.overrides == tuple(overrides))
-    return {(stage.stage, stage.key) for each in list(same)[:1] for stage in each.stages}
+    newest = next(same, None)
+    return {(stage.stage, stage.key) for stage in newest.stages} if newest else set()
 
 
 _warned: set[Path] = set()
@@ -290,7 +292,7 @@ def _unreadable(path: Path, error: Exception) -> UnreadableRecord:
 def _asked(fields: Any) -> Mapping[str, Any]:
     if not isinstance(fields, dict):
         raise TypeError("the field 'asked' is no JSON object")
-    for name in fields:
+    for name in fields.keys() & set(REQUEST_FIELDS):
         _words(fields, name) if name == "force" else _word(fields, name)
     return fields
 

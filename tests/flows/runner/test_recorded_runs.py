@@ -57,7 +57,7 @@ def test_only_what_says_of_which_run_it_is_must_be_there(tmp_path: Path, compact
                 read_run(path)
         else:
             assert read_run(path).command == "repro run demo"
-    rewrite(path, {**fields, "of a later version": 1})
+    rewrite(path, {**fields, "later": 1, "asked": {**fields["asked"], "of a later version": None}})
     assert read_run(path).run == "demo"
 
 
