@@ -1,7 +1,5 @@
 """Finds a run by its name: one of ``flows.runs``, a row of the paper on some corpus, or one in a user's file."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 from flows.runs import RUNS, Run
@@ -9,9 +7,7 @@ from flows.runs.paper_rows import parse_run_name
 from flows.runs.toml_runs import SUFFIX, run_from_toml
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
-
-PROJECT = str(Path(__file__).resolve().parents[2])
-"""The folder that contains this project's packages."""
+from tasks.engine.own_classes import load_user_file
 
 
 def find_run(name: str) -> Run:
@@ -67,15 +63,10 @@ def _run_from_file(file: str, name: str) -> Run:
     path = Path(file)
     if not path.is_file():
         raise BadConfiguration(f"no file {file!r} to take the run {name!r} from")
-    spec = importlib.util.spec_from_file_location(f"_runs_of_{path.stem}", path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise BadConfiguration(f"{file!r} is not a Python file")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # as dataclasses in the file expect it
-    # The file may import its neighbours. They come last, behind this project's packages (which an editable install
-    # finds only after all of sys.path), and stay, because worker processes inherit the list and import them by name.
-    sys.path += [folder for folder in (PROJECT, str(path.parent.absolute())) if folder not in sys.path]
     try:
-        spec.loader.exec_module(module)
+        module = load_user_file(path, Run)
     except Exception as error:
         raise BadConfiguration(f"{file}: {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)

@@ -1,86 +1,182 @@
 """The code of classes that users write, such as a filter in a file of runs; it is part of a stage's key.
 
-This project's own classes have the version of their stage instead.
+For example, ``my_runs.py`` defines a filter that uses ``my_words.py`` beside it: every edit of either changes the key
+of ``clean``, except one of comments, docstrings, formatting or runs. This project's own classes have the version of
+their stage instead.
 """
 
-import ast
 import hashlib
+import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
+from types import ModuleType
 
-from tasks.engine.stage_code import syntax
+from infra.errors import BadConfiguration
+from tasks.engine.counted_code import counted_syntax
+from tasks.engine.own_files import PROJECT_PACKAGES, Source, read_sources
 
-PROJECT_PACKAGES = ("flows", "tasks", "model", "infra")
+PROJECT = str(Path(__file__).resolve().parents[2])
+"""The folder that contains this project's packages."""
 DIGITS = 12
 
 
-@cache
-def own_code(kind: type) -> str:
-    """A digest of a user's class with what it uses of its file and of files beside it; "" for one of this project.
+@dataclass(eq=False)
+class _UserFile:
+    """A loaded file: its text and that of its neighbours, and their digest."""
 
-    Comments, docstrings and unrelated definitions do not count. Raises TypeError if the class is in no file.
+    path: Path
+    sources: Mapping[str, Source]
+    module: ModuleType
+    digest: str = ""
+
+
+class _Loaded(MetaPathFinder):
+    """The file that was loaded last. It finds the neighbours whose text was read with it, so that what is executed is
+    what is digested. A bytecode cache could hold an older text."""
+
+    def __init__(self) -> None:
+        self.file: _UserFile | None = None
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        return _spec(name, name, self.file) if self.file else None
+
+    def forget(self) -> None:
+        """Let the next import read the neighbours again."""
+        for name in [*self.file.sources, *_parents(self.file.sources)] if self.file else ():
+            if isinstance(getattr(sys.modules.get(name), "__loader__", None), _TextLoader):
+                del sys.modules[name]
+        self.file = None
+
+    def search(self, folder: Path) -> None:
+        """Let workers and computed imports find this folder's files, and no longer those of another loaded file.
+
+        It comes last, behind this project's packages, which an editable install finds only after all of ``sys.path``.
+        """
+        if self.file and self.file.path.parent != folder:
+            sys.path.remove(f"{self.file.path.parent}")
+            self.forget()
+        sys.path += [place for place in (PROJECT, f"{folder}") if place not in sys.path]
+
+
+class _TextLoader(Loader):
+    def __init__(self, source: Source, file: _UserFile) -> None:
+        self.source, self.file = source, file
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compile(self.source.text, self.source.path, "exec", dont_inherit=True), vars(module))
+
+
+_loaded = _Loaded()
+
+
+def load_user_file(path: Path, run: type) -> ModuleType:
+    """Execute a user's file as it is now, with the files beside it that it can import as they are now.
+
+    A file that was loaded before and has not changed since is not executed again. ``run``: the type of the values that
+    do not count as code. Raises what the file raises.
     """
-    if kind.__module__.split(".")[0] in PROJECT_PACKAGES:
+    path = path.absolute()
+    if _loaded not in sys.meta_path:
+        sys.meta_path.insert(0, _loaded)
+    _loaded.search(path.parent)
+    sources = read_sources(path)
+    if _loaded.file and (_loaded.file.path, _loaded.file.sources) == (path, sources):
+        return _loaded.file.module
+    _loaded.forget()
+    content = hashlib.sha256(f"{path} {sorted(sources.items())}".encode()).hexdigest()[:DIGITS]
+    name = f"_runs_of_{path.stem}_{content}"
+    file = _UserFile(path, sources, ModuleType(name))
+    spec = _spec(name, "", file)
+    assert spec, "the file itself is among its sources"
+    file.module = sys.modules[name] = module_from_spec(spec)  # as dataclasses in the file expect it
+    _loaded.file = file
+    try:
+        _TextLoader(sources[""], file).exec_module(file.module)
+        modules = {each: sys.modules.get(each) if each else file.module for each in sources}
+        file.digest = _digest(sources, modules, run)
+    except BaseException:
+        _loaded.forget()
+        raise
+    return file.module
+
+
+def own_code(kind: type) -> str:
+    """A digest of a user's file with the files beside it that it can import; "" for a class of this project.
+
+    Raises TypeError if the class is in no file, BadConfiguration if the file may be newer than the class.
+    """
+    if kind.__module__.partition(".")[0] in PROJECT_PACKAGES:
         return ""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if not file:
+    module = sys.modules.get(kind.__module__)
+    path = getattr(module, "__file__", None)
+    if not module or not path:
         raise TypeError(f"{kind.__qualname__} is defined in no file: write the class into one, so that its code counts")
-    found: dict[tuple[str, str], str] = {}
-    _collect(Path(file), kind.__qualname__.split(".")[0], found)
-    return hashlib.sha256(f"{sorted(found.items())}".encode()).hexdigest()[:DIGITS]
+    loader = getattr(module, "__loader__", None)
+    if not isinstance(loader, _TextLoader):
+        return _code_of_import(kind, Path(path).absolute())
+    if loader.file is not _loaded.file or not _is_in(module, kind):
+        raise BadConfiguration(
+            f"{kind.__qualname__} is of an older text of {path}, or another file was loaded since: take the run from "
+            "its file again"
+        )
+    return loader.file.digest
 
 
-def _collect(file: Path, name: str, found: dict[tuple[str, str], str]) -> None:
-    """Add the statements that bind ``name`` in ``file``, and those of all names that they use; "" is the whole file."""
-    if (file.name, name) in found:
-        return
-    found[file.name, name] = ""
-    tree = syntax(file)
-    statements = [node for node in tree.body if not name or name in _bound_names(node)]
-    for node in statements or tree.body:  # a class inside a function: the whole file counts
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            for neighbour, imported in _neighbours(file, node, name):
-                _collect(neighbour, imported, found)
-            continue
-        found[file.name, name] += _structure(node)
-        for each in ast.walk(node):
-            if (
-                isinstance(each, ast.Name)
-                and isinstance(each.ctx, ast.Load)
-                and any(each.id in _bound_names(other) for other in tree.body)
-            ):
-                _collect(file, each.id, found)
+@cache
+def _code_of_import(kind: type, path: Path) -> str:
+    """The digest for a class that Python's import system loaded, which keeps no text."""
+    sources = read_sources(path, kind.__module__)
+    for source in sources.values():
+        status = source.path.stat()
+        changed = max(status.st_mtime, status.st_ctime)  # a copy may keep the first
+        if changed > _process_start():
+            raise BadConfiguration(
+                f"{source.path} changed after this process began, so {kind.__qualname__} may be older here than in the"
+                f" file: name the run as FILE.py:NAME, or start a new process (in a notebook: restart the kernel)"
+            )
+    return _digest(sources, {}, type(None))
 
 
-def _structure(node: object) -> str:
-    """The syntax below a node. ``ast.dump`` would differ between Python 3.11, 3.12 and 3.13 in what it writes of empty
-    fields, and each of them adds fields that stay empty in older code."""
-    if isinstance(node, list):
-        return f"[{', '.join(map(_structure, node))}]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
-    return f"{type(node).__name__}({', '.join(f'{name}={_structure(value)}' for name, value in fields)})"
+@cache
+def _process_start() -> float:
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _bound_names(node: ast.stmt) -> set[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {node.name}
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return {alias.asname or alias.name.split(".")[0] for alias in node.names}
-    inner = (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
-    stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    return stored.union(*(_bound_names(child) for child in inner))
+def _is_in(module: ModuleType, kind: type) -> bool:
+    """Whether the module has this class, and not another one of its name. A class inside a function is in none."""
+    found: object = module
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is kind or "<locals>" in kind.__qualname__
 
 
-def _neighbours(file: Path, node: ast.Import | ast.ImportFrom, name: str) -> Iterator[tuple[Path, str]]:
-    """The modules beside ``file`` that bind ``name`` by this import, and what is imported from each."""
-    for alias in node.names:
-        if name and name != (alias.asname or alias.name.split(".")[0]):
-            continue
-        module = alias.name if isinstance(node, ast.Import) else node.module or alias.name
-        path = file.parent / f"{module.replace('.', '/')}.py"
-        if path.is_file():
-            yield path, alias.name if isinstance(node, ast.ImportFrom) and node.module else ""
+def _spec(name: str, source_name: str, file: _UserFile) -> ModuleSpec | None:
+    source = file.sources.get(source_name)
+    if source is None:
+        if source_name not in _parents(file.sources):
+            return None
+        spec = ModuleSpec(name, None, is_package=True)  # a folder without __init__.py
+        spec.submodule_search_locations = [f"{file.path.parent.joinpath(*name.split('.'))}"]
+        return spec
+    is_package = source.path.name == "__init__.py"
+    spec = ModuleSpec(name, _TextLoader(source, file), origin=f"{source.path}", is_package=is_package)
+    spec.has_location = True
+    return spec
+
+
+def _parents(sources: Mapping[str, Source]) -> set[str]:
+    """Names of the packages that the modules are in."""
+    return {name.rsplit(".", depth)[0] for name in sources for depth in range(1, name.count(".") + 1)}
+
+
+def _digest(sources: Mapping[str, Source], modules: Mapping[str, ModuleType | None], run: type) -> str:
+    forms = counted_syntax(sources, modules, run)
+    return hashlib.sha256(f"{sorted(forms.items())}".encode()).hexdigest()[:DIGITS]

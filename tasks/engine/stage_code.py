@@ -87,8 +87,13 @@ def module_file(module: str) -> Path | None:
 
 def syntax(path: Path) -> ast.Module:
     """The syntax of a file without comments and docstrings."""
+    return syntax_of_text(path.read_bytes())
+
+
+def syntax_of_text(text: bytes) -> ast.Module:
+    """The syntax of a file's text without comments and docstrings."""
     with _PARSING:
-        tree = ast.parse(path.read_text())
+        tree = ast.parse(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from infra.errors import BadConfiguration
 from tasks.cleaning.filters import Empty
 from tasks.engine.keys import canonical
-from tasks.engine.own_classes import own_code
+from tasks.engine.own_classes import load_user_file, own_code
 
 RULES = """
 from dataclasses import dataclass
 from helpers import limit
 import helpers
 LEAST = 2
-OTHER = 5
 
 def fits(n):
     return n >= LEAST
@@ -28,65 +28,77 @@ class Empty:
     def keep(self):
         return fits(self.size) and limit()
 
-UNRELATED = Empty(4)
+    class Part:
+        pass
+
+RUN = Empty(4)
 """
-HELPERS = "FAR = 9\n\ndef limit():\n    return FAR\n\ndef unused():\n    return 1\n"
+HELPERS = "FAR = 9\n\ndef limit():\n    return FAR\n"
+
+
+def own_class(folder: Path, rules: str = RULES, helpers: str = HELPERS) -> Any:
+    """The class Empty of ``rules``, loaded from a file beside ``helpers``. None of its values is a run."""
+    (folder / "rules.py").write_text(rules)
+    (folder / "helpers.py").write_text(helpers)
+    return load_user_file(folder / "rules.py", complex).Empty
 
 
 def code(folder: Path, rules: str = RULES, helpers: str = HELPERS) -> str:
-    """The code of the class Empty of ``rules``, loaded from a file beside ``helpers``."""
-    (folder / "rules.py").write_text(rules)
-    (folder / "helpers.py").write_text(helpers)
-    for name in ("rules", "helpers"):
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-        assert spec
-        assert spec.loader
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        if name == "rules":
-            sys.path.insert(0, str(folder))
-            sys.modules.pop("helpers", None)
-            spec.loader.exec_module(module)
-            sys.path.remove(str(folder))
-    kind: Any = sys.modules["rules"].Empty
-    assert canonical(kind())["code"] == own_code(kind)
+    kind = own_class(folder, rules, helpers)
+    assert canonical(kind())["code"] == own_code(kind) == own_code(kind.Part)
     return own_code(kind)
 
 
-@pytest.fixture(autouse=True)
-def _modules(monkeypatch: pytest.MonkeyPatch) -> Any:
-    own_code.cache_clear()
-    yield
-    for name in ("rules", "helpers"):
-        sys.modules.pop(name, None)
-
-
 def test_the_code_is_the_same_on_every_python(tmp_path: Path) -> None:
-    assert code(tmp_path) == "51d07568509b", "as Python 3.11, 3.12 and 3.13 give it"
+    assert code(tmp_path) == "6c959a242cd2", "as Python 3.11, 3.12 and 3.13 give it"
 
 
-def test_what_the_class_uses_counts_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+def test_what_the_files_say_counts_and_not_how(tmp_path: Path) -> None:
     first = code(tmp_path)
-    for unrelated in (("OTHER = 5", "OTHER = 6"), ("Empty(4)", "Empty(5)"), ("LEAST = 2", "LEAST = 2  # two")):
-        assert code(tmp_path, RULES.replace(*unrelated)) == first
-    assert code(tmp_path, helpers=HELPERS.replace("return 1", "return 2")) == first
-    for related in (
-        ("LEAST = 2", "LEAST = 3"),
-        ("n >= LEAST", "n > LEAST"),
-        ("fits(self.size) and", "fits(self.size) or"),
-    ):
-        assert code(tmp_path, RULES.replace(*related)) != first
+    assert code(tmp_path, RULES.replace("LEAST = 2", "'''Least.'''\nLEAST = (2)  # two")) == first
+    for change in (("LEAST = 2", "LEAST = 3"), ("n >= LEAST", "n > LEAST"), ("Empty(4)", "Empty(5)")):
+        assert code(tmp_path, RULES.replace(*change)) != first
     assert code(tmp_path, helpers=HELPERS.replace("FAR = 9", "FAR = 8")) != first
 
 
+def test_a_class_of_an_older_text_is_refused_until_it_is_loaded_again(tmp_path: Path) -> None:
+    first = own_class(tmp_path)
+    digest = own_code(first)
+    second = own_class(tmp_path, helpers=HELPERS.replace("9", "8"))
+    assert (first(2).keep(), second(2).keep()) == (9, 8)
+    assert own_code(second) != digest
+    with pytest.raises(BadConfiguration, match=r"Empty is of an older text of .*rules\.py"):
+        own_code(first)
+    assert own_code(own_class(tmp_path)) == digest
+
+
 def test_a_class_of_this_project_has_the_version_of_its_stage_instead(tmp_path: Path) -> None:
+    kind = own_class(tmp_path)
     assert "code" not in canonical(Empty())
-    code(tmp_path)
-    assert canonical(sys.modules["rules"].Empty())["class"] == canonical(Empty())["class"] == "Empty"
-    assert canonical(sys.modules["rules"].Empty()) != canonical(Empty())
+    assert canonical(kind())["class"] == canonical(Empty())["class"] == "Empty"
+    assert canonical(kind()) != canonical(Empty())
 
 
 def test_a_class_in_no_file_is_refused() -> None:
     kind = type("Typed", (), {"__module__": "nowhere"})
     with pytest.raises(TypeError, match="Typed is defined in no file: write the class into one"):
         own_code(kind)
+
+
+def test_a_class_that_python_imported_from_a_file_that_may_be_newer_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "plain_rules.py"
+    file.write_text("class Rule:\n    pass\n")
+    spec = importlib.util.spec_from_file_location("plain_rules", file)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "plain_rules", module)
+    spec.loader.exec_module(module)
+    with pytest.raises(
+        BadConfiguration, match=r"plain_rules\.py changed after this process began.*start a new process"
+    ):
+        own_code(module.Rule)
+    monkeypatch.setattr("tasks.engine.own_classes._process_start", lambda: file.stat().st_ctime)
+    assert own_code(module.Rule)
