@@ -87,7 +87,7 @@ def find_artifact(text: str, site: Site, overrides: Sequence[str] = ()) -> Artif
     """
     store = open_store(site)
     found = find_artifacts(store, text, overrides)
-    if len(found) > 1:
+    if len(found) != 1:
         raise BadConfiguration(
             f"{text!r} names {len(found)} artifacts, allowed is one of: {', '.join(map(str, found))}"
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadConfiguration, BadData
+from infra.guards.path_names import path_below
 from infra.site import Site, open_store
 from infra.store.files import sha256_of, write_atomically
 from infra.store.local import Store
@@ -214,4 +215,4 @@ def _difference(signed: Mapping[str, object], present: Mapping[str, object]) -> 
 
 
 def _file_of(site: Site, version: Version, key: str) -> Path:
-    return site.root.absolute() / FOLDER / f"{version.name}-{version.version}-{key[:12]}.intoto.jsonl"
+    return path_below(site.root.absolute() / FOLDER, f"{version.name}-{version.version}-{key[:12]}.intoto.jsonl")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Any
 
 from infra.site import Site, open_store
 from infra.store.file_names import file_name
-from infra.store.local import Store
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import PREFERRED, Promotion, Version, finite, history
 from infra.tracking.registry import versions
@@ -116,7 +114,7 @@ def read_registry(site: Site) -> list[ModelEntry]:
 
     @lru_cache(MANIFESTS_IN_MEMORY)
     def manifest(stage: str, key: str) -> Manifest | None:
-        return _manifest(store, stage, key)
+        return store.manifest(stage, key)
 
     def entry(version: Version) -> VersionEntry:
         def read_lineage() -> Lineage:
@@ -133,11 +131,6 @@ def read_registry(site: Site) -> list[ModelEntry]:
         )
 
     return [ModelEntry(name, [*map(entry, each)]) for name, each in groupby(found, lambda version: version.name)]
-
-
-def _manifest(store: Store, stage: str, key: str) -> Manifest | None:
-    # A tag is foreign text, and a key becomes part of a path.
-    return store.manifest(stage, key) if re.fullmatch("[0-9a-f]{8,64}", key) else None
 
 
 def _scores(tags: Mapping[str, str], prefix: str) -> dict[str, Score]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flows.website.contents import Root, contents
 from infra.errors import BadConfiguration
+from infra.guards.path_names import is_path_name, path_below
 from infra.site import Site
 
 LIST = "site.json"
@@ -39,9 +40,10 @@ def write_site(site: Site, out: Path) -> WrittenSite:
         for name, content in contents(root):
             if isinstance(content, str):
                 largest = max(largest, len(content.encode()))
+            path = path_below(out, name)
             begun.write(f"{name}\n")
             begun.flush()
-            _write(out / name, content.encode() if isinstance(content, str) else content.read_bytes())
+            _write(path, content.encode() if isinstance(content, str) else content.read_bytes())
             written.add(name)
     _write(out / LIST, json.dumps(sorted(written), indent=0).encode())
     for name in known - written:
@@ -60,11 +62,11 @@ def _known_files(out: Path) -> set[str]:
         raise BadConfiguration(f"--out is {out}, which is a file, allowed is a folder")
     if not out.is_dir() or not any(out.iterdir()):
         return set()
-    begun, inside = out / BEGUN, out.resolve()
+    begun = out / BEGUN
     try:
         names = begun.read_text().split("\n")[:-1] if begun.exists() else []  # the last line may be cut off
         names += json.loads((out / LIST).read_text()) if (out / LIST).exists() or not begun.exists() else []
-        return {name for name in names if (out / name).resolve().is_relative_to(inside)}
+        return set(filter(is_path_name, names))
     except (OSError, ValueError, TypeError) as error:
         raise BadConfiguration(
             f"--out is {out}, which holds files that are no site of this program: name a new or an empty folder"

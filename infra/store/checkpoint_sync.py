@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from infra.errors import Fault
+from infra.errors import BadData, Fault
+from infra.guards.path_names import path_below
 from infra.processes import signals
 from infra.processes.identity import machine_identity
 from infra.store.files import sha256_of, stamp_of, sync, sync_tree, write_atomically
@@ -176,7 +177,7 @@ class Snapshot:
                 if newer is None or newer.mark == index.mark:
                     break
                 index = newer
-            except ValueError as error:
+            except (BadData, ValueError) as error:
                 self.say(f"{self._reader.label}: {error}; that snapshot is not used")
                 return None
             finally:
@@ -290,11 +291,9 @@ class Snapshot:
         return {"signature": sign(checkpoint_statement(self._place, mark, self._attempt, files), self.keys.signer)}
 
     def _download(self, index: SnapshotIndex, folder: Path) -> None:
-        """Raises NoSuchKey, or ValueError for a name outside the folder or bytes that do not match their sum."""
+        """Raises NoSuchKey, BadData for a name outside the folder, ValueError for bytes that do not match their sum."""
         for name, expected in index.files.items():
-            path = folder / name
-            if ".." in path.parts or folder not in path.parents:
-                raise ValueError(f"{self.bucket.url(f'{index.place}/{INDEX}')} names a file {name!r} outside")
+            path = path_below(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             if self.bucket.download(f"{index.place}/{expected}", path) != expected:
                 raise ValueError(f"{self.bucket.url(f'{index.place}/{expected}')} does not match its sum")

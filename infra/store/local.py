@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadData
+from infra.guards.path_names import is_artifact_name
 from infra.processes.locks import is_locked, try_file_lock
 from infra.store.files import (
     is_regular,
@@ -107,6 +108,8 @@ class Store:
 
     def envelope(self, stage: str, key: str) -> tuple[Manifest, dict[str, Any]] | None:
         """The manifest, and all that ``manifest.json`` holds: with its signature, if it has one."""
+        if not is_artifact_name(f"{stage}/{key}"):  # a record, a tag or a manifest may name anything
+            return None
         path = Path(f"{self.root}/{stage}/{key}/{MANIFEST}")  # faster than to join the parts
         try:
             return parse_manifest(path.read_bytes(), stage, key) if is_regular(path) else None
@@ -216,11 +219,9 @@ class Store:
     def input_names(self, stage: str, key: str) -> list[str]:
         """``stage/key`` of each input that a manifest names, also one with a wrong sum; empty if it is unreadable."""
         path = Path(f"{self.root}/{stage}/{key}/{MANIFEST}")
-        try:
-            if is_regular(path):
-                return [name for name in json.loads(path.read_bytes())["manifest"]["inputs"] if isinstance(name, str)]
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            pass
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            if is_artifact_name(f"{stage}/{key}") and is_regular(path):
+                return [*filter(is_artifact_name, json.loads(path.read_bytes())["manifest"]["inputs"])]
         return []
 
     def remove(self, stage: str, key: str) -> None:

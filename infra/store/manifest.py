@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from infra.guards.path_names import is_artifact_name, is_path_name, is_plain_name
+
 MANIFEST = "manifest.json"
 LOGS = ("metrics.jsonl", "exit.json", "job.json", "job.sh", "*.log")
 """Names of logs. They are kept and checked, but differ from run to run, so the content digest leaves them out."""
@@ -76,13 +78,16 @@ def _is_well_formed(manifest: Manifest) -> bool:
         return False
     if not all(isinstance(file, dict) for file in manifest.files.values()):
         return False
+    if not (is_plain_name(manifest.stage) and is_plain_name(manifest.key)):
+        return False
     texts = (manifest.item, manifest.content, *manifest.inputs.values())
     numbers = (manifest.version, manifest.seconds, *(file["bytes"] for file in manifest.files.values()))
     return (
         all(isinstance(text, str) for text in (*texts, *(file["sha256"] for file in manifest.files.values())))
         and all(isinstance(number, int | float) for number in numbers)
         and manifest.content == content_digest(manifest.files)
-        and not any(name.startswith("/") or ".." in name.split("/") for name in manifest.files)
+        and all(map(is_artifact_name, manifest.inputs))
+        and all(map(is_path_name, manifest.files))
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadData, NetworkFault
+from infra.guards.path_names import is_plain_name, path_below
 from infra.processes.locks import file_lock
 from infra.store.bucket_probe import check_write_access
 from infra.store.cache import ArtifactCache
@@ -100,7 +101,8 @@ class S3Store(Store):
         return self._manifests.names()
 
     def keys_of(self, stage: str) -> list[str]:
-        return sorted(name.partition("/")[0] for name in self.bucket.list(stage) if name.endswith(f"/{MANIFEST}"))
+        names = (name.rpartition("/") for name in self.bucket.list(stage))
+        return sorted(key for key, _, file in names if file == MANIFEST and is_plain_name(key))
 
     def sizes(self) -> Iterator[tuple[str, str, int]]:
         """The same for the artifacts in the bucket that a trusted key signed, by their manifests."""
@@ -115,7 +117,8 @@ class S3Store(Store):
             return
         self.bucket.delete(f"{stage}/{key}/{name}" for name in self.bucket.list(f"{stage}/{key}"))
         self._manifests.forget(stage, key)
-        super().remove(stage, key)
+        if (self.folder(stage, key) / MANIFEST).exists():  # another folder of that name is no copy of the artifact
+            super().remove(stage, key)
 
     def partial(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
         self.keys.check_signer()
@@ -221,12 +224,16 @@ class S3Store(Store):
     def receive(self, folder: str, newest: int = 0) -> None:
         listed = self.bucket.list(folder)
         for name in sorted(listed)[-newest:]:
-            path, info = self.root / folder / name, listed[name]
+            path, info = path_below(self.root / folder, name), listed[name]
             if _is_current(path, info):
                 continue
-            with contextlib.suppress(NoSuchKey):
+            try:
                 write_atomically(path, self.bucket.read(f"{folder}/{name}").decode())
                 os.utime(path, (info.modified, info.modified))
+            except NoSuchKey:
+                continue
+            except (UnicodeDecodeError, FileExistsError, IsADirectoryError, NotADirectoryError):
+                self.bucket.ignore(f"{folder}/{name}", "it is no text, or has the name of a folder")
 
     def _copy_lock(self, stage: str, key: str) -> contextlib.AbstractContextManager[int]:
         """Held by the process that downloads, seals or sends this machine's copy of an artifact."""

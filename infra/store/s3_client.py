@@ -6,6 +6,7 @@ endpoint and the object, and never a secret.
 
 import contextlib
 import hashlib
+import logging
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from infra.errors import BadConfiguration, Fault, NetworkFault, NoSpace
+from infra.guards.path_names import is_path_name
 from infra.processes import signals
 
 SCHEME = "s3://"
@@ -28,6 +30,10 @@ DELETE_BATCH = 1000
 QUOTA_CODES = ("QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull")
 """Error codes of a store whose quota or disk is full; Ceph answers 403, which otherwise means refused credentials."""
 CONNECT_SECONDS, READ_SECONDS = 10, 60
+_ignoring: set[str] = set()
+"""Addresses of the buckets of which this process has said that it ignores an object."""
+
+log = logging.getLogger(__name__)
 
 
 class PreconditionFailed(Exception):
@@ -80,7 +86,10 @@ class Bucket:
         return files
 
     def list(self, folder: str) -> dict[str, ObjectInfo]:
-        """Every object below ``folder``, by its name relative to it; one request for 1,000."""
+        """Every object below ``folder``, by its name relative to it; one request for 1,000.
+
+        An object whose name is no path below the folder is left out: names of objects become paths of files.
+        """
         found: dict[str, ObjectInfo] = {}
         start = self._key(f"{folder}/" if folder else "")
         token: dict[str, str] = {}
@@ -88,7 +97,11 @@ class Bucket:
             page = self._call(folder, "list_objects_v2", Prefix=start, **token)
             for entry in page.get("Contents", ()):
                 info = ObjectInfo(entry["Size"], entry["ETag"], entry["LastModified"].timestamp())
-                found[entry["Key"].removeprefix(start)] = info
+                name = entry["Key"].removeprefix(start)
+                if is_path_name(name):
+                    found[name] = info
+                elif not name.endswith("/"):  # other programs mark folders so
+                    self.ignore(f"{folder}/{name}".removeprefix("/"), "its name is no path below that address")
             if not page.get("IsTruncated"):
                 return found
             token = {"ContinuationToken": page["NextContinuationToken"]}
@@ -167,6 +180,14 @@ class Bucket:
         answer = self._call("", "list_objects_v2", Prefix=self._prefix, MaxKeys=1)
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         return now.timestamp() - time.time()
+
+    def ignore(self, name: str, why: str) -> None:
+        """Warn of an object that is not used, once for all such objects of a bucket."""
+        if self.address not in _ignoring:
+            _ignoring.add(self.address)
+            log.warning(
+                "%s: the object %s and others like it are ignored: %s; remove them", self.address, ascii(name), why
+            )
 
     def url(self, name: str) -> str:
         """The address of an object, for messages."""

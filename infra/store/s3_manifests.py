@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from infra.guards.path_names import is_artifact_name, is_plain_name
 from infra.processes.threads import run_in_threads
 from infra.store.files import write_atomically
 from infra.store.manifest import MANIFEST, Manifest, manifest_envelope, parse_manifest
@@ -64,9 +65,11 @@ class RemoteManifests:
         if parsed is None:
             return None
         manifest, envelope = parsed
-        etags = envelope.get("etags")
+        etags, files_id = envelope.get("etags"), envelope.get("id")
         etags = etags if isinstance(etags, dict) else {}
-        remote = RemoteManifest(manifest, f"{envelope.get('id')}", etags, envelope.get("signature"))
+        if not isinstance(files_id, str) or not is_plain_name(files_id):
+            return None
+        remote = RemoteManifest(manifest, files_id, etags, envelope.get("signature"))
         if is_new:
             self._write_copy(stage, key, listed.etag, remote)
         return remote
@@ -78,7 +81,7 @@ class RemoteManifests:
             stage, _, rest = name.partition("/")
             key, _, file = rest.partition("/")
             listed.setdefault((stage, key), {})[file] = info
-        found = sorted(name for name in listed if MANIFEST in listed[name])
+        found = sorted(name for name in listed if MANIFEST in listed[name] and is_artifact_name("/".join(name)))
         self._listed.update((name, listed[name]) for name in found)
         return found
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
 from infra.errors import BadData
+from infra.guards.path_names import is_path_name
 from model.lazy_import import lazy_import
 from tasks.corpus.catalogue import ARCHIVES
 
@@ -89,8 +90,8 @@ def _member(archive: IO[bytes], member: str, label: str, stack: ExitStack) -> IO
     seen = []
     for entry in tar:
         name = entry.name.removeprefix("./")
-        if name.startswith("/") or ".." in name.split("/"):
-            raise BadData(f"{label} holds {entry.name!r}, which leads out of it: the archive is refused")
+        if name != "." and not is_path_name(name):  # "." is the folder that was packed
+            raise BadData(f"{label} holds {entry.name!r}, which is no path below it: the archive is refused")
         if name == member:
             if not entry.isreg() or entry.issparse():
                 raise BadData(f"{label}, member {member} is a link, a folder or no plain file: it is refused")

@@ -7,6 +7,7 @@ have the files under the same paths (``multi30k/train.en.gz``).
 from dataclasses import dataclass
 from itertools import chain
 
+from infra.guards.path_names import is_path_name
 from model.config.keying import require, require_name, unkeyed, unkeyed_default
 
 EMBEDDED = "embedded:"
@@ -24,10 +25,6 @@ def text_suffix(name: str) -> str:
     return f"{dot}{ending.lower()}" if base else ""
 
 
-def _is_plain(path: str) -> bool:
-    return all(part not in ("", ".", "..") for part in path.split("/")) and "\\" not in path and path.isprintable()
-
-
 @dataclass(frozen=True)
 class File:
     """A file by its relative path, its checksum (sha256, or md5 if only that is published) and its size in bytes.
@@ -42,7 +39,7 @@ class File:
     size: int = 0
 
     def __post_init__(self) -> None:
-        require(_is_plain(self.path), "file.path", self.path, "a relative path such as corpus/train.en.gz")
+        require(is_path_name(self.path), "file.path", self.path, "a relative path such as corpus/train.en.gz")
         for name, digits in (("sha256", 64), ("md5", 32)):
             value = getattr(self, name)
             fits = value == "" or (len(value) == digits and set(value) <= set("0123456789abcdef"))
@@ -71,7 +68,7 @@ class Text:
 
     def __post_init__(self) -> None:
         name = self.member or self.file.path
-        require(self.member == "" or _is_plain(self.member), "text.member", self.member, "a path inside the archive")
+        require(self.member == "" or is_path_name(self.member), "text.member", self.member, "a path inside the archive")
         in_archive = self.member != "" or not name.endswith(ARCHIVES)
         require(in_archive, f"text.member of {name}", self.member, "the member of the archive that is the text")
         if text_suffix(name) in TABLES:

@@ -33,7 +33,7 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile
 @pytest.mark.parametrize("name", ["/etc/passwd", "../a.en", "a/../../b", ".."])
 def test_a_member_that_leads_out_spoils_its_archive(tmp_path: Path, name: str) -> None:
     path = archive(tmp_path / "a.tgz", (entry(name), b"x\n"), (entry("a.en"), b"x\n"))
-    with pytest.raises(BadData, match="which leads out of it: the archive is refused"):
+    with pytest.raises(BadData, match="the archive is refused"):
         all_lines(path, "a.en")
 
 

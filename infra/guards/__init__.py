@@ -1,0 +1,4 @@
+"""Guards for text from outside: names that become paths, addresses that are stored, text that is shown.
+
+Imports only ``infra.errors``.
+"""
