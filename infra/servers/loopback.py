@@ -30,8 +30,12 @@ def own_names(host: str) -> list[str]:
     """Names in the Host header of requests to a server that listens on ``host``, besides those of LOOPBACK."""
     if on_loopback(host):
         return [f"[{host}]" if ":" in host else host]
-    own = [socket.gethostname(), socket.getfqdn()]
-    return list(dict.fromkeys([*own, *([] if host in WILDCARD_HOSTS else [host])]))
+    return list(dict.fromkeys([*machine_names(), *([] if host in WILDCARD_HOSTS else [host])]))
+
+
+def machine_names() -> tuple[str, str]:
+    """This machine's own names, which no other machine's DNS can give to a page."""
+    return socket.gethostname(), socket.getfqdn()
 
 
 def free_ports(count: int) -> tuple[int, ...]:

@@ -14,8 +14,8 @@ from infra.servers import addresses
 from infra.servers.credentials import read_credentials
 from infra.servers.environment import private_folder
 from infra.service import databases, supervision
+from infra.service.browser_access import MLFLOW_HOSTS, PREFECT_HOSTS, allowed_hosts
 from infra.service.databases import Databases
-from infra.service.prefect_app import allowed_hosts
 from infra.service.programs import write_users_settings
 from infra.service.settings import Service, read
 from infra.service.status import ProgramState, states
@@ -48,7 +48,8 @@ def check(service: Service, outer: Mapping[str, str]) -> None:
         raise BadConfiguration("credentials for MLflow need Flask-WTF: pip install 'mlflow[auth]'")
     if outer.get(databases.VARIABLE):
         Databases(outer[databases.VARIABLE])
-    allowed_hosts(service, outer)
+    for variable in (PREFECT_HOSTS, MLFLOW_HOSTS):
+        allowed_hosts(variable, service, outer)
 
 
 def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = False) -> RunningService:

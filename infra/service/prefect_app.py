@@ -5,24 +5,19 @@ builds, whose tag names the service. Prefect is imported late.
 """
 
 import os
-import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import BadConfiguration
-from infra.servers.loopback import LOOPBACK, own_names
 from infra.servers.prefect_sqlite import database_file
 from infra.servers.prefect_tables import create_tables
-from infra.servers.temporary_prefect import ORIGINS
+from infra.service.browser_access import PREFECT_HOSTS, PREFECT_ORIGINS, allowed_hosts, allowed_origins
 from infra.service.process_tags import folder_of
-from infra.service.settings import Service, read
+from infra.service.settings import read
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-HOSTS = "REPRO_PREFECT_ALLOWED_HOSTS"
-"""Additional host names of the server, separated by commas, without ports."""
 TYPE = "process"
 TEMPLATE: dict[str, Any] = {
     # No value is a template, so no variable is filled in. No ``env`` either: Prefect merges a job variable of that
@@ -53,7 +48,8 @@ def application() -> "ASGIApp":
             yield state
 
     app.router.lifespan_context = lifespan
-    hosts, origins = allowed_hosts(service, os.environ), allowed_origins(os.environ)
+    hosts = allowed_hosts(PREFECT_HOSTS, service, os.environ)
+    origins = allowed_origins(PREFECT_ORIGINS, os.environ)
     return SameOrigin(app, hosts, origins, any_address=not service.on_loopback)
 
 
@@ -73,22 +69,3 @@ async def ensure_pools(names: Iterable[str]) -> None:
                 )
             elif pool.type == TYPE and pool.base_job_template != TEMPLATE:
                 await workers.update_work_pool(session, pool.id, WorkPoolUpdate(base_job_template=TEMPLATE))
-
-
-def allowed_hosts(service: Service, outer: Mapping[str, str]) -> list[str]:
-    """Loopback's names, this machine's if others can reach it, and those of REPRO_PREFECT_ALLOWED_HOSTS.
-
-    Raises BadConfiguration for a malformed name.
-    """
-    named = [name for each in outer.get(HOSTS, "").split(",") if (name := each.strip())]
-    for name in named:
-        if not re.fullmatch(r"\*|(\*\.)?[\w.-]+|\[[0-9a-fA-F:.]+\]", name):
-            raise BadConfiguration(
-                f"{HOSTS} has {name!r}, allowed are names without a port, as in box.example or *.lab.example"
-            )
-    return list(dict.fromkeys([*LOOPBACK, *own_names(service.host), *named]))
-
-
-def allowed_origins(outer: Mapping[str, str]) -> list[str]:
-    """The origins that the operator set, without Prefect's default ``*``."""
-    return [origin for each in outer.get(ORIGINS, "").split(",") if (origin := each.strip()) and origin != "*"]

@@ -14,12 +14,11 @@ from infra.processes.children import SAFE_PATH
 from infra.servers import credentials
 from infra.servers.credentials import Credentials
 from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, prefect_database
-from infra.servers.loopback import own_names
 from infra.servers.sqlite_addresses import sqlite_uri
-from infra.servers.temporary_prefect import ORIGINS, serve, start_lock
+from infra.servers.temporary_prefect import serve, start_lock
 from infra.service import databases
+from infra.service.browser_access import PREFECT_ORIGINS, allowed_origins
 from infra.service.databases import Databases
-from infra.service.prefect_app import allowed_origins
 from infra.service.process_tags import process_tag
 from infra.service.settings import Service
 from infra.tracking.client import create_lock, with_sqlite_timeout
@@ -60,7 +59,7 @@ def programs(service: Service) -> tuple[Program, ...]:
     """Both servers and the workers, servers first."""
     at, python = service.addresses, sys.executable
     prefect = serve("infra.service.prefect_app:application", service.host, service.prefect_port, "warning")
-    mlflow = ("mlflow", "server", "--host", service.host, "--port", str(service.mlflow_port))
+    mlflow = ("infra.service.mlflow_app", "server", "--host", service.host, "--port", str(service.mlflow_port))
     ui, alive, tables = at.prefect.removesuffix("/api"), f"{at.prefect}/health", service.place / "mlflow.db"
     servers = (
         Program("prefect", prefect, alive, ui, lock=f"{start_lock(service.place / 'prefect')}"),
@@ -153,7 +152,7 @@ def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, st
     made = {
         "PREFECT_API_URL": api,
         "PREFECT_UI_API_URL": outer.get("PREFECT_UI_API_URL") or "/api",  # works under any host name
-        ORIGINS: ",".join(allowed_origins(outer)) or api.removesuffix("/api"),
+        PREFECT_ORIGINS: ",".join(allowed_origins(PREFECT_ORIGINS, outer)) or api.removesuffix("/api"),
         "PREFECT__SERVER_FINAL": "1",  # as `prefect server start` has it: 50 MB less
         # By default Prefect removes old events only: flow runs with their logs would stay for ever.
         VACUUM: outer.get(VACUUM) or "events,flow_runs",
@@ -177,21 +176,9 @@ def _mlflow(service: Service, found: Credentials | None, outer: Mapping[str, str
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_WORKERS": outer.get("MLFLOW_WORKERS") or "1",
     }
-    if not service.on_loopback:
-        names = own_names(service.host)
-        hosts = [each for name in names for each in (name, f"{name}:*")]
-        private = ["localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "10.*", "192.168.*", *_PRIVATE]
-        origins = [f"http://{name}:{service.mlflow_port}" for name in names]
-        made["MLFLOW_SERVER_ALLOWED_HOSTS"] = outer.get("MLFLOW_SERVER_ALLOWED_HOSTS") or ",".join([*hosts, *private])
-        made["MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"] = outer.get("MLFLOW_SERVER_CORS_ALLOWED_ORIGINS") or ",".join(
-            origins
-        )
     if found:
         # All worker processes inherit the key of the forms, so each start may use a new one.
         key = os.urandom(32).hex()
         config = str(service.folder / USERS_SETTINGS)
         made |= {**found.for_mlflow, "MLFLOW_AUTH_CONFIG_PATH": config, "MLFLOW_FLASK_SERVER_SECRET_KEY": key}
     return made
-
-
-_PRIVATE = [f"172.{number}.*" for number in range(16, 32)]

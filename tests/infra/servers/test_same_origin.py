@@ -13,8 +13,13 @@ from starlette.websockets import WebSocket
 from infra.errors import BadConfiguration
 from infra.servers.loopback import LOOPBACK
 from infra.servers.same_origin import SameOrigin
-from infra.servers.temporary_prefect import ORIGINS
-from infra.service.prefect_app import HOSTS, allowed_hosts, allowed_origins
+from infra.service.browser_access import (
+    MLFLOW_HOSTS,
+    PREFECT_HOSTS,
+    PREFECT_ORIGINS,
+    allowed_hosts,
+    allowed_origins,
+)
 from infra.service.settings import Service
 
 OWN = "127.0.0.1:4200"
@@ -97,15 +102,19 @@ def test_websockets_follow_the_same_rules(app: SameOrigin) -> None:
 
 
 def test_a_service_accepts_its_own_and_the_configured_hosts(tmp_path: Path) -> None:
-    assert allowed_hosts(Service(tmp_path), {}) == [*LOOPBACK]
-    assert allowed_hosts(Service(tmp_path, host="::1"), {}) == [*LOOPBACK]
-    found = allowed_hosts(Service(tmp_path, host="gpu-box"), {HOSTS: "box.example, *.lab.example"})
-    assert {*LOOPBACK, "gpu-box", "box.example", "*.lab.example"} <= {*found}
-    for wrong in ("box.example:4200", "http://box", "10.*"):
-        with pytest.raises(BadConfiguration, match=HOSTS):
-            allowed_hosts(Service(tmp_path), {HOSTS: wrong})
-    assert allowed_origins({ORIGINS: "*"}) == allowed_origins({}) == [], "Prefect's own default"
-    assert allowed_origins({ORIGINS: "https://a.example, https://b.example,*"}) == [
+    for variable in (PREFECT_HOSTS, MLFLOW_HOSTS):
+        assert allowed_hosts(variable, Service(tmp_path), {}) == [*LOOPBACK]
+        assert allowed_hosts(variable, Service(tmp_path, host="::1"), {}) == [*LOOPBACK]
+        given = {variable: "box.example, *.lab.example,as-mlflow-writes-it:*,[::5]:5000"}
+        found = allowed_hosts(variable, Service(tmp_path, host="gpu-box"), given)
+        assert {*LOOPBACK, "gpu-box", "box.example", "*.lab.example", "as-mlflow-writes-it", "[::5]"} <= {*found}
+        for wrong in ("box.example:http", "http://box", "10.*"):
+            with pytest.raises(BadConfiguration, match=variable):
+                allowed_hosts(variable, Service(tmp_path), {variable: wrong})
+    origins = {PREFECT_ORIGINS: "https://a.example, https://b.example,*"}
+    assert allowed_origins(PREFECT_ORIGINS, {PREFECT_ORIGINS: "*"}) == [], "Prefect's own default"
+    assert allowed_origins(PREFECT_ORIGINS, {}) == []
+    assert allowed_origins(PREFECT_ORIGINS, origins) == [
         "https://a.example",
         "https://b.example",
     ]

@@ -6,8 +6,6 @@ downloads were not authorised until July 2026 (mlflow#24567).
 
 import base64
 import json
-import os
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,12 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from services import wait_for
-
-from infra.processes.children import die_with_parent, terminate_group
-from infra.servers.loopback import free_ports, healthy
-from infra.service.programs import command_of, environment, environment_of, programs, write_users_settings
-from infra.service.settings import Service
+from mlflow_server import mlflow_server
 
 pytestmark = [
     pytest.mark.slow,
@@ -57,37 +50,11 @@ class Mlflow:
 @pytest.fixture(scope="module")
 def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
     """Start MLflow's server as ``repro up --host 0.0.0.0`` does, without the other programs."""
-    root = tmp_path_factory.mktemp("root")
-    service = Service(root, "", "0.0.0.0", *free_ports(2), 0, 0)
-    service.folder.mkdir()
-    service.write()
-    write_users_settings(service)
-    program = programs(service)[1]
-    outer = environment(service, {**os.environ, "REPRO_AUTH": ADMIN})
-    with (root / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command_of(service, program, outer),
-            env=environment_of(service, program, outer),
-            cwd=root,
-            start_new_session=True,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent(),
-        )
-    url = f"http://127.0.0.1:{service.mlflow_port}"
-
-    def answers() -> bool:
-        assert process.poll() is None, (root / "log").read_text()
-        return healthy(f"{url}/health")
-
-    try:
-        wait_for(answers)
+    with mlflow_server(tmp_path_factory.mktemp("root"), "0.0.0.0", {"REPRO_AUTH": ADMIN}) as url:
         found = Mlflow(url)
         user, _, password = READER.partition(":")
         assert found.status("/api/2.0/mlflow/users/create", {"username": user, "password": password}, ADMIN) == 200
         yield found
-    finally:
-        terminate_group(process)
 
 
 @pytest.mark.parametrize("api", ["/api/2.0", "/ajax-api/2.0"])
