@@ -157,7 +157,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "infra.service": {"infra.errors", "infra.processes", "infra.servers", "infra.tracking"},
         "infra.site": {"infra.errors", "infra.processes", "infra.servers", "infra.store"},
         "infra.store": {"infra.errors", "infra.guards", "infra.processes"},
-        "infra.tracking": {"infra.errors", "infra.processes", "infra.servers", "infra.store"},
+        "infra.tracking": {"infra.errors", "infra.guards", "infra.processes", "infra.servers", "infra.store"},
         "infra.web": {"infra.errors"},
     },
 }

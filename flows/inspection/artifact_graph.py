@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from infra.guards.address_secrets import public_facts
 from infra.site import Site, open_store
 from infra.store.local import Store
 from infra.store.manifest import Manifest, bytes_of
@@ -61,7 +62,7 @@ class ArtifactNode:
             commit=commit,
             adopted=manifest.adopted,
             inputs=inputs,
-            facts=manifest.facts,
+            facts=public_facts(manifest.facts),
             files=tuple(manifest.files),
         )
 

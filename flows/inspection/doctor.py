@@ -16,9 +16,10 @@ from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from infra.errors import BadConfiguration, Fault
+from infra.guards.address_secrets import public_address, public_text
 from infra.processes.compute import load_remark
 from infra.servers.addresses import running_addresses
-from infra.servers.credentials import hide_password, read_credentials
+from infra.servers.credentials import read_credentials
 from infra.servers.environment import server_configured
 from infra.site import Site
 from infra.store.bucket_probe import probe
@@ -187,7 +188,7 @@ def _servers(site: Site, skews: dict[str, float]) -> Iterator[Check]:
         return
     try:
         check_database(site.tracking)
-        yield Check("mlflow", "ok", f"no server: {hide_password(site.tracking, site.tracking)}")
+        yield Check("mlflow", "ok", f"no server: {public_address(site.tracking)}")
     except Fault as error:
         yield Check("mlflow", "failure", f"{error}", "restore the file from a backup, or move it away")
 
@@ -205,13 +206,12 @@ def _credentials() -> Check:
 def _server(name: str, address: str, advice: str, skews: dict[str, float]) -> Check:
     parts = urlsplit(address)
     # Without user and password, which an answer does not depend on: one that asks for them is an answer too.
-    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    answer = _ask(address)
+    answer, shown = _ask(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))), public_address(address)
     if answer.error:
-        return Check(name, "failure", f"{address} does not answer: {answer.error}", advice)
+        return Check(name, "failure", public_text(f"{shown} does not answer: {answer.error}", address), advice)
     if answer.skew is not None:
         skews[name] = answer.skew
-    return Check(name, "ok", f"{address} answers")
+    return Check(name, "ok", f"{shown} answers")
 
 
 def _mirrors(site: Site, skews: dict[str, float]) -> Iterator[Check]:
@@ -222,7 +222,7 @@ def _mirrors(site: Site, skews: dict[str, float]) -> Iterator[Check]:
         if mirror.startswith(("http://", "https://")):
             yield _server("mirror", mirror, advice, skews)
         elif "://" in mirror:
-            yield Check("mirror", "ok", f"{mirror} (not asked)")
+            yield Check("mirror", "ok", f"{public_address(mirror)} (not asked)")
         elif Path(mirror).is_dir():
             yield Check("mirror", "ok", mirror)
         else:

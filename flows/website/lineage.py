@@ -9,6 +9,7 @@ from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, Name, s
 from flows.inspection.artifact_uses import ArtifactUses
 from flows.inspection.model_cards import artifact_file
 from flows.website.render import render
+from infra.guards.address_secrets import public_text
 from infra.store.file_names import file_name
 from infra.store.local import Store
 from infra.store.manifest import Manifest
@@ -56,7 +57,7 @@ class LineagePages:
 
     def _artifact(self, node: ArtifactNode, manifest: Manifest, version_pages: Mapping[str, str]) -> str:
         versions = self.graph.versions_of.get(node.name, [])
-        text = json.dumps(vars(manifest), indent=1, ensure_ascii=False)
+        text = public_text(json.dumps(vars(manifest), indent=1, ensure_ascii=False))
         used_by = self.uses.used_by.get(node.name, [])
         rejected = artifact_file(self.store, manifest, "rejected.parquet")
         return self._render(

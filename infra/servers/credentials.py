@@ -9,7 +9,6 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from infra.errors import BadConfiguration
 
@@ -80,14 +79,6 @@ def mlflow_header() -> dict[str, str]:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
     token = os.environ.get("MLFLOW_TRACKING_TOKEN")
     return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def hide_password(text: str, address: str) -> str:
-    """``text`` without the password that ``address`` holds, as in ``http://user:password@host``."""
-    password = urlsplit(address).password or ""
-    for form in filter(None, (password, unquote(password))):
-        text = text.replace(form, "***")
-    return text
 
 
 def _read(path: Path) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadData
+from infra.guards.address_secrets import public_facts
 from infra.guards.path_names import is_artifact_name
 from infra.processes.locks import is_locked, try_file_lock
 from infra.store.files import (
@@ -126,7 +127,7 @@ class Store:
 
     def artifact(self, manifest: Manifest) -> Artifact:
         folder = self.folder(manifest.stage, manifest.key)
-        return Artifact(manifest.stage, manifest.key, folder, manifest.content, manifest.facts, self)
+        return Artifact(manifest.stage, manifest.key, folder, manifest.content, public_facts(manifest.facts), self)
 
     def has_read(self, artifact: Artifact) -> bool:
         """Whether this process got the artifact's folder, or made it."""
@@ -380,9 +381,8 @@ def file_damage(folder: Path, name: str, expected: Mapping[str, Any]) -> str:
 
 
 def _file_names(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != MANIFEST:
-            yield path.relative_to(folder).as_posix()
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MANIFEST)
+    return (path.relative_to(folder).as_posix() for path in paths)
 
 
 def _read_text(path: Path) -> str:

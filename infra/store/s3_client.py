@@ -16,9 +16,9 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from infra.errors import BadConfiguration, Fault, NetworkFault, NoSpace
+from infra.guards.address_secrets import public_address
 from infra.guards.path_names import is_path_name
 from infra.processes import signals
 
@@ -253,9 +253,8 @@ def check_s3_url(address: str) -> str:
 
 
 def endpoint() -> str:
-    """The server that the usual variables name, without user and password."""
-    parts = urlsplit(_endpoint_url())
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "AWS"
+    """The server that the usual variables name, without secrets."""
+    return public_address(_endpoint_url()) or "AWS"
 
 
 def _endpoint_url() -> str:

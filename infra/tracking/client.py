@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import NetworkFault
+from infra.guards.address_secrets import public_text
 from infra.processes.identity import process_state
 from infra.processes.locks import file_lock
 from infra.servers import credentials
@@ -71,7 +72,7 @@ def create_lock(file: Path) -> Path:
 def refused(uri: str, what: str, error: Exception | None = None) -> NetworkFault:
     """The fault of a server that ``what``, as in "does not answer"; names its address without the password."""
     reason = f": {error}" if error else ""
-    return NetworkFault(credentials.hide_password(f"MLflow at {uri} {what}{reason}", uri))
+    return NetworkFault(public_text(f"MLflow at {uri} {what}{reason}", uri))
 
 
 def with_sqlite_timeout(uri: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from infra.errors import BadData, Fault, NetworkFault
 from infra.fetch import Download, NotFound, Unreachable, open_download
+from infra.guards.address_secrets import public_address, public_text
 from infra.processes import signals
 from tasks.corpus.catalogue import EMBEDDED, File
 from tasks.corpus.disk_space import DiskReservations
@@ -80,20 +81,21 @@ def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
         while True:
             failures.unreachable.clear()
             for url in tuple(candidates):
+                shown = public_address(url)
                 try:
                     while not _download(partial, url):
                         pauses = list(RETRY_PAUSES)
                     return partial.facts(url)
                 except NotFound:
-                    failures.missing.append(url)
+                    failures.missing.append(shown)
                     candidates.remove(url)
                 except _ChecksumMismatch as error:
-                    failures.wrong.append(f"{url} has {error}")
+                    failures.wrong.append(f"{shown} has {error}")
                     candidates.remove(url)
-                    log.warning("Skipping %s: expected %s, found %s", url, _expected_checksum(file), error)
+                    log.warning("Skipping %s: expected %s, found %s", shown, _expected_checksum(file), error)
                 except Unreachable as error:
-                    failures.unreachable[url] = str(error)
-                    log.warning("Could not download %s from %s: %s", file.path, url, error)
+                    failures.unreachable[shown] = public_text(f"{error}", url)
+                    log.warning("Could not download %s from %s: %s", file.path, shown, failures.unreachable[shown])
             if not candidates or not pauses:
                 raise failures.fault(file)
             signals.wait(pauses.pop(0))

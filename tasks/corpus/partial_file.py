@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from infra.fetch import BLOCK
+from infra.guards.address_secrets import public_address
 from tasks.corpus.catalogue import File
 
 
@@ -54,7 +55,7 @@ class PartialFile:
         return f"{'sha256' if self.file.sha256 else 'md5'} {self._checksum()}, {self.size} bytes"
 
     def facts(self, origin: str) -> dict[str, Any]:
-        return {"bytes": self.size, "sha256": self._sha256.hexdigest(), "origin": origin}
+        return {"bytes": self.size, "sha256": self._sha256.hexdigest(), "origin": public_address(origin)}
 
     def _reset(self) -> None:
         self.size = 0

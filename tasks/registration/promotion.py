@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from infra.guards.address_secrets import public_address
 from infra.processes.locks import file_lock
-from infra.servers.credentials import hide_password
 from infra.tracking.model_files import MODEL_ID, stored_damage
 from infra.tracking.model_logging import TextModel, log_model, store_again
 from infra.tracking.model_version import Version
@@ -60,7 +60,7 @@ def register_version(
         "name": name,
         "version": version.version,
         "aliases": held,
-        "uri": hide_password(uri, uri),
+        "uri": public_address(uri),
         "run_id": version.run_id,
         "decision": decision,
     }

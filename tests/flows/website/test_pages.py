@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from made_registry import EVIL_MODEL, PIXEL, version
+from sealing import sealed
 
 from flows.commands.serve import write_site as write_apart
 from flows.commands.site import site as site_command
@@ -18,6 +19,7 @@ from flows.website.write import write_site
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.file_names import file_name
+from infra.store.local import Store
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "source"}
 ADDRESSES = ("href", "src", "srcset", "action", "poster", "data")
@@ -220,3 +222,17 @@ def test_a_version_links_the_artifacts_that_it_was_made_from(public: Path) -> No
     lineage = page[page.index('<h2 id="lineage">') :]
     assert f'<li>train <a href="../../artifacts/train/{"2" * 20}.html">' in lineage
     assert "Nothing of it is in the store." in (public / "versions" / "plain" / "1.html").read_text()
+
+
+def test_no_page_shows_the_secrets_of_addresses_in_old_manifests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    monkeypatch.setenv("REPRO_ROOT", f"{root}")
+    origin = "https://user:planted-SECRET-1@host/train.en.gz?X-Amz-Signature=planted-SECRET-2"
+    artifact = sealed(Store(root), stage="download", facts={"origin": origin, "bytes": 1})
+    assert "planted" in (artifact.path() / "manifest.json").read_text()
+    write_site(Site(root=root), tmp_path / "public")
+    pages = [path.read_text() for path in (tmp_path / "public").rglob("*") if path.suffix in (".html", ".js")]
+    assert any("https://***@host/train.en.gz?X-Amz-Signature=***" in page for page in pages)
+    assert not any("planted" in page for page in pages)

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from infra.errors import BadConfiguration
 from infra.servers import credentials, mlflow_schema
-from infra.servers.credentials import hide_password
 from infra.tracking import client, registry, registry_sqlite
 from infra.tracking.client import mlflow_client, refused
 from infra.tracking.model_files import local_folder
@@ -351,10 +350,8 @@ def test_a_password_in_the_address_of_mlflow_is_in_no_message() -> None:
     uri = "http://reader:hid%20den-word@127.0.0.1:9"
     error = refused(uri, "does not answer", ConnectionError(f"{uri}/api: no route for reader:hid den-word"))
     assert f"{error}" == (
-        "MLflow at http://reader:***@127.0.0.1:9 does not answer: http://reader:***@127.0.0.1:9/api: no route for "
-        "reader:***"
+        "MLflow at http://***@127.0.0.1:9 does not answer: http://***@127.0.0.1:9/api: no route for ***"
     )
-    assert hide_password("sqlite:////tmp/mlflow.db", "sqlite:////tmp/mlflow.db") == "sqlite:////tmp/mlflow.db"
 
 
 def test_a_score_that_is_no_number_is_left_out() -> None:

@@ -178,6 +178,23 @@ def test_found_nowhere_names_each_url_and_what_to_do(tmp_path: Path, out: Path, 
         fetch_file(replace(FILE, url="http://127.0.0.1:9/train.en.gz"), out, ())
 
 
+def test_secrets_of_addresses_are_used_and_stand_in_no_fact_error_or_log(
+    out: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = "X-Amz-Signature=planted-SECRET-1&token=planted-SECRET-2"
+    with served({f"{PATH}?{query}": DATA}) as signed:
+        url = f"{signed.address}/{PATH}?{query}"
+        facts = fetch_file(replace(FILE, url=url), out, (f"{signed.address.replace('//', '//me:planted-SECRET-3@')}",))
+        assert facts["origin"] == f"{signed.address}/{PATH}?X-Amz-Signature=***&token=***"
+        shutil.rmtree(out)
+        out.mkdir()
+        wrong = replace(FILE, url=url, sha256="0" * 64)
+        with pytest.raises(Fault) as caught:
+            fetch_file(wrong, out, (f"https://planted-SECRET-4@127.0.0.1:9/?{query}", f"nothing://x?{query}"))
+    assert f"{PATH}?X-Amz-Signature=***" in f"{caught.value}"
+    assert "planted" not in f"{caught.value}{caplog.text}"
+
+
 def test_a_full_disk_is_not_taken_for_a_network_fault(
     out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
