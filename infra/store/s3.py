@@ -223,7 +223,10 @@ class S3Store(Store):
 
     def receive(self, folder: str, newest: int = 0) -> None:
         listed = self.bucket.list(folder)
-        for name in sorted(listed)[-newest:]:
+        files = [name for name in sorted(listed) if "." in name.rpartition("/")[2]]
+        for name in listed.keys() - {*files}:  # its file would stand where a run's folder belongs
+            self.bucket.ignore(f"{folder}/{name}", "it has the name of a folder")
+        for name in files[-newest:]:
             path, info = path_below(self.root / folder, name), listed[name]
             if _is_current(path, info):
                 continue
@@ -233,7 +236,7 @@ class S3Store(Store):
             except NoSuchKey:
                 continue
             except (UnicodeDecodeError, FileExistsError, IsADirectoryError, NotADirectoryError):
-                self.bucket.ignore(f"{folder}/{name}", "it is no text, or has the name of a folder")
+                self.bucket.ignore(f"{folder}/{name}", "it is no text, or a folder has its name")
 
     def _copy_lock(self, stage: str, key: str) -> contextlib.AbstractContextManager[int]:
         """Held by the process that downloads, seals or sends this machine's copy of an artifact."""

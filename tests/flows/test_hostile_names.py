@@ -93,7 +93,7 @@ def envelope(**changes: Any) -> bytes:
 
 
 def received(root: Path, name: str) -> None:
-    S3Store(root, MadeUpBucket({f"runs/{name}": b"{}"}), 1).receive("runs")
+    S3Store(root, MadeUpBucket({f"runs/{name}": b"{}", "runs/demo": b"where a folder belongs"}), 1).receive("runs")
 
 
 def listed(root: Path, name: str) -> None:

@@ -390,3 +390,16 @@ def test_a_small_file_is_received_again_when_it_was_sent_again(s3: Server, store
     (other.root / name).write_text("written here, and not sent")
     other.receive("runs")
     assert (other.root / name).read_text() == "written here, and not sent"
+
+
+def test_an_object_that_is_no_record_does_not_hide_the_others(s3: Server, store: S3Store) -> None:
+    for name, content in {
+        "demo": b"x",
+        "demo/1.json": b"{}",
+        "demo/2.json": b"\xff",
+        "demo/1.json/x.json": b"{}",
+    }.items():
+        s3.client.put_object(Bucket=s3.bucket, Key=f"store/runs/{name}", Body=content)
+    store.receive("runs")
+    assert (store.root / "runs" / "demo" / "1.json").read_text() == "{}"
+    assert [path.name for path in (store.root / "runs" / "demo").iterdir()] == ["1.json"]
