@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, SiteOption
+from flows.views.terminal import print_text
 from infra.errors import Fault
 from infra.servers.environment import configure_libraries
 from infra.site import Site
@@ -35,4 +36,4 @@ def check(
     if not found.is_reproduced:
         raise Fault(f"{found}")
     if not as_json:
-        print(found)
+        print_text(found)

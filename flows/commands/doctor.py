@@ -6,6 +6,7 @@ from dataclasses import asdict
 from flows.commands.options import JsonOption, SiteOption
 from flows.inspection.doctor import Check, examine
 from infra.errors import Fault
+from infra.guards.shown_text import shown
 from infra.site import Site
 
 
@@ -23,7 +24,7 @@ def doctor(*, site: SiteOption = "local", as_json: JsonOption = False) -> None:
         found.append(check)
         if not as_json:
             advice = f": {check.advice}" if check.advice else ""
-            print(f"{check.verdict:8} {check.name:11} {check.found}{advice}", flush=True)
+            print(shown(f"{check.verdict:8} {check.name:11} {check.found}{advice}"), flush=True)
     failed = [check.name for check in found if check.verdict == "failure"]
     if as_json:
         print(json.dumps({"ok": not failed, "checks": [asdict(check) for check in found]}, ensure_ascii=False))

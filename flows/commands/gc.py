@@ -12,6 +12,7 @@ from flows.commands.options import JsonOption, SiteOption
 from flows.inspection.garbage_collection import GarbageReport, find_garbage, remove_garbage
 from flows.views.tables import size_text
 from flows.views.terminal import say
+from infra.guards.shown_text import shown_lines
 from infra.servers.environment import configure_libraries
 from infra.site import Site
 from infra.tracking.deleted_runs import MIN_AGE_DAYS, deleted_runs, remove_deleted_runs
@@ -75,4 +76,4 @@ def _show(found: GarbageReport) -> None:
     lines.append(
         f"in all {size_text(goes + left)} of {size_text(goes + left + sum(each.bytes for each in found.kept))} goes"
     )
-    print("\n".join(lines), file=sys.stderr)
+    print(shown_lines("\n".join(lines)), file=sys.stderr)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.values import unknown_name
-from flows.views.terminal import say
+from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 
@@ -46,7 +46,7 @@ def history(
     if as_json:
         print(json.dumps({"runs": [each.as_json() for each in found]}, ensure_ascii=False))
     elif found:
-        print(history_text(found))
+        print_text(history_text(found))
     else:
         say(f"no run began since {begin.astimezone():%Y-%m-%d %H:%M}; look further back with --since")
 

@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
+from flows.views.terminal import print_text
 from infra.servers.environment import configure_libraries
 from infra.site import Site
 
@@ -37,4 +38,4 @@ def lineage(
     where = Site.named(site)
     configure_libraries(where.root)
     found = find_lineage(what, where)
-    print(json.dumps(found.as_json(), ensure_ascii=False) if as_json else lineage_text(found))
+    print_text(json.dumps(found.as_json(), ensure_ascii=False) if as_json else lineage_text(found))

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, OverridesOption, SiteOption
 from flows.views.tables import age_text, size_text
-from flows.views.terminal import say
+from flows.views.terminal import print_text, say
 from infra.site import Site
 
 
@@ -47,9 +47,9 @@ def ls(
     for each in found:
         age = "" if each.age_seconds is None else age_text(each.age_seconds)
         state = f"{each.state} ({each.why})" if each.why else each.state
-        print(f"{each.name:{width}}  {each.key}  {size_text(each.bytes):>10}  {age:>8}  {state:7}  {each.path}")
+        print_text(f"{each.name:{width}}  {each.key}  {size_text(each.bytes):>10}  {age:>8}  {state:7}  {each.path}")
         for what, names in users.get((each.stage, each.key), {}).items():
-            print(f"    {what}: {', '.join(names) or 'none'}")
+            print_text(f"    {what}: {', '.join(names) or 'none'}")
 
 
 def path(
@@ -70,4 +70,4 @@ def path(
     from flows.inspection.artifact_list import artifact_folders
 
     for folder in artifact_folders(name, Site.named(site), overrides):
-        print(folder)
+        print_text(folder)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from flows.commands.options import JsonOption
 from flows.runs import RUNS
 from flows.runs.values import did_you_mean, unknown_name
-from flows.views.terminal import say
+from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries
 from infra.site import Site
@@ -56,7 +56,7 @@ def models(
         print(json.dumps([_as_json(version) for version in found], ensure_ascii=False))
         return
     for version in found:
-        print(version.line())
+        print_text(version.line())
 
 
 def promote(
@@ -89,7 +89,7 @@ def promote(
         from flows.orchestration.notify import tell_of_alias  # loads Prefect
 
         tell_of_alias(named, alias, reason.partition(" ")[2])
-    print(f"{chosen.name}@{alias} is {named}  {reason}")
+    print_text(f"{chosen.name}@{alias} is {named}  {reason}")
 
 
 def _unknown_model(name: str, site: Site) -> str:
@@ -114,19 +114,19 @@ def _show(name: str, site: Site, as_json: bool) -> None:
         details = {**_as_json(version), "source": source, "history": [asdict(move) for move in moves]}
         print(json.dumps(details, ensure_ascii=False))
         return
-    print(version.line())
-    print("\nsource run")
+    print_text(version.line())
+    print_text("\nsource run")
     if not source:
-        print(f"  {version.run_id or 'none'} (no longer in MLflow)")
+        print_text(f"  {version.run_id or 'none'} (no longer in MLflow)")
     for name, value in source.items():
-        print(f"  {name}  {value}")
-    print("\ntags")
+        print_text(f"  {name}  {value}")
+    print_text("\ntags")
     for name, value in sorted(grouped_tags(version.tags).items()):
         if not name.startswith("promotion."):
-            print(f"  {name}  {value}")
-    print("\naliases, newest move first")
+            print_text(f"  {name}  {value}")
+    print_text("\naliases, newest move first")
     for move in moves:
-        print(f"  {move.when}  {move.alias} to version {move.version}  {move.why}")
+        print_text(f"  {move.when}  {move.alias} to version {move.version}  {move.why}")
 
 
 def _as_json(version: Any) -> dict[str, Any]:

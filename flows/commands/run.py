@@ -22,6 +22,7 @@ from flows.runs.expected import expected_sums
 from flows.views.tables import score_table, seed_table, stage_table
 from flows.views.terminal import console, say
 from infra.errors import BadConfiguration, Fault
+from infra.guards.shown_text import shown
 from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
@@ -192,7 +193,7 @@ def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
     table = pl.read_parquet(stage_folder(scored[-1], site) / "sentences.parquet")
     lines = []
     for row in table.sample(min(count, len(table)), seed=1).iter_rows(named=True):
-        lines += ["", *(f"  {name:10}  {row[name]}" for name in ("source", "reference", "hypothesis"))]
+        lines += ["", *(f"  {name:10}  {shown(row[name])}" for name in ("source", "reference", "hypothesis"))]
     return lines
 
 

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from flows.commands.options import JsonOption, SiteOption
 from flows.orchestration.dispatch import close_dead_runs
 from flows.runner import interrupted
-from flows.views.terminal import say
+from flows.views.terminal import print_text, say
 from infra.servers.environment import configure_libraries
 from infra.site import Site
 
@@ -52,6 +52,6 @@ def unfinished(
         print(json.dumps(forms, ensure_ascii=False))
         return
     for each in found:
-        print(each.command)
+        print_text(each.command)
     if not found:
         say("no run is interrupted")

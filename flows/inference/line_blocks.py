@@ -12,11 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 from uuid import uuid4
 
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
+from infra.guards.shown_text import shown_lines
 
 STDIO = Path("-")
 """Standard input or output."""
@@ -100,12 +101,31 @@ def fraction_read(descriptor: int) -> float:
     return os.lseek(descriptor, 0, os.SEEK_CUR) / status.st_size
 
 
+class Output(Protocol):
+    """Where whole lines of translations are written."""
+
+    def write(self, data: bytes, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+class _Terminal:
+    """A terminal as an output: people read it, and no character of a translation commands it."""
+
+    def write(self, data: bytes, /) -> int:
+        sys.stdout.write(shown_lines(data.decode(errors="replace")))
+        return len(data)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
 @contextmanager
-def open_output(path: Path) -> Iterator[BinaryIO]:
+def open_output(path: Path) -> Iterator[Output]:
     """Open a file for writing that appears under its name when complete. If the body raises, the partial file stays
     next to it under another name. Raises BadConfiguration if the file cannot be written."""
     if path == STDIO:
-        yield sys.stdout.buffer
+        yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     # A pipe, or a name such as /dev/stdout that means an open file, must not be replaced by a file.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
 from rich.table import Table
 
-from flows.views.tables import number_text, plain_table
+from flows.views.tables import cell, number_text, plain_table
 from tasks.evaluation.collapse import SIGNS
 from tasks.evaluation.compare import Comparison
 from tasks.registration.differences import DifferingField
@@ -24,7 +23,7 @@ def differing_table(names: Sequence[str], fields: Sequence[DifferingField]) -> T
     """One row per field in which the systems differ."""
     table = _with_columns("differs in", names)
     for field in fields:
-        table.add_row(escape(field.name), *(escape(_cut(value)) for value in field.values))
+        table.add_row(cell(field.name), *(cell(_cut(value)) for value in field.values))
     return table
 
 
@@ -50,7 +49,7 @@ def scores_table(names: Sequence[str], comparisons: Sequence[Sequence[Comparison
     for name in ("set", "score"):
         table.add_column(name)
     for name in names:
-        table.add_column(escape(name), justify="right")
+        table.add_column(cell(name), justify="right")
     table.add_column("protocol", overflow="fold")
     by_row = [{(each.name, row.measure): row for each in sets for row in each.differences} for sets in comparisons]
     for set_name, measure in dict.fromkeys(place for rows in by_row for place in rows):
@@ -77,7 +76,7 @@ def _with_columns(first: str, names: Sequence[str]) -> Table:
     table = plain_table()
     table.add_column(first, overflow="fold")
     for name in names:
-        table.add_column(escape(name), overflow="fold")
+        table.add_column(cell(name), overflow="fold")
     return table
 
 

@@ -1,10 +1,9 @@
 """The estimate of a run's cost as a table."""
 
-from rich.markup import escape
 from rich.table import Table
 
 from flows.inspection.cost import RunCost
-from flows.views.tables import plain_table, size_text
+from flows.views.tables import cell, plain_table, size_text
 from tasks.engine.progress import duration
 
 
@@ -20,7 +19,7 @@ def cost_table(cost: RunCost) -> Table:
         seconds = "?" if each.seconds is None else duration(each.seconds)
         size = "?" if each.bytes is None else size_text(round(each.bytes))
         energy = _energy(cost.kwh_of(each))
-        table.add_row(each.stage, each.item, each.state, seconds, size, energy, escape(each.basis))
+        table.add_row(each.stage, each.item, each.state, seconds, size, energy, cell(each.basis))
     return table
 
 

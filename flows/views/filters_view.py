@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from infra.guards.shown_text import shown
 from tasks.cleaning.explain import RejectionReport
 
 
@@ -24,7 +25,7 @@ def print_rejections(rules: Sequence[RejectionReport], console: Console) -> None
         console.print(Text.assemble("\n", (rule.rule, "bold"), "  ", (rule.about, "dim")))
         for sample in rule.samples:
             limits = "; allowed: ".join(filter(None, (sample.found, sample.allowed)))
-            lines = Text.assemble((sample.pair_id, "bold"), f"  {limits}" if limits else "")
+            lines = Text.assemble((sample.pair_id, "bold"), shown(f"  {limits}") if limits else "")
             for side in (sample.source, sample.target):
-                lines.append("\n" + "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in side))
+                lines.append(f"\n{shown(side)}")
             console.print(Padding(lines, (0, 0, 0, 2)))

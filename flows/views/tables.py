@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from infra.guards.shown_text import shown_lines
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
 from tasks.evaluation.seed_spread import SeedSpread
@@ -31,7 +32,7 @@ def stage_table(rows: Sequence[StageResult]) -> Table:
     for row in rows:
         colour = COLOURS[row.state]
         seconds = duration(row.seconds) if row.seconds else ""
-        state, detail = f"[{colour}]{row.label}[/{colour}]", escape(row.why or format_facts(row.facts))
+        state, detail = f"[{colour}]{row.label}[/{colour}]", cell(row.why or format_facts(row.facts))
         table.add_row(row.stage, row.item, state, seconds, detail)
     return table
 
@@ -72,7 +73,7 @@ def sweep_table(found: SweepResults) -> Table:
     table.add_column("time", justify="right", no_wrap=True)
     for row in found.ranked():
         settings = [setting.partition("=")[2] for setting in row.settings] or [""] * len(found.resolved.dimensions)
-        score = escape(row.failure) if row.value is None else number_text(row.value)
+        score = cell(row.failure) if row.value is None else number_text(row.value)
         table.add_row(f"{row.number}", row.state, *settings, score, duration(row.seconds))
     return table
 
@@ -100,8 +101,13 @@ def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
         named = columns[i] in ("row", "set")
         table.add_column(columns[i], justify="left" if named else "right", min_width=longest)
     for row in rows:
-        table.add_row(*(escape(row[i]) for i in shown))
+        table.add_row(*(cell(row[i]) for i in shown))
     return table
+
+
+def cell(text: str) -> str:
+    """Text from outside for Rich: it styles nothing and commands no terminal."""
+    return escape(shown_lines(text))
 
 
 def plain_table() -> Table:

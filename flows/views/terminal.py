@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from rich.console import Console
-from rich.markup import escape
 
 from flows.views.json_log import event
-from flows.views.tables import format_facts
+from flows.views.tables import cell, format_facts
+from infra.guards.shown_text import shown, shown_lines
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
 from tasks.engine.stage import StageCall
@@ -42,7 +42,7 @@ class TerminalDisplay:
         self._clear()
         if event("info", "stage begins", **self._names(call.stage.name, call.item), key=call.key, why=why):
             return
-        self._print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {escape(why)}[/dim]")
+        self._print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {cell(why)}[/dim]")
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         self.on_progress(call, done, total, text)
@@ -58,18 +58,18 @@ class TerminalDisplay:
             done, total = (sum(numbers) for numbers in zip(*self._open.values(), strict=True))
             text = f"of {parallel} in parallel: {text}"
         amount = f"{done:,.0f}/{total:,.0f} {100 * done / total:5.1f} %" if total else f"{done:,.0f}"
-        line = f"  {self.prefix}{call.stage.name} {amount} {text}"
+        line = shown(f"  {self.prefix}{call.stage.name} {amount} {text}")
         if self._live:
             sys.stderr.write("\r\x1b[2K" + line[: self.console.width - 1])
             sys.stderr.flush()
         else:
-            self._print(escape(line))
+            self._print(cell(line))
 
     def say(self, text: str) -> None:
         self._clear()
         if event("info", f"{self.prefix}{text}"):
             return
-        self._print(f"  {self.prefix}[yellow]{escape(text)}[/yellow]")
+        self._print(f"  {self.prefix}[yellow]{cell(text)}[/yellow]")
 
     def end(self, row: StageResult) -> None:
         self._clear()
@@ -84,7 +84,7 @@ class TerminalDisplay:
                 return
         name = "" if only else f"[bold]{label}[/bold] "
         if row.state == "completed":
-            facts = f"[dim]{escape(format_facts(row.facts))}[/dim]"
+            facts = f"[dim]{cell(format_facts(row.facts))}[/dim]"
             self._print(f"  {self.prefix}{name}[green]completed[/green] in {duration(row.seconds)}  {facts}")
         elif row.state == "failed":
             self._print(f"  {self.prefix}{name}[red]failed[/red]")
@@ -114,4 +114,9 @@ def console() -> Console:
 def say(text: str, level: Literal["info", "error"] = "info") -> None:
     """Print one message of the program to stderr: ``repro: ...``, or a JSON object."""
     if not event(level, text):
-        print(f"repro: {text}", file=sys.stderr)
+        print(f"repro: {shown_lines(text)}", file=sys.stderr)
+
+
+def print_text(text: object) -> None:
+    """Print a result for people to stdout; to a pipe or a file exactly as it is."""
+    print(shown_lines(f"{text}") if sys.stdout.isatty() else text)

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from infra.guards.shown_text import shown
 from tasks.tracing.steps import (
     AttendedPiece,
     Beam,
@@ -134,7 +135,7 @@ def visible(text: str) -> str:
     inner = text.strip(" ")
     before, _, after = text.partition(inner) if inner else ("", "", text)
     ends = (r"\x20" * len(end) for end in (before, after))
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in inner).join(ends)
+    return shown(inner).join(ends)
 
 
 def _trained(step: Trained) -> str:

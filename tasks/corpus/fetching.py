@@ -13,6 +13,7 @@ from pathlib import Path
 from infra.errors import BadData, Fault, NetworkFault
 from infra.fetch import Download, NotFound, Unreachable, open_download
 from infra.guards.address_secrets import public_address, public_text
+from infra.guards.shown_text import shown
 from infra.processes import signals
 from tasks.corpus.catalogue import EMBEDDED, File
 from tasks.corpus.disk_space import DiskReservations
@@ -81,21 +82,21 @@ def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
         while True:
             failures.unreachable.clear()
             for url in tuple(candidates):
-                shown = public_address(url)
+                place = public_address(url)
                 try:
                     while not _download(partial, url):
                         pauses = list(RETRY_PAUSES)
                     return partial.facts(url)
                 except NotFound:
-                    failures.missing.append(shown)
+                    failures.missing.append(place)
                     candidates.remove(url)
                 except _ChecksumMismatch as error:
-                    failures.wrong.append(f"{shown} has {error}")
+                    failures.wrong.append(f"{place} has {error}")
                     candidates.remove(url)
-                    log.warning("Skipping %s: expected %s, found %s", shown, _expected_checksum(file), error)
+                    log.warning("Skipping %s: expected %s, found %s", place, _expected_checksum(file), error)
                 except Unreachable as error:
-                    failures.unreachable[shown] = public_text(f"{error}", url)
-                    log.warning("Could not download %s from %s: %s", file.path, shown, failures.unreachable[shown])
+                    failures.unreachable[place] = shown(public_text(f"{error}", url))
+                    log.warning("Could not download %s from %s: %s", file.path, place, failures.unreachable[place])
             if not candidates or not pauses:
                 raise failures.fault(file)
             signals.wait(pauses.pop(0))

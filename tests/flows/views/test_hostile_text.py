@@ -1,0 +1,92 @@
+"""No view lets text from outside command the terminal; to a pipe, results stay exact."""
+
+import os
+import pty
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from flows.commands import run
+from flows.inference.line_blocks import STDIO, open_output
+from flows.views.filters_view import print_rejections
+from flows.views.tables import stage_table, sweep_table
+from flows.views.terminal import TerminalDisplay, print_text, say
+from flows.views.trace_view import visible
+from infra.site import Site
+from tasks.cleaning.explain import RejectedPair, RejectionReport
+from tasks.engine.planner import StageResult
+
+HOSTILE = "a\x1b[2J\x1b]0;owned\x07b\x9b31mc\u202ed"
+
+
+def samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    frame = pl.DataFrame({name: [HOSTILE] for name in ("source", "reference", "hypothesis")})
+    frame.write_parquet(tmp_path / "sentences.parquet")
+    monkeypatch.setattr(run, "stage_folder", lambda *_: tmp_path)
+    outcome: Any = SimpleNamespace(rows=[StageResult("score", "test", "k", "completed", path="x")])
+    lines = run._samples(outcome, Site())
+    assert len(lines) == 4
+    print("\n".join(lines))
+
+
+def messages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    display = TerminalDisplay(lambda *_: None)
+    display._live = True
+    call: Any = SimpleNamespace(stage=SimpleNamespace(name="clean"), item="", label="clean", key="k")
+    say(f"line 3 is {HOSTILE}")
+    display.begin(call, HOSTILE)
+    display._shown = 0.0
+    display.progress(call, 1, 2, HOSTILE)
+    display.say(HOSTILE)
+    display.end(StageResult("clean", "", "k", "completed", facts={"note": HOSTILE}))
+
+
+def tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    console = Console(width=300)
+    console.print(stage_table([StageResult("clean", "", "k", "failed", why=HOSTILE)]))
+    trial = SimpleNamespace(number=1, state="failed", settings=(), failure=HOSTILE, value=None, seconds=1.0)
+    found: Any = SimpleNamespace(
+        resolved=SimpleNamespace(dimensions=[], request=SimpleNamespace(on="dev.bleu")), ranked=lambda: [trial]
+    )
+    console.print(sweep_table(found))
+    pair = RejectedPair("p:1", HOSTILE, HOSTILE, HOSTILE, "3")
+    print_rejections([RejectionReport("Length", "words", 1, 0.5, (pair,))], console)
+    print(visible(HOSTILE))
+
+
+@pytest.mark.parametrize("view", [samples, messages, tables])
+def test_escape_sequences_are_shown_and_not_sent(
+    view: Callable[[pytest.MonkeyPatch, Path], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view(monkeypatch, tmp_path)
+    found = "".join(capsys.readouterr())
+    assert r"\x1b[2J" in found
+    for sign in ("\x1b[2J", "\x1b]", "\x07", "\x9b", "\u202e"):
+        assert sign not in found, ascii(sign)
+
+
+def test_results_are_exact_in_a_pipe_and_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def written(reader: int, writer: int) -> bytes:
+        with os.fdopen(writer, "w", encoding="utf-8") as stream, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            print_text(HOSTILE)
+            stream.flush()
+            with open_output(STDIO) as file:
+                file.write(f"{HOSTILE}\n".encode())
+                file.flush()
+            return os.read(reader, 4096)
+
+    assert written(*os.pipe()) == f"{HOSTILE}\n{HOSTILE}\n".encode()
+    on_terminal = written(*pty.openpty())
+    assert b"\\x1b[2J" in on_terminal
+    assert not {0x1B, 0x07} & set(on_terminal)
+    assert HOSTILE[-2].encode() not in on_terminal
