@@ -62,7 +62,7 @@ def parse_rules(text: str, present: Sequence[Filter], whole: str) -> tuple[Filte
 
 def _read_rules(path: Path) -> tuple[Filter, ...]:
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as TOML: {error}") from error
     for name in found:

@@ -13,6 +13,7 @@ from flows.runs.languages import standard_filters
 from flows.runs.run import Run
 from flows.runs.saved_dataset import shards
 from infra.errors import BadConfiguration, BadData
+from infra.store.files import expanded
 from tasks.cleaning.filters import KNOWN, SIDES, STOP_WORDS, Filters, Language, Length
 from tasks.cleaning.partitions import first_rejecting_rule, normalise_sides, shuffle_positions
 from tasks.corpus.catalogue import ARCHIVES, COMPRESSED, TABLES, Corpus, EvaluationSet, File, Part, Text, text_suffix
@@ -44,9 +45,9 @@ class TextFile:
         """``FILE`` or ``FILE:COLUMN``; raises BadConfiguration naming the option if it does not exist or fit."""
         if words.startswith(SCHEME):
             return cls._on_hub(words, option)
-        whole = Path(words).expanduser()
+        whole = expanded(words)
         file, _, column = words.rpartition(":")
-        path, column = (whole, "") if whole.exists() or not file else (Path(file).expanduser(), column)
+        path, column = (whole, "") if whole.exists() or not file else (expanded(file), column)
         if path.is_dir():
             if not column:
                 raise BadConfiguration(f"{option} is {words!r}, a dataset; add its column: {words}:translation.en")

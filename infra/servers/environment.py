@@ -3,6 +3,7 @@
 Both libraries read them at import. Variables that the user has set are kept.
 """
 
+import getpass
 import logging
 import os
 import tomllib
@@ -38,6 +39,7 @@ def configure_libraries(root: Path) -> None:
     If ``root`` was moved or copied, MLflow's addresses in it are rewritten. Raises BadConfiguration if the service
     needs credentials that the environment does not have.
     """
+    _ensure_home(root)
     settings = {
         **NO_TELEMETRY,
         # repro has its own display; the run's page has the log.
@@ -65,6 +67,18 @@ def configure_libraries(root: Path) -> None:
     relocate(root)
 
 
+def _ensure_home(root: Path) -> None:
+    """Give a user without a home folder or a name, as in some containers, both: Prefect's import fails without."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = f"{root.absolute() / 'home'}"
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["USER"] = "unknown"
+
+
 def private_folder(folder: Path) -> None:
     """Create a folder that other users cannot read: Prefect's database holds addresses of notifications."""
     # It may belong to another user, or the file system may be read-only or have no modes: then what writes there fails.
@@ -86,8 +100,8 @@ def server_configured() -> bool:
         return True
     try:
         file = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect") / "profiles.toml"
-        profiles = tomllib.loads(file.read_text())
+        profiles = tomllib.loads(file.read_text(encoding="utf-8-sig"))
         active = os.environ.get("PREFECT_PROFILE") or profiles.get("active", "")
         return bool(profiles.get("profiles", {}).get(active, {}).get("PREFECT_API_URL"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: the user has no home
         return False
