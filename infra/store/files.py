@@ -20,7 +20,9 @@ def user_cache(name: str) -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "repro" / name
     except RuntimeError as error:
-        raise BadConfiguration("this user has no home folder for a cache: set HOME or XDG_CACHE_HOME, or for a bucket REPRO_CACHE") from error
+        raise BadConfiguration(
+            "this user has no home folder for a cache: set HOME or XDG_CACHE_HOME, or for a bucket REPRO_CACHE"
+        ) from error
 
 
 def expanded(path: str) -> Path:

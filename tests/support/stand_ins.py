@@ -42,6 +42,9 @@ def stand_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / "__main__.py").write_text(SERVER.format(name=name))
+    # What ``infra.service.mlflow_app`` needs of MLflow.
+    (folder / "path" / "mlflow" / "server.py").write_text("_build_uvicorn_command = None")
+    (folder / "path" / "mlflow" / "cli.py").write_text("def cli():\n    import mlflow.__main__")
     patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [f"{folder / 'path'}", os.environ.get("PYTHONPATH", "")])))
     patch.setenv("STAND_IN", str(folder))
 
