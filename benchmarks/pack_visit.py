@@ -50,7 +50,7 @@ RUNS: dict[str, Callable[[Run], Run]] = {"multi30k-ende": on_gpu, "wmt14-sample-
 
 
 def pack_run(name: str, change: Callable[[Run], Run], folder: Path) -> None:
-    """Write ``shards/``, ``dev/``, ``vocabulary/``, ``reference.txt`` and ``job.json`` of a run into a new folder.
+    """Write the shards, texts, vocabulary, references and ``job.json`` of a run into a new folder.
 
     Raises BadConfiguration if the root lacks one of them.
     """
@@ -70,7 +70,7 @@ def pack_run(name: str, change: Callable[[Run], Run], folder: Path) -> None:
             )
         found[what] = Path(rows[row].path)
     folder.mkdir(parents=True)
-    for what in ("shards", "dev", "vocabulary"):
+    for what in ("shards", "dev", "text", "vocabulary"):
         shutil.copytree(found[what], folder / what, ignore=shutil.ignore_patterns("manifest.json"))
     references = pq.read_table(found["text"] / "pairs.parquet")["target"].to_pylist()
     (folder / "reference.txt").write_text("".join(line + "\n" for line in references))
@@ -79,7 +79,8 @@ def pack_run(name: str, change: Callable[[Run], Run], folder: Path) -> None:
 
 def settings(run: Run) -> dict[str, Any]:
     """What the jobs of a run need."""
-    return {name: asdict(getattr(run, name)) for name in ("model", "training", "averaging", "decoding")}
+    found = {name: asdict(getattr(run, name)) for name in ("model", "training", "averaging", "decoding")}
+    return found | {"normalise": asdict(run.filters.normalise)}
 
 
 def unpack_code(commit: str, folder: Path) -> str:

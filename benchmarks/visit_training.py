@@ -180,11 +180,14 @@ def translation_job(chosen: argparse.Namespace) -> Job:
         "weights": work / f"{chosen.run}-weights",
         "vocabulary": data / "vocabulary",
         "pairs": data / "dev",
+        "text": data / "text",
     }
-    decoding = json.loads((data / "job.json").read_text())["decoding"]
+    packed = json.loads((data / "job.json").read_text())
+    decoding = packed["decoding"]
     if chosen.size == "tiny":  # toy models finish no sentence before its greatest length
         decoding |= {"beam": 1, "max_extra": 1}
-    return Job({"decoding": decoding}, inputs, work / f"{chosen.run}-translations", JobSettings(device=chosen.device))
+    config = {"decoding": decoding, "normalise": packed["normalise"]}
+    return Job(config, inputs, work / f"{chosen.run}-translations", JobSettings(device=chosen.device))
 
 
 def score(run: str, hypotheses: list[str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ ProcessState = Literal["alive", "gone", "elsewhere"]
 def process_identity(pid: int = 0) -> str:
     """``machine/boot/namespace/pid/start`` of a process (0: this one). Raises ProcessLookupError if there is none."""
     pid = pid or os.getpid()
-    if not (started := _started(pid)):
+    if not (started := started_ticks(pid)):
         raise ProcessLookupError(f"no process {pid}")
     return "/".join((*_here(), f"{pid}", started))
 
@@ -39,7 +39,7 @@ def process_state(word: str) -> ProcessState:
         return "gone"
     if namespace != _here()[2]:
         return "elsewhere"
-    return "alive" if _started(int(pid)) == started else "gone"
+    return "alive" if started_ticks(int(pid)) == started else "gone"
 
 
 @cache
@@ -55,7 +55,7 @@ def _here() -> tuple[str, str, str]:
     return machine, boot, f"{os.stat('/proc/self/ns/pid').st_ino}"  # noqa: PTH116
 
 
-def _started(pid: int) -> str:
+def started_ticks(pid: int) -> str:
     """Clock ticks between boot and the start of a process; empty if it has ended, even if it is not yet reaped."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -19,12 +19,16 @@ from pathlib import Path
 from types import ModuleType
 
 from infra.errors import BadConfiguration
+from infra.processes.identity import started_ticks
 from tasks.engine.counted_code import counted_syntax
 from tasks.engine.own_files import PROJECT_PACKAGES, Source, read_sources
 
 PROJECT = str(Path(__file__).resolve().parents[2])
 """The folder that contains this project's packages."""
 DIGITS = 12
+_BOOT = time.clock_gettime(time.CLOCK_REALTIME) - time.clock_gettime(time.CLOCK_BOOTTIME)
+PROCESS_START = _BOOT + int(started_ticks(os.getpid())) / os.sysconf("SC_CLK_TCK")
+"""When this process began, in seconds since 1970."""
 
 
 @dataclass(eq=False)
@@ -136,18 +140,12 @@ def _code_of_import(kind: type, path: Path) -> str:
     for source in sources.values():
         status = source.path.stat()
         changed = max(status.st_mtime, status.st_ctime)  # a copy may keep the first
-        if changed > _process_start():
+        if changed > PROCESS_START:
             raise BadConfiguration(
                 f"{source.path} changed after this process began, so {kind.__qualname__} may be older here than in the"
                 f" file: name the run as FILE.py:NAME, or start a new process (in a notebook: restart the kernel)"
             )
     return _digest(sources, {}, type(None))
-
-
-@cache
-def _process_start() -> float:
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _is_in(module: ModuleType, kind: type) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_training import pairs, write_shards, write_vocabulary
+from small_training import pairs, write_shards, write_text, write_vocabulary
 
 from benchmarks import pack_visit, visit, visit_kernels, visit_steps, visit_training
 from benchmarks.decoding import parse
@@ -35,7 +35,8 @@ def write_data(folder: Path) -> None:
     for name, change in pack_visit.RUNS.items():
         data = folder / "data" / name
         write_shards(data / "shards", pairs(40))
-        write_shards(data / "dev", pairs(10, seed=1))
+        write_shards(data / "dev", pairs(10, seed=1), files=1)
+        write_text(data / "text", [" ".join(f"p{piece}" for piece in source) for source, _ in pairs(10, seed=1)])
         write_vocabulary(data / "vocabulary")
         (data / "reference.txt").write_text("p5 p6\n" * 10)
         (data / "job.json").write_text(json.dumps(pack_visit.settings(change(RUNS[name]))))
@@ -175,7 +176,10 @@ def test_a_run_is_packed_with_its_references_and_settings(tmp_path: Path, monkey
     folder = tmp_path / "packed"
     pack_visit.pack_run("multi30k-ende", pack_visit.on_gpu, folder)
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    assert files == ["dev/00000.arrow", "job.json", "reference.txt", "shards/00000.arrow", "vocabulary/tokenizer.json"]
+    assert files == [
+        *("dev/00000.arrow", "job.json", "reference.txt", "shards/00000.arrow", "text/pairs.parquet"),
+        "vocabulary/tokenizer.json",
+    ]
     assert (folder / "reference.txt").read_text() == "Ein Hund.\nZwei.\n"
     training = json.loads((folder / "job.json").read_text())["training"]
     assert (training["batching"], training["precision"], training["updates"]) == ("packed", "bf16", 6_000)

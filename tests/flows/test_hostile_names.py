@@ -133,7 +133,7 @@ def in_snapshot(root: Path, name: str) -> None:
     folder.mkdir(exist_ok=True)
     index = json.dumps({"mark": "m", "attempt": "", "files": {name: SUM}}).encode()
     said: list[str] = []
-    bucket = MadeUpBucket({f"train/k1/resume-1/{INDEX}": index, f"train/k1/resume-1/{SUM}": b"x"})
+    bucket = MadeUpBucket({f"train/k1/resume-1/w/{INDEX}": index, f"train/k1/resume-1/w/{SUM}": b"x"})
     Snapshot(bucket, "train/k1/resume-1", folder, root / "note", said.append).begin("")
     assert "is not used" in said[-1]
     assert not list(folder.iterdir())

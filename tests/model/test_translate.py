@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from small_training import write_shards
+from small_training import write_shards, write_text
 
 from model.config import Decoding, Model
 from model.config.normalise import STANDARD, Normalise
@@ -49,14 +49,6 @@ def pairs() -> list[tuple[list[int], list[int]]]:
 
 def write_pairs(folder: Path, rows: list[tuple[list[int], list[int]]]) -> Path:
     return write_shards(folder, rows, files=1)
-
-
-def write_text(folder: Path, lines: list[str]) -> Path:
-    """A set as the stage ``prepare_sets`` writes it, as far as the job reads it."""
-    folder.mkdir()
-    table = {"pair_id": [f"small:{number}" for number in range(len(lines))], "source": lines}
-    pq.write_table(pa.table(table), folder / "pairs.parquet")
-    return folder
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from model.config import Model, Training
 from model.config.special_pieces import SPECIAL_TOKENS
@@ -69,10 +70,20 @@ def write_shards(folder: Path, rows: Sequence[tuple[list[int], list[int]]], *, f
     return folder
 
 
+def write_text(folder: Path, lines: Sequence[str]) -> Path:
+    """A set as the stage ``prepare_sets`` writes it, as far as the job reads it."""
+    folder.mkdir(parents=True)
+    table = {"pair_id": [f"small:{number}" for number in range(len(lines))], "source": lines}
+    pq.write_table(pa.table(table), folder / "pairs.parquet")
+    return folder
+
+
 def write_vocabulary(folder: Path, size: int = SIZE) -> Path:
     folder.mkdir(parents=True)
     pieces = [*SPECIAL_TOKENS, *(f"p{i}" for i in range(len(SPECIAL_TOKENS), size))]
-    Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, [])).save(str(folder / "tokenizer.json"))
+    words = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, [], ignore_merges=True))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.save(str(folder / "tokenizer.json"))
     return folder
 
 

@@ -25,5 +25,5 @@ def test_a_job_on_a_busy_machine_says_the_load(
     )
     runner.launcher = cast(Any, SimpleNamespace(run=lambda job, poll: None))
     call = cast(StageCall, SimpleNamespace(label="train", stage=SimpleNamespace(needs="gpu")))
-    runner.run(call, JobSpec("model.train", {}, {}, tmp_path, {}), "", lambda: None)
+    runner.run(call, JobSpec("model.train", {}, {}, tmp_path, {}), "")
     assert len(said) == count

@@ -100,5 +100,5 @@ def test_a_class_that_python_imported_from_a_file_that_may_be_newer_is_refused(
         BadConfiguration, match=r"plain_rules\.py changed after this process began.*start a new process"
     ):
         own_code(module.Rule)
-    monkeypatch.setattr("tasks.engine.own_classes._process_start", lambda: file.stat().st_ctime)
+    monkeypatch.setattr("tasks.engine.own_classes.PROCESS_START", file.stat().st_ctime)
     assert own_code(module.Rule)
