@@ -10,10 +10,8 @@ GREATEST = 2**31 - 1
 WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 """Variables by which a user chooses how threads wait."""
 SPIN_COUNT = "1000"
-"""How often a thread looks for work before it sleeps. By default libgomp looks for some milliseconds. A thread whose
-core computes something else then makes all others wait actively: on two cores with three other busy processes, a
-training took four times as long with two threads as with one. On a quiet machine the default is not faster; see
-``benchmarks/README.md``, Threads."""
+"""How often a thread looks for work before it sleeps. By libgomp's default it looks for some milliseconds, in vain if
+the other thread waits for a core that another program has. Measured in ``benchmarks/README.md``, Threads that wait."""
 BUSY = 1.5
 """Load for each core from which other programs are said to slow the work down; the run's own processes stay below."""
 
