@@ -206,7 +206,8 @@ def _credentials() -> Check:
 def _server(name: str, address: str, advice: str, skews: dict[str, float]) -> Check:
     parts = urlsplit(address)
     # Without user and password, which an answer does not depend on: one that asks for them is an answer too.
-    answer, shown = _ask(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))), public_address(address)
+    answer = _ask(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))
+    shown = public_address(address)
     if answer.error:
         return Check(name, "failure", public_text(f"{shown} does not answer: {answer.error}", address), advice)
     if answer.skew is not None:

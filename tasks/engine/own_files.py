@@ -13,7 +13,7 @@ from tasks.engine.stage_code import syntax_of_text
 
 PROJECT_PACKAGES = ("flows", "tasks", "model", "infra")
 IMPORTING_WORDS = {"importlib", "pkgutil", "runpy", "__import__", "eval", "exec"}
-"""A file with one of these words may import what no import statement of it names."""
+"""A file with one of these words may import modules that none of its import statements names."""
 INSTALLED = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
 
 
