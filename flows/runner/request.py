@@ -145,10 +145,12 @@ class ResolvedRun:
             _check_places(limits, planner.rows)
         if any(row.stage == "train" and row.state != "hit" for row in planner.rows):
             _check_training(self.run, self.site)
-        newest = next(read_runs(self.site.root, name), None)
-        keys = {(stage.stage, stage.item): stage.key for stage in newest.stages} if newest else {}
-        rows = _with_versions(planner.rows, store, keys)
-        rows = _with_changes(rows, last_arguments(self.site.root, name), initial)
+        rows = planner.rows
+        if any(row.state != "hit" for row in rows):  # else the records are not needed
+            newest = next(read_runs(self.site.root, name), None)
+            keys = {(stage.stage, stage.item): stage.key for stage in newest.stages} if newest else {}
+            rows = _with_versions(rows, store, keys)
+            rows = _with_changes(rows, last_arguments(self.site.root, name), initial)
         return RunPlan(store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
 
     def walk(self, present: Engine, initial: InitialWeights | None) -> None:

@@ -8,7 +8,7 @@ import ast
 import builtins
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from types import ModuleType
 
 from tasks.engine.own_files import PROJECT_PACKAGES, Source, is_foreign
@@ -53,7 +53,8 @@ class _Runs:
     """Tells the statements of executed modules that only bind runs."""
 
     def __init__(self, bodies: Mapping[str, list[ast.stmt]], modules: Mapping[str, ModuleType], run: type) -> None:
-        self._bodies, self._modules, self._run = bodies, modules, run
+        self._modules = modules
+        self._run = run
         self._bindings: dict[tuple[str, str], list[ast.stmt]] = {}
         """The statements that bind a module's name."""
         for name, body in bodies.items():
@@ -101,7 +102,7 @@ class _Runs:
         if home.partition(".")[0] in KNOWN_PACKAGES:
             return True
         if isinstance(value, type):  # a filter of the user
-            return is_dataclass(value) and not {"__post_init__", "__new__"} & {*dir(value)} - {*dir(object)}
+            return _only_holds_fields(value)
         bindings = self._bindings.get((home, name), [])
         is_plain = len(bindings) == 1 and isinstance(bindings[0], ast.FunctionDef) and not bindings[0].decorator_list
         place = next((each for each in self._modules.values() if each.__name__ == home), None)
@@ -110,10 +111,24 @@ class _Runs:
         return self._changes_nothing(bindings[0], place, (*callers, value))
 
 
+def _only_holds_fields(kind: type) -> bool:
+    """Whether to make an instance runs no code of the class, but what ``dataclass`` has written."""
+    if not is_dataclass(kind) or hasattr(kind, "__post_init__") or kind.__new__ is not object.__new__:
+        return False
+    code = getattr(kind.__init__, "__code__", None)
+    is_generated = code is not None and code.co_filename == "<string>"
+    return is_generated and all(field.default_factory is MISSING for field in fields(kind))
+
+
 def _bound_names(node: ast.stmt) -> set[str]:
+    """The names that a statement may bind in its module, but those of a star import."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    inner = (child for child in ast.walk(node) if child is not node and isinstance(child, ast.stmt))
+    stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+    return stored.union(*map(_bound_names, inner))
 
 
 def _words(node: ast.AST) -> Iterator[str]:

@@ -116,6 +116,16 @@ RUNS_THAT_COUNT = {
         "= DEMO",
         "= add()",
     ),
+    "its dataclass has a constructor of its own": (
+        "@dataclass\nclass Counted:\n    def __init__(self):\n        Fits.extra += 1\nTINY = DEMO",
+        "= DEMO",
+        "= (Counted(), DEMO)[1]",
+    ),
+    "its function is bound again in a condition": (
+        "def add():\n    return DEMO\nif BANNED:\n    def add():\n        return BANNED.pop() and DEMO\nTINY = DEMO",
+        "= DEMO",
+        "= add()",
+    ),
     "its class has code of its own": (
         "class Counted:\n    def __init__(self):\n        Fits.extra += 1\nTINY = DEMO",
         "= DEMO",
