@@ -1,6 +1,7 @@
 """Print how large the project is: lines, words, commands and habits that make code hard to read.
 
-``pytest -s tests/test_limits.py`` shows the table. The figures are no gate on a single commit; CONTRIBUTING.md names the limits.
+``pytest -s tests/test_limits.py`` shows the table. The figures are no gate on a single commit.
+
 """
 
 import ast
