@@ -71,6 +71,8 @@ COMMANDS = {
     "env": "flows.commands.env:env",
 }
 """Where each command is defined. Only the one that is called is imported."""
+REMOVED: dict[str, str] = {}
+"""What to use instead of a command that was removed in the last release."""
 RESUMABLE = ("run", "paper", "sweep")
 """Commands that resume from their finished stages when they are repeated after an interrupt."""
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -118,6 +120,9 @@ def main() -> None:
     os.environ.update(thread_waiting(os.environ))  # for torch in this process and in all that it starts
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
+    if arguments and arguments[0] in REMOVED:
+        _say(f"`repro {arguments[0]}` was removed: {REMOVED[arguments[0]]}")
+        sys.exit(2)
     resumable = arguments[:1] in [[name] for name in RESUMABLE]
     app = application(listing=not arguments or arguments[0] in ("--help", "-h"))
     sys.exit(_exit_code_of(lambda: app(arguments, exit_on_error=False, print_error=False), debug, resumable))
