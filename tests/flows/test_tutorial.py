@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documented_commands import TOP, code_lines
 from services import wait_for
 
 from infra.servers.loopback import free_ports
 from infra.service import lifecycle
 
+TOP = Path(__file__).parents[2]
+FENCED = re.compile(r"^(```+)[^\n]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^ {4,}(\S.*)$", re.MULTILINE)
 LIMIT_SECONDS = 4 * 3600
 """Of the whole tutorial and of each command: four trainings, on a machine that is busy with others."""
 AT_WORK = re.compile(r"^  train [1-9]\d*/")
@@ -54,6 +56,13 @@ def steps() -> Iterator[str]:
             yield f"python - <<'END'\n{code}END"
         else:
             yield from code_lines(piece)
+
+
+def code_lines(page: str) -> list[str]:
+    """The lines of a page's code blocks, fenced or indented; one that a backslash continues is one line."""
+    page = re.sub(r" *\\\n *", " ", page)
+    fenced = [line.strip() for _, block in FENCED.findall(page) for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in (*fenced, *INDENTED.findall(FENCED.sub("", page)))]
 
 
 class Shell:
