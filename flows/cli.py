@@ -58,7 +58,6 @@ COMMANDS = {
     "path": "flows.commands.ls:path",
     "lineage": "flows.commands.lineage:lineage",
     "history": "flows.commands.history:history",
-    "sign": "flows.commands.sign:sign",
     "verify": "flows.commands.verify:verify",
     "check": "flows.commands.check:check",
     "gc": "flows.commands.gc:gc",

@@ -19,7 +19,6 @@ from infra.store.files import expanded, user_cache
 from infra.store.local import Store
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, check_s3_url
-from infra.store.signatures import Keys
 
 Compile = Literal["auto", "always", "never", "update"]
 PackedAttention = Literal["auto", "own", "varlen"]
@@ -41,11 +40,6 @@ class Site:
     """``s3://bucket/prefix`` (REPRO_ROOT) of artifacts and run records; empty: they are in ``root``."""
     cache_bytes: int = 50 * 10**9
     """Size limit of the local cache of a remote store (REPRO_CACHE_BYTES)."""
-    trust: str = ""
-    """Public keys (REPRO_TRUST, a PEM file or a folder of them), one of which must have signed what a remote store
-    holds; empty: everything in it is trusted."""
-    sign_key: str = ""
-    """PEM file of the private key that signs what this site makes (REPRO_SIGN_KEY); empty: nothing is signed."""
     mirrors: tuple[str, ...] = ()
     """Folders or URLs searched before upstream (REPRO_MIRRORS, separated by spaces)."""
     tracking_uri: str = ""
@@ -156,8 +150,6 @@ class Site:
             root=place,
             remote=remote,
             cache_bytes=_number("REPRO_CACHE_BYTES", site.cache_bytes),
-            trust=os.environ.get("REPRO_TRUST") or site.trust,
-            sign_key=os.environ.get("REPRO_SIGN_KEY") or site.sign_key,
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
             tracking_uri=served.mlflow if served else mlflow or site.tracking_uri,
             tracking_file=served.file if served else "",
@@ -217,8 +209,5 @@ def _word(variable: str, otherwise: Word, allowed: Any) -> Word:
 
 
 def open_store(site: Site) -> Store:
-    """The store of a site. Raises BadConfiguration for keys that cannot be used."""
-    keys = Keys.read(site.sign_key, site.trust)
-    if site.remote:
-        return S3Store(site.root, Bucket(site.remote), site.cache_bytes, keys)
-    return Store(site.root, keys)
+    """The store of a site: its folder, or its bucket."""
+    return S3Store(site.root, Bucket(site.remote), site.cache_bytes) if site.remote else Store(site.root)

@@ -37,8 +37,7 @@ def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int,
     for done, (place, stage, key) in enumerate(todo):
         on_progress(done, len(todo), f"{stage} {key}")
         manifest = place.manifest(stage, key)
-        refusal = place.refusal(stage, key) or "manifest.json is not as it was written"
-        wrong = rehash(place, manifest) if manifest else [refusal]
+        wrong = rehash(place, manifest) if manifest else ["manifest.json is not as it was written"]
         wrong += _model_damage(place, manifest, site) if manifest and stage == "register" else []
         checked.append(ArtifactCheck(stage, key, place.address(stage, key), tuple(wrong)))
     return checked

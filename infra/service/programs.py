@@ -93,7 +93,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
         "REPRO_MIRRORS": " ".join(mirrors),
         "PREFECT_HOME": str(service.place / "prefect"),
     }
-    for name in ("REPRO_CACHE", "REPRO_TRUST", "REPRO_SIGN_KEY", credentials.FILE_VARIABLE):
+    for name in ("REPRO_CACHE", credentials.FILE_VARIABLE):
         if outer.get(name):
             made[name] = str(Path(outer[name]).absolute())
     # The user's own servers, or a profile that names one, must not redirect these programs.
@@ -113,11 +113,7 @@ def environment_of(service: Service, program: Program, outer: Mapping[str, str])
         made |= {**service.addresses.exports, **(found.for_clients if found else {})}
         made |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(program.port)}
         made |= {"CUDA_VISIBLE_DEVICES": program.device} if program.device else {}
-    secrets = (
-        {credentials.VARIABLE, databases.VARIABLE, "REPRO_SIGN_KEY_PASSWORD"}
-        if program.serves
-        else {databases.VARIABLE}
-    )
+    secrets = {credentials.VARIABLE, databases.VARIABLE} if program.serves else {databases.VARIABLE}
     return {name: value for name, value in outer.items() if name not in secrets} | made
 
 

@@ -27,8 +27,6 @@ from infra.processes.identity import machine_identity
 from infra.store.files import sha256_of, stamp_of, sync, sync_tree, write_atomically
 from infra.store.manifest import is_log
 from infra.store.s3_client import Bucket, NoSuchKey
-from infra.store.signatures import NO_KEYS, Keys, Untrusted, sign, verified_statement
-from infra.store.statement import checkpoint_statement
 
 INDEX = "index.json"
 PARTIAL_PATTERN = "*.partial"
@@ -60,8 +58,6 @@ class SnapshotReader:
     bucket: Bucket
     prefix: str
     say: Callable[[str], None]
-    keys: Keys = NO_KEYS
-    """Snapshots that none of the trusted keys signed are not used."""
 
     @property
     def label(self) -> str:
@@ -80,13 +76,8 @@ class SnapshotReader:
         """The index of one machine; None if there is none, or an unreadable one. Raises NetworkFault."""
         try:
             form = json.loads(self.bucket.read(f"{place}/{INDEX}"))
-            index = SnapshotIndex(place, form["mark"], dict(form["files"]), form.get("attempt", ""))
-            self._check_signature(index, form.get("signature"))
-            return index
+            return SnapshotIndex(place, form["mark"], dict(form["files"]), form.get("attempt", ""))
         except (NoSuchKey, ValueError, TypeError, KeyError):
-            return None
-        except Untrusted as untrusted:
-            self.say(f"{self.label}: the snapshot at {self.bucket.url(place)} is not used: {untrusted}")
             return None
 
     def newest_file(self, name: str) -> bytes:
@@ -97,14 +88,6 @@ class SnapshotReader:
         with contextlib.suppress(NoSuchKey):  # a newer snapshot replaced it meanwhile
             content = self.bucket.read(f"{index.place}/{expected}") if index and expected else b""
         return content if hashlib.sha256(content).hexdigest() == expected else b""
-
-    def _check_signature(self, index: SnapshotIndex, signature: object) -> None:
-        """Raises Untrusted."""
-        if self.keys.trusted is None:
-            return
-        expected = checkpoint_statement(index.place, index.mark, index.attempt, index.files)
-        if verified_statement(signature, self.keys.trusted) != expected:
-            raise Untrusted("signed for something else")
 
 
 @dataclass
@@ -120,8 +103,6 @@ class Snapshot:
     folder: Path
     note: Path
     say: Callable[[str], None]
-    keys: Keys = NO_KEYS
-    """Sign what is sent; a snapshot that none of the trusted keys signed is not used."""
     _attempt: str = ""
     _mark: str = ""
     """The mark of the snapshot that the folder includes."""
@@ -143,7 +124,7 @@ class Snapshot:
 
     @cached_property
     def _reader(self) -> SnapshotReader:
-        return SnapshotReader(self.bucket, self.prefix, self.say, self.keys)
+        return SnapshotReader(self.bucket, self.prefix, self.say)
 
     def begin(self, attempt: str) -> None:
         """Bring the folder to the content of the newest whole snapshot of ``attempt`` ("": of any).
@@ -234,7 +215,7 @@ class Snapshot:
             files[name] = self._upload_file(name, stamp, {*(self._uploaded & listed), *files.values()})
             self._uploaded.add(files[name])
         mark = uuid.uuid4().hex
-        content = {"mark": mark, "attempt": self._attempt, "files": files, **self._signature(mark, files)}
+        content = {"mark": mark, "attempt": self._attempt, "files": files}
         with self._write_lock:
             if self._stopped:  # delete() ran meanwhile
                 self.bucket.delete(f"{self._place}/{name}" for name in files.values())
@@ -284,11 +265,6 @@ class Snapshot:
 
     def _is_included(self, index: SnapshotIndex) -> bool:
         return any(self.folder.iterdir()) and index.mark in self._read_note()
-
-    def _signature(self, mark: str, files: Mapping[str, str]) -> dict[str, object]:
-        if self.keys.signer is None:
-            return {}
-        return {"signature": sign(checkpoint_statement(self._place, mark, self._attempt, files), self.keys.signer)}
 
     def _download(self, index: SnapshotIndex, folder: Path) -> None:
         """Raises NoSuchKey, BadData for a name outside the folder, ValueError for bytes that do not match their sum."""

@@ -42,7 +42,6 @@ from infra.store.manifest import (
     manifest_envelope,
     parse_manifest,
 )
-from infra.store.signatures import NO_KEYS, Keys
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,8 @@ class Artifact:
 class Store:
     """The artifacts under one root folder. ``infra.store.s3`` uses such a folder as the cache of a remote store."""
 
-    def __init__(self, root: Path, keys: Keys = NO_KEYS) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root.absolute()
-        self.keys = keys
         self.say: Callable[[str], None] = lambda _: None
         """Receives messages about slow transfers and repairs."""
         self._checked: dict[tuple[str, str], str] = {}
@@ -104,22 +102,14 @@ class Store:
 
     def manifest(self, stage: str, key: str) -> Manifest | None:
         """The manifest, or None where there is no artifact; an unreadable or altered manifest counts as none."""
-        envelope = self.envelope(stage, key)
-        return envelope[0] if envelope else None
-
-    def envelope(self, stage: str, key: str) -> tuple[Manifest, dict[str, Any]] | None:
-        """The manifest, and all that ``manifest.json`` holds: with its signature, if it has one."""
         if not is_artifact_name(f"{stage}/{key}"):  # a record, a tag or a manifest may name anything
             return None
         path = Path(f"{self.root}/{stage}/{key}/{MANIFEST}")  # faster than to join the parts
         try:
-            return parse_manifest(path.read_bytes(), stage, key) if is_regular(path) else None
+            parsed = parse_manifest(path.read_bytes(), stage, key) if is_regular(path) else None
         except OSError:
             return None
-
-    def refusal(self, stage: str, key: str) -> str:  # noqa: ARG002
-        """Why an artifact that is there counts as missing, as its signature is not trusted; "" otherwise."""
-        return ""
+        return parsed[0] if parsed else None
 
     def has_folder(self, stage: str, key: str) -> bool:
         """Whether something is under the artifact's name, sealed or not."""
@@ -342,8 +332,7 @@ class Store:
         attempt_file = self._attempt_file(description["stage"], description["key"])
         made = {**description["made"], **({"attempt": attempt} if (attempt := _read_text(attempt_file)) else {})}
         manifest = Manifest(files=files, content=content_digest(files), **{**description, "made": made})
-        envelope = manifest_envelope(manifest, self.keys.signature(manifest))
-        write_durably(partial / MANIFEST, json.dumps(envelope, indent=1, ensure_ascii=False))
+        write_durably(partial / MANIFEST, json.dumps(manifest_envelope(manifest), indent=1, ensure_ascii=False))
         stamps = {name: stamp_of(partial / name) for name in files}
         folder = self.folder(manifest.stage, manifest.key)
         # A forced stage replaces an artifact, which stays complete until this moment.

@@ -50,14 +50,13 @@ def is_of_attempt(manifest: Manifest, attempt: str) -> bool:
     return not attempt or manifest.made.get("attempt") == attempt
 
 
-def manifest_envelope(manifest: Manifest, signature: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A manifest as it is written, with its own sum, and its ``signature`` if it has one."""
-    signed = {} if signature is None else {"signature": signature}
-    return {"sha256": digest_of(vars(manifest)), "manifest": vars(manifest), **signed}
+def manifest_envelope(manifest: Manifest) -> dict[str, Any]:
+    """A manifest as it is written, with its own sum."""
+    return {"sha256": digest_of(vars(manifest)), "manifest": vars(manifest)}
 
 
 def parse_manifest(text: str | bytes, stage: str, key: str) -> tuple[Manifest, dict[str, Any]] | None:
-    """The manifest that ``text`` holds, and its envelope; None if it was altered or is another artifact's.
+    """The manifest that ``text`` holds, and all of the JSON; None if it was altered or is another artifact's.
 
     The place counts: an artifact that was copied over another one's folder is neither of the two.
     """

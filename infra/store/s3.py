@@ -27,7 +27,6 @@ from infra.store.local import Artifact, Store
 from infra.store.manifest import MANIFEST, Manifest, bytes_of, is_of_attempt, manifest_envelope
 from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo, PreconditionFailed
 from infra.store.s3_manifests import RemoteManifest, RemoteManifests
-from infra.store.signatures import NO_KEYS, Keys
 
 LARGE_BYTES = 10**8
 """Transfers from this size on are announced."""
@@ -41,8 +40,8 @@ class S3Store(Store):
     artifact, and an interrupted transfer is never seen. ``manifest`` and ``damage`` together cost one listing.
     """
 
-    def __init__(self, root: Path, bucket: Bucket, limit_bytes: int, keys: Keys = NO_KEYS) -> None:
-        super().__init__(root, keys)
+    def __init__(self, root: Path, bucket: Bucket, limit_bytes: int) -> None:
+        super().__init__(root)
         self.bucket = bucket
         self._manifests = RemoteManifests(bucket, self.root)
         self._cache = ArtifactCache(self.local(), limit_bytes, self._is_remote)
@@ -53,24 +52,14 @@ class S3Store(Store):
 
     def local(self) -> Store:
         """The folder alone: copies, and artifacts of use on this machine only."""
-        return Store(self.root, self.keys)
+        return Store(self.root)
 
     def address(self, stage: str, key: str) -> str:
         return self.bucket.url(f"{stage}/{key}")
 
     def manifest(self, stage: str, key: str) -> Manifest | None:
-        remote = self._trusted(stage, key)
-        return remote.manifest if remote else None
-
-    def refusal(self, stage: str, key: str) -> str:
-        """By the last listing."""
-        remote = self._manifests.get(stage, key, relist=False)
-        return self.keys.refusal(remote.manifest, remote.signature) if remote else ""
-
-    def _trusted(self, stage: str, key: str) -> RemoteManifest | None:
-        """The manifest in the bucket; None if there is none, or only one that no trusted key signed."""
         remote = self._manifests.get(stage, key)
-        return remote if remote and not self.keys.refusal(remote.manifest, remote.signature) else None
+        return remote.manifest if remote else None
 
     def has_folder(self, stage: str, key: str) -> bool:
         return self._manifests.has(stage, key)
@@ -81,7 +70,7 @@ class S3Store(Store):
 
     def rehash(self, manifest: Manifest) -> Iterator[str]:
         """The damage of each file, every byte downloaded."""
-        if remote := self._trusted(manifest.stage, manifest.key):
+        if remote := self._manifests.get(manifest.stage, manifest.key):
             yield from self._manifests.damages(remote, reread=True)
 
     def unlisted(self, manifest: Manifest) -> list[str]:
@@ -89,13 +78,8 @@ class S3Store(Store):
         return self._manifests.unlisted(remote) if remote else []
 
     def sealed(self) -> Iterator[Manifest]:
-        """Every artifact that a trusted key signed, by stage and key.
-
-        One listing in all, and one request for each manifest that this machine has no copy of.
-        """
-        for remote in self._manifests.get_all():
-            if not self.keys.refusal(remote.manifest, remote.signature):
-                yield remote.manifest
+        """Every artifact, by stage and key: one listing, and one request for a manifest without a copy here."""
+        return (remote.manifest for remote in self._manifests.get_all())
 
     def names(self) -> list[tuple[str, str]]:
         return self._manifests.names()
@@ -105,7 +89,7 @@ class S3Store(Store):
         return sorted(key for key, _, file in names if file == MANIFEST and is_plain_name(key))
 
     def sizes(self) -> Iterator[tuple[str, str, int]]:
-        """The same for the artifacts in the bucket that a trusted key signed, by their manifests."""
+        """The same for the artifacts in the bucket, by their manifests."""
         return ((manifest.stage, manifest.key, bytes_of(manifest)) for manifest in self.sealed())
 
     def input_names(self, stage: str, key: str) -> list[str]:
@@ -121,7 +105,6 @@ class S3Store(Store):
             super().remove(stage, key)
 
     def partial(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
-        self.keys.check_signer()
         self._check_write_access()
         self._replaces[stage, key] = self._manifests.etag(stage, key)
         partial = super().partial(stage, key, resume, attempt)
@@ -142,19 +125,19 @@ class S3Store(Store):
 
     def read_unfinished(self, stage: str, key: str, name: str) -> bytes:
         """A file of an artifact that a machine is making, as of its newest snapshot; b"" where there is none."""
-        return SnapshotReader(self.bucket, f"{stage}/{key}", self.say, self.keys).newest_file(name)
+        return SnapshotReader(self.bucket, f"{stage}/{key}", self.say).newest_file(name)
 
     def _snapshot(self, stage: str, key: str, suffix: str, folder: Path) -> Snapshot:
         note = self.root / "published" / f"{stage}-{key}.{suffix}.json"
-        return Snapshot(self.bucket, f"{stage}/{key}/{suffix}", folder, note, self.say, self.keys)
+        return Snapshot(self.bucket, f"{stage}/{key}/{suffix}", folder, note, self.say)
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         stage, key = description["stage"], description["key"]
         with self._copy_lock(stage, key):  # else a reader of the artifact before would put that in its place
             super().seal(partial, description)
-            copy = self.local().envelope(stage, key)
+            copy = self.local().manifest(stage, key)
             assert copy, "it was just sealed"
-            published = self._publish(*copy, self._replaces.pop((stage, key), ""))
+            published = self._publish(copy, self._replaces.pop((stage, key), ""))
         if snapshot := self._snapshots.pop(partial, None):
             with contextlib.suppress(NetworkFault):  # ``repro gc`` removes it
                 snapshot.delete()
@@ -166,15 +149,13 @@ class S3Store(Store):
             return self._send_copy(stage, key, attempt)
 
     def _send_copy(self, stage: str, key: str, attempt: str) -> bool:
-        copy = self.local().envelope(stage, key)
-        if copy is None or not is_of_attempt(copy[0], attempt):
+        copy = self.local().manifest(stage, key)
+        if copy is None or not is_of_attempt(copy, attempt):
             return False
-        if MANIFEST in self.bucket.list(f"{stage}/{key}") or self.local()._damage_by_bytes(copy[0]):
-            return False
-        if self.keys.refusal(copy[0], copy[1].get("signature")):
+        if MANIFEST in self.bucket.list(f"{stage}/{key}") or self.local()._damage_by_bytes(copy):
             return False
         self.say(f"{stage} {key} is on this machine only: sent to {self.bucket.address}")
-        self._publish(*copy, "")
+        self._publish(copy, "")
         return True
 
     def quarantine(self, stage: str, key: str) -> str:
@@ -208,7 +189,7 @@ class S3Store(Store):
                 return artifact.folder
             if damage:
                 self.say(f"{stage} {key}: {damage} in the copy on this machine; downloading it again")
-            remote = self._trusted(stage, key)
+            remote = self._manifests.get(stage, key)
             if remote is None or remote.manifest.content != artifact.content:
                 raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed or replaced meanwhile; run again")
             self._download(remote)
@@ -247,16 +228,15 @@ class S3Store(Store):
         remote = self.manifest(manifest.stage, manifest.key)
         return remote is not None and remote.content == manifest.content
 
-    def _publish(self, manifest: Manifest, envelope: Mapping[str, Any], replaces: str) -> Manifest:
+    def _publish(self, manifest: Manifest, replaces: str) -> Manifest:
         """Send a sealed folder; gives the manifest that ends up in the bucket, this one or another machine's.
 
-        ``envelope``: what its ``manifest.json`` holds. ``replaces``: ETag of the manifest to replace, "" for none.
-        Raises BadData where another writer's manifest is in its place that is not trusted.
+        ``replaces``: ETag of the manifest to replace, "" for none.
         """
         stage, key = manifest.stage, manifest.key
         if bytes_of(manifest) >= LARGE_BYTES:
             self.say(f"sending {bytes_of(manifest) / 1e6:,.0f} MB to {self.bucket.url(f'{stage}/{key}')}")
-        sent = self._upload(manifest, envelope.get("signature"))
+        sent = self._upload(manifest)
         replaced = self._manifests.get(stage, key, relist=False) if replaces else None
         name, text = f"{stage}/{key}/{MANIFEST}", json.dumps(sent.to_json(), indent=1, ensure_ascii=False).encode()
         # Listed once more: what another machine has sealed since the lookup stays.
@@ -274,21 +254,18 @@ class S3Store(Store):
                 self.bucket.delete(map(replaced.key_of, replaced.manifest.files))
             return manifest
         self.bucket.delete(map(sent.key_of, manifest.files))
-        if refusal := self.refusal(stage, key):
-            place = self.bucket.url(f"{stage}/{key}")
-            raise BadData(f"{place} was replaced while it was sent, and what is there now is {refusal}; run again")
         self.say(f"{stage} {key} was made elsewhere meanwhile; that one is used")
         if published.manifest.content != manifest.content:
             self.discard(self.folder(stage, key))
         return published.manifest
 
-    def _upload(self, manifest: Manifest, signature: Mapping[str, Any] | None) -> RemoteManifest:
+    def _upload(self, manifest: Manifest) -> RemoteManifest:
         """Upload the files below a new id."""
         sent = RemoteManifest(manifest, uuid.uuid4().hex[:12], {})
         for name in manifest.files:
             self.bucket.upload(self.folder(manifest.stage, manifest.key) / name, sent.key_of(name))
         arrived = self.bucket.list(f"{manifest.stage}/{manifest.key}/{sent.id}")
-        return RemoteManifest(manifest, sent.id, {name: info.etag for name, info in arrived.items()}, signature)
+        return RemoteManifest(manifest, sent.id, {name: info.etag for name, info in arrived.items()})
 
     def _download(self, remote: RemoteManifest) -> None:
         """Download an artifact into a partial folder and rename it when every sum is right."""
@@ -301,8 +278,7 @@ class S3Store(Store):
             for name, expected in manifest.files.items():
                 self._download_file(remote, name, expected["sha256"], partial / name)
             partial.mkdir(parents=True, exist_ok=True)
-            envelope = manifest_envelope(manifest, remote.signature)
-            (partial / MANIFEST).write_text(json.dumps(envelope, indent=1, ensure_ascii=False))
+            (partial / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1, ensure_ascii=False))
             stamps = {name: stamp_of(partial / name) for name in manifest.files}
             self.discard(folder)
             partial.rename(folder)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from infra.guards.path_names import is_artifact_name, is_plain_name
 from infra.processes.threads import run_in_threads
@@ -29,15 +28,13 @@ class RemoteManifest:
     manifest: Manifest
     id: str
     etags: Mapping[str, str]
-    signature: Mapping[str, Any] | None = None
-    """The signed statement about the manifest; nobody has verified it yet."""
 
     def key_of(self, name: str) -> str:
         """Name of a file's object in the bucket."""
         return f"{self.manifest.stage}/{self.manifest.key}/{self.id}/{name}"
 
     def to_json(self) -> dict[str, object]:
-        return {**manifest_envelope(self.manifest, self.signature), "id": self.id, "etags": self.etags}
+        return {**manifest_envelope(self.manifest), "id": self.id, "etags": self.etags}
 
 
 class RemoteManifests:
@@ -69,7 +66,7 @@ class RemoteManifests:
         etags = etags if isinstance(etags, dict) else {}
         if not isinstance(files_id, str) or not is_plain_name(files_id):
             return None
-        remote = RemoteManifest(manifest, files_id, etags, envelope.get("signature"))
+        remote = RemoteManifest(manifest, files_id, etags)
         if is_new:
             self._write_copy(stage, key, listed.etag, remote)
         return remote

@@ -6,7 +6,6 @@ MLflow executes the model's code file once while saving, so this process imports
 
 import hashlib
 import importlib
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,6 @@ from typing import Any
 
 from infra.tracking.client import fail_pending_models, mlflow_client, refused
 from infra.tracking.mlflow_runs import DATASET_DIGEST
-from infra.tracking.sbom import SBOM_FILE, environment_sbom
 
 NAME_DIGITS = 12
 
@@ -101,7 +99,7 @@ def requirements(libraries: Sequence[str]) -> list[str]:
 
 
 def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
-    """Write the model's folder to ``scratch/model``, with the bill of materials of this environment."""
+    """Write the model's folder to ``scratch/model``."""
     from mlflow.models import Model, ModelSignature
     from mlflow.pyfunc import save_model
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
@@ -132,7 +130,6 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
             pip_requirements=requirements(model.libraries),
             model_config=dict(model.config),
         )
-    (scratch / "model" / SBOM_FILE).write_text(json.dumps(environment_sbom(), indent=1))
 
 
 def copy_under_own_name(model: TextModel, folder: Path) -> Path:

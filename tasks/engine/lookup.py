@@ -26,8 +26,6 @@ class CacheLookup:
     manifest: Manifest | None = None
     """The manifest that the store has under the key, hit or miss."""
     damaged: bool = False
-    refused: bool = False
-    """Whether the bucket has an artifact under the key that no trusted key signed."""
     must_run: bool = False
     """Whether the stage runs even if its inputs turn out as they were."""
     stale: str = ""
@@ -45,8 +43,6 @@ class CacheLookup:
     @property
     def remedy(self) -> str:
         """For a miss of what another worker just made: what to do so that this worker takes it."""
-        if self.refused:
-            return "give the other worker a REPRO_SIGN_KEY whose public key REPRO_TRUST holds here"
         if self.must_run:
             return "REPRO_STRICT is set here: give both workers the same version of this project and its libraries"
         return "run again" if self.manifest or self.damaged else "set the same REPRO_ROOT for both workers"
@@ -69,8 +65,6 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Cac
 
 def _look_up(store: Store, site: Site, call: StageCall) -> CacheLookup:
     manifest = store.manifest(call.stage.name, call.key)
-    if manifest is None and (refusal := store.refusal(call.stage.name, call.key)):
-        return CacheLookup(why=refusal, refused=True)
     if manifest is None and store.has_folder(call.stage.name, call.key):
         return CacheLookup(why="its manifest.json is missing, damaged or another artifact's", damaged=True)
     if manifest is None:

@@ -30,7 +30,7 @@ OUTER = {
     "PATH": "/usr/bin",
     "PREFECT_API_URL": "http://elsewhere/api",
     "REPRO_MIRRORS": "http://mirror .",
-    "REPRO_TRUST": "keys",
+    "REPRO_CACHE": "keys",
 }
 
 
@@ -63,7 +63,7 @@ def test_a_service_beyond_loopback_needs_credentials(tmp_path: Path, host: str) 
 def test_only_the_programs_that_need_a_secret_have_it_in_their_environment(tmp_path: Path) -> None:
     service = service_at(tmp_path, "0.0.0.0")
     service.write()
-    outer = environment(service, {**OUTER, "REPRO_SIGN_KEY_PASSWORD": PASSWORD})
+    outer = environment(service, OUTER)
     for program in programs(service):
         assert not any(PASSWORD in word for word in command_of(service, program, outer))
         names = {name for name, value in environment_of(service, program, outer).items() if PASSWORD in value}
@@ -73,9 +73,7 @@ def test_only_the_programs_that_need_a_secret_have_it_in_their_environment(tmp_p
             "prefect": clients | {"PREFECT_SERVER_API_AUTH_STRING"},
             "mlflow": {"MLFLOW_AUTH_ADMIN_PASSWORD"},
         }
-        assert names == database.get(program.name, set()) | own.get(
-            program.name, clients | {"REPRO_AUTH", "REPRO_SIGN_KEY_PASSWORD"}
-        )
+        assert names == database.get(program.name, set()) | own.get(program.name, clients | {"REPRO_AUTH"})
     assert PASSWORD not in supervision.configuration(service)
     assert PASSWORD not in (service.folder / "service.json").read_text()
     assert PASSWORD not in repr(Credentials("reader", PASSWORD)) + repr(Databases(OUTER["REPRO_DATABASE_URL"]))
@@ -90,7 +88,7 @@ def test_workers_find_the_deployment_and_the_servers_of_this_service(tmp_path: P
     assert outer["PYTHONPATH"].split(os.pathsep)[0] == str(PROJECT_ROOT)
     assert outer["REPRO_ROOT"] == str(tmp_path)
     assert outer["REPRO_MIRRORS"] == f"http://mirror {Path.cwd()}"
-    assert outer["REPRO_TRUST"] == f"{Path.cwd() / 'keys'}"
+    assert outer["REPRO_CACHE"] == f"{Path.cwd() / 'keys'}"
     bucket = replace(service, remote="s3://bucket/root")
     assert environment(bucket, OUTER)["REPRO_ROOT"] == "s3://bucket/root"
     assert environment(bucket, OUTER)["PREFECT_HOME"] == outer["PREFECT_HOME"] == str(tmp_path / "prefect")

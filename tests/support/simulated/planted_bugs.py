@@ -182,8 +182,8 @@ def conditional_put_dropped() -> AbstractContextManager[Any]:
 def manifest_sent_before_the_files() -> Iterator[None]:
     real = Bucket.put_if_absent
 
-    def upload(store: S3Store, manifest: Manifest, signature: Any) -> RemoteManifest:
-        sent = RemoteManifest(manifest, uuid.uuid4().hex[:12], {}, signature)
+    def upload(store: S3Store, manifest: Manifest) -> RemoteManifest:
+        sent = RemoteManifest(manifest, uuid.uuid4().hex[:12], {})
         folder = store.folder(manifest.stage, manifest.key)
         store.bucket.__dict__["late"] = [(folder / name, sent.key_of(name)) for name in manifest.files]
         return sent
@@ -200,8 +200,8 @@ def manifest_sent_before_the_files() -> Iterator[None]:
 def replaced_files_deleted_before_the_manifest() -> AbstractContextManager[Any]:
     real = S3Store._upload
 
-    def upload(store: S3Store, manifest: Manifest, signature: Any) -> RemoteManifest:
-        sent = real(store, manifest, signature)
+    def upload(store: S3Store, manifest: Manifest) -> RemoteManifest:
+        sent = real(store, manifest)
         if old := store._manifests.get(manifest.stage, manifest.key):
             store.bucket.delete(map(old.key_of, old.manifest.files))
         return sent

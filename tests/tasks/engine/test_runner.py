@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from s3_server import Server
-from signing_keys import key_pair
 from toy_stages import (
     CALLS,
     ORDER,
@@ -33,9 +31,6 @@ from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest
-from infra.store.s3 import S3Store
-from infra.store.s3_client import Bucket
-from infra.store.signatures import Keys
 from tasks.engine import jobs
 from tasks.engine.planner import Planner, Scope, StopPipeline
 from tasks.engine.progress import describe_metrics, duration
@@ -288,19 +283,6 @@ def test_a_worker_that_writes_to_another_store_is_an_error(tmp_path: Path, monke
     root, other = tmp_path / "root", tmp_path / "other"
     with pytest.raises(BadConfiguration, match=r"does not have it \(not made yet\); set the same REPRO_ROOT for both"):
         dispatch_to_another((Store(root), Site(root=root)), (Store(other), Site(root=other)))
-
-
-def test_a_worker_without_a_trusted_key_is_told_so(s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
-    private, public = key_pair(tmp_path / "ours", "ours")
-
-    def machine(name: str, keys: Keys) -> tuple[Store, Site]:
-        remote = f"s3://{s3.bucket}/store"
-        return S3Store(tmp_path / name, Bucket(remote), 10**9, keys), Site(root=tmp_path / name, remote=remote)
-
-    here, there = machine("here", Keys.read(f"{private}", f"{public}")), machine("there", Keys())
-    with pytest.raises(BadConfiguration, match=r"\(unsigned\); give the other worker a REPRO_SIGN_KEY whose public"):
-        dispatch_to_another(here, there)
 
 
 def test_a_strict_worker_names_the_code_that_differs_at_another(
