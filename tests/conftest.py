@@ -1,6 +1,8 @@
 """What all tests share: a world without the user's settings, and the real text where a mirror holds it."""
 
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +32,18 @@ _SERVICE = ("REPRO_AUTH", "REPRO_AUTH_FILE", "REPRO_DATABASE_URL")
 # Servers of the developer's own are no place for tests; gone before any fixture, of whatever scope.
 for _name in ("PREFECT_API_URL", "PREFECT_HOME", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI", "REPRO_RANKS", *_SERVICE):
     os.environ.pop(_name, None)
+TABLES = "REPRO_TEST_TABLES"
+"""The folder of this session with the database that ``ready_tables`` copies for each new Prefect server."""
+_IS_OWNER = TABLES not in os.environ  # otherwise a worker of pytest-xdist
+if _IS_OWNER:
+    os.environ[TABLES] = tempfile.mkdtemp(prefix="repro-test-tables-")
+    _paths = [f"{Path(__file__).parent / 'support' / 'ready_tables'}", os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _paths))
+
+
+def pytest_unconfigure() -> None:
+    if _IS_OWNER:
+        shutil.rmtree(os.environ[TABLES], ignore_errors=True)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -20,8 +20,6 @@ from infra.processes.children import SAFE_PATH, die_with_parent, signal_group, t
 from infra.processes.locks import file_lock
 from infra.servers.environment import PERSISTENT_LEASES, private_folder
 from infra.servers.loopback import LOOPBACK, SilenceWatch, free_ports, healthy
-from infra.servers.prefect_sqlite import database_file
-from infra.servers.prefect_tables import create_tables
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 """Prefect's setting: origins whose pages may call the server, separated by commas."""
 START_SECONDS = 600.0
-"""Of a server whose fresh database Prefect migrates itself: 20 s on quiet cores, over 180 s on busy ones."""
+"""Of the first server of a root, whose tables Prefect creates by all its migrations: 15 s on quiet cores."""
 POLL_SECONDS = 0.1
 KEEP_SECONDS = 0.5
 RESTARTS = 5
@@ -61,7 +59,6 @@ def application() -> "ASGIApp":
 
     from infra.servers.same_origin import SameOrigin
 
-    create_tables(database_file())
     return SameOrigin(create_app(), LOOPBACK)
 
 

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from infra.servers.prefect_sqlite import database_file
-from infra.servers.prefect_tables import create_tables
 from infra.service.browser_access import PREFECT_HOSTS, PREFECT_ORIGINS, allowed_hosts, allowed_origins
 from infra.service.process_tags import folder_of
 from infra.service.settings import read
@@ -37,7 +35,6 @@ def application() -> "ASGIApp":
     from infra.servers.same_origin import SameOrigin
 
     service = read(folder_of(os.environ))
-    create_tables(database_file())
     app = create_app()
     started = app.router.lifespan_context
 

@@ -11,16 +11,18 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from infra.errors import JobFailed
 from infra.servers.database_copies import back_up, default_folder, put_back
 from infra.servers.environment import NO_TELEMETRY
 from infra.servers.mlflow_schema import SCHEMA_REVISION
-from infra.servers.prefect_tables import prefect_revision
 from infra.servers.sqlite_addresses import sqlite_uri
 
 ERROR = re.compile(r"[\w.]*(Error|Exception): ")
+PREFECT_MIGRATIONS = "server/database/_migrations/versions/sqlite"
+REVISION = re.compile(r"^(down_)?revision(?:: [^=]+)? = ['\"](\w+)['\"]", re.M)
 
 
 @dataclass(frozen=True)
@@ -89,3 +91,17 @@ def _revision(file: Path) -> str:
     except sqlite3.Error:
         return ""
     return ", ".join(sorted(row[0] for row in found))
+
+
+def prefect_revision() -> str:
+    """The last migration of the installed Prefect, read from its files without an import; "" if they do not tell."""
+    found = find_spec("prefect")
+    assert found is not None
+    assert found.origin
+    revisions = set[str]()
+    earlier = set[str]()
+    for file in (Path(found.origin).parent / PREFECT_MIGRATIONS).glob("*.py"):
+        for is_earlier, revision in REVISION.findall(file.read_text()):
+            (earlier if is_earlier else revisions).add(revision)
+    newest = revisions - earlier
+    return newest.pop() if len(newest) == 1 else ""

@@ -158,7 +158,7 @@ class Services:
             "OMP_NUM_THREADS": "1",
             "DO_NOT_TRACK": "true",
             "MLFLOW_DISABLE_TELEMETRY": "true",
-            "PYTHONPATH": f"{REPOSITORY}",
+            "PYTHONPATH": os.pathsep.join((f"{REPOSITORY}", os.environ["PYTHONPATH"])),
         }
 
     def environment(self, **more: str) -> dict[str, str]:

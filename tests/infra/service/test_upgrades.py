@@ -13,10 +13,9 @@ import pytest
 from infra.errors import JobFailed
 from infra.servers.environment import NO_TELEMETRY
 from infra.servers.mlflow_schema import SCHEMA_REVISION
-from infra.servers.prefect_tables import prefect_revision
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.service import upgrades
-from infra.service.upgrades import Outdated, outdated, upgrade
+from infra.service.upgrades import Outdated, outdated, prefect_revision, upgrade
 
 
 def database(file: Path, revision: str) -> Path:
