@@ -49,7 +49,6 @@ COMMANDS = {
     "attention": "flows.commands.attention:attention",
     "compare": "flows.commands.compare:compare",
     "export": "flows.commands.export:export",
-    "adopt": "flows.commands.adopt:adopt",
     "models": "flows.commands.models:models",
     "deploy": "flows.commands.deploy:deploy",
     "promote": "flows.commands.models:promote",
@@ -70,7 +69,10 @@ COMMANDS = {
     "env": "flows.commands.env:env",
 }
 """Where each command is defined. Only the one that is called is imported."""
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "adopt": "start from a version's weights with `--set training.start=demo@champion`; take your own text with "
+    "`repro new NAME --source FILE --target FILE`",
+}
 """What to use instead of a command that was removed in the last release."""
 RESUMABLE = ("run", "paper", "sweep")
 """Commands that resume from their finished stages when they are repeated after an interrupt."""

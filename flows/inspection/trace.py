@@ -32,8 +32,7 @@ def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: st
     request = RunRequest(run, until=LAST_STAGE, overrides=overrides, site=site)
     resolved = request.resolve()
     traced = trace(trace_context(resolved), pair_id, TorchNetwork(resolved.run, resolved.site))
-    adopted = (f"{name} was {origin}" for name, origin in resolved.plan.adopted.items())
-    return replace(traced, notes=(*traced.notes, *adopted, *_changed_since_recorded(resolved)))
+    return replace(traced, notes=(*traced.notes, *_changed_since_recorded(resolved)))
 
 
 def _changed_since_recorded(resolved: ResolvedRun) -> Iterator[str]:

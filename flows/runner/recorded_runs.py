@@ -71,7 +71,7 @@ class RecordedRun:
     run: str
     overrides: tuple[str, ...]
     outcome: str
-    """FINISHED, FAILED, KILLED, PRUNED, ADOPTED or RUNNING; KILLED also where the process of a RUNNING one is gone."""
+    """FINISHED, FAILED, KILLED, PRUNED or RUNNING; KILLED also where the process of a RUNNING one is gone."""
     failure: str
     """Which stage failed, and why, or why it was pruned."""
     who: str

@@ -90,13 +90,6 @@ class RunPlan:
         return self.scope.attempt if self.scope.forced else ""
 
     @property
-    def adopted(self) -> dict[str, str]:
-        """From where each adopted hit came, by ``stage`` or ``stage.item``."""
-        rows = [(row, self.lookups[row.key].manifest) for row in self.outcome.rows if row.state == "hit"]
-        origins = {".".join(filter(None, (row.stage, row.item))): m.adopted for row, m in rows if m}
-        return {name: origin for name, origin in origins.items() if origin}
-
-    @property
     def resumed(self) -> bool:
         """Whether the forced stages belong to an attempt that was cut off."""
         return self.interrupted is not None and self.interrupted.forced_attempt == self.scope.attempt

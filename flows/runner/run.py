@@ -152,13 +152,12 @@ def _start_tracking(tracker: Tracker, resolved: ResolvedRun) -> None:
     run, request, initial = resolved.run, resolved.request, resolved.plan.initial
     overrides, start = " ".join(request.overrides), initial.version if initial else ""
     settings = {name: getattr(run, name) for name in TRACKED_SETTINGS}
-    adopted = {f"adopted.{name}": origin for name, origin in resolved.plan.adopted.items()}
     tags = {OVERRIDES: overrides, SETTINGS: settings_text(request.overrides), "site": request.site, "start": start}
     by_field = {f"set.{path}": text for path, _, text in (each.partition("=") for each in request.overrides)}
     grouped = {PARENT: resolved.parent} if resolved.parent else {}
     title = resolved.title or run_title(run.name, request.overrides)
     tracker.start(
-        resolved.experiment or run.name, title, {**tags, **by_field, **adopted, **grouped}, canonical(settings)
+        resolved.experiment or run.name, title, {**tags, **by_field, **grouped}, canonical(settings)
     )
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import multiprocessing
 import threading
 import time
@@ -320,3 +321,15 @@ def test_failed_tries_are_kept_with_the_result(tmp_path: Path) -> None:
             make(Number())
     (row,) = present.rows
     assert (row.state, row.failures) == ("completed", ("not yet", "not yet"))
+
+
+def test_an_artifact_that_an_earlier_release_adopted_is_a_hit_whatever_its_inputs(tmp_path: Path) -> None:
+    rows = run(tmp_path)
+    file = Path(rows[1].path) / "manifest.json"
+    origin = {"from": "/old/n", "by": "ada", "on": "2026-11-22"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"inputs": {}, "made": {"adopted": origin}}))
+    assert plan(tmp_path) == ["hit"] * 3
+    strict = Planner(Store(tmp_path), Site(root=tmp_path, strict=True), Scope(ORDER))
+    with engine(strict):
+        build(3)
+    assert strict.rows[1].state == "hit"
