@@ -156,9 +156,7 @@ def _start_tracking(tracker: Tracker, resolved: ResolvedRun) -> None:
     by_field = {f"set.{path}": text for path, _, text in (each.partition("=") for each in request.overrides)}
     grouped = {PARENT: resolved.parent} if resolved.parent else {}
     title = resolved.title or run_title(run.name, request.overrides)
-    tracker.start(
-        resolved.experiment or run.name, title, {**tags, **by_field, **grouped}, canonical(settings)
-    )
+    tracker.start(resolved.experiment or run.name, title, {**tags, **by_field, **grouped}, canonical(settings))
 
 
 def _failure(rows: Sequence[StageResult], error: Exception) -> str:
