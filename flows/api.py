@@ -35,6 +35,7 @@ from infra.servers.environment import configure_libraries
 from infra.site import Site, open_store
 from infra.store.local import Artifact
 from infra.web.protocol import AttentionKind, AttentionMap
+from model.metric_names import DEV_BLEU, PERPLEXITY, PERPLEXITY_WORD, TEST_BLEU
 from tasks.evaluation.compare import side_by_side
 
 __all__ = [
@@ -126,7 +127,7 @@ def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataF
     store, rows = open_store(site), []
     for set_name, manifest in find_system(name, site, _assignments(overrides)).scores.items():
         card = json.loads((store.artifact(manifest).path() / "card.json").read_text())
-        perplexities = {each: {"score": card[each]} for each in ("perplexity", "perplexity_word")}
+        perplexities = {each: {"score": card[each]} for each in (PERPLEXITY, PERPLEXITY_WORD)}
         rows += [
             {"set": set_name, "metric": each, **values} for each, values in (card["scores"] | perplexities).items()
         ]
@@ -199,9 +200,9 @@ def versions(model: str = "") -> pl.DataFrame:
         "created": pl.Datetime("us", "UTC"),
         "aliases": pl.List(pl.String),
         "dev_set": pl.String,
-        "dev_bleu": pl.Float64,
+        DEV_BLEU: pl.Float64,
         "test_set": pl.String,
-        "test_bleu": pl.Float64,
+        TEST_BLEU: pl.Float64,
         "protocol": pl.String,
         "modified": pl.Boolean,
         "run_id": pl.String,

@@ -37,11 +37,12 @@ from infra.errors import Fault, NetworkFault
 from infra.servers import prefect_states
 from infra.site import Site
 from infra.tracking.provenance import commit
+from model.metric_names import BLEU, CHRF
 from tasks.engine.prefect_runner import PrefectTaskWrapper, plain_server_errors, publish_markdown
 
 OptionalStageName = Literal["", StageName]
 SiteName = Literal["local", "gpu"]
-HEADLINE_METRICS = ("bleu", "chrf")
+HEADLINE_METRICS = (BLEU, CHRF)
 Value = TypeVar("Value")
 
 _resolved_run: ContextVar[ResolvedRun | None] = ContextVar("resolved_run", default=None)

@@ -11,6 +11,7 @@ from flows.runs.titles import run_title
 from infra.site import Site
 from infra.tracking.run_description import table
 from infra.tracking.tracker import Tracker
+from model.metric_names import BLEU
 
 
 @dataclass
@@ -46,7 +47,7 @@ def paper_group(resolved: ResolvedPaper) -> Iterator[PaperGroup]:
     finally:
         facts = _scores_by_row(group.results[0].outcomes) if group.results else {}
         if facts:
-            lines = [[name.removesuffix(".bleu"), f"{bleu:.2f}"] for name, bleu in facts.items()]
+            lines = [[name.removesuffix(f".{BLEU}"), f"{bleu:.2f}"] for name, bleu in facts.items()]
             tracker.describe(table(["row and set", "BLEU"], lines))
         tracker.finish_stage(parent, status, facts)
         tracker.finish(status)
@@ -55,8 +56,8 @@ def paper_group(resolved: ResolvedPaper) -> Iterator[PaperGroup]:
 def _scores_by_row(outcomes: Mapping[str, Outcome]) -> dict[str, float]:
     """BLEU by row and set, ``A1.newstest2013.bleu``, so that one chart shows the rows."""
     return {
-        f"{row}.{name}.bleu": card["bleu"]
+        f"{row}.{name}.{BLEU}": card[BLEU]
         for row, outcome in outcomes.items()
         for name, card in outcome.own_scores.items()
-        if "bleu" in card
+        if BLEU in card
     }

@@ -12,6 +12,7 @@ from flows.reproduce import STAGES
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest
 from infra.errors import BadConfiguration
+from model.metric_names import DEV_PERPLEXITY
 from tasks.evaluation.seed_spread import MEASURES, SeedSpread
 
 FIRST_SEEDED_STAGE = STAGES.index("train")
@@ -33,12 +34,12 @@ class SeedResults:
     def spreads(self) -> list[SeedSpread]:
         """The dev perplexity at the end of training, then the measures of each set."""
         perplexities = {
-            seed: row.facts["dev_perplexity"]
+            seed: row.facts[DEV_PERPLEXITY]
             for seed, outcome in self.outcomes.items()
             for row in outcome.rows
             if row.stage == "train" and not row.item and row.facts
         }
-        found = [SeedSpread(self.dev, "dev_perplexity", perplexities)]
+        found = [SeedSpread(self.dev, DEV_PERPLEXITY, perplexities)]
         cards = {seed: outcome.own_scores for seed, outcome in self.outcomes.items()}
         for name in dict.fromkeys(name for card in cards.values() for name in card):
             for measure in MEASURES:

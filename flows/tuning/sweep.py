@@ -30,6 +30,7 @@ from infra.site import open_store
 from infra.store.files import write_atomically
 from infra.tracking.run_description import table
 from infra.tracking.tracker import Tracker
+from model.metric_names import BEST_DEV_PERPLEXITY, BLEU, CHRF, DEV_PERPLEXITY, PERPLEXITY
 from tasks.engine.planner import KeyList
 from tasks.engine.progress import ignore_metrics
 from tasks.engine.stage import StageCall
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
     from flows.tuning.study import TrialRow
 
-MEASURES: dict[str, Direction] = {"dev.bleu": "maximize", "dev.chrf": "maximize", "dev.perplexity": "minimize"}
+BY_PERPLEXITY = f"dev.{PERPLEXITY}"
+MEASURES: dict[str, Direction] = {f"dev.{BLEU}": "maximize", f"dev.{CHRF}": "maximize", BY_PERPLEXITY: "minimize"}
 """What a sweep can search for, and the direction. All are dev scores: no setting is chosen on a test set."""
 PRUNED_STAGE = "train"
 
@@ -107,15 +109,15 @@ class ResolvedSweep:
     def trial(self, assignments: Sequence[str]) -> ResolvedRun:
         """The run of a trial, up to the score of the dev set; raises BadConfiguration for settings that do not fit."""
         asked = self.request
-        until = "train" if asked.on == "dev.perplexity" else "score"
+        until = "train" if asked.on == BY_PERPLEXITY else "score"
         overrides = (*asked.overrides, *assignments, f"evaluate={self.base.run.dev}")
         return RunRequest(asked.run, until=until, overrides=overrides, site=asked.site).resolve()
 
     def value_of(self, outcome: Outcome) -> float:
         """The dev score of a trial's outcome."""
-        if self.request.on == "dev.perplexity":
+        if self.request.on == BY_PERPLEXITY:
             facts = next(row.facts for row in outcome.rows if row.stage == "train")
-            return float(facts.get("best_dev_perplexity", facts["dev_perplexity"]))
+            return float(facts.get(BEST_DEV_PERPLEXITY, facts[DEV_PERPLEXITY]))
         return float(outcome.scores[self.base.run.dev][self.request.on.removeprefix("dev.")])
 
 
@@ -270,12 +272,12 @@ class DevCurve:
 
     def __call__(self, call: StageCall, rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows if call.stage.name == PRUNED_STAGE else ():
-            if "dev_perplexity" not in row or row["done"] >= row["total"]:
+            if DEV_PERPLEXITY not in row or row["done"] >= row["total"]:
                 continue
-            self.trial.report(self.sign * math.log(row["dev_perplexity"]), int(row["done"]))
+            self.trial.report(self.sign * math.log(row[DEV_PERPLEXITY]), int(row["done"]))
             if self.trial.should_prune():
                 raise Pruned(
-                    f"pruned at update {row['done']:,}: dev perplexity {row['dev_perplexity']:.2f} is worse than the"
+                    f"pruned at update {row['done']:,}: dev perplexity {row[DEV_PERPLEXITY]:.2f} is worse than the"
                     " median of the other trials"
                 )
 

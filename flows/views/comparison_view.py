@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from flows.views.tables import cell, number_text, plain_table
+from model.metric_names import DEV_PERPLEXITY
 from tasks.evaluation.collapse import SIGNS
 from tasks.evaluation.compare import Comparison
 from tasks.registration.differences import DifferingField
@@ -32,12 +33,12 @@ def trainings_table(histories: Mapping[str, History]) -> Table | None:
     if not histories:
         return None
     table = _with_columns("training", list(histories))
-    best = [int(each["dev_perplexity"].argmin()) if len(each["dev_perplexity"]) else -1 for each in histories.values()]
+    best = [int(each[DEV_PERPLEXITY].argmin()) if len(each[DEV_PERPLEXITY]) else -1 for each in histories.values()]
     found = list(zip(histories.values(), best, strict=True))
     table.add_row("updates", *(number_text(int(max(each["updates"], default=0))) for each, _ in found))
     table.add_row(
         "best dev perplexity",
-        *("" if at < 0 else number_text(float(each["dev_perplexity"][at])) for each, at in found),
+        *("" if at < 0 else number_text(float(each[DEV_PERPLEXITY][at])) for each, at in found),
     )
     table.add_row("at update", *("" if at < 0 else number_text(int(each["dev_updates"][at])) for each, at in found))
     return table

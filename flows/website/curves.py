@@ -5,7 +5,17 @@ import math
 from pathlib import Path
 from typing import Any
 
-CURVES = ("loss", "perplexity", "dev_perplexity", "dev_bleu", "learning_rate", "gradient_norm", "tokens_per_second")
+from model.metric_names import (
+    DEV_BLEU,
+    DEV_PERPLEXITY,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    LOSS,
+    PERPLEXITY,
+    TOKENS_PER_SECOND,
+)
+
+CURVES = (LOSS, PERPLEXITY, DEV_PERPLEXITY, DEV_BLEU, LEARNING_RATE, GRADIENT_NORM, TOKENS_PER_SECOND)
 MOST_POINTS = 300
 """Points of a curve that are drawn; of a longer log every second, third, … row."""
 
@@ -15,12 +25,12 @@ def training_curves(file: Path | None, label: str) -> dict[str, Any]:
     rows = _rows(file) if file else []
     # Rows of a dev check are few, and are kept.
     step = math.ceil(len(rows) / MOST_POINTS) or 1
-    rows = [row for number, row in enumerate(rows) if number % step == 0 or "dev_perplexity" in row]
+    rows = [row for number, row in enumerate(rows) if number % step == 0 or DEV_PERPLEXITY in row]
     names = [name for name in CURVES if any(name in row for row in rows)]
     plots = [
         {
             "name": name,
-            "log": name.endswith("perplexity"),  # it begins near the size of the vocabulary and ends at a few
+            "log": name.endswith(PERPLEXITY),  # it begins near the size of the vocabulary and ends at a few
             "series": [{"name": label, "values": [_finite(row.get(name)) for row in rows]}],
         }
         for name in names

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flows.website.registry import ModelEntry, Score, VersionEntry
+from model.metric_names import BLEU, BLEU_PAPER, CHRF, COMET, GPU_KWH, PERPLEXITY, TER
 
-FIRST_MEASURES = ("bleu", "bleu_paper", "chrf", "comet", "ter", "perplexity")
+FIRST_MEASURES = (BLEU, BLEU_PAPER, CHRF, COMET, TER, PERPLEXITY)
 """Measures that the list of measures begins with; BLEU is the one that is drawn first."""
 TRAINING_MEASURES: dict[str, tuple[str, Callable[[float], float]]] = {
     "training hours": ("seconds", lambda seconds: seconds / 3600),
-    "GPU kWh": ("gpu_kwh", float),
+    "GPU kWh": (GPU_KWH, float),
     "parameters": ("parameters", float),
     "updates": ("updates", float),
 }

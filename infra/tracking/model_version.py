@@ -16,6 +16,8 @@ PREFERRED = ("champion", "candidate")
 """The alias that a bare model name means: the first of these that is set, else the newest version."""
 PROMOTION_TAG = "promotion."
 DIGEST_TAG = "digest."
+SCORE_TAG = ".bleu"
+"""The end of the tag of the headline score of a set."""
 BY_REGISTRATION = ", by registration"
 """Follows the name of the user in a move that a registration made by scores; a move by hand has the name alone."""
 FIRST = "first of its name"
@@ -90,7 +92,7 @@ class Version:
     @property
     def bleu(self) -> Mapping[str, float]:
         """BLEU (13a, cased) by set, the dev set first."""
-        found = {key.removesuffix(".bleu"): finite(text) for key, text in self.tags.items() if key.endswith(".bleu")}
+        found = {name: finite(self.tags[name + SCORE_TAG]) for name in scored_sets(self.tags)}
         scores = {name: score for name, score in found.items() if score is not None}
         return dict(sorted(scores.items(), key=lambda score: (score[0] != self.dev, score[0])))
 
@@ -160,9 +162,14 @@ def make_version(
     return Version(name, int(version), created, in_order, _separate_tags(tags), run_id or "", source or "")
 
 
+def scored_sets(tags: Mapping[str, str]) -> list[str]:
+    """The names of the sets that a version was scored on."""
+    return [tag.removesuffix(SCORE_TAG) for tag in tags if tag.endswith(SCORE_TAG)]
+
+
 def grouped_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """The tags as MLflow stores them: with scores, keys, digests and decoding in one tag each."""
-    sets = tuple(f"{tag.removesuffix('.bleu')}." for tag in tags if tag.endswith(".bleu"))
+    sets = tuple(f"{name}." for name in scored_sets(tags))
     prefixes = {**{group: (prefix,) for group, prefix in GROUPED_TAGS.items()}, SCORES_TAG: sets}
     found: dict[str, dict[str, str]] = {}
     for tag, value in tags.items():

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from ..config import from_json
 from ..errors import JobError
+from ..metric_names import DEV_PERPLEXITY
 from ..network.transformer import Transformer
 from ..network.weights import WEIGHTS, load_tensors, load_weights, save_tensors
 from .checkpoint_policy import CheckpointPolicy
@@ -111,7 +112,7 @@ class Checkpoints:
     def write_best(self, position: Position) -> None:
         """Write ``best.json``; ``finish`` then keeps the best checkpoint too."""
         partial = self.folder / f"{BEST}.json.partial"
-        best = {"update": position.best_update, "dev_perplexity": position.best_dev_perplexity}
+        best = {"update": position.best_update, DEV_PERPLEXITY: position.best_dev_perplexity}
         partial.write_text(json.dumps(best) + "\n")
         partial.replace(self.folder / f"{BEST}.json")
 

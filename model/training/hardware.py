@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from ..metric_names import GPU_KWH
 from .gpu_driver import Gpu, gpu_driver
 
 JOULES_PER_KWH = 3.6e6
@@ -48,7 +49,7 @@ class GpuEnergyMeter:
         if milliwatts := _all(gpu.milliwatts for gpu in self.gpus):
             values["gpu_watts"] = sum(milliwatts) / 1e3
         if self.begun:
-            values["gpu_kwh"] = self.kwh()
+            values[GPU_KWH] = self.kwh()
         return values
 
     def kwh(self) -> float:

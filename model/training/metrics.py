@@ -16,6 +16,17 @@ from torch import Tensor
 from ..data.batches import Batch
 from ..errors import JobError
 from ..job import Facts, Job, Metrics
+from ..metric_names import (
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    LOSS,
+    NLL,
+    PADDING,
+    PERPLEXITY,
+    SECONDS_LEFT,
+    SMOOTHED_PERPLEXITY,
+    TOKENS_PER_SECOND,
+)
 
 FACTS = "facts"
 Values = dict[str, float]
@@ -68,13 +79,13 @@ class MetricsLogger:
         self.check()
         elapsed = time.monotonic() - self.last_row_time
         update, rate, _ = self.window[-1]
-        values = self.means() | {"learning_rate": rate} | measure()
-        if not math.isfinite(values.get("gradient_norm", 0.0)):
+        values = self.means() | {LEARNING_RATE: rate} | measure()
+        if not math.isfinite(values.get(GRADIENT_NORM, 0.0)):
             raise self.diverged("gradient", update, rate)
         self.window.clear()
-        values["tokens_per_second"] = (tokens - self.tokens) / max(elapsed, 1e-9)
-        values |= {name: value * values["tokens_per_second"] for name, value in self.per_token.items()}
-        values["seconds_left"] = (time.monotonic() - self.started) / (update - self.first) * (self.total - update)
+        values[TOKENS_PER_SECOND] = (tokens - self.tokens) / max(elapsed, 1e-9)
+        values |= {name: value * values[TOKENS_PER_SECOND] for name, value in self.per_token.items()}
+        values[SECONDS_LEFT] = (time.monotonic() - self.started) / (update - self.first) * (self.total - update)
         self.write(update, values)
         self.last_row_time, self.tokens = time.monotonic(), tokens
 
@@ -90,8 +101,8 @@ class MetricsLogger:
         parts = [losses for _, _, losses in self.window]
         loss, nll = (self.sums().sum(0) / max(1, sum(part.pieces for part in parts))).tolist()
         padding = sum(part.padding for part in parts) / sum(part.num_positions for part in parts)
-        perplexities = {"perplexity": to_perplexity(nll), "smoothed_perplexity": to_perplexity(loss)}
-        return {"loss": loss, "nll": nll, "padding": padding} | perplexities
+        perplexities = {PERPLEXITY: to_perplexity(nll), SMOOTHED_PERPLEXITY: to_perplexity(loss)}
+        return {LOSS: loss, NLL: nll, PADDING: padding} | perplexities
 
     def sums(self) -> Tensor:
         return torch.stack([losses.sums for _, _, losses in self.window]).double().cpu()

@@ -14,6 +14,7 @@ from ..data.batches import Cursor, Update
 from ..data.prefetch import read_ahead
 from ..errors import JobError
 from ..job import Facts, StopSignal
+from ..metric_names import BEST_DEV_PERPLEXITY, DEV_PERPLEXITY, EPOCH, GPU_KWH, GRADIENT_NORM
 from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
@@ -121,7 +122,7 @@ class Trainer:
 
     def row_metrics(self) -> dict[str, float]:
         """What a row of metrics holds beside the losses; waits for the device."""
-        own = {"gradient_norm": float(self.step.gradient_norm()), "epoch": self.epochs_done}
+        own = {GRADIENT_NORM: float(self.step.gradient_norm()), EPOCH: self.epochs_done}
         return own | self.hardware_metrics()
 
     def hardware_metrics(self) -> dict[str, float]:
@@ -131,10 +132,10 @@ class Trainer:
     def validate(self) -> None:
         """Compute the dev metrics. Raises JobError (diverged) when the perplexity is NaN."""
         values = self.validation.check(self.step.objective)
-        if math.isnan(values["dev_perplexity"]):
+        if math.isnan(values[DEV_PERPLEXITY]):
             self.metrics.check()
             raise self.diverged("dev perplexity", self.position.update)
-        self.position = after_validation(self.training, self.position, values["dev_perplexity"])
+        self.position = after_validation(self.training, self.position, values[DEV_PERPLEXITY])
         self.metrics.write(self.position.update, values)
 
     def save(self) -> None:
@@ -177,7 +178,7 @@ class Trainer:
         position = self.position
         facts: Facts = {
             "updates": position.update,
-            "dev_perplexity": position.dev_perplexity,
+            DEV_PERPLEXITY: position.dev_perplexity,
             "target_tokens": position.target_tokens,
             "flops": self.work.flops_per_token * position.target_tokens,
             "seconds": position.seconds,
@@ -191,10 +192,10 @@ class Trainer:
             facts["peak_flops"] = self.work.device_peak
         if self.training.patience:
             facts["best_update"] = position.best_update
-            facts["best_dev_perplexity"] = position.best_dev_perplexity
+            facts[BEST_DEV_PERPLEXITY] = position.best_dev_perplexity
             facts["stopped_early"] = position.update < self.training.updates
         if self.training.skip_nonfinite:
             facts["skipped"] = position.skipped
         if self.hardware.gpus.begun:
-            facts["gpu_kwh"] = self.hardware.gpus.kwh()
+            facts[GPU_KWH] = self.hardware.gpus.kwh()
         return facts

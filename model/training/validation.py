@@ -14,6 +14,7 @@ from ..data.bpe import TokenizerPair
 from ..data.shards import Shards
 from ..data.source_ends import number_of_ends, with_ends
 from ..decoding.translator import Translator, pad_sequences
+from ..metric_names import DEV_BLEU, DEV_PERPLEXITY
 from ..network.transformer import Transformer
 from .dev_bleu import bleu, tokenize
 from .distributed import Ranks
@@ -69,8 +70,8 @@ class Validation:
             sums[number] = torch.tensor([float(nll), batch.pieces])
         # Added in the order of the batches, so that the perplexity does not depend on the number of ranks.
         nll, pieces = (sum(column) for column in zip(*self.ranks.sum(sums).tolist(), strict=True))
-        values = {"dev_perplexity": math.exp(min(nll / pieces, 700))}
-        if self.ranks.is_main and math.isfinite(values["dev_perplexity"]):
+        values = {DEV_PERPLEXITY: math.exp(min(nll / pieces, 700))}
+        if self.ranks.is_main and math.isfinite(values[DEV_PERPLEXITY]):
             # Compiled layers support neither the hooks that record attention nor a growing cache.
             with torch.compiler.set_stance("force_eager"), self.precision():
                 values |= self.probed(objective.transformer) | self.bleu(objective.transformer)
@@ -113,4 +114,4 @@ class Validation:
             return {}
         references = [self.vocabulary.decode_target(self.dev.pieces("target", row).tolist()) for row in self.decoded]
         translations = [translator.text(hypothesis) for hypothesis in hypotheses]
-        return {"dev_bleu": bleu([tokenize(text) for text in translations], [tokenize(text) for text in references])}
+        return {DEV_BLEU: bleu([tokenize(text) for text in translations], [tokenize(text) for text in references])}

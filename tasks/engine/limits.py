@@ -12,6 +12,7 @@ from typing import Any
 from infra.errors import BadData
 from infra.store.local import Artifact, Store
 from infra.store.manifest import bytes_of
+from model.metric_names import TOKENS_PER_SECOND
 
 FORM = "[warn] STAGE[.ITEM].FACT >= or <= NUMBER, as in score.dev.bleu >= 20"
 _PATTERN = re.compile(r"(warn +)?(\w+)\.(?:(\S+)\.)?([\w@]+) *(>=|<=) *([-+]?\d[\d.]*(?:[eE][-+]?\d+)?)")
@@ -21,7 +22,7 @@ SHARES: Mapping[str, tuple[str, str]] = {
     "source_unknown_share": ("source_unknown", "source_pieces"),
     "target_unknown_share": ("target_unknown", "target_pieces"),
     "unfinished_share": ("unfinished", "sentences"),
-    "tokens_per_second": ("target_tokens", "seconds"),
+    TOKENS_PER_SECOND: ("target_tokens", "seconds"),
 }
 """Further facts, as ratios of two of a stage's own."""
 

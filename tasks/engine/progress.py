@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from model.metric_names import DEV_PERPLEXITY, LOSS, SECONDS_LEFT, TOKENS_PER_SECOND
 from tasks.engine.planner import StageResult
 from tasks.engine.stage import StageCall
 
@@ -31,14 +32,14 @@ def describe_metrics(rows: Sequence[dict[str, Any]]) -> str:
         newest.update(row)
     parts = []
     for name, form in (
-        ("loss", "loss {:.3f}"),
-        ("dev_perplexity", "dev perplexity {:.2f}"),
-        ("tokens_per_second", "{:,.0f} tokens/s"),
+        (LOSS, "loss {:.3f}"),
+        (DEV_PERPLEXITY, "dev perplexity {:.2f}"),
+        (TOKENS_PER_SECOND, "{:,.0f} tokens/s"),
         ("sentences_per_second", "{:,.1f} sentences/s"),
     ):
         if isinstance(newest.get(name), int | float):
             parts.append(form.format(newest[name]))
-    if isinstance(newest.get("seconds_left"), int | float):
+    if isinstance(newest.get(SECONDS_LEFT), int | float):
         parts.append(f"{duration(newest['seconds_left'])} left")
     return " · ".join(parts)
 

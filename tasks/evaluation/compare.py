@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from infra.errors import BadConfiguration
 from model.lazy_import import lazy_import
+from model.metric_names import BLEU, CHRF
 from tasks.evaluation.html import render
 from tasks.evaluation.metrics import ScoreMetric, paired_p_value, resample, score_metrics, total
 from tasks.evaluation.pictures import Picture, draw
@@ -26,7 +27,7 @@ else:
 
 SENTENCES_SHOWN = 10
 """Number of sentences listed for each system, of those that it translates better."""
-COMPARED = ("hypothesis", "bleu", "chrf")
+COMPARED = ("hypothesis", BLEU, CHRF)
 """The columns that two systems differ in."""
 SIGNIFICANCE_LEVEL = 0.05
 """Differences with a p-value below this are reported as significant."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from model import metric_names
 from model.config import quotes
 from model.lazy_import import lazy_import
 
@@ -61,13 +62,15 @@ def score_metrics(language: str) -> list[ScoreMetric]:
     from sacrebleu.metrics import BLEU, CHRF, TER  # takes 0.2 s, which a fully cached run should not pay
 
     return [
-        ScoreMetric("bleu", "13a, cased, detokenised", BLEU()),
-        ScoreMetric("bleu_lc", "13a, lower-cased, detokenised", BLEU(lowercase=True, force=True)),
-        ScoreMetric("bleu_intl", "international, cased, detokenised", BLEU(tokenize="intl", force=True)),
-        ScoreMetric("bleu_intl_lc", "international, lower-cased", BLEU(tokenize="intl", lowercase=True, force=True)),
+        ScoreMetric(metric_names.BLEU, "13a, cased, detokenised", BLEU()),
+        ScoreMetric(metric_names.BLEU_LC, "13a, lower-cased, detokenised", BLEU(lowercase=True, force=True)),
+        ScoreMetric(metric_names.BLEU_INTL, "international, cased, detokenised", BLEU(tokenize="intl", force=True)),
+        ScoreMetric(
+            metric_names.BLEU_INTL_LC, "international, lower-cased", BLEU(tokenize="intl", lowercase=True, force=True)
+        ),
         *(paper_bleu() if language == "de" else ()),
-        ScoreMetric("chrf", "characters 1 to 6, cased", CHRF()),
-        ScoreMetric("ter", "edits and shifts per word, lower-cased; lower is better", TER()),
+        ScoreMetric(metric_names.CHRF, "characters 1 to 6, cased", CHRF()),
+        ScoreMetric(metric_names.TER, "edits and shifts per word, lower-cased; lower is better", TER()),
     ]
 
 
@@ -96,8 +99,10 @@ def paper_bleu() -> tuple[ScoreMetric, ScoreMetric]:
     made_by = f"moses:sacremoses-{version('sacremoses')}-de|hyphens:split"
     tweaked = f"paper: {about}, typographic quotes of the references made plain"
     return (
-        ScoreMetric("bleu_paper", tweaked, metric(), tokens, f"{made_by}|references:plain-quotes", plain_quotes),
-        ScoreMetric("bleu_paper_untweaked", f"paper_untweaked: {about}", metric(), tokens, made_by),
+        ScoreMetric(
+            metric_names.BLEU_PAPER, tweaked, metric(), tokens, f"{made_by}|references:plain-quotes", plain_quotes
+        ),
+        ScoreMetric(metric_names.BLEU_PAPER_UNTWEAKED, f"paper_untweaked: {about}", metric(), tokens, made_by),
     )
 
 

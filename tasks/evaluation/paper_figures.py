@@ -6,6 +6,8 @@ Only figures that the source prints. They are shown beside our results, each und
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from model.metric_names import BLEU, BLEU_INTL, BLEU_INTL_LC, BLEU_LC, BLEU_PAPER, BLEU_PAPER_UNTWEAKED, PERPLEXITY
+
 DEV, TEST = "newstest2013", "newstest2014_full"
 SENTENCES = {DEV: 3_000, TEST: 3_003}
 """The paper does not say which newstest2014 it uses; we assume the full one, as most others do."""
@@ -16,12 +18,12 @@ FLOPS = {"base": 3.3e18, "big": 2.3e19}
 NOT_IN_PAPER = 0
 """The table of rows that the paper does not have."""
 METRICS = {
-    "13a": "bleu",
-    "13a, lower-cased": "bleu_lc",
-    "international": "bleu_intl",
-    "international, lower-cased": "bleu_intl_lc",
-    "paper": "bleu_paper",
-    "paper_untweaked": "bleu_paper_untweaked",
+    "13a": BLEU,
+    "13a, lower-cased": BLEU_LC,
+    "international": BLEU_INTL,
+    "international, lower-cased": BLEU_INTL_LC,
+    "paper": BLEU_PAPER,
+    "paper_untweaked": BLEU_PAPER_UNTWEAKED,
 }
 """The metric of our score cards that follows a protocol of published figures."""
 
@@ -62,7 +64,7 @@ def _variant(name: str) -> PaperFigures:
 
 
 def _table_3(name: str, perplexity: float, bleu: float, millions: int = 0, updates: int = 0) -> PaperFigures:
-    figures = {"perplexity": perplexity, "bleu": bleu}
+    figures = {PERPLEXITY: perplexity, BLEU: bleu}
     figures |= {"parameters": millions * 1e6} if millions else {}
     figures |= {"updates": updates, "gpu_hours": GPU_HOURS[name]} if updates else {}
     return PaperFigures(name, 3, "English-German", DEV, 1, figures)
@@ -70,7 +72,7 @@ def _table_3(name: str, perplexity: float, bleu: float, millions: int = 0, updat
 
 def _table_2(name: str, kind: str, languages: str, bleu: float) -> PaperFigures:
     updates, averaged = {"base": (100_000, 5), "big": (300_000, 20)}[kind]
-    figures = {"bleu": bleu, "updates": updates, "gpu_hours": GPU_HOURS[kind], "flops": FLOPS[kind]}
+    figures = {BLEU: bleu, "updates": updates, "gpu_hours": GPU_HOURS[kind], "flops": FLOPS[kind]}
     return PaperFigures(name, 2, languages, TEST, averaged, figures)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from model.metric_names import BLEU, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
 from tasks.evaluation.paper_figures import PEERS
 from tasks.evaluation.paper_row import PaperComparison
 
@@ -57,14 +58,14 @@ def row_cells(line: PaperComparison) -> tuple[str, ...]:
     return (
         name,
         _set(ours),
-        _number(paper, "perplexity", "{:.2f}"),
-        _number(ours, "perplexity", "{:.2f} *"),
-        _number(paper, "bleu", "{:.1f}"),
+        _number(paper, PERPLEXITY, "{:.2f}"),
+        _number(ours, PERPLEXITY, "{:.2f} *"),
+        _number(paper, BLEU, "{:.1f}"),
         line.row.published.protocol,
         _score(ours, line.row.published.metric),
-        _number(gap, "bleu", "{:+.2f}"),
-        _score(ours, "bleu_paper_untweaked"),
-        _score(ours, "bleu"),
+        _number(gap, BLEU, "{:+.2f}"),
+        _score(ours, BLEU_PAPER_UNTWEAKED),
+        _score(ours, BLEU),
         _number(paper, "parameters", "{:.0f}M", 1e-6),
         _number(ours, "parameters", "{:.2f}M", 1e-6),
         _number(paper, "flops", "{:.1e}"),
@@ -74,22 +75,22 @@ def row_cells(line: PaperComparison) -> tuple[str, ...]:
         _number(ours, "updates", "{:,.0f}"),
         _number(ours, "target_tokens", "{:.2f}M", 1e-6),
         _hours(ours),
-        _number(ours, "gpu_kwh", "{:.3f}"),
+        _number(ours, GPU_KWH, "{:.3f}"),
     )
 
 
 def run_table(line: PaperComparison) -> dict[str, Any]:
     """The comparison for the report of a run: cells (figure, paper's, ours, difference), and the peers."""
     paper, row, ours = line.row.published, line.row, line.ours
-    figures, gap = paper.figures, _number(line.differences, "bleu", "{:+.2f}") or "not comparable"
+    figures, gap = paper.figures, _number(line.differences, BLEU, "{:+.2f}") or "not comparable"
     pieces = f"perplexity a piece; ours of {row.vocabulary:,} byte-level pieces, another vocabulary than the paper's"
     at_rate = ((figures, "flops"), (ours, "device_flops"))
     cells = [
         ("set", f"{paper.set_name}, {paper.sentences:,}", _set(ours), ""),
-        (f"BLEU, protocol {paper.protocol}", _number(figures, "bleu", "{:.1f}"), _score(ours, paper.metric), gap),
-        ("BLEU, paper_untweaked", "", _score(ours, "bleu_paper_untweaked"), ""),
-        *([] if paper.protocol == "13a" else [("BLEU, 13a, cased", "", _score(ours, "bleu"), "")]),
-        (pieces, _number(figures, "perplexity", "{:.2f}"), _number(ours, "perplexity", "{:.2f}"), ""),
+        (f"BLEU, protocol {paper.protocol}", _number(figures, BLEU, "{:.1f}"), _score(ours, paper.metric), gap),
+        ("BLEU, paper_untweaked", "", _score(ours, BLEU_PAPER_UNTWEAKED), ""),
+        *([] if paper.protocol == "13a" else [("BLEU, 13a, cased", "", _score(ours, BLEU), "")]),
+        (pieces, _number(figures, PERPLEXITY, "{:.2f}"), _number(ours, PERPLEXITY, "{:.2f}"), ""),
         ("parameters", _number(figures, "parameters", "{:.0f}M", 1e-6), _number(ours, "parameters", "{:,}"), ""),
         ("weights", _weights(paper.averaged), _weights(row.averaged), ""),
         ("updates", _number(figures, "updates", "{:,.0f}"), _number(ours, "updates", "{:,.0f}"), ""),
@@ -97,7 +98,7 @@ def run_table(line: PaperComparison) -> dict[str, Any]:
         ("training FLOPs, hours at the device's rate", *(_number(f, n, "{:.2e}") for f, n in at_rate), ""),
         ("target pieces seen", "", _number(ours, "target_tokens", "{:,}"), ""),
         ("hours", _number(figures, "gpu_hours", "{:.0f} GPU (P100)"), _hours(ours), ""),
-        ("energy, kWh", "", _number(ours, "gpu_kwh", "{:.3f}"), ""),
+        ("energy, kWh", "", _number(ours, GPU_KWH, "{:.3f}"), ""),
     ]
     return {
         "table": paper.table,

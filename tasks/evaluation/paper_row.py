@@ -10,9 +10,10 @@ from typing import Any
 
 from model.config import Model
 from model.config.parameter_count import parameters
+from model.metric_names import BLEU, BLEU_PAPER, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
 from tasks.evaluation.paper_figures import ROWS, PaperFigures
 
-BLEU_METRICS = ("bleu_paper", "bleu_paper_untweaked", "bleu")
+BLEU_METRICS = (BLEU_PAPER, BLEU_PAPER_UNTWEAKED, BLEU)
 """BLEU of the card by protocol: paper, paper_untweaked (both English-German only) and 13a."""
 
 
@@ -62,7 +63,7 @@ class PaperComparison:
         same_set = own.get("set") == paper.set_name and own.get("sentences") == paper.sentences
         if not (self.row.exact and same_set and paper.metric in own and paper.figures):
             return {}
-        return {"bleu": round(own[paper.metric] - paper.figures["bleu"], 2)}
+        return {BLEU: round(own[paper.metric] - paper.figures[BLEU], 2)}
 
 
 def compare_to_paper(
@@ -75,14 +76,14 @@ def compare_to_paper(
     """
     size = row.vocabulary
     ours: dict[str, Any] = {"set": row.set_name, "parameters": parameters(row.model, size, size), "pieces": size}
-    names = ("parameters", "updates", "target_tokens", "flops", "seconds", "device", "ranks", "gpu_kwh")
+    names = ("parameters", "updates", "target_tokens", "flops", "seconds", "device", "ranks", GPU_KWH)
     ours |= {name: training[name] for name in names if name in training}
     if training:
         ours["hours"] = training["seconds"] * training.get("ranks", 1) / 3600
         if "peak_flops" in training:
             ours["device_flops"] = ours["hours"] * 3600 * training["peak_flops"]
     if card:
-        ours |= {"sentences": card["sentences"], "perplexity": card["perplexity"]}
+        ours |= {"sentences": card["sentences"], PERPLEXITY: card[PERPLEXITY]}
         for name in (name for name in BLEU_METRICS if name in card["scores"]):
             score = card["scores"][name]
             ours |= {name: score["score"], f"{name}_low": score["low"], f"{name}_high": score["high"]}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.config.presets import TABLE_3
+from model.metric_names import BLEU, PERPLEXITY
 from tasks.evaluation.html import render
 from tasks.evaluation.paper_figures import NOT_IN_PAPER, PARSING, ROWS, TABLE_2_SYSTEMS
 from tasks.evaluation.paper_page import COLUMNS, NOTES, PEER_COLUMNS, conditions, peers, row_cells
@@ -99,10 +100,10 @@ def _cells(name: str, by_row: Mapping[str, PaperComparison]) -> tuple[str, ...]:
     if name in by_row:
         return row_cells(by_row[name])
     paper: Mapping[str, Any] = ROWS[name].figures
-    forms = {"perplexity": "{:.2f}", "bleu": "{:.1f}", "parameters": "{:.0f}M", "flops": "{:.1e}"}
+    forms = {PERPLEXITY: "{:.2f}", BLEU: "{:.1f}", "parameters": "{:.0f}M", "flops": "{:.1e}"}
     columns = {
-        "PPL, paper": "perplexity",
-        "BLEU, paper": "bleu",
+        "PPL, paper": PERPLEXITY,
+        "BLEU, paper": BLEU,
         "params, paper": "parameters",
         "FLOPs, paper": "flops",
     }

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from model.metric_names import BLEU, CHRF
+
 OWN_MODEL = ""
 ENSEMBLE = "ensemble"
 SEED = "seed-"
-MEASURES = ("bleu", "chrf")
+MEASURES = (BLEU, CHRF)
 """The scores of each set that are compared."""
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from infra.tracking.model_version import BY_REGISTRATION, FIRST, PREFERRED, Promotion, Version, history
 from infra.tracking.provenance import user
 from infra.tracking.registry import set_alias, versions
+from model.metric_names import DEV_BLEU
 
 CHAMPION, CANDIDATE = PREFERRED
 UNDECIDED = "none: the registration did not end"
@@ -26,20 +27,20 @@ def becomes_champion(
     ``first``: the model has no other version. With less BLEU than ``min_bleu`` no version becomes champion.
     """
     own = _measured(tags)
-    if float(tags["dev_bleu"]) < min_bleu:
+    if float(tags[DEV_BLEU]) < min_bleu:
         return False, f"{own}, below the {min_bleu:g} that a champion needs (min_champion_bleu)"
     if champion is None:
         return True, f"{own}, {FIRST}: there was nothing to compare it with" if first else f"{own}, the first champion"
     if champion.tags.get("dev_digest", "") != tags["dev_digest"]:
         return False, f"the champion, version {champion.version}, was measured on another dev set: {own} says nothing"
-    best = float(champion.tags["dev_bleu"])
-    if float(tags["dev_bleu"]) >= best:
+    best = float(champion.tags[DEV_BLEU])
+    if float(tags[DEV_BLEU]) >= best:
         return True, f"{own}, not below the {best:.2f} of version {champion.version}"
     return False, f"{own}, below the {best:.2f} of version {champion.version}"
 
 
 def _measured(tags: Mapping[str, str]) -> str:
-    return f"dev BLEU {float(tags['dev_bleu']):.2f} on {tags['dev_set']}"
+    return f"dev BLEU {float(tags[DEV_BLEU]):.2f} on {tags['dev_set']}"
 
 
 def holder(of_model: Iterable[Version], alias: str) -> Version | None:
@@ -157,7 +158,7 @@ class _Look:
             if version == own:
                 reason, compared = why, best
             elif better and best == own:
-                bleu = float(version.tags["dev_bleu"])
+                bleu = float(version.tags[DEV_BLEU])
                 reason = f"{_measured(own.tags)}, not above the {bleu:.2f} of version {version.version}"
                 compared = version
             best = version if better else best

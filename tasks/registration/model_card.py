@@ -12,18 +12,19 @@ from typing import Any
 import yaml
 
 from infra.store.manifest import Manifest
+from model.metric_names import BLEU, BLEU_PAPER, CHRF, COMET, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
 from tasks.corpus.terms import OWN, TERMS
 from tasks.reporting.page import duration, readable, visible
 from tasks.reporting.remarks import cut_translations
 from tasks.reporting.synthetic import about_synthetic
 
 MEASURES = {
-    "bleu": "BLEU (13a, cased, detokenised)",
-    "bleu_paper": "BLEU (protocol paper)",
-    "chrf": "chrF",
-    "ter": "TER",
-    "comet": "COMET",
-    "perplexity": "perplexity per piece",
+    BLEU: "BLEU (13a, cased, detokenised)",
+    BLEU_PAPER: "BLEU (protocol paper)",
+    CHRF: "chrF",
+    TER: "TER",
+    COMET: "COMET",
+    PERPLEXITY: "perplexity per piece",
 }
 SHAPE = ("layers", "d_model", "d_ff", "heads", "p_drop", "norm", "positions")
 OPTIMISATION = ("updates", "batch_tokens", "label_smoothing", "schedule", "warmup", "seed", "precision")
@@ -173,7 +174,7 @@ def _training(manifests: Mapping[str, Manifest]) -> Table | None:
         fields.append(("vocabulary.size", vocabulary.facts.get("size", "")))
     if average := manifests.get("average"):
         fields.append(("checkpoints averaged", average.facts.get("checkpoints", "")))
-    facts = ("parameters", "target_tokens", "dev_perplexity", "device", "ranks")
+    facts = ("parameters", "target_tokens", DEV_PERPLEXITY, "device", "ranks")
     fields += [(name.replace("_", " "), train.facts[name]) for name in facts if name in train.facts]
     fields += [(name, train.made[name]) for name in ("machine", "commit", "torch", "at") if name in train.made]
     return Table(("what", "value"), tuple((name, readable(value)) for name, value in fields))
@@ -225,7 +226,7 @@ def _energy(train: Manifest | None) -> str:
     if train is None:
         return "Not known: the artifact was removed."
     took = f"The training took {duration(float(train.facts.get('seconds', train.seconds)))}."
-    if "gpu_kwh" in train.facts:
+    if GPU_KWH in train.facts:
         return f"{took} Its GPUs used {float(train.facts['gpu_kwh']):.3f} kWh, by their own meters."
     return f"{took} Its energy was not measured: only the meters of GPUs are read."
 
@@ -237,7 +238,7 @@ def _front(name: str, languages: Sequence[str], scores: Mapping[str, Facts]) -> 
             "dataset": {"name": each, "type": each},
             "metrics": [
                 {"type": measure, "name": MEASURES[measure], "value": float(facts[measure])}
-                for measure in ("bleu", "chrf", "ter")
+                for measure in (BLEU, CHRF, TER)
                 if measure in facts
             ],
         }

@@ -10,11 +10,12 @@ from infra.tracking.model_files import MODEL_ID, stored_damage
 from infra.tracking.model_logging import TextModel, log_model, store_again
 from infra.tracking.model_version import Version
 from infra.tracking.registry import create_version, set_decision, versions
+from model.metric_names import BLEU, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
 from tasks.registration.aliases import CHAMPION, UNDECIDED, holder, move_aliases
 from tasks.registration.differences import DifferingField
 from tasks.registration.version_tags import model_about, model_metrics, run_pages, version_description
 
-MEASURED = (".bleu", ".chrf", ".perplexity", "dev_bleu", "test_bleu")
+MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU)
 """Ends of the tags by which a version is told from one that was measured otherwise."""
 
 

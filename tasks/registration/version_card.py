@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.store.manifest import Manifest
+from infra.tracking.model_version import scored_sets
 from model.lazy_import import lazy_import
 from tasks.registration.model_card import Examples, ModelCard, model_card
 from tasks.reporting.examples import translation_examples
@@ -37,7 +38,7 @@ def card_from_tags(
 
     ``manifests`` are the version's lineage, ``sentences_of`` gives the file of a set's translations.
     """
-    sets = [tag.removesuffix(".bleu") for tag in tags if tag.endswith(".bleu")]
+    sets = scored_sets(tags)
     facts = {name: _without_prefix(tags, f"{name}.") for name in sets}
     dev = tags.get("dev_set", "")
     load = LOAD.format(quoted=shlex.quote(label), address=json.dumps(f"models:/{label}"))

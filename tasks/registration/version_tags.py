@@ -9,9 +9,11 @@ from infra.errors import BadConfiguration
 from infra.store.local import Artifact
 from infra.store.manifest import Manifest
 from infra.tracking.model_logging import ModelMetric
+from infra.tracking.model_version import scored_sets
 from infra.tracking.provenance import commit
 from infra.tracking.registry import ModelAbout
 from infra.tracking.run_description import is_number
+from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
 from tasks.registration.differences import DifferingField
 from tasks.registration.lineage import dev_decoding
 from tasks.registration.site_pages import version_page
@@ -32,17 +34,17 @@ def version_tags(
 
     Raises BadConfiguration when the dev set has no BLEU.
     """
-    if dev not in scores or not is_number(scores[dev].facts.get("bleu")):
+    if dev not in scores or not is_number(scores[dev].facts.get(BLEU)):
         raise BadConfiguration(f"dev is {dev!r}, allowed is a set with a BLEU score: {', '.join(scores) or 'none'}")
     tags = {f"{name}.{fact}": f"{value}" for name, card in scores.items() for fact, value in card.facts.items()}
     facts = scores[dev].facts
     # A digest of the references stays the same when a library writes the set's file differently.
     digest = facts.get("references_sha256") or sets[dev].content
-    tags |= {"dev_set": dev, "dev_bleu": f"{facts['bleu']}", "dev_digest": f"{digest}"}
+    tags |= {"dev_set": dev, DEV_BLEU: f"{facts[BLEU]}", "dev_digest": f"{digest}"}
     tags |= {"dev_signature": f"{facts.get('signature', '')}", "git_commit": commit()}
     # The same name in all runs, so that versions can be sorted by it.
-    if test := next((name for name, card in scores.items() if name != dev and is_number(card.facts.get("bleu"))), ""):
-        tags |= {"test_set": test, "test_bleu": f"{scores[test].facts['bleu']}"}
+    if test := next((name for name, card in scores.items() if name != dev and is_number(card.facts.get(BLEU))), ""):
+        tags |= {"test_set": test, TEST_BLEU: f"{scores[test].facts[BLEU]}"}
     for name, manifest in manifests.items():
         if manifest.stage not in STAGES_WITHOUT_TAG:
             tags[f"key.{name}"] = manifest.key
@@ -67,11 +69,11 @@ def version_description(
 
     ``pages`` are the addresses of ``run_pages``, which it links to, ``site_url`` is that of the site.
     """
-    sets = [key.removesuffix(".bleu") for key in tags if key.endswith(".bleu")]
+    sets = scored_sets(tags)
     bleu = ", ".join(f"{each} {_rounded(tags[f'{each}.bleu'])}" for each in sets)
     # MLflow's list of versions shows the beginning as plain text.
     heading = [" · ".join(filter(None, (f"BLEU {bleu}", tags.get("settings")))), ""]
-    columns = {"bleu": "BLEU (13a, cased)", "bleu_paper": "BLEU (paper)", "chrf": "chrF", "perplexity": "perplexity"}
+    columns = {BLEU: "BLEU (13a, cased)", BLEU_PAPER: "BLEU (paper)", CHRF: "chrF", PERPLEXITY: "perplexity"}
     facts = [fact for fact in columns if any(f"{each}.{fact}" in tags for each in sets)]
     lines = [
         *heading,
@@ -119,8 +121,8 @@ def run_pages(experiment_id: str, run_id: str, model_id: str) -> dict[str, str]:
 
 def model_metrics(tags: Mapping[str, str]) -> list[ModelMetric]:
     """Every score as a metric of the model, linked to the set it was measured on."""
-    sets = [tag.removesuffix(".bleu") for tag in tags if tag.endswith(".bleu")]
-    named = {f"{each}.": each for each in sets} | {"dev_bleu": tags["dev_set"], "test_bleu": tags.get("test_set", "")}
+    sets = scored_sets(tags)
+    named = {f"{each}.": each for each in sets} | {DEV_BLEU: tags["dev_set"], TEST_BLEU: tags.get("test_set", "")}
     found = []
     for tag, text in tags.items():
         if (of_set := next((each for begin, each in named.items() if tag.startswith(begin)), "")) and _is_float(text):

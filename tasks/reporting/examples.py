@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model.lazy_import import lazy_import
+from model.metric_names import CHRF
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,11 +23,11 @@ SEED = 1
 def translation_examples(sentences: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
     """The best and the worst translations by sentence chrF (of equal ones the longer), and a random sample."""
     ranked = sentences.with_columns(words=pl.col("reference").str.count_matches(r"\S+")).sort(
-        "chrf", "words", "pair_id", descending=[True, True, False]
+        CHRF, "words", "pair_id", descending=[True, True, False]
     )
     chosen = {
         "best": ranked.head(EXAMPLES),
-        "worst": ranked.sort("chrf", "words", "pair_id", descending=[False, True, False]).head(EXAMPLES),
+        "worst": ranked.sort(CHRF, "words", "pair_id", descending=[False, True, False]).head(EXAMPLES),
         "random": sentences.sample(min(EXAMPLES, len(sentences)), seed=SEED, shuffle=True),
     }
     return {

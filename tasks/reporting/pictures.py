@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from infra.store.local import Artifact
 from model.data.shards import Shards
 from model.lazy_import import lazy_import
+from model.metric_names import BLEU, DEV_PERPLEXITY, LEARNING_RATE, LOSS, NLL, PADDING, TOKENS_PER_SECOND
 from tasks.evaluation.collapse import layer_curves
 
 if TYPE_CHECKING:
@@ -32,24 +33,24 @@ def training_curves(metrics: Path) -> dict[str, NDArray[np.float64]]:
     validation: dict[int, float] = {}
     for line in metrics.read_text().splitlines():
         row = json.loads(line)
-        if "dev_perplexity" in row:
-            validation[int(row["done"])] = row["dev_perplexity"]
-        elif "loss" in row:
+        if DEV_PERPLEXITY in row:
+            validation[int(row["done"])] = row[DEV_PERPLEXITY]
+        elif LOSS in row:
             training[int(row["done"])] = row
     rows = [training[update] for update in sorted(training)]
-    columns = {name: np.array([row[name] for row in rows], np.float64) for name in ("loss", "nll", "learning_rate")}
+    columns = {name: np.array([row[name] for row in rows], np.float64) for name in (LOSS, NLL, LEARNING_RATE)}
     return {
         "updates": np.array(sorted(training), np.float64),
         **columns,
         "dev_updates": np.array(sorted(validation), np.float64),
-        "dev_perplexity": np.array([validation[update] for update in sorted(validation)], np.float64),
+        DEV_PERPLEXITY: np.array([validation[update] for update in sorted(validation)], np.float64),
     }
 
 
 def training_speed(metrics: Path) -> JsonObject:
     """Medians of target tokens per second and share of padding over the rows of ``metrics.jsonl``."""
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
-    columns = {name: [row[name] for row in rows if name in row] for name in ("tokens_per_second", "padding")}
+    columns = {name: [row[name] for row in rows if name in row] for name in (TOKENS_PER_SECOND, PADDING)}
     return {name: float(np.median(values)) for name, values in columns.items() if values}
 
 
@@ -101,7 +102,7 @@ def picture_specs(
     counts = {side: pieces.counts(side, sizes[f"{side}_size"]) for side in ("source", "target")}
     yield "tokens", "How often each token of the vocabulary occurs", partial(count_plots.token_counts, counts)
     for number, (name, artifact) in enumerate(scores.items()):
-        bleu = pl.read_parquet(artifact.path() / "sentences.parquet")["bleu"].to_numpy()
+        bleu = pl.read_parquet(artifact.path() / "sentences.parquet")[BLEU].to_numpy()
         yield (
             f"sentence_bleu_{number}",
             f"BLEU of single sentences, {name}",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.store.manifest import Manifest
+from model.metric_names import BEST_DEV_PERPLEXITY, DEV_PERPLEXITY, PERPLEXITY
 
 CUT_SHARE = 0.05
 """Of a set's translations; below it, single sentences went wrong."""
@@ -28,9 +29,9 @@ def worse_weights(dev: str, train: Facts, score: Facts) -> list[str]:
 
     ``train`` has the perplexities of the last and of the best checkpoint, ``score`` is that of the dev set.
     """
-    single = {"last": train.get("dev_perplexity"), "best": train.get("best_dev_perplexity")}
+    single = {"last": train.get(DEV_PERPLEXITY), "best": train.get(BEST_DEV_PERPLEXITY)}
     known = {name: float(value) for name, value in single.items() if value}
-    made = float(score.get("perplexity", 0.0))
+    made = float(score.get(PERPLEXITY, 0.0))
     name = min(known, key=lambda each: known[each], default="")
     if not name or made <= WORSE * known[name]:
         return []

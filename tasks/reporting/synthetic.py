@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.store.manifest import Manifest
 from model.lazy_import import lazy_import
+from model.metric_names import DEV_PERPLEXITY
 
 if TYPE_CHECKING:
     import polars as pl
@@ -84,7 +85,7 @@ def _models(translated: Manifest, manifest: ReadManifest) -> Iterator[str]:
         train = _read(average.arguments["run"], manifest) if average else None
         trained = ""
         if train:
-            seed, perplexity = train.arguments["training"]["seed"], train.facts["dev_perplexity"]
+            seed, perplexity = train.arguments["training"]["seed"], train.facts[DEV_PERPLEXITY]
             trained = f", seed {seed}, last dev perplexity {perplexity:.3f}"
         yield f"{weights['artifact']} {weights['key']}{trained}"
 

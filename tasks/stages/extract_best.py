@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from infra.errors import BadData
 from infra.store.local import Artifact
+from model import metric_names
 from model.lazy_import import lazy_import
 from tasks.cleaning.partitions import KEPT
 from tasks.engine.stage import Facts, progress, stage
@@ -91,6 +92,6 @@ def extract_best(out: Path, pairs: Artifact, translated: Artifact, references: b
         "pairs": len(taken) + references * read,
         **({"references": read} if references else {}),
         "untranslated": lines - len(taken),
-        "bleu": round(fmean(taken), 4),
+        metric_names.BLEU: round(fmean(taken), 4),
         "bleu_of_first": round(fmean(first), 4),
     }

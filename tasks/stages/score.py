@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadData
 from infra.store.local import Artifact
+from model import metric_names
 from model.lazy_import import lazy_import
 from tasks.engine.stage import Facts, progress, stage
 from tasks.evaluation.comet import Comet, comet_score
@@ -39,8 +40,8 @@ def perplexities(log_probability: float, pieces: int, words: int) -> dict[str, f
     if not math.isfinite(log_probability):
         raise BadData(f"the references' log-probability is {log_probability}, allowed is a finite number")
     return {
-        "perplexity": math.exp(min(-log_probability / max(pieces, 1), 700)),
-        "perplexity_word": math.exp(min(-log_probability / max(words, 1), 700)),
+        metric_names.PERPLEXITY: math.exp(min(-log_probability / max(pieces, 1), 700)),
+        metric_names.PERPLEXITY_WORD: math.exp(min(-log_probability / max(words, 1), 700)),
     }
 
 
@@ -98,13 +99,13 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
             "protocol": kind.protocol,
             "signature": kind.signature,
         }
-        if kind.name == "bleu":
+        if kind.name == metric_names.BLEU:
             one = BLEU(effective_order=True, force=True)
-            columns["bleu"] = [total(one, row[None]) for row in counts]
+            columns[metric_names.BLEU] = [total(one, row[None]) for row in counts]
             buckets = by_source_length(kind.metric, counts, sources)
-            scores["bleu"]["length_ratio"] = round(float(counts[:, 0].sum() / max(counts[:, 1].sum(), 1)), 4)
-        if kind.name == "chrf":
-            columns["chrf"] = [total(kind.metric, row[None]) for row in counts]
+            scores[metric_names.BLEU]["length_ratio"] = round(float(counts[:, 0].sum() / max(counts[:, 1].sum(), 1)), 4)
+        if kind.name == metric_names.CHRF:
+            columns[metric_names.CHRF] = [total(kind.metric, row[None]) for row in counts]
     words = sum(len(reference.split()) + 1 for reference in references)
     log_probability, pieces = float(table["reference_log_probability"].sum()), int(table["reference_pieces"].sum())
     card = {
@@ -139,23 +140,23 @@ def score(
     )
     for checkpoint in comet:
         texts = (table[side].to_list() for side in ("source", "hypothesis", "reference"))
-        card["scores"]["comet"] = comet_score(checkpoint, *texts)
+        card["scores"][metric_names.COMET] = comet_score(checkpoint, *texts)
     changed = {name: hypotheses.facts[name] for name in ("source_input",) if name in hypotheses.facts}
     card |= changed
     (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")
-    table.select("pair_id", "source", "reference", "hypothesis", "bleu", "chrf").write_parquet(
+    table.select("pair_id", "source", "reference", "hypothesis", metric_names.BLEU, metric_names.CHRF).write_parquet(
         out / "sentences.parquet", compression="zstd"
     )
     scores = card["scores"]
     return {
-        "bleu": scores["bleu"]["score"],
-        "bleu_low": scores["bleu"]["low"],
-        "bleu_high": scores["bleu"]["high"],
-        **{name: scores[name]["score"] for name in scores if name != "bleu"},
-        "perplexity": card["perplexity"],
-        "perplexity_word": card["perplexity_word"],
+        metric_names.BLEU: scores[metric_names.BLEU]["score"],
+        "bleu_low": scores[metric_names.BLEU]["low"],
+        "bleu_high": scores[metric_names.BLEU]["high"],
+        **{name: scores[name]["score"] for name in scores if name != metric_names.BLEU},
+        metric_names.PERPLEXITY: card[metric_names.PERPLEXITY],
+        metric_names.PERPLEXITY_WORD: card[metric_names.PERPLEXITY_WORD],
         "sentences": card["sentences"],
-        "signature": scores["bleu"]["signature"],
+        "signature": scores[metric_names.BLEU]["signature"],
         "protocols": "; ".join(f"{name}: {scores[name]['protocol']}" for name in scores),
         "references_sha256": card["references_sha256"],
         **changed,
