@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -19,7 +18,6 @@ def compare(
     *names: Annotated[
         str, Parameter(help="runs, versions such as demo@champion or demo/3, or scores such as demo/score/test")
     ],
-    html: Annotated[Path | None, Parameter(help="also write an HTML page with curves and single sentences")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare runs or model versions: the fields in which they differ, their trainings, and their scores.
@@ -29,14 +27,12 @@ def compare(
 
     For example:
 
-    repro compare demo/1 demo@candidate --html compared.html
+    repro compare demo/1 demo@candidate
 
     repro compare demo/1 demo/2 demo/3
     """
     from flows.inspection.compare import compare_with_first, find_system, histories, layer_signs
     from tasks.evaluation.collapse import last_values
-    from tasks.evaluation.compare import page, trainings_picture
-    from tasks.evaluation.pictures import layers_picture
     from tasks.registration.differences import differing_fields
 
     if len(names) < 2:
@@ -47,18 +43,14 @@ def compare(
     titles = [system.name for system in systems]
     fields = differing_fields([system.lineage for system in systems])
     comparisons = compare_with_first(systems, site)
-    curves, layers = histories(systems, site), layer_signs(systems, site)
-    last = {name: last_values(each) for name, each in layers.items()}
+    curves = histories(systems, site)
+    last = {name: last_values(each) for name, each in layer_signs(systems, site).items()}
     error = console()
     error.print(differing_table(titles, fields) if fields else "no recorded field differs")
     for table in (trainings_table(curves), collapse_table(last), scores_table(titles, comparisons)):
         if table:
             error.print()
             error.print(table)
-    if html:
-        pictures = trainings_picture(curves), layers_picture(layers)
-        html.write_text(page(titles, fields, comparisons, *pictures))
-        error.print(f"\npage:    {html}", markup=False, soft_wrap=True)
     if as_json:
         result = {
             "systems": titles,

@@ -1,22 +1,19 @@
 """Compare two systems' hypotheses for one set: the difference in each metric, and whether it may be chance.
 
 Takes the tables that ``score`` writes (pair_id, source, reference, hypothesis, bleu, chrf). Returns the differences
-with two-sided p-values by paired bootstrap (Koehn 2004) and the sentences that differ most, also as HTML.
+with two-sided p-values by paired bootstrap (Koehn 2004) and the sentences that differ most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration
 from model.lazy_import import lazy_import
 from model.metric_names import BLEU, CHRF
-from tasks.evaluation.html import render
 from tasks.evaluation.metrics import ScoreMetric, paired_p_value, resample, score_metrics, total
-from tasks.evaluation.pictures import Picture, draw
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,21 +26,10 @@ SENTENCES_SHOWN = 10
 """Number of sentences listed for each system, of those that it translates better."""
 COMPARED = ("hypothesis", BLEU, CHRF)
 """The columns that two systems differ in."""
-SIGNIFICANCE_LEVEL = 0.05
-"""Differences with a p-value below this are reported as significant."""
 
 
 History = dict[str, "NDArray[np.float64]"]
 """The columns of ``plots.Curves``."""
-
-
-class FieldValues(Protocol):
-    """A field in which systems differ, and its value in each."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def values(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
@@ -107,30 +93,3 @@ def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], referen
     gaps = [total(measure.metric, row_b[None]) - total(measure.metric, row_a[None]) for row_a, row_b in drawn]
     p = paired_p_value(score_b - score_a, gaps)
     return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, p)
-
-
-def page(
-    names: Sequence[str],
-    fields: Sequence[FieldValues],
-    comparisons: Sequence[Sequence[Comparison]],
-    trainings: Picture | None = None,
-    layers: Picture | None = None,
-) -> str:
-    """The comparison as a self-contained HTML page.
-
-    ``fields`` are those in which the systems differ, ``comparisons`` those of each system with the first one. The
-    pictures show all trainings.
-    """
-    others = list(zip(names[1:], comparisons, strict=True))
-    shown = {"names": names, "fields": fields, "others": others, "trainings": trainings, "picture": layers}
-    return render("compare.html", sure=SIGNIFICANCE_LEVEL, **shown)
-
-
-def trainings_picture(histories: Mapping[str, History]) -> Picture | None:
-    """The learning curves of all trainings in one picture; None if there is no training."""
-    if not histories:
-        return None
-    from tasks.evaluation import plots, training_plots
-
-    curves = {name: plots.Curves(**history) for name, history in histories.items()}
-    return draw("trainings", "Learning curves", partial(training_plots.learning_curves, curves))[0]

@@ -13,9 +13,8 @@ from sacrebleu.significance import PairedTest
 from flows.views.comparison_view import scores_table
 from infra.errors import BadConfiguration
 from tasks.evaluation import metrics
-from tasks.evaluation.compare import SENTENCES_SHOWN, SIGNIFICANCE_LEVEL, compare, difference, page
+from tasks.evaluation.compare import SENTENCES_SHOWN, compare, difference
 from tasks.evaluation.metrics import ScoreMetric, score_metrics
-from tasks.registration.differences import DifferingField
 
 WORDS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't", "sees", "the"]
 
@@ -75,7 +74,7 @@ def test_one_of_twenty_pairs_of_equal_systems_differs_at_the_level_of_a_twentiet
         swapped = np.random.default_rng(pair).integers(0, 2, len(first)).astype(bool)[:, None]
         a, b = np.where(swapped, second, first), np.where(swapped, first, second)
         found.append(difference(measure, a, b, REFERENCES).p)
-    share = float(np.mean(np.array(found) < SIGNIFICANCE_LEVEL))
+    share = float(np.mean(np.array(found) < 0.05))
     assert 0.03 < share <= 0.065
 
 
@@ -116,16 +115,3 @@ def test_equal_scores_of_different_texts_are_no_difference() -> None:
 def test_other_references_are_refused() -> None:
     with pytest.raises(BadConfiguration, match="set toy has different sentences or references"):
         compare("toy", table(REFERENCES), table(REFERENCES, [*REFERENCES[:-1], "Another."]), "en")
-
-
-def test_the_page_shows_text_as_text() -> None:
-    hostile = [f"<script>alert({n})</script> {line}" for n, line in enumerate(text(3, 0.3))]
-    comparison = compare("<b>toy</b>", table(text(2, 0.2)), table(hostile), "en")
-    html = page(["a<1>", "b&2"], [DifferingField("<f>", ("1", "2"))], [[comparison]])
-    assert "<script>" not in html
-    assert "<b>toy</b>" not in html
-    assert "&lt;script&gt;alert(" in html
-    assert "a&lt;1&gt;" in html
-    assert "&lt;f&gt;" in html
-    for row in comparison.differences:
-        assert row.signature in html
