@@ -23,11 +23,10 @@ def deploy(
     cron: Annotated[
         str, Parameter(help="times of their schedules in UTC, as '0 22 * * 5' (Fridays at 22:00); switches them on")
     ] = "",
-    canary: Annotated[
+    check: Annotated[
         bool,
         Parameter(
-            help="deploy a nightly rerun of the named runs, apart from their artifacts, that fails if something moved",
-            negative=(),
+            help="deploy a rerun of the named runs in a folder of its own, with `repro check` at its end", negative=()
         ),
     ] = False,
     notify: Annotated[
@@ -43,9 +42,6 @@ def deploy(
     Creates missing work pools. May be repeated: ids stay, a schedule stays switched on or off as it is, and keeps the
     times that --cron gave it.
 
-    A canary compares scores, weights and translations with flows/runs/expected.json and with its earlier nights, and
-    its seconds with theirs; its schedule is on from the start.
-
     For example:
 
     repro deploy
@@ -56,12 +52,12 @@ def deploy(
 
     repro deploy demo --cron "0 22 * * 5"
 
-    repro deploy --canary demo
+    repro deploy demo --check --cron "0 1 * * *"
 
     repro deploy --notify https://example.org/hook
     """
-    if canary and not runs:
-        raise BadConfiguration("--canary needs the names of runs, for example `repro deploy --canary demo`")
+    if check and not runs:
+        raise BadConfiguration("--check needs the names of runs, for example `repro deploy demo --check`")
     if (activate or cron) and pause:
         raise BadConfiguration("--pause excludes --activate and --cron; give one of them")
     if not file.is_file():
@@ -75,13 +71,13 @@ def deploy(
             "for example http://127.0.0.1:4200/api"
         )
     from flows.orchestration.deploy import deploy as deploy_file
-    from flows.orchestration.deploy import deploy_canaries
+    from flows.orchestration.deploy import deploy_checks
     from flows.orchestration.notify import notify as set_webhook
     from infra.servers.prefect_states import ensure_heartbeat_automation
 
     switch: Literal["on", "off", "as it is"] = "on" if activate or cron else "off" if pause else "as it is"
-    if canary:
-        deploy_canaries(runs, switch, say, cron)
+    if check:
+        deploy_checks(runs, switch, say, cron)
     else:
         deploy_file(file, runs, switch, say, cron)
     ensure_heartbeat_automation()

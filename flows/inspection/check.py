@@ -1,13 +1,15 @@
 """Compares a finished built-in run with what is recorded of it (``flows/runs/expected.json``): reproduced or not."""
 
+import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from flows.runner.request import RunRequest
+from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.expected import ExpectedResults, Sums, expected_results
 from infra.errors import BadConfiguration
 from infra.site import open_store
+from infra.store.file_names import file_name
 from infra.store.local import Store
 from tasks.engine.planner import StageResult
 
@@ -41,11 +43,30 @@ def check_run(name: str, site: str) -> ReproductionCheck:
 
     Raises BadConfiguration for a run of which nothing is recorded.
     """
+    expected = expected_of(name)
+    resolved = RunRequest(name, until="score", site=site).resolve()
+    return compare_results(name, resolved.plan.outcome.rows, open_store(resolved.site), expected)
+
+
+def expected_of(name: str) -> ExpectedResults:
+    """What is recorded of a run. Raises BadConfiguration if nothing is."""
     known = expected_results()
     if name not in known:
         raise BadConfiguration(f"nothing is recorded of run {name!r}, recorded are: {', '.join(known)}")
-    resolved = RunRequest(name, until="score", site=site).resolve()
-    return compare_results(name, resolved.plan.outcome.rows, open_store(resolved.site), known[name])
+    return known[name]
+
+
+def fresh_run(request: RunRequest) -> ResolvedRun:
+    """The run in ``<root>/check/<run>``, which is emptied first and kept afterwards.
+
+    It is not the run's root with all stages forced: a forced stage replaces the artifact that registered versions rest
+    on, so a check that finds other bits would damage what it watches.
+    """
+    resolved = request.resolve()
+    folder = resolved.site.root / "check" / file_name(resolved.run.name)
+    shutil.rmtree(folder, ignore_errors=True)
+    alone = replace(resolved.site, root=folder, remote="", tracking_uri="", tracking_file="", gpu_pool="")
+    return replace(resolved, site=alone)
 
 
 def compare_results(

@@ -19,6 +19,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
 
+from flows.inspection.check import expected_of
 from flows.runner.find_run import find_run, foreign_sets, is_file, own_files
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
@@ -31,9 +32,9 @@ STAGE_TAG = "stage"
 """The tag of deployments in ``prefect.yaml`` that make one stage for a run of another pool."""
 
 
-def deploy_canaries(names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], cron: str = "") -> None:
-    """Deploy a nightly canary of each run, with its schedule active at first. Raises BadConfiguration as ``deploy``."""
-    chosen = [_canary_of(name) | ({"schedules": [_own_times(cron)]} if cron else {}) for name in names]
+def deploy_checks(names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], cron: str = "") -> None:
+    """Deploy a check of each run, nightly and paused at first. Raises BadConfiguration as ``deploy``."""
+    chosen = [_check_of(name) | ({"schedules": [_own_times(cron)]} if cron else {}) for name in names]
     with get_client(sync_client=True) as client:
         ensure_pool(client, "cpu", say)
         for each in chosen:
@@ -103,18 +104,17 @@ def _own_times(cron: str) -> dict[str, Any]:
     return {"cron": cron, "timezone": "UTC", "slug": OWN_TIMES, "active": True}
 
 
-def _canary_of(name: str) -> dict[str, Any]:
-    """The deployment of a run's canary. Nobody asks for one but to have it each night, so its schedule is active."""
-    run = find_run(name)
-    foreign_sets(run)
+def _check_of(name: str) -> dict[str, Any]:
+    """The deployment of a run's check. Raises BadConfiguration for a run of which nothing is recorded."""
+    expected_of(name)
     return {
-        "name": run.name,
-        "description": f"Nightly rerun of {run.name} in a folder of its own; fails if scores, files or times moved.",
-        "entrypoint": "flows.orchestration.canary_flow.canary",
-        "parameters": {"run": _absolute(name)},
-        "tags": ["canary"],
+        "name": name,
+        "description": f"Runs {name} anew in a folder of its own; fails if scores or files are not as recorded.",
+        "entrypoint": "flows.orchestration.check_flow.check",
+        "parameters": {"run": name},
+        "tags": ["check"],
         "work_pool": {"name": "cpu"},
-        "schedules": [{"cron": "0 1 * * *", "timezone": "UTC", "slug": "nightly", "active": True}],
+        "schedules": [{"cron": "0 1 * * *", "timezone": "UTC", "slug": "nightly", "active": False}],
     }
 
 

@@ -22,7 +22,7 @@ from tasks.registration.aliases import WHY_CANDIDATE
 
 NAME = "repro: tell of the end of a run"
 BLOCK = "repro-notify"
-FLOWS = ["reproduce", "paper", "sweep", "canary"]
+FLOWS = ["reproduce", "paper", "sweep", "check"]
 ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Crashed", "TimedOut")}
 PAYLOAD = """{
 "specversion": "1.0", "id": "{{ event.id }}", "time": "{{ event.occurred }}", "type": "{{ event.event }}",

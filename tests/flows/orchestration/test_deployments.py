@@ -13,7 +13,7 @@ import yaml
 from prefect import Flow
 
 from flows.commands.deploy import deploy as deploy_command
-from flows.orchestration import canary_flow, notify, prefect_flows
+from flows.orchestration import check_flow, notify, prefect_flows
 from flows.orchestration import deploy as deploying
 from flows.orchestration.prefect_flows import SiteName
 from flows.runner import interrupted
@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def test_runs_of_every_flow_are_closed_when_their_process_is_gone() -> None:
-    modules = (prefect_flows, canary_flow)
+    modules = (prefect_flows, check_flow)
     flows = {each.name for module in modules for each in vars(module).values() if isinstance(each, Flow)}
     assert flows == set(interrupted.FLOWS)
     assert set(notify.FLOWS) == flows - {"stage"}  # a stage on another machine ends as part of a run
@@ -154,14 +154,12 @@ def test_times_need_the_name_of_a_deployment() -> None:
         deploying.deploy(REPOSITORY / "prefect.yaml", [], "on", print, "0 22 * * 5")
 
 
-def test_a_canary_is_deployed_nightly_and_active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.toml").write_text('extends = "demo"\n')
-    for name, parameter in (("demo", "demo"), ("mine.toml", f"{tmp_path}/mine.toml")):
-        made = deploying._canary_of(name)
-        assert (made["name"], made["parameters"]) == (name.removesuffix(".toml"), {"run": parameter})
-        assert [each["active"] for each in made["schedules"]] == [True]
-        module, _, function = made["entrypoint"].rpartition(".")
-        assert getattr(importlib.import_module(module), function) is canary_flow.canary
-    with pytest.raises(BadConfiguration, match="--canary needs the names of runs, for example"):
-        deploy_command(canary=True)
+def test_a_check_is_deployed_for_a_run_whose_results_are_recorded() -> None:
+    made = deploying._check_of("demo")
+    assert [each["active"] for each in made["schedules"]] == [False]
+    module, _, function = made["entrypoint"].rpartition(".")
+    assert getattr(importlib.import_module(module), function) is check_flow.check
+    with pytest.raises(BadConfiguration, match="demo-distilled"):
+        deploying._check_of("demo-distilled")
+    with pytest.raises(BadConfiguration, match="--check"):
+        deploy_command(check=True)
