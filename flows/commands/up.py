@@ -36,7 +36,8 @@ def up(
     database_url: Annotated[
         str,
         Parameter(
-            help="postgresql://user@host/name: use the databases name_prefect and name_mlflow (or REPRO_DATABASE_URL)"
+            help="postgresql://user@host/name: use the databases name_prefect and name_mlflow (or REPRO_DATABASE_URL); "
+            "copy them with pg_dump before you upgrade"
         ),
     ] = "",
     foreground: Annotated[

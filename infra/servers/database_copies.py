@@ -1,11 +1,11 @@
-"""Copies of a root's SQLite databases, MLflow's and Prefect's, made and put back while other processes use them.
+"""Copies the SQLite databases of a root, MLflow's and Prefect's, and puts copies back, while other processes use them.
 
 SQLite's own backup copies a database as it is at one moment, also while servers write to it.
 """
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,42 +32,20 @@ def back_up(root: Path, folder: Path) -> list[Path]:
     """
     found = [name for name in FILES if (root / name).is_file()]
     if not found:
-        raise BadConfiguration(
-            f"{root} has no database: neither {' nor '.join(FILES)} exists; databases on "
-            "PostgreSQL need REPRO_DATABASE_URL or --database-url, as for `repro up`"
-        )
-    new_folder(folder)
+        raise BadConfiguration(f"{root} has no database: neither {' nor '.join(FILES)} exists")
+    if (folder / ABOUT).exists():
+        raise BadConfiguration(f"{folder} holds a backup already; name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # Prefect's database holds addresses of notifications
     copies = []
     for name in found:
         copy = folder / Path(name).name
         _copy(root / name, copy)
         copies.append(copy)
-    write_about(root, folder, copies)
-    return copies
-
-
-def new_folder(folder: Path) -> None:
-    """Make the folder of a backup; raises BadConfiguration if it holds one already."""
-    if (folder / ABOUT).exists():
-        raise BadConfiguration(f"{folder} holds a backup already; name another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # Prefect's database holds addresses of notifications
-
-
-def write_about(root: Path, folder: Path, copies: Sequence[Path]) -> None:
-    """End a backup: a folder without this file is no whole backup."""
     names = [copy.name for copy in copies]
     about = {"root": f"{root}", "at": datetime.now(UTC).isoformat(timespec="seconds"), "files": names}
-    (folder / ABOUT).write_text(json.dumps(about, indent=1) + "\n")
-
-
-def read_about(root: Path, folder: Path) -> list[str]:
-    """The names of a backup's copies; raises BadConfiguration if it is no whole backup."""
-    try:
-        return [f"{name}" for name in json.loads((folder / ABOUT).read_text())["files"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        known = ", ".join(f"{each}" for each in sorted((root / FOLDER).glob("*"))) or "none"
-        raise BadConfiguration(f"{folder} is no whole backup: it has no {ABOUT}; backups here: {known}") from None
+    (folder / ABOUT).write_text(json.dumps(about, indent=1) + "\n")  # last: without it a backup is not whole
+    return copies
 
 
 def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
@@ -76,12 +54,14 @@ def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
     The caller makes sure that no server runs. Raises BadConfiguration for a folder without a whole backup or a database
     in use, BadData for a damaged copy, before anything changes.
     """
-    names = read_about(root, folder)
+    try:
+        names = json.loads((folder / ABOUT).read_text())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        known = ", ".join(f"{each}" for each in sorted((root / FOLDER).glob("*"))) or "none"
+        raise BadConfiguration(f"{folder} is no whole backup: it has no {ABOUT}; backups here: {known}") from None
     places = {name: root / name for name in FILES if Path(name).name in names}
     if not places:
-        raise BadConfiguration(
-            f"{folder} is a backup of PostgreSQL databases: set REPRO_DATABASE_URL or --database-url, as for `repro up`"
-        )
+        raise BadConfiguration(f"{folder} is a backup of PostgreSQL databases: restore it with pg_restore")
     for name in places:
         _check(folder / Path(name).name)
     if any(place.is_file() for place in places.values()):

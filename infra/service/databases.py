@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from infra.errors import BadConfiguration, NetworkFault
 
@@ -58,14 +58,6 @@ class Databases:
     @property
     def for_mlflow(self) -> str:
         return self._rewritten("postgresql+psycopg2", self.names[1], self._query)
-
-    def for_programs(self, name: str) -> tuple[str, str]:
-        """The address of a database for PostgreSQL's own programs, without its password, and the password."""
-        parts = urlsplit(self.address)
-        user, _, host = parts.netloc.rpartition("@")
-        place = parts._replace(netloc=f"{user.partition(':')[0]}@{host}" if user else host)
-        address = place._replace(scheme="postgresql", path=f"/{quote(name)}").geturl()
-        return address, unquote(parts.password or "")
 
     def make(self) -> tuple[str, ...]:
         """Create the missing databases; returns their names.
