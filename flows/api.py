@@ -36,7 +36,7 @@ from infra.site import Site, open_store
 from infra.store.local import Artifact
 from infra.web.protocol import AttentionKind, AttentionMap
 from model.metric_names import DEV_BLEU, PERPLEXITY, PERPLEXITY_WORD, TEST_BLEU
-from tasks.evaluation.compare import side_by_side
+from tasks.evaluation.system_comparison import side_by_side
 
 __all__ = [
     "artifact",

@@ -19,7 +19,7 @@ from tasks.stages.prepare_sets import prepare_sets
 from tasks.stages.register import register
 from tasks.stages.report import report
 from tasks.stages.score import score
-from tasks.stages.shard import NO_LIMITS, shard
+from tasks.stages.shard import KEEP_EVERY_PAIR, shard
 from tasks.stages.train import train
 from tasks.stages.translate import translate
 
@@ -67,7 +67,7 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     pairs = training_pairs(run, archives, sets, corpus, vocabulary)
     shards = shard.for_item("train")(pairs, vocabulary, run.sharding)
     evaluated = {name: pairs for name, pairs in sets.items() if name in (run.evaluate or sets)}
-    encoded = {name: shard.for_item(name)(pairs, vocabulary, NO_LIMITS) for name, pairs in evaluated.items()}
+    encoded = {name: shard.for_item(name)(pairs, vocabulary, KEEP_EVERY_PAIR) for name, pairs in evaluated.items()}
     initial_weights = (initial.weights,) if initial else ()
     own, models = run.training.seed, {run.training.seed: OWN_MODEL}
     models |= {seed: seed_item(seed) for seed in run.decoding.ensemble if seed != own}

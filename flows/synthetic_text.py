@@ -15,7 +15,7 @@ from tasks.stages.extract_best import extract_best
 from tasks.stages.learn_bpe import learn_bpe
 from tasks.stages.mix import mix
 from tasks.stages.prepare_sets import prepare_sets
-from tasks.stages.shard import NO_LIMITS, shard
+from tasks.stages.shard import KEEP_EVERY_PAIR, shard
 from tasks.stages.train import train
 from tasks.stages.translate_text import translate_text
 
@@ -69,7 +69,7 @@ def reverse_model(run: Run, archives: Mapping[str, Artifact]) -> tuple[Artifact,
     corpus = clean.for_item(REVERSE)(run.corpus, texts, excluded, run.filters)
     vocabulary = learn_bpe.for_item(REVERSE)(corpus, run.vocabulary, run.filters.normalise.quotes)
     shards = shard.for_item(f"{REVERSE}/train")(corpus, vocabulary, run.sharding)
-    dev = shard.for_item(f"{REVERSE}/{run.dev}")(sets[run.dev], vocabulary, NO_LIMITS)
+    dev = shard.for_item(f"{REVERSE}/{run.dev}")(sets[run.dev], vocabulary, KEEP_EVERY_PAIR)
     made = train.for_item(REVERSE)(shards, dev, vocabulary, run.model, run.training)
     return average.for_item(REVERSE)(made, run.averaging), vocabulary
 
@@ -77,7 +77,7 @@ def reverse_model(run: Run, archives: Mapping[str, Artifact]) -> tuple[Artifact,
 def distilled(run: Run, how: Distillation, dev: Artifact, corpus: Artifact, vocabulary: Artifact) -> Artifact:
     """The sources of ``corpus`` with translations by the teachers, which are trained on ``corpus``."""
     shards = shard.for_item(f"{TEACHER}/train")(corpus, vocabulary, run.sharding)
-    encoded = shard.for_item(f"{TEACHER}/{run.dev}")(dev, vocabulary, NO_LIMITS)
+    encoded = shard.for_item(f"{TEACHER}/{run.dev}")(dev, vocabulary, KEEP_EVERY_PAIR)
     teachers = []
     for seed in how.seeds:
         item, training = item_of(TEACHER, seed_item(seed)), replace(run.training, seed=seed, start="")

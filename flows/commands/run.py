@@ -18,7 +18,7 @@ from flows.runner.outcome import Outcome, StageFailed, stage_folder
 from flows.runner.request import ResolvedRun
 from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs import RUNS, VARIATIONS
-from flows.runs.expected import expected_sums
+from flows.runs.recorded_results import recorded_sums
 from flows.views.tables import score_table, seed_table, stage_table
 from flows.views.terminal import console, say
 from infra.errors import BadConfiguration, Fault
@@ -90,7 +90,7 @@ def run_command(
             print(json.dumps(failed.outcome.as_json(), ensure_ascii=False))
         raise
     _show(outcome, resolved, served)
-    if compared := compare_with_expected(outcome, open_store(resolved.site), expected_sums(resolved.run)):
+    if compared := compare_with_expected(outcome, open_store(resolved.site), recorded_sums(resolved.run)):
         console().print(f"numerics: {compared}", markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps(outcome.as_json(), ensure_ascii=False))

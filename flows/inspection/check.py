@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flows.runner.request import ResolvedRun, RunRequest
-from flows.runs.expected import ExpectedResults, Sums, expected_results
+from flows.runs.recorded_results import RecordedResults, Sums, recorded_results
 from infra.errors import BadConfiguration
 from infra.site import open_store
 from infra.store.file_names import file_name
@@ -48,9 +48,9 @@ def check_run(name: str, site: str) -> ReproductionCheck:
     return compare_results(name, resolved.plan.outcome.rows, open_store(resolved.site), expected)
 
 
-def expected_of(name: str) -> ExpectedResults:
+def expected_of(name: str) -> RecordedResults:
     """What is recorded of a run. Raises BadConfiguration if nothing is."""
-    known = expected_results()
+    known = recorded_results()
     if name not in known:
         raise BadConfiguration(f"nothing is recorded of run {name!r}, recorded are: {', '.join(known)}")
     return known[name]
@@ -70,7 +70,7 @@ def fresh_run(request: RunRequest) -> ResolvedRun:
 
 
 def compare_results(
-    run: str, rows: Sequence[StageResult], store: Store, expected: ExpectedResults
+    run: str, rows: Sequence[StageResult], store: Store, expected: RecordedResults
 ) -> ReproductionCheck:
     """Compare the planned stages of a run with the record. A damaged or missing artifact counts as a difference."""
     missing = [f"{label_of(row)} is not there as it was made: {row.why}" for row in rows if row.state == "miss"]
@@ -89,7 +89,7 @@ def compare_results(
     return ReproductionCheck(run, agrees, differs, not_compared)
 
 
-def _compare_scores(rows: Sequence[StageResult], expected: ExpectedResults) -> Iterator[tuple[str, bool]]:
+def _compare_scores(rows: Sequence[StageResult], expected: RecordedResults) -> Iterator[tuple[str, bool]]:
     found = {row.item: row.facts for row in rows if row.stage == "score"}
     for name, measures in expected.scores.items():
         for measure, recorded in measures.items():

@@ -17,7 +17,7 @@ from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest
 from infra.tracking.registry import resolve
 from tasks.evaluation.collapse import LayerCurves, layer_curves
-from tasks.evaluation.compare import Comparison, History, compare
+from tasks.evaluation.system_comparison import Comparison, History, compare
 from tasks.registration.differences import version_lineage
 from tasks.registration.lineage import lineage
 from tasks.reporting.pictures import training_curves

@@ -1,10 +1,10 @@
 """Runs as frozen dataclasses: what is computed from what, with which settings.
 
-Define your own as ``replace(PAPER_BASE, …)``. ``run`` holds the class, ``catalogue`` the values; the other modules hold
-overrides, cleaning profiles, rows of the paper and initial weights. Loads neither torch nor Prefect nor MLflow.
+Define your own as ``replace(PAPER_BASE, …)``. ``run`` holds the class, ``built_in_runs`` the values; the other modules
+hold overrides, cleaning profiles, rows of the paper and initial weights. Loads neither torch nor Prefect nor MLflow.
 """
 
-from flows.runs.catalogue import (
+from flows.runs.built_in_runs import (
     DEMO,
     MULTI30K_ENDE,
     MULTI30K_ENFR,

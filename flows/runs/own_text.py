@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flows.runs.catalogue import DATA_LIMITS, MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
+from flows.runs.built_in_runs import DATA_LIMITS, MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
 from flows.runs.hub_dataset import SCHEME, hub_files
 from flows.runs.languages import standard_filters
 from flows.runs.run import Run

@@ -10,11 +10,11 @@ from rich.table import Table
 from flows.views.tables import cell, number_text, plain_table
 from model.metric_names import DEV_PERPLEXITY
 from tasks.evaluation.collapse import SIGNS
-from tasks.evaluation.compare import Comparison
+from tasks.evaluation.system_comparison import Comparison
 from tasks.registration.differences import DifferingField
 
 if TYPE_CHECKING:
-    from tasks.evaluation.compare import History
+    from tasks.evaluation.system_comparison import History
 
 LONGEST_VALUE = 60
 """Characters of a value that are shown; checksums and lists of modules are longer."""

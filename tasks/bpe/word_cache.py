@@ -36,7 +36,7 @@ ODD_SPACE = (
 
 
 FIRST = 1 << 30
-"""Added to the id of the first byte of a chunk where chunks are marked (``tasks.bpe.dropout``)."""
+"""Added to the id of the first byte of a chunk where chunks are marked (``tasks.bpe.bpe_dropout``)."""
 WORDS_PER_LINE = 100
 """New words to encode as one line."""
 LINES_PER_CALL = 500

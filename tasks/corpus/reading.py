@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from infra.errors import BadData
 from model.lazy_import import lazy_import
-from tasks.corpus import archives, plain, tables, tmx
+from tasks.corpus import archives, plain, table_columns, tmx
 from tasks.corpus.catalogue import TABLES, Text, text_suffix
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
     kind = text_suffix(member or path.name)
     with ExitStack() as stack, archives.read_errors_named(path, label):
         if kind in (".parquet", ".arrow"):
-            read = tables.parquet if kind == ".parquet" else tables.arrow
+            read = table_columns.parquet if kind == ".parquet" else table_columns.arrow
             yield from map(_series, read(path, member, column, label))
             return
         stream = archives.open_text(path, member, stack)
@@ -47,11 +47,11 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
             return
         plain.refuse_utf16(stream, label)
         if kind == ".csv":
-            yield from map(_series, tables.csv(stream, column, label))
+            yield from map(_series, table_columns.csv(stream, column, label))
             return
         lines = plain.decoded(stream, label)
         if kind == ".tsv":
-            yield from map(_series, tables.tsv(map(pl.Series.to_list, lines), column, label))
+            yield from map(_series, table_columns.tsv(map(pl.Series.to_list, lines), column, label))
         elif kind in (".sgm", ".sgml"):
             yield from map(_series, plain.segments(map(pl.Series.to_list, lines), label))
         else:

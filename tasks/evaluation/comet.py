@@ -21,7 +21,7 @@ from infra.processes import signals
 from infra.processes.children import die_with_parent
 from model.config.keying import require, unkeyed
 from model.lazy_import import lazy_import
-from tasks.evaluation.metrics import RESAMPLES, SEED, percentile_interval
+from tasks.evaluation.translation_metrics import RESAMPLES, SEED, percentile_interval
 
 if TYPE_CHECKING:
     import numpy as np

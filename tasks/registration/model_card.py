@@ -14,11 +14,11 @@ import yaml
 from infra.store.manifest import Manifest
 from model.metric_names import BLEU, BLEU_PAPER, CHRF, COMET, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
 from tasks.corpus.terms import OWN, TERMS
+from tasks.reporting.about_synthetic import about_synthetic
 from tasks.reporting.page import duration, readable, visible
 from tasks.reporting.remarks import cut_translations
-from tasks.reporting.synthetic import about_synthetic
 
-MEASURES = {
+MEASURE_LABELS = {
     BLEU: "BLEU (13a, cased, detokenised)",
     BLEU_PAPER: "BLEU (protocol paper)",
     CHRF: "chrF",
@@ -200,7 +200,7 @@ def _choices(dev: str, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
 
 
 def _scores(scores: Mapping[str, Facts], dev: str) -> Table | None:
-    names = [name for name in MEASURES if any(name in facts for facts in scores.values())]
+    names = [name for name in MEASURE_LABELS if any(name in facts for facts in scores.values())]
     if not names:
         return None
     rows = tuple(
@@ -211,7 +211,7 @@ def _scores(scores: Mapping[str, Facts], dev: str) -> Table | None:
         )
         for each, facts in scores.items()
     )
-    return Table(("set", "sentences", *(MEASURES[name] for name in names)), rows)
+    return Table(("set", "sentences", *(MEASURE_LABELS[name] for name in names)), rows)
 
 
 def _score(facts: Facts, name: str) -> str:
@@ -237,7 +237,7 @@ def _front(name: str, languages: Sequence[str], scores: Mapping[str, Facts]) -> 
             "task": {"type": "translation"},
             "dataset": {"name": each, "type": each},
             "metrics": [
-                {"type": measure, "name": MEASURES[measure], "value": float(facts[measure])}
+                {"type": measure, "name": MEASURE_LABELS[measure], "value": float(facts[measure])}
                 for measure in (BLEU, CHRF, TER)
                 if measure in facts
             ],

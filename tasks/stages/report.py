@@ -20,11 +20,11 @@ from tasks.evaluation.paper_page import run_table
 from tasks.evaluation.paper_row import PaperRow, compare_to_paper
 from tasks.evaluation.pictures import draw
 from tasks.evaluation.seed_spread import seed_spreads
+from tasks.reporting.about_synthetic import about_synthetic, synthetic_examples
 from tasks.reporting.examples import rejected_examples, translation_examples
 from tasks.reporting.page import readable, render
 from tasks.reporting.pictures import picture_specs, training_speed
 from tasks.reporting.remarks import dev_set, run_remarks
-from tasks.reporting.synthetic import about_synthetic, synthetic_examples
 
 if TYPE_CHECKING:
     import polars as pl

@@ -2,7 +2,8 @@
 
     card.json    sentences.parquet (pair_id, source, reference, hypothesis, bleu, chrf; in the set's order)
 
-The metrics are in ``tasks.evaluation.metrics``; perplexity comes from the log-probabilities beside the hypotheses.
+The metrics are in ``tasks.evaluation.translation_metrics``; perplexity comes from the log-probabilities beside the
+hypotheses.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from model import metric_names
 from model.lazy_import import lazy_import
 from tasks.engine.stage import Facts, progress, stage
 from tasks.evaluation.comet import Comet, comet_score
-from tasks.evaluation.metrics import CONFIDENCE_LEVEL, RESAMPLES, SEED, Counts, interval, score_metrics, total
+from tasks.evaluation.translation_metrics import (
+    CONFIDENCE_LEVEL,
+    RESAMPLES,
+    SEED,
+    Counts,
+    interval,
+    score_metrics,
+    total,
+)
 
 if TYPE_CHECKING:
     import numpy as np

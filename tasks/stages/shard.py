@@ -24,7 +24,7 @@ from model.config.special_pieces import UNK
 from model.data.bpe import TokenizerPair
 from model.data.shards import SEGMENTATION
 from model.lazy_import import lazy_import
-from tasks.bpe.dropout import ByteCache, Merges, segment
+from tasks.bpe.bpe_dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import RANGE_PAIRS, row_groups
 from tasks.engine.stage import Facts, progress, site, stage
@@ -86,7 +86,7 @@ class Sharding:
         return keeps & (longer <= self.max_ratio * shorter) if self.max_ratio else keeps
 
 
-NO_LIMITS = Sharding(min_pieces=0, max_pieces=2**31 - 1)
+KEEP_EVERY_PAIR = Sharding(min_pieces=0, max_pieces=2**31 - 1)
 """For evaluation sets, which must keep every line."""
 
 

@@ -11,14 +11,14 @@ from sealing import sealed
 from flows.commands.check import check
 from flows.inspection.check import ReproductionCheck, compare_results
 from flows.runs import RUNS
-from flows.runs.expected import ExpectedResults, expected_results
+from flows.runs.recorded_results import RecordedResults, recorded_results
 from infra.errors import BadConfiguration, Fault
 from infra.store.local import Store
 from tasks.engine.planner import StageResult
 
 WEIGHTS = bytes(range(64))
 KIND = "AVX512, 2 threads, 1 ranks, torch 2.13.0"
-EXPECTED = ExpectedResults(
+EXPECTED = RecordedResults(
     {"dev": {"bleu": 91.26}},
     {"bleu": 3.0},
     {KIND: {"average": {"model.safetensors": hashlib.sha256(WEIGHTS).hexdigest()}}},
@@ -83,7 +83,7 @@ def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
 
 
 def test_every_record_is_of_a_built_in_run_and_its_sets() -> None:
-    for name, known in expected_results().items():
+    for name, known in recorded_results().items():
         assert {each.name for each in RUNS[name].sets} >= known.scores.keys()
         assert {measure for card in known.scores.values() for measure in card} <= known.tolerance.keys()
         for sums in known.digests.values():

@@ -14,8 +14,8 @@ from sealing import FILES, sealed
 from flows.runner.expected import compare_with_expected
 from flows.runner.outcome import Outcome
 from flows.runs import DEMO
-from flows.runs.expected import expected_sums
 from flows.runs.overrides import STRICT_NUMERICS, override
+from flows.runs.recorded_results import recorded_sums
 from infra.store.local import Store
 from tasks.engine.planner import StageResult
 
@@ -37,16 +37,16 @@ def test_a_run_says_whether_its_files_are_the_expected_ones(tmp_path: Path) -> N
 
 
 def test_a_run_without_strict_numerics_reads_no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.runs.expected.EXPECTED", Path("nowhere.json"))
-    assert expected_sums(DEMO) == {}
+    monkeypatch.setattr("flows.runs.recorded_results.EXPECTED", Path("nowhere.json"))
+    assert recorded_sums(DEMO) == {}
 
 
 def test_sums_are_expected_of_the_strict_demo_alone() -> None:
     strict = override(DEMO, STRICT_NUMERICS)
-    assert expected_sums(strict).keys() == {"average", "translate dev", "translate test"}
-    assert expected_sums(DEMO) == {}
-    assert expected_sums(replace(strict, training=replace(strict.training, seed=2))) == {}
-    assert expected_sums(override(DEMO, STRICT_NUMERICS[:1])) == {}
+    assert recorded_sums(strict).keys() == {"average", "translate dev", "translate test"}
+    assert recorded_sums(DEMO) == {}
+    assert recorded_sums(replace(strict, training=replace(strict.training, seed=2))) == {}
+    assert recorded_sums(override(DEMO, STRICT_NUMERICS[:1])) == {}
 
 
 @pytest.mark.slow

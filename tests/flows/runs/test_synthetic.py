@@ -7,7 +7,7 @@ import pytest
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
-from flows.runs.catalogue import MULTI30K_ENDE, MULTI30K_ENDE_BACK_TRANSLATION
+from flows.runs.built_in_runs import MULTI30K_ENDE, MULTI30K_ENDE_BACK_TRANSLATION
 from flows.runs.reversal import monolingual_filters, reversed_run
 from flows.runs.synthetic import BackTranslation
 from infra.errors import BadConfiguration

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from model.config.special_pieces import UNK
 from model.data.bpe import SUBSTITUTE, TokenizerPair, with_plain_quotes
-from tasks.bpe.dropout import ByteCache, Merges, segment
+from tasks.bpe.bpe_dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import WordCache
 from tasks.engine.keys import canonical
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer

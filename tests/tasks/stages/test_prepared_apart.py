@@ -80,7 +80,7 @@ def test_encoding_a_range_twice_gives_the_same_file(tmp_path: Path, text: Artifa
     """A cluster repeats the call of a worker that it lost."""
     prepared(tmp_path / "once", text)
     pairs, vocabulary = text.path() / "pairs.parquet", tmp_path / "once/learn_bpe"
-    encoder = shard.RangeEncoder(pairs, vocabulary, shard.NO_LIMITS, tmp_path, 90)
+    encoder = shard.RangeEncoder(pairs, vocabulary, shard.KEEP_EVERY_PAIR, tmp_path, 90)
     (rows,) = shard.row_ranges(pairs)
     counter = word_counts.ChunkCounter(pairs, ("source",), untrained_tokenizer(Vocabulary()), tmp_path, parts=3)
     first = encoder.encode(0, rows).read_bytes()

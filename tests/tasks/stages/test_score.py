@@ -17,7 +17,7 @@ from sacremoses import MosesTokenizer
 from infra.errors import BadData
 from infra.store.local import Artifact
 from tasks.evaluation.comet import Comet
-from tasks.evaluation.metrics import (
+from tasks.evaluation.translation_metrics import (
     ScoreMetric,
     interval,
     paper_bleu,

@@ -14,7 +14,7 @@ from infra.errors import BadData
 from infra.store.local import Artifact
 from model.data.bpe import TokenizerPair
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
-from tasks.stages.shard import NO_LIMITS, Encoder, RangeEncoder, Sharding, row_ranges, shard
+from tasks.stages.shard import KEEP_EVERY_PAIR, Encoder, RangeEncoder, Sharding, row_ranges, shard
 
 SOURCE = [f"dog {n} runs over {n * n} meadows" for n in range(50)] + ["", " odd\u00a0 space ", "word " * 300]
 TARGET = [f"Hund {n} läuft über {n * n} Wiesen" for n in range(50)] + ["leer", "  ", "Wort " * 290]
@@ -52,7 +52,7 @@ def test_everything_is_every_line_whole_and_in_order(
     monkeypatch.setattr("tasks.stages.shard.BATCH_PAIRS", 10)
     out = tmp_path / "out"
     out.mkdir()
-    limits = Sharding(NO_LIMITS.min_pieces, NO_LIMITS.max_pieces, pairs_per_shard=pairs_per_shard)
+    limits = Sharding(KEEP_EVERY_PAIR.min_pieces, KEEP_EVERY_PAIR.max_pieces, pairs_per_shard=pairs_per_shard)
     facts = shard.body(out, text, vocabulary, limits)
     pieces = TokenizerPair.load(vocabulary.path())
     source, target = pieces.encode_source(SOURCE), pieces.encode_target(TARGET)
@@ -77,13 +77,13 @@ def test_pieces_that_the_vocabulary_lacks_are_counted(tmp_path: Path, text: Arti
         (tmp_path / "words").mkdir(exist_ok=True)
         train_tokenizer([pa.array(lines)], words).save(str(tmp_path / "words" / name))
     (tmp_path / "out").mkdir()
-    facts = shard.body(tmp_path / "out", text, Artifact("learn_bpe", "words", tmp_path / "words"), NO_LIMITS)
+    facts = shard.body(tmp_path / "out", text, Artifact("learn_bpe", "words", tmp_path / "words"), KEEP_EVERY_PAIR)
     assert 0 < facts["source_unknown"] < facts["source_pieces"]
     assert facts["target_pieces"] - facts["target_unknown"] == sum(line.startswith("Hund ") for line in TARGET)
 
 
 def test_files_can_be_mapped_without_copying(tmp_path: Path, text: Artifact, vocabulary: Artifact) -> None:
-    shard.body(tmp_path, text, vocabulary, NO_LIMITS)
+    shard.body(tmp_path, text, vocabulary, KEEP_EVERY_PAIR)
     before = pa.total_allocated_bytes()
     table = pa.ipc.open_file(pa.memory_map(str(tmp_path / "00000.arrow"))).read_all()
     assert pa.total_allocated_bytes() <= before
@@ -120,7 +120,7 @@ def test_the_ranges_of_a_call_share_an_encoder_and_calls_do_not(
     pairs = text.path() / "pairs.parquet"
     (rows,) = row_ranges(pairs)
     for calls in (1, 2):
-        encoder = RangeEncoder(pairs, vocabulary.path(), NO_LIMITS, tmp_path, 10)
+        encoder = RangeEncoder(pairs, vocabulary.path(), KEEP_EVERY_PAIR, tmp_path, 10)
         assert pickle.loads(pickle.dumps(encoder)).encode(0, rows) == encoder.encode(0, rows)
         assert len(loaded) == calls
 
@@ -193,7 +193,7 @@ def test_nothing_left_is_bad_data(tmp_path: Path, text: Artifact, vocabulary: Ar
 def test_large_vocabularies_take_32_bits(vocabulary: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     for size, kind in ((2**16, pa.uint16()), (2**16 + 1, pa.uint32())):
         monkeypatch.setattr(TokenizerPair, "target_size", size)
-        assert Encoder(vocabulary.path(), NO_LIMITS).schema.field("source").type == pa.list_(kind)
+        assert Encoder(vocabulary.path(), KEEP_EVERY_PAIR).schema.field("source").type == pa.list_(kind)
 
 
 def test_limits_keep_what_lies_on_them() -> None:

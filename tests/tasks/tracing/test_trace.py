@@ -15,7 +15,7 @@ from tasks.cleaning.filters import Distinct, Filters, LengthRatio
 from tasks.corpus.catalogue import EvaluationSet, File, Text
 from tasks.stages import clean
 from tasks.stages.learn_bpe import Vocabulary, learn_bpe
-from tasks.stages.shard import NO_LIMITS, Sharding, shard
+from tasks.stages.shard import KEEP_EVERY_PAIR, Sharding, shard
 from tasks.tracing.steps import (
     Cleaned,
     Decoded,
@@ -74,7 +74,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> TraceContext:
     clean.clean.body(add("clean"), corpus, archives, (prepared,), filters)
     learn_bpe.body(add("learn_bpe"), made["clean", ""], Vocabulary(size=270, min_frequency=1))
     shard.body(add("shard", "train"), made["clean", ""], made["learn_bpe", ""], sharding)
-    shard.body(add("shard", "dev"), prepared, made["learn_bpe", ""], NO_LIMITS)
+    shard.body(add("shard", "dev"), prepared, made["learn_bpe", ""], KEEP_EVERY_PAIR)
     text = Text(File("dev.en", sha256="0" * 64))
     return TraceContext("toy", corpus, (EvaluationSet("dev", text, text),), filters, sharding, made)
 

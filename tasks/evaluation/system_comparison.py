@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from infra.errors import BadConfiguration
 from model.lazy_import import lazy_import
 from model.metric_names import BLEU, CHRF
-from tasks.evaluation.metrics import ScoreMetric, paired_p_value, resample, score_metrics, total
+from tasks.evaluation.translation_metrics import ScoreMetric, paired_p_value, resample, score_metrics, total
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flows.runs.catalogue import RUNS
+from flows.runs.built_in_runs import RUNS
 from flows.runs.overrides import STRICT_NUMERICS, override
 from flows.runs.run import Run
 
@@ -19,7 +19,7 @@ Sums = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class ExpectedResults:
+class RecordedResults:
     """What is recorded of a built-in run."""
 
     scores: Mapping[str, Mapping[str, float]]
@@ -30,14 +30,14 @@ class ExpectedResults:
     strict: Sums = field(default_factory=dict)
 
 
-def expected_results() -> dict[str, ExpectedResults]:
+def recorded_results() -> dict[str, RecordedResults]:
     """What is recorded, by run."""
-    return {name: ExpectedResults(**known) for name, known in json.loads(EXPECTED.read_text()).items()}
+    return {name: RecordedResults(**known) for name, known in json.loads(EXPECTED.read_text()).items()}
 
 
-def expected_sums(run: Run) -> Sums:
+def recorded_sums(run: Run) -> Sums:
     """Sums of files by stage (``translate dev``); empty where none are known for exactly this run."""
     if (run.training.numerics, run.decoding.numerics) != ("strict", "strict"):
         return {}
-    known = expected_results().get(run.name)
+    known = recorded_results().get(run.name)
     return known.strict if known and known.strict and run == override(RUNS[run.name], STRICT_NUMERICS) else {}

@@ -12,9 +12,9 @@ from sacrebleu.significance import PairedTest
 
 from flows.views.comparison_view import scores_table
 from infra.errors import BadConfiguration
-from tasks.evaluation import metrics
-from tasks.evaluation.compare import SENTENCES_SHOWN, compare, difference
-from tasks.evaluation.metrics import ScoreMetric, score_metrics
+from tasks.evaluation import translation_metrics as metrics
+from tasks.evaluation.system_comparison import SENTENCES_SHOWN, compare, difference
+from tasks.evaluation.translation_metrics import ScoreMetric, score_metrics
 
 WORDS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't", "sees", "the"]
 

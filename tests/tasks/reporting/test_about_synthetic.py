@@ -7,7 +7,7 @@ from sealing import manifest_of
 from synthetic_lineage import BACK, CLEANED, TAUGHT, cleaned, distilled, mixed
 
 from infra.store.local import Store
-from tasks.reporting.synthetic import about_synthetic, synthetic_examples
+from tasks.reporting.about_synthetic import about_synthetic, synthetic_examples
 
 
 def said(store: Store, stage: str, key: str) -> str:

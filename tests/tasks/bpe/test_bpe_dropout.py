@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-import tasks.bpe.dropout
-from tasks.bpe.dropout import ByteCache, Merges, segment
+import tasks.bpe.bpe_dropout
+from tasks.bpe.bpe_dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import Ragged
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
@@ -62,7 +62,7 @@ def test_more_dropout_gives_more_pieces() -> None:
 
 def test_rows_of_several_blocks_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = segmented([*TEXT, "", "x"], 0.0)
-    monkeypatch.setattr(tasks.bpe.dropout, "CELLS_PER_BLOCK", 70)
+    monkeypatch.setattr(tasks.bpe.bpe_dropout, "CELLS_PER_BLOCK", 70)
     assert segmented([*TEXT, "", "x"], 0.0) == whole
     assert segmented([], 0.0) == []
 
