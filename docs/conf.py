@@ -7,14 +7,14 @@ pages load nothing from other hosts.
 from sphinx.application import Sphinx
 
 CONTENTS = {
-    "Tutorial": ["docs/tutorial", "docs/operating"],
+    "Tutorial": ["docs/tutorial"],
     "How to": [
         "docs/running",
         "docs/own-text",
-        "docs/paper-rows",
         "docs/translate",
         "docs/mlflow",
         "docs/synthetic",
+        "docs/presets",
         "docs/deployment",
         "CONTRIBUTING",
     ],
@@ -23,7 +23,6 @@ CONTENTS = {
         "docs/run-fields",
         "docs/python",
         "docs/files",
-        "docs/presets",
         "docs/data",
         "CHANGELOG",
     ],
