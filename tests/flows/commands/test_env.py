@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,6 @@ from flows.commands.env import env
 from infra.servers import addresses
 from infra.site import Site
 
-TOP = Path(__file__).resolve().parents[3]
-PLAIN = re.compile(r"(?:^\s+|`)(?:PYTHONSAFEPATH=1 )?(?:prefect|mlflow) (?!ui --backend)[a-z]", re.MULTILINE)
 
 
 @pytest.fixture(autouse=True)
@@ -82,10 +79,3 @@ def test_passwords_are_referred_to_and_not_printed(
     monkeypatch.setenv("REPRO_AUTH_FILE", f"{file}")
     env()
     assert expected.items() <= in_a_shell(capsys.readouterr().out).items()
-
-
-def test_pages_with_plain_commands_name_it() -> None:
-    pages = [TOP / "README.md", *(page for page in (TOP / "docs").glob("*.md") if page.name != "commands.md")]
-    plain = {page.name for page in pages if PLAIN.search(page.read_text())}
-    assert {"deployment.md", "operating.md", "translate.md"} <= plain
-    assert not [name for name in plain if 'eval "$(repro env)"' not in (TOP / "docs" / name).read_text()]
