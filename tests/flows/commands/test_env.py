@@ -13,7 +13,6 @@ from infra.servers import addresses
 from infra.site import Site
 
 
-
 @pytest.fixture(autouse=True)
 def _plain_world(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PREFECT_HOME", "PREFECT_SERVER_DATABASE_CONNECTION_URL", "REPRO_AUTH", "REPRO_AUTH_FILE"):
