@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,9 +21,9 @@ from model.data.batches import BatchSampler, Cursor
 from model.data.shards import Array, Shards
 from model.job import Job, JobSettings
 from model.network.transformer import sinusoid
+from model.train import trainer_for
 from model.training.distributed import Ranks
 from model.training.optimizer import learning_rate
-from model.training.setup import build_trainer
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Setting:
     compile: bool = False
     whole: bool = False
     """This engine compiles whole updates, not layers."""
+    attention: Literal["torch", "own"] = "torch"
+    """This engine's attention over packed sentences."""
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device, torch.bfloat16, enabled=self.training.precision == "bf16")
@@ -84,10 +86,15 @@ class Own(Contestant):
         inputs = {name: setting.folder / name for name in ("shards", "dev", "vocabulary")}
         config = {"model": asdict(setting.model), "training": asdict(setting.training)}
         compiled = "update" if setting.whole else "always" if setting.compile else "never"
-        site = JobSettings(setting.device, setting.threads, compiled)  # type: ignore[arg-type]
+        site = JobSettings(
+            device=setting.device,  # type: ignore[arg-type]
+            threads=setting.threads,
+            compile=compiled,  # type: ignore[arg-type]
+            packed_attention=setting.attention,
+        )
         out = setting.folder / "own"
         out.mkdir(exist_ok=True)
-        self.trainer = build_trainer(Job(config, inputs, out, site), Ranks())
+        self.trainer = trainer_for(Job(config, inputs, out, site), Ranks())
         self.parameters = sum(p.numel() for p in self.trainer.step.model.parameters())
 
     def batches(self) -> Iterator[Array]:

@@ -58,7 +58,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument("--residual", choices=("fp32", "bf16"), default="fp32", help="own's training.residual (fp32)")
     flags.add_argument("--whole-update", action="store_true", help="own as with REPRO_COMPILE=update")
     flags.add_argument("--peers", default="torch,marian", help="comma-separated: torch, marian; '' for none")
-    flags.add_argument("--variant", default="as-is", help="operator, relu-apart (benchmarks/variants.py)")
+    flags.add_argument("--attention", choices=("torch", "own"), default="torch", help="REPRO_PACKED_ATTENTION of own")
     flags.add_argument("--pairs", type=int, default=0, help="of the made-up corpus (as many as are sorted together)")
     chosen = flags.parse_args(arguments)
     gpu = chosen.device == "cuda"
@@ -83,13 +83,11 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     from benchmarks.comparison import SIZES, compare
     from benchmarks.contestants import PEERS, Contestant, Own, Setting, missing
     from benchmarks.synthetic import LENGTHS, write_corpus
-    from benchmarks.variants import VARIANTS
     from model.config import Training
     from model.config.keying import require
     from model.data.batches import POOL_BATCHES
 
     require(chosen.size in SIZES, "--size", chosen.size, ", ".join(SIZES))
-    require(chosen.variant in VARIANTS, "--variant", chosen.variant, ", ".join(VARIANTS))
     for peer in chosen.peers:
         require(peer in PEERS, "--peers", peer, ", ".join(PEERS))
     left_out = {peer: missing(peer) for peer in chosen.peers if missing(peer)}
@@ -111,9 +109,9 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     threads = torch.get_num_threads()
     torch.set_num_threads(chosen.threads)
     try:
-        with tempfile.TemporaryDirectory(prefix="throughput-") as folder, VARIANTS[chosen.variant]():
+        with tempfile.TemporaryDirectory(prefix="throughput-") as folder:
             write_corpus(Path(folder), lengths, pairs, vocabulary, chosen.seed)
-            place = (chosen.device, chosen.threads, chosen.compile, chosen.whole_update)
+            place = (chosen.device, chosen.threads, chosen.compile, chosen.whole_update, chosen.attention)
             setting = Setting(Path(folder), model, training, vocabulary, *place)
             makers: list[type[Contestant]] = [Own, *(PEERS[peer] for peer in chosen.peers if peer not in left_out)]
             measured = compare(makers, setting, chosen.rounds, chosen.updates, chosen.warmup)

@@ -16,6 +16,7 @@ CONTENTS = {
         "docs/synthetic",
         "docs/presets",
         "docs/deployment",
+        "docs/gpu",
         "CONTRIBUTING",
     ],
     "Reference": [

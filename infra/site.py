@@ -21,7 +21,7 @@ from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, check_s3_url
 
 Compile = Literal["auto", "always", "never", "update"]
-PackedAttention = Literal["auto", "own", "varlen"]
+PackedAttention = Literal["torch", "own"]
 LauncherName = Literal["local", "slurm", "kubernetes"]
 Word = TypeVar("Word", bound=str)
 
@@ -70,12 +70,12 @@ class Site:
     """A cached artifact counts only if the present code and libraries made it (REPRO_STRICT=1)."""
     compile: Compile = "auto"
     """Compile the layers (REPRO_COMPILE); auto: on GPUs, for trainings that are long enough to gain from it;
-    update: the whole update, replayed as one CUDA graph."""
+    update: the whole update, replayed as one CUDA graph, which is experimental and has never run on a GPU."""
     search_graphs: bool = False
     """Replay a step of a search as one CUDA graph where few sentences are left (REPRO_SEARCH_GRAPHS=1)."""
-    packed_attention: PackedAttention = "auto"
-    """Which operator attends over packed sentences in a training (REPRO_PACKED_ATTENTION); auto: on a GPU the project's
-    own where all sentences are short, else torch's."""
+    packed_attention: PackedAttention = "torch"
+    """What attends over packed sentences in a training (REPRO_PACKED_ATTENTION); own: an experimental operator that has
+    never run on a GPU."""
     micro_batch_tokens: int = 0
     """Maximum target tokens per forward pass of a rank (REPRO_MICRO_BATCH_TOKENS); 0: a rank's whole share."""
     log_seconds: float = 2.0

@@ -41,12 +41,12 @@ class JobSettings:
     threads: int = 1
     compile: Literal["auto", "always", "never", "update"] = "auto"
     """Whether torch.compile compiles the layers; auto: on GPUs; update: a training's whole update, replayed as one CUDA
-    graph (``model.training.whole_step``)."""
+    graph (``model.experimental.whole_step``)."""
     search_graphs: bool = False
     """Whether a step of a search is replayed as one CUDA graph where few sentences are left
     (``model.decoding.static_decoder``); a CPU computes the same step without a graph."""
-    packed_attention: Literal["auto", "own", "varlen"] = "auto"
-    """Which operator attends over packed sentences in a training (``model.network.attention.PackedMask``)."""
+    packed_attention: Literal["torch", "own"] = "torch"
+    """What attends over packed sentences in a training; own: ``model.experimental.packed_attention``."""
     micro_batch_tokens: int = 0
     """Maximum of target tokens computed at once on one rank; 0 computes the rank's whole part at once."""
     log_seconds: float = 2.0
@@ -59,7 +59,7 @@ class JobSettings:
         require(self.device in ("auto", "cpu", "cuda"), "site.device", self.device, "auto, cpu or cuda")
         choices = ("auto", "always", "never", "update")
         require(self.compile in choices, "site.compile", self.compile, ", ".join(choices))
-        which = ("auto", "own", "varlen")
+        which = ("torch", "own")
         require(self.packed_attention in which, "site.packed_attention", self.packed_attention, ", ".join(which))
         require(self.threads >= 1, "site.threads", self.threads, "a whole number of at least 1")
         require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")

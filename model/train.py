@@ -9,6 +9,9 @@ out     checkpoints/<update>/model.safetensors, model.json (written last), metri
 import os
 
 from .config import Training, from_json
+from .config.job_checks import check_whole_updates
+from .experimental import packed_attention
+from .experimental.whole_step import WholeStep
 from .job import Facts, Job, StopSignal, main
 from .network.weights import MODEL_CONFIG
 from .training.checkpoint import Checkpoints
@@ -16,6 +19,7 @@ from .training.checkpoint_policy import CheckpointPolicy
 from .training.distributed import Ranks
 from .training.metrics import read_facts
 from .training.setup import build_trainer
+from .training.trainer import Trainer
 
 
 def work(job: Job) -> Facts:
@@ -34,9 +38,25 @@ def work(job: Job) -> Facts:
             Checkpoints(job.out, policy).finish()
         return facts
     with Ranks.join(job.site.rank_timeout_seconds) as ranks:
-        trainer = build_trainer(job, ranks)
+        trainer = trainer_for(job, ranks)
         trainer.run(stop)
         return trainer.finish()
+
+
+def trainer_for(job: Job, ranks: Ranks) -> Trainer:
+    """The trainer of a job, with what its site takes of ``model.experimental``.
+
+    Raises ValueError for what this device cannot run.
+    """
+    site = job.site
+    training = from_json(Training, job.config["training"])
+    on_cpu = site.torch_device().type == "cpu"
+    ranks_count = ranks.world_size
+    most = site.micro_batch_tokens
+    check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=ranks_count, micro_batch_tokens=most)
+    step_class = WholeStep if site.compile == "update" else None
+    attend = packed_attention.attend if site.packed_attention == "own" else None
+    return build_trainer(job, ranks, step_class, attend)
 
 
 if __name__ == "__main__":

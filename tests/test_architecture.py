@@ -25,7 +25,7 @@ OTHERS = {
     "model.export.ctranslate2": {"ctranslate2"},
     "model.export.ctranslate2_runtime": {"ctranslate2"},
     "model.export.huggingface": {"transformers"},
-    "model.network.packed_attention_triton": {"triton"},
+    "model.experimental.packed_attention_triton": {"triton"},
 }
 """Modules that no node needs, or GPU nodes alone, and the libraries that each of them alone may import besides."""
 EXECUTED = {"model.export.mlflow_model"}
@@ -120,9 +120,10 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "model.decoding": {"model.config", "model.data", "model.job", "model.network"},
         "model.export": {"model.config", "model.data", "model.decoding", "model.network"},
         "model.job": {"model.config", "model.errors"},
+        "model.experimental": {"model.config", "model.data", "model.network", "model.training"},
         "model.network": {"model.config", "model.errors"},
         "model.numerics": {"model.config", "model.job"},
-        "model.train": {"model.config", "model.job", "model.network", "model.training"},
+        "model.train": {"model.config", "model.experimental", "model.job", "model.network", "model.training"},
         "model.training": {
             "model.config",
             "model.data",

@@ -20,12 +20,11 @@ from flows.runner.recorded_runs import RecordedRun, last_arguments, read_runs
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override, without_replaced
-from flows.runs.synthetic import Distillation
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.local import Store
-from model.config.job_checks import check_packed_attention, check_whole_updates
+from model.config.job_checks import check_whole_updates
 from tasks.engine.keys import differences
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import CacheLookup
@@ -157,11 +156,8 @@ def _check_training(run: Run, site: Site) -> None:
     training, on_cpu, most = run.training, site.device == "cpu", site.micro_batch_tokens
     if training.numerics == "strict":  # it has settings of its own
         return
-    models = [run.model, run.synthetic.teacher] if isinstance(run.synthetic, Distillation) else [run.model]
     try:
         check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=site.ranks, micro_batch_tokens=most)
-        for model in models:
-            check_packed_attention(model, training, site.packed_attention, on_cpu=on_cpu)
     except ValueError as error:
         raise BadConfiguration(str(error)) from error
 

@@ -3,7 +3,7 @@
 ``on_cpu`` says that the device is a CPU for certain: a plan does not know what ``auto`` will find elsewhere.
 """
 
-from . import Model, Training
+from . import Training
 from .keying import require
 
 
@@ -24,12 +24,3 @@ def check_whole_updates(
     needed(not covers, "where training.attention_coverage_encoder or _cross is above 0")
     needed(ranks == 1, "with several ranks")
     needed(not micro_batch_tokens, "where REPRO_MICRO_BATCH_TOKENS is set")
-
-
-def check_packed_attention(model: Model, training: Training, which: str, *, on_cpu: bool) -> None:
-    """Raise ValueError naming what REPRO_PACKED_ATTENTION=varlen does not support, where batches are packed."""
-    if training.batching != "packed" or which != "varlen":
-        return
-    name = "site.packed_attention (REPRO_PACKED_ATTENTION)"
-    require(not on_cpu, name, which, "auto or own on a CPU")
-    require(not model.p_drop_attention, name, which, "auto or own where model.p_drop_attention is above 0")

@@ -8,7 +8,7 @@ In shapes "…" stands for B and T (padded) or for M (packed); the heads are bef
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,22 +17,8 @@ from torch import Tensor, nn
 
 from ..config import Model
 from .linear import Linear, linear
-from .packed_attention import HAS_TRITON, PackedAttention, packed_attention, padded_indices
-from .padding import to_padded, valid_positions
-from .varlen_attention import varlen_attention
+from .padding import padded_indices, to_padded, valid_positions
 from .widths import Widths
-
-LONGEST = 288
-"""The longest sentences, in positions, over which the operator for short sentences attends by default on a GPU.
-
-By count (benchmarks/README.md) it needs a sixth of the operations of torch's varlen operator on sentences of WMT's
-lengths. But one of its programs takes a whole sentence, so a call ends with the longest one: of 288 positions in under
-a third of varlen's time for such a batch, of 512 in nearly the same time. 288 also holds the longest pairs of the
-paper's runs: 256 pieces and the ends of a sentence. No GPU has measured it.
-"""
-
-WIDEST = 128
-"""The widest heads for which it does so: its programs for wider ones have too few registers."""
 
 KeysValues = tuple[Tensor, ...]
 """Keys (B, H, S, K) and values (B, H, S, V) of one attention; packed: one tensor with both, (S, H * (K + V))."""
@@ -91,59 +77,42 @@ class PackedMask:
     queries: SequenceOffsets
     keys: SequenceOffsets
     causal: bool = False
-    attention: PackedAttention = "auto"
-
-    def by_operator(self, kind: str, widths: Widths) -> bool:
-        """Whether ``packed_attention`` attends where no weights are dropped, on a ``kind`` of device: cuda, cpu.
-
-        It depends on bounds that all batches of a training share, so that one compiled graph serves them all.
-        """
-        if self.attention != "auto":
-            return self.attention == "own"
-        longest = max(self.queries.max_seqlen, self.keys.max_seqlen)
-        fits = longest <= LONGEST and max(widths.d_k, widths.d_v) <= WIDEST
-        return kind == "cuda" and HAS_TRITON and fits
+    attention: "PackedAttention | None" = None
+    """What ``attend`` calls in place of torch's attention (``model.experimental``)."""
 
     def attend(self, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
         """Scaled dot-product attention (§3.2.1), heads joined: (M, H * V).
 
         ``x_MX`` holds queries, keys and values side by side, or queries alone where ``memory_SY`` holds the others.
         """
-        # torch's operators for packed sentences have no dropout.
-        if p_drop or self.by_operator(x_MX.device.type, widths):
-            return self.attend_by_operator(x_MX, memory_SY, widths, p_drop)
-        return self.attend_by_torch(x_MX, memory_SY, widths)
-
-    def attend_by_operator(self, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
-        """``attend`` by ``packed_attention``."""
-        q, k = self.queries, self.keys
-        lengths = (q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen)
-        seed = torch.randint(1 << 62, (), device=x_MX.device) if p_drop else None
-        out_MX: Tensor = packed_attention(x_MX, memory_SY, *lengths, list(widths), self.causal, p_drop, seed)[0]
-        return out_MX
-
-    def attend_by_torch(self, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths) -> Tensor:
-        """``attend`` without dropout by torch's varlen operator on a GPU, over padded rows on a CPU."""
+        if self.attention is not None:
+            return self.attention(self, x_MX, memory_SY, widths, p_drop)
         q_MHK, k_MHK, v_MHV = (x.view(*x.shape[:-1], widths.heads, -1) for x in widths.split(x_MX, memory_SY))
-        attend = self._attend_varlen if x_MX.device.type == "cuda" else self._attend_padded
-        return attend(q_MHK, k_MHK, v_MHV)
+        # torch's operator for packed sentences needs a GPU and has no dropout.
+        if x_MX.device.type == "cuda" and not p_drop:
+            return self._attend_packed(q_MHK, k_MHK, v_MHV)
+        return self._attend_padded(q_MHK, k_MHK, v_MHV, p_drop)
 
-    def _attend_varlen(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
-        """``attend_by_torch`` by the operator, which needs a GPU."""
+    def _attend_packed(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
+        """``attend`` by torch's operator for packed sentences."""
+        from torch.nn.attention.varlen import varlen_attn  # imported here because only a GPU needs it
+
         q, k = self.queries, self.keys
         lengths = (q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen)
-        out_MHV: Tensor = varlen_attention(q_MHK, k_MHK, v_MHV, *lengths, self.causal)[0]
+        window = (-1, 0 if self.causal else -1)  # positions that a query sees on either side; -1: all
+        out_MHV = varlen_attn(q_MHK, k_MHK, v_MHV, *lengths, window_size=window)
+        assert isinstance(out_MHV, Tensor)
         return out_MHV.flatten(1)
 
-    def _attend_padded(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
-        """``attend_by_torch`` over padded rows, the fastest on a CPU."""
+    def _attend_padded(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor, p_drop: float) -> Tensor:
+        """``attend`` over padded rows, the fastest on a CPU."""
         index_BT, valid_BT = self.queries.padded_indices()
         (k_BHSK, v_BHSV), seen = self._to_padded(k_MHK, v_MHV)
         q_BHTK = q_MHK[index_BT].transpose(1, 2)
         if self.causal:
             steps = q_BHTK.shape[2]
             seen = seen & torch.ones(steps, steps, dtype=torch.bool, device=seen.device).tril()
-        x_BTX = PaddedMask(seen).attend(q_BHTK, k_BHSK, v_BHSV, p_drop=0.0)
+        x_BTX = PaddedMask(seen).attend(q_BHTK, k_BHSK, v_BHSV, p_drop)
         x_MX = x_BTX.new_zeros(q_MHK.shape[0], x_BTX.shape[-1])
         return x_MX.index_put((index_BT[valid_BT],), x_BTX[valid_BT])
 
@@ -163,6 +132,9 @@ class PackedMask:
         index_BS, valid_BS = self.keys.padded_indices()
         return [x_MHX[index_BS].transpose(1, 2) for x_MHX in tensors], valid_BS[:, None, None]
 
+
+PackedAttention = Callable[[PackedMask, Tensor, Tensor | None, Widths, float], Tensor]
+"""An implementation of ``PackedMask.attend``."""
 
 AttentionMask = PaddedMask | PackedMask
 """Which keys a query sees, and the memory layout of both."""

@@ -17,6 +17,15 @@ def valid_positions(offsets: Tensor, longest: int) -> Tensor:
     return torch.arange(longest, device=offsets.device) < offsets.diff()[:, None]
 
 
+def padded_indices(offsets: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """Positions (B, longest) of the pieces of each sentence that is not empty, and which of them are valid."""
+    begins_N, ends_N = offsets[:-1].long(), offsets[1:].long()
+    filled_N = ends_N > begins_N
+    index_BT = begins_N[filled_N, None] + torch.arange(longest, device=offsets.device)
+    valid_BT = index_BT < ends_N[filled_N, None]
+    return index_BT.where(valid_BT, 0), valid_BT
+
+
 def to_padded(values: Tensor, offsets: Tensor, longest: int) -> Tensor:
     """Values of packed sentences (M, …) as padded rows (N, T, …), zero in padding; empty sentences have a row too.
 

@@ -27,6 +27,7 @@ from .attention import (
     AttentionMask,
     CrossAttention,
     KeysValues,
+    PackedAttention,
     PackedMask,
     PaddedMask,
     SelfAttention,
@@ -35,7 +36,6 @@ from .attention import (
 )
 from .dropout import Dropout
 from .linear import Linear, linear, linear_relu
-from .packed_attention import PackedAttention
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ class Transformer(nn.Module):
         self.drop = Dropout(config.p_drop)
         self.residual_dtype: torch.dtype | None = None
         """The type of what passes from sublayer to sublayer; None: that of the embeddings."""
-        self.packed_attention: PackedAttention = "auto"
-        """The operator for packed sentences."""
+        self.packed_attention: PackedAttention | None = None
+        """What attends over packed sentences in place of torch's attention (``model.experimental``)."""
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         # With pre-LN the output of a stack is not normalised; post-LN already ends with a norm.
@@ -214,7 +214,9 @@ class Transformer(nn.Module):
 
     def packed(self, source_S: Tensor, target_T: Tensor, packing: Packing) -> Tensor:
         """``forward`` for packed pairs: (T, D)."""
-        sources, targets, which = packing.source, packing.target, self.packed_attention
+        sources = packing.source
+        targets = packing.target
+        which = self.packed_attention
         self.source_positions.ensure_length(sources.max_seqlen)
         self.target_positions.ensure_length(targets.max_seqlen)
         x_SD = self.embed(source_S, self.input_ND, self.source_positions, packing.source_positions_S)

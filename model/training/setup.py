@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from ..config import Model, Training, check_compatible, from_json
-from ..config.job_checks import check_packed_attention, check_whole_updates
 from ..data.batches import BatchSampler, Cursor, check_lengths
 from ..data.bpe import TokenizerPair
 from ..data.shards import Shards
 from ..job import Job
+from ..network.attention import PackedAttention
 from ..network.transformer import Transformer
 from ..network.weights import build, load_weights
 from ..numerics import configure_numerics
@@ -32,21 +32,26 @@ from .step import TrainingStep
 from .strict import StrictReader, StrictStep
 from .trainer import Trainer
 from .validation import Validation
-from .whole_step import WholeStep
 
 
-def build_trainer(job: Job, ranks: Ranks) -> Trainer:
+def build_trainer(
+    job: Job,
+    ranks: Ranks,
+    step_class: type[TrainingStep] | None = None,
+    packed_attention: PackedAttention | None = None,
+) -> Trainer:
     """The trainer of a job, at the position of its newest whole checkpoint.
 
+    ``step_class`` and ``packed_attention`` replace how an update is computed, and torch's attention over packed
+    sentences (``model.train.trainer_for``).
     Raises JobError for inputs that are missing or damaged, ValueError for a configuration that this device cannot run.
     """
-    device, site = job.site.torch_device(), job.site
-    config, training = from_json(Model, job.config["model"]), from_json(Training, job.config["training"])
+    site = job.site
+    device = site.torch_device()
+    config = from_json(Model, job.config["model"])
+    training = from_json(Training, job.config["training"])
     check_compatible(config, training)
     configure_numerics(training.numerics, site)
-    on_cpu, most = device.type == "cpu", site.micro_batch_tokens
-    check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=ranks.world_size, micro_batch_tokens=most)
-    check_packed_attention(config, training, site.packed_attention, on_cpu=on_cpu)
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
     shards = load_shards(job, "shards", config, vocabulary, drawn=True)
     dev = load_shards(job, "dev", config, vocabulary)
@@ -55,11 +60,11 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
         training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    configure_training(config, training, device, site.packed_attention)
+    configure_training(config, training, device, packed_attention)
     torch.manual_seed(training.seed)
     model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
     model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
-    model.packed_attention = site.packed_attention
+    model.packed_attention = packed_attention
     optimizer = optimizer_of(training, model)
     passes = 2 if training.r_drop else 1
     flops = passes * training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
@@ -75,10 +80,9 @@ def build_trainer(job: Job, ranks: Ranks) -> Trainer:
     hardware = HardwareMonitor(device, position.gpu_kwh)
     objective = build_objective(job, model, training, sampler.packed)
     strict = training.numerics == "strict"
-    kind = StrictStep if strict else TrainingStep
-    if site.compile == "update":
-        kind = WholeStep
-    step = kind(training, objective, optimizer, ranks, device, site.micro_batch_tokens)
+    if step_class is None:
+        step_class = StrictStep if strict else TrainingStep
+    step = step_class(training, objective, optimizer, ranks, device, site.micro_batch_tokens)
     precision = partial(autocast, training, device)
     validation = Validation(dev, ranks, device, precision, vocabulary, training.dev_bleu, config.source_ends)
     reader = (StrictReader if strict else UpdateReader)(sampler, ranks, device, site.micro_batch_tokens)

@@ -243,7 +243,7 @@ def run_job(
             "threads": 1,
             "compile": "never",
             "search_graphs": False,
-            "packed_attention": "auto",
+            "packed_attention": "torch",
         }
         job = replace(job, threads=1, environment=STRICT_ENVIRONMENT)
     _stage_context.get().run_job(job)

@@ -16,10 +16,10 @@ def test_the_environment_completes_a_site(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("REPRO_THREADS", "3")
     monkeypatch.setenv("REPRO_RANK_TIMEOUT", "9")
     monkeypatch.setenv("REPRO_COMPILE", "always")
-    monkeypatch.setenv("REPRO_PACKED_ATTENTION", "varlen")
+    monkeypatch.setenv("REPRO_PACKED_ATTENTION", "own")
     site = Site.named()
     assert (site.root, site.mirrors, site.ranks, site.threads_each) == (tmp_path, ("/here", "http://there"), 2, 3)
-    assert (site.rank_timeout_seconds, site.compile, site.packed_attention) == (9, "always", "varlen")
+    assert (site.rank_timeout_seconds, site.compile, site.packed_attention) == (9, "always", "own")
     assert site.tracking == f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("REPRO_LAUNCHER", "slurm")
     monkeypatch.setenv("REPRO_NODES", "2")
@@ -51,7 +51,7 @@ def test_the_root_is_the_nearest_one_above(monkeypatch: pytest.MonkeyPatch, tmp_
         ("REPRO_LAUNCHER", "slrum", "REPRO_LAUNCHER is 'slrum', allowed is local, slurm, kubernetes"),
         ("REPRO_NODES", "0", "site.nodes is 0"),
         ("REPRO_NODES", "2", "site.nodes is 2, allowed is a whole number of at least 1 that divides the 1 ranks"),
-        ("REPRO_PACKED_ATTENTION", "flash", "REPRO_PACKED_ATTENTION is 'flash', allowed is auto, own, varlen"),
+        ("REPRO_PACKED_ATTENTION", "flash", "REPRO_PACKED_ATTENTION is 'flash', allowed is torch, own"),
         ("REPRO_COMPILE", "yes", "REPRO_COMPILE is 'yes', allowed is auto, always, never"),
         ("REPRO_SEARCH_GRAPHS", "yes", "REPRO_SEARCH_GRAPHS is 'yes', allowed is 0, 1"),
     ],

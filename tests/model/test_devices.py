@@ -22,8 +22,8 @@ from model.data.packing import BatchShape
 from model.data.shards import Shards
 from model.decoding.cached_decoder import CachedDecoder, decoder_starter
 from model.decoding.translator import Translator
+from model.experimental.packed_attention import packed_attention
 from model.job import Job
-from model.network.packed_attention import packed_attention
 from model.network.transformer import Transformer
 from model.network.widths import Widths
 from model.training.distributed import Ranks
@@ -32,7 +32,6 @@ from model.training.setup import build_trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDE = Model(layers=2, d_model=64, d_ff=128, heads=2, d_k=32, d_v=32, p_drop=0.0, norm="pre")
-DROPPING = replace(WIDE, p_drop=0.1, p_drop_attention=0.1)
 SHAPE = BatchShape(384, 384, 64, 10, 10)
 INTERRUPTED = "import small_training; small_training.end_after({update}); small_training.main(small_training.work)"
 
@@ -53,7 +52,9 @@ def train(path: Path, end_after: int = 10**9) -> None:
 def test_a_resumed_packed_training_is_the_uninterrupted_one_to_the_bit(tmp_path: Path, device: str) -> None:
     precision: Any = "bf16" if device == "cuda" else "fp32"
     training = replace(TRAINING, updates=90, checkpoint_every=30, dev_every=45, peak=1e-2, batching="packed")
-    settings = {"model": DROPPING, "training": replace(training, precision=precision), "device": device}
+    # Packed batches on a GPU have no dropout of attention weights.
+    model = replace(WIDE, p_drop=0.1, p_drop_attention=0.1 if device == "cpu" else 0.0)
+    settings = {"model": model, "training": replace(training, precision=precision), "device": device}
     whole, stopped = (write_job(tmp_path, name=name, **settings) for name in ("whole", "stopped"))
     train(whole)
     train(stopped, end_after=20)
@@ -62,7 +63,7 @@ def test_a_resumed_packed_training_is_the_uninterrupted_one_to_the_bit(tmp_path:
     assert weights(stopped) == weights(whole)
     assert len(weights(whole)) > 1
     nll = [row["nll"] for row in rows(whole) if "nll" in row]
-    assert np.mean(nll[-10:]) < 0.9 * np.mean(nll[:10]), "it learns, with dropout of attention weights"
+    assert np.mean(nll[-10:]) < 0.9 * np.mean(nll[:10]), "it learns"
 
 
 @pytest.mark.parametrize("kind", ["self", "causal", "cross"])

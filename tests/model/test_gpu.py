@@ -18,15 +18,15 @@ from model.config import Model
 from model.data.batches import Batch, load_packed, load_padded
 from model.data.packing import BatchShape
 from model.data.shards import Shards
+from model.experimental import packed_attention
+from model.experimental.whole_step import WARM_UPDATES
 from model.job import Job, StopSignal
 from model.network.attention import PackedMask, SequenceOffsets
-from model.network.packed_attention import PackedAttention
 from model.network.transformer import Transformer
 from model.network.widths import Widths
+from model.train import trainer_for
 from model.training.distributed import Ranks
 from model.training.loss import Objective
-from model.training.setup import build_trainer
-from model.training.whole_step import WARM_UPDATES
 
 pytestmark = pytest.mark.gpu
 
@@ -67,37 +67,34 @@ def test_a_gpu_computes_the_same_as_a_cpu(tmp_path: Path, packed: bool, bf16: bo
     assert torch.cosine_similarity(found, expected, dim=0) > (0.99 if bf16 else 0.99999)
 
 
-@pytest.mark.parametrize("which", ["own", "varlen"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_long_sentences_have_the_gradients_of_float64_and_the_same_each_time(
-    which: PackedAttention, causal: bool
-) -> None:
+def test_the_experimental_operator_has_the_gradients_of_float64_and_the_same_each_time(causal: bool) -> None:
     torch.manual_seed(0)
     lengths = [700, 1, 300]
-    at, x = torch.tensor([0, *lengths]).cumsum(0).int(), torch.randn(sum(lengths), 192, dtype=torch.bfloat16)
+    at = torch.tensor([0, *lengths]).cumsum(0).int()
+    x = torch.randn(sum(lengths), 192, dtype=torch.bfloat16)
     grad = torch.randn(sum(lengths), 64, dtype=torch.bfloat16)
 
-    def computed(device: str, dtype: torch.dtype, which: PackedAttention) -> list[Tensor]:
+    def computed(device: str, dtype: torch.dtype) -> list[Tensor]:
         offsets = SequenceOffsets(at.to(device), max(lengths))
         inputs = x.to(device, dtype).requires_grad_()
-        mask = PackedMask(offsets, offsets, causal, attention=which)
+        attend = packed_attention.attend if device == "cuda" else None
+        mask = PackedMask(offsets, offsets, causal, attend)
         out = mask.attend(inputs, None, Widths(2, 32, 32), 0.0)
         return [out.detach(), *torch.autograd.grad(out, inputs, grad.to(device, dtype))]
 
-    found = computed("cuda", torch.bfloat16, which)
-    for mine, exact in zip(found, computed("cpu", torch.float64, "auto"), strict=True):
+    found = computed("cuda", torch.bfloat16)
+    for mine, exact in zip(found, computed("cpu", torch.float64), strict=True):
         assert float((mine.cpu().double() - exact).norm() / exact.norm()) < 2e-2
     for _ in range(5):
-        assert all(map(torch.equal, computed("cuda", torch.bfloat16, which), found))
+        assert all(map(torch.equal, computed("cuda", torch.bfloat16), found))
 
 
 @pytest.mark.parametrize(("compiled", "coverage"), [("auto", 0.0), ("auto", 0.5), ("update", 0.0)])
-@pytest.mark.parametrize("p_drop_attention", [0.0, 0.1])
-def test_no_update_waits_for_the_gpu(tmp_path: Path, p_drop_attention: float, compiled: str, coverage: float) -> None:
-    model = replace(WIDE, p_drop_attention=p_drop_attention)
+def test_no_update_waits_for_the_gpu(tmp_path: Path, compiled: str, coverage: float) -> None:
     training = replace(PACKED, attention_coverage_encoder=coverage, attention_coverage_cross=coverage)
-    path = write_job(tmp_path, model=model, training=training, device="cuda", log_seconds=1e9, compile=compiled)
-    trainer, stop = build_trainer(Job.read(path), Ranks()), StopSignal()
+    path = write_job(tmp_path, model=WIDE, training=training, device="cuda", log_seconds=1e9, compile=compiled)
+    trainer, stop = trainer_for(Job.read(path), Ranks()), StopSignal()
     updates = trainer.updates()
     for _ in range(WARM_UPDATES + 1):  # the first updates may wait
         trainer.update(next(updates), stop)
@@ -114,7 +111,7 @@ def test_replayed_updates_are_the_plain_ones_and_draw_new_masks(tmp_path: Path) 
         training = replace(PACKED, updates=20, peak=1e-30)  # the weights stay
         settings = {"model": replace(WIDE, p_drop=p_drop), "training": training, "device": "cuda"}
         path = write_job(tmp_path, name=f"{name}-{p_drop}", compile=name, log_seconds=1e9, **settings)
-        trainer = build_trainer(Job.read(path), Ranks())
+        trainer = trainer_for(Job.read(path), Ranks())
         update = next(trainer.updates())
         return [float(trainer.train_step(update).sums[0]) for _ in range(8)]
 

@@ -62,11 +62,6 @@ def test_a_plan_refuses_settings_of_the_site_that_its_training_would_refuse(
     monkeypatch.setenv("REPRO_MICRO_BATCH_TOKENS", "100")
     with pytest.raises(BadConfiguration, match="REPRO_MICRO_BATCH_TOKENS is set"):
         plan(packed)
-    monkeypatch.delenv("REPRO_COMPILE")
-    monkeypatch.setenv("REPRO_PACKED_ATTENTION", "varlen")
-    assert "train" in plan(packed)
-    with pytest.raises(BadConfiguration, match="auto or own where model.p_drop_attention is above 0"):
-        plan(packed, "model.p_drop_attention=0.1")
 
 
 def test_a_plan_names_a_raised_version_of_a_stage_and_an_artifact_that_is_new_among_its_arguments(

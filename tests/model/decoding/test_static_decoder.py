@@ -2,13 +2,11 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from counted_device import DEVICE, CountedDevice
 from small_training import pairs, write_vocabulary
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -25,7 +23,6 @@ from model.decoding.static_decoder import Bucket, StaticDecoder, StaticStep, Sta
 from model.decoding.translator import SPECIAL_IDS, Translator, pad_sequences
 from model.network.cuda_graph import Work
 from model.network.transformer import Transformer
-from tests.model.test_transfers import move
 
 CPU, SIZE = torch.device("cpu"), 40
 CONFIG = Model(layers=2, d_model=32, d_ff=64, heads=2, d_k=16, d_v=12, init="normal")
@@ -153,47 +150,6 @@ def test_a_step_is_one_graph_of_the_compiler_and_its_tensors_stay(one_step: Stat
     assert int(one_step.position_1) == 5
     assert counter.frame_count == 1
     assert tensors(one_step) == before
-
-
-def test_a_step_waits_for_nothing_and_a_search_copies_once_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = small_model().float()
-    source_BS, limits = sources_of((3, 9, 1, 6)), [9, 2, 5, 7]
-    expected = search(decoder_starter(model), source_BS, limits, 3)
-    copies: list[tuple[int, int]] = []
-    replays = 0
-
-    @contextmanager
-    def silent() -> Iterator[None]:
-        before = (len(device.to_device), len(device.to_host))
-        yield
-        assert before == (len(device.to_device), len(device.to_host))
-
-    def counted(work: Work, _: torch.device) -> Work:
-        def replay() -> None:
-            nonlocal replays
-            replays += 1
-            with silent():
-                work()
-
-        return replay
-
-    advance = StaticDecoder.advance
-
-    def counted_advance(decoder: StaticDecoder, pieces_R: Tensor) -> Tensor:
-        copies.append((len(device.to_device), len(device.to_host)))
-        device.clear()
-        with silent():
-            return advance(decoder, pieces_R)
-
-    monkeypatch.setattr(static_decoder, "recorded", counted)
-    monkeypatch.setattr(StaticDecoder, "advance", counted_advance)
-    with CountedDevice() as device, torch.inference_mode():
-        move(model)
-        steps = StaticSteps(decoder_starter(model))
-        found = search(steps, source_BS.to(DEVICE), limits, 3)
-    assert [h.pieces for h in found] == [h.pieces for h in expected]
-    assert replays == len(copies) - 1 == 8
-    assert copies[1:] == [(1, 1)] * 8
 
 
 def test_two_searches_at_once_have_steps_of_their_own_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

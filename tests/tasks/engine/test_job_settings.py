@@ -35,5 +35,5 @@ def test_a_job_gets_every_setting_of_its_site(tmp_path: Path) -> None:
 
 
 def test_strict_numerics_takes_one_thread_and_neither_compiles_nor_replays_graphs(tmp_path: Path) -> None:
-    changed = {"threads": 1, "compile": "never", "search_graphs": False, "packed_attention": "auto"}
+    changed = {"threads": 1, "compile": "never", "search_graphs": False, "packed_attention": "torch"}
     assert settings(tmp_path, "strict") == {**settings(tmp_path, "fast"), **changed}

@@ -1,7 +1,8 @@
 """Attention over packed sentences as one operator with dropout, ``model::packed_attention``.
 
-On a GPU it is a Triton kernel for short sentences (``packed_attention_triton``), on a CPU plain torch over padded rows.
-Both drop the same weights: the random numbers are a function of seed, query, head and key (``philox``).
+Never run on a GPU. ``REPRO_PACKED_ATTENTION=own`` takes it in place of torch's attention: on a GPU a Triton kernel for
+short sentences (``packed_attention_triton``), on a CPU plain torch over padded rows. Both drop the same weights: the
+random numbers are a function of seed, query, head and key (``philox``).
 
 Self-attention takes one tensor with queries, keys and values side by side; cross-attention takes queries in the first
 and keys and values in the second. The gradients of all are one buffer, so joining them costs no copy.
@@ -10,25 +11,28 @@ Shape suffixes are those of ``model.network.attention``; X and Y are the widths 
 are those of ``SequenceOffsets``: a sentence has queries if and only if it has keys.
 """
 
-import importlib.util
 import math
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..network.attention import PackedMask
+from ..network.padding import padded_indices
+from ..network.widths import Widths
 from .philox import DRAWS, dropped_draws, kept
-from .widths import Widths
-
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-"""Triton comes with the CUDA wheels of torch."""
-
-PackedAttention = Literal["auto", "own", "varlen"]
-"""Which operator attends over packed sentences whose weights are not dropped: ``PackedMask.by_operator`` (auto), this
-module's, or torch's for long sentences, which needs a GPU."""
 
 OPERATORS = __name__.partition(".")[0]
 """torch keeps one operator of a name per process, but a registered version has this package under a name of its own."""
+
+
+def attend(mask: PackedMask, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
+    """``PackedMask.attend`` by this operator."""
+    queries, keys = mask.queries, mask.keys
+    lengths = (queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen)
+    seed = torch.randint(1 << 62, (), device=x_MX.device) if p_drop else None
+    out_MX: Tensor = packed_attention(x_MX, memory_SY, *lengths, list(widths), mask.causal, p_drop, seed)[0]
+    return out_MX
 
 
 @torch.library.custom_op(f"{OPERATORS}::packed_attention", mutates_args=())
@@ -143,15 +147,6 @@ def _parts(grads: Tensor, x_MX: Tensor, memory_SY: Tensor | None) -> tuple[Tenso
     """The gradients of both tensors as views of one buffer."""
     grad_x_MX = grads[: x_MX.numel()].view(x_MX.shape)
     return grad_x_MX, None if memory_SY is None else grads[x_MX.numel() :].view(memory_SY.shape)
-
-
-def padded_indices(offsets: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """Positions (B, longest) of the pieces of each sentence that is not empty, and which of them are valid."""
-    begins_N, ends_N = offsets[:-1].long(), offsets[1:].long()
-    filled_N = ends_N > begins_N
-    index_BT = begins_N[filled_N, None] + torch.arange(longest, device=offsets.device)
-    valid_BT = index_BT < ends_N[filled_N, None]
-    return index_BT.where(valid_BT, 0), valid_BT
 
 
 class _PaddedRows:

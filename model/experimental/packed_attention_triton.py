@@ -3,8 +3,7 @@
 The flash-attention kernel of torch works in tiles of 128 positions: for sentences of 28 pieces a twentieth of its work
 is useful. These kernels use no atomic additions, so a repeated training gives the same weights. A sentence that fits
 one tile is one pass: its weights are computed once, for all three gradients. A longer one is a loop over its tiles, so
-there is no greatest length. The work of a program grows with its own sentence alone, so without dropout torch's varlen
-operator, which has none, attends where sentences are long (``attention.LONGEST``).
+there is no greatest length.
 
 Scores are in units of log 2, for ``exp2``. Names in capitals are pointers or compile-time constants.
 """
@@ -16,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..network.widths import Widths
 from .philox import DRAWS, dropped_draws
-from .widths import Widths
 
 TILE = 32
 WIDE = 64
@@ -25,7 +24,7 @@ WIDE = 64
 
 
 def warps(sizes: Widths) -> tuple[int, int]:
-    """Of a program, forward and backward: no register is spilled (tests/model/network/test_packed_attention.py)."""
+    """Of a program, forward and backward: as many as spill no register on sm_90."""
     return (4, 8) if max(sizes.d_k, sizes.d_v) > WIDE else (2, 4)
 
 
@@ -56,7 +55,7 @@ def _scores(q, k, query, key, keys, scale, CAUSAL: tl.constexpr):
 
 @triton.jit
 def _kept(seed, row, key_begin, head, DROPPED: tl.constexpr, T: tl.constexpr):
-    """Which weights of a tile dropout keeps: as ``model.network.philox.kept``."""
+    """Which weights of a tile dropout keeps: as ``model.experimental.philox.kept``."""
     block = key_begin // 4 + tl.arange(0, T // 4)
     zero = row[:, None] * 0 + block[None, :] * 0
     w0, w1, w2, w3 = tl.philox(seed, zero + block[None, :], zero + row[:, None], zero + head, zero)

@@ -1,20 +1,20 @@
-"""Tests of the operator for packed attention: values, gradients, dropout by counter, and its Triton kernels."""
+"""Tests of the operator for packed attention: values, gradients and dropout by counter."""
 
-import importlib.util
-import json
-import os
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from small_training import MODEL, TRAINING, write_job
 from torch import Tensor
 
-from model.network.packed_attention import packed_attention
-from model.network.philox import DRAWS, dropped_draws, kept, philox
+from model.experimental.packed_attention import attend, packed_attention
+from model.experimental.philox import DRAWS, dropped_draws, kept, philox
+from model.job import Job
 from model.network.widths import Widths
+from model.train import trainer_for
+from model.training.distributed import Ranks
 
 SIZES = Widths(heads=2, d_k=4, d_v=3)
 QUERIES, KEYS = [3, 1, 5, 0], [2, 4, 1, 0]
@@ -97,30 +97,14 @@ def test_dropout_keeps_the_share_it_promises_and_differs_by_seed_query_head_and_
         assert float((one == another).double().mean()) == pytest.approx(0.625, abs=0.01)
 
 
-def run_kernels(way: str) -> list[dict[str, Any]]:
-    """What the checks in ``tests/support/triton_kernels.py`` print."""
-    if importlib.util.find_spec("triton") is None:
-        pytest.skip("NOT RUN: Triton is not installed; it comes with the CUDA wheels of torch")
-    program = Path(__file__).resolve().parents[2] / "support" / "triton_kernels.py"
-    environment = {**os.environ, "PYTHONPATH": str(program.parents[2])}
-    command = [sys.executable, str(program), way]
-    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    found: list[dict[str, Any]] = json.loads(made.stdout.splitlines()[-1])
-    return found
-
-
-@pytest.mark.slow
-def test_the_triton_kernels_compute_the_same_in_the_interpreter() -> None:
-    found = run_kernels("interpret")
-    assert len(found) == 15
-    assert all(row["error"] < 1e-6 for row in found), found
-
-
-@pytest.mark.slow
-def test_the_triton_kernels_compile_for_an_h200_without_spills_and_atomics() -> None:
-    found = run_kernels("compile")
-    assert len(found) == 10
-    for row in found:
-        assert row["spilled"] == row["atomics"] == 0, row
-        assert row["products"] > 0, row
+def test_a_training_attends_by_the_operator_where_its_site_says_so(tmp_path: Path) -> None:
+    training = replace(TRAINING, batching="packed")
+    found = []
+    for name in ("torch", "own"):
+        path = write_job(tmp_path, name=name, model=MODEL, training=training, packed_attention=name)
+        trainer = trainer_for(Job.read(path), Ranks())
+        assert (trainer.step.model.packed_attention is attend) == (name == "own")
+        trainer.train_step(next(trainer.updates()))
+        found.append([p.grad for p in trainer.step.model.parameters()])
+    for theirs, mine in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-4)

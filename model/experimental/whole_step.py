@@ -1,5 +1,7 @@
 """Updates whose forward and backward passes are one compiled graph, replayed with the optimizer as one CUDA graph.
 
+Never run on a GPU. A training takes it with ``REPRO_COMPILE=update``.
+
 A GPU then gets one call for an update in place of hundreds; small models, which are done before the next call arrives,
 gain most. It needs batches of one shape: what changes from update to update is copied into tensors that stay. So is the
 learning rate, and Adam counts its updates on the device, so its step is recorded too; checkpoints hold what they hold
@@ -14,11 +16,11 @@ from torch import Tensor
 from ..config import Training
 from ..data.batches import Batch, Update
 from ..network.cuda_graph import Work, record_cuda_graph
-from .distributed import Ranks
-from .loss import Objective
-from .metrics import LossSums
-from .precision import autocast
-from .step import TrainingStep
+from ..training.distributed import Ranks
+from ..training.loss import Objective
+from ..training.metrics import LossSums
+from ..training.precision import autocast
+from ..training.step import TrainingStep
 
 WARM_UPDATES = 2
 """Updates before recording: they compile the graph and create the optimizer's moments."""
