@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flows import __version__
+
 TOP = Path(__file__).resolve().parents[1]
 PAGES = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/README.md", "benchmarks/earlier.md"}
 
@@ -61,7 +63,8 @@ def test_the_citation_has_what_its_schema_requires() -> None:
     """Citation File Format 1.2.0, as far as this file uses it."""
     cited = yaml.safe_load((TOP / "CITATION.cff").read_text())
     assert cited["cff-version"] == "1.2.0"
-    known = {"cff-version", "message", "title", "type", "authors", "abstract", "keywords", "references"}
+    assert cited["version"] == __version__
+    known = {"cff-version", "message", "title", "type", "version", "authors", "abstract", "keywords", "references"}
     assert {"message", "title", "authors"} <= set(cited) <= known
     (paper,) = cited["references"]
     assert {"type", "title", "authors"} <= set(paper)
