@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from infra.servers.mlflow_schema import SCHEMA_REVISION
+from infra.servers.mlflow_sqlite import SCHEMA_REVISION
 from infra.tracking.model_version import Version
 
 TABLES = """

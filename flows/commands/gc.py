@@ -15,7 +15,7 @@ from flows.views.terminal import say
 from infra.guards.shown_text import shown_lines
 from infra.servers.environment import configure_libraries
 from infra.site import Site
-from infra.tracking.deleted_runs import MIN_AGE_DAYS, deleted_runs, remove_deleted_runs
+from infra.tracking.client import DELETED_DAYS, count_deleted_runs, remove_deleted_runs
 
 
 def gc(
@@ -51,10 +51,10 @@ def gc(
     finally:
         collector.enable()
     _show(found)
-    hidden = deleted_runs(where.registry)
+    hidden = count_deleted_runs(where.registry)
     if hidden:
         which = "1 run that was" if hidden == 1 else f"{hidden} runs that were"
-        say(f"goes: {which} deleted in MLflow more than {MIN_AGE_DAYS} days ago, with the files")
+        say(f"goes: {which} deleted in MLflow more than {DELETED_DAYS} days ago, with the files")
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     if delete:

@@ -24,10 +24,10 @@ from flows.views.terminal import console, say
 from infra.errors import BadConfiguration, Fault
 from infra.guards.shown_text import shown
 from infra.servers.environment import configure_libraries, server_configured
+from infra.servers.mlflow_sqlite import check_database
 from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
-from infra.tracking.registry_sqlite import check_database
-from infra.tracking.run_pages import experiment_page
+from infra.tracking.client import experiment_page
 from tasks.evaluation.seed_spread import is_own
 
 

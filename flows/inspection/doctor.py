@@ -21,10 +21,10 @@ from infra.processes.compute import load_remark
 from infra.servers.addresses import running_addresses
 from infra.servers.credentials import read_credentials
 from infra.servers.environment import server_configured
+from infra.servers.mlflow_sqlite import check_database
 from infra.site import Site
 from infra.store.bucket_probe import probe
 from infra.store.s3_client import Bucket
-from infra.tracking.registry_sqlite import check_database
 
 Verdict = Literal["ok", "warning", "failure"]
 GIB = 2**30

@@ -16,11 +16,11 @@ from flows.tuning.sweep import ResolvedSweep, SweepResults
 from flows.views.terminal import say
 from infra.processes import signals
 from infra.servers.environment import configure_libraries, server_configured
-from infra.servers.prefect_sqlite import has_abandoned_flow_runs
+from infra.servers.mlflow_sqlite import check_database
+from infra.servers.prefect_states import has_abandoned_flow_runs
 from infra.servers.temporary_prefect import temporary_server
 from infra.site import Site
 from infra.tracking.client import mlflow_client
-from infra.tracking.registry_sqlite import check_database
 
 
 def dispatch(resolved: ResolvedRun, has_server: bool) -> Outcome:

@@ -5,14 +5,19 @@ never arrive, and the task run would stay "Running" for ever. Prefect is importe
 ignored: the next call finds the same runs.
 """
 
+import json
+import os
+import sqlite3
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from infra.processes.identity import process_identity, process_state
+from infra.servers.sqlite_addresses import sqlite_file
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -27,6 +32,7 @@ EVENT_DELAY_SECONDS = 5.0
 """How long an event may take from this process into the server's database."""
 CLOCK_SKEW_SECONDS = 60.0
 """The same between processes whose clocks differ."""
+BUSY_TIMEOUT_SECONDS = 10
 POLL_SECONDS = 0.1
 REPEAT_SECONDS = 0.5
 HEARTBEAT_TIMEOUT_SECONDS = 240
@@ -40,8 +46,27 @@ UNFINISHED_TASK_STATES = (*UNFINISHED_STATES, "SCHEDULED")
 
 def label_process(flow_run: UUID) -> None:
     """Label a flow run with the identity of this process, so that a later call can tell whether it is alive."""
-    with suppress(Exception), _client() as client:
+    with suppress(*_prefect_errors()), _client() as client:
         client.update_flow_run_labels(flow_run, {PROCESS_LABEL: process_identity()})
+
+
+def has_abandoned_flow_runs() -> bool:
+    """Whether the database that a temporary server would serve has an unfinished flow run whose process is dead.
+
+    Reads Prefect's SQLite file in milliseconds; a server for this question would need 5 CPU seconds before each run.
+    False where the file cannot be read: there is none yet, it is another kind of database, or has another schema.
+    """
+    address = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL", "").replace("+aiosqlite", "", 1)
+    file = sqlite_file(address) if address else Path(os.environ["PREFECT_HOME"], "prefect.db")
+    states = ", ".join(f"'{state}'" for state in UNFINISHED_STATES)
+    try:
+        read_only = f"{file.absolute().as_uri()}?mode=ro" if file else ""
+        with closing(sqlite3.connect(read_only, uri=True, timeout=BUSY_TIMEOUT_SECONDS)) as connection:
+            rows = connection.execute(f"SELECT labels FROM flow_run WHERE state_type IN ({states})").fetchall()
+        labels = [json.loads(text or "{}") for (text,) in rows]
+    except (sqlite3.Error, ValueError):
+        return False
+    return any(process_state(f"{found.get(PROCESS_LABEL, '')}") == "gone" for found in labels if found)
 
 
 def close_abandoned(flows: Sequence[str]) -> int:
@@ -76,7 +101,7 @@ def close_abandoned(flows: Sequence[str]) -> int:
             orphans = _unfinished_task_runs(client, flows, end_time=ended)
             _close(client, orphans, {}, "its flow run ended without it")
             return len(dead)
-    except Exception:
+    except _prefect_errors():
         return 0
 
 
@@ -91,7 +116,7 @@ def close_task_runs(flow_run: UUID, completed: Collection[str], failed: Collecti
     message = "set again, because the first event did not arrive"
     known: dict[str, State[Any]] = {name: Completed(message=message) for name in completed}
     known |= {name: Failed(message=message) for name in failed}
-    with suppress(Exception), _client() as client:
+    with suppress(*_prefect_errors()), _client() as client:
         end = time.monotonic() + EVENT_DELAY_SECONDS
         this_run = {"any_": [f"{flow_run}"]}
         while (unfinished := _unfinished_task_runs(client, (), id=this_run)) and time.monotonic() < end:
@@ -110,10 +135,8 @@ def ensure_heartbeat_automation() -> UUID:
     from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
     from prefect.events.schemas.events import ResourceSpecification
 
-    beat, ends = (
-        "prefect.flow-run.heartbeat",
-        ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended", PRUNED),
-    )
+    beat = "prefect.flow-run.heartbeat"
+    ends = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended", PRUNED)
     automation = AutomationCore(
         name=AUTOMATION,
         description="Marks a flow run Crashed when its heartbeats stop.",
@@ -136,6 +159,14 @@ def ensure_heartbeat_automation() -> UUID:
             return client.create_automation(automation)
         client.update_automation(existing[0].id, automation)
         return existing[0].id
+
+
+def _prefect_errors() -> tuple[type[Exception], ...]:
+    """What Prefect's client raises where there is no server, it does not answer, or it refuses a request."""
+    import httpx
+    from prefect.exceptions import PrefectException
+
+    return (OSError, ValueError, RuntimeError, httpx.HTTPError, httpx.InvalidURL, PrefectException)
 
 
 def _client() -> "SyncPrefectClient":

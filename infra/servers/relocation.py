@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from infra.servers.mlflow_schema import has_known_schema
+from infra.servers.mlflow_sqlite import has_known_schema
 
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlflow-artifacts"
@@ -73,7 +73,8 @@ def _former(connection: sqlite3.Connection, root: Path) -> list[str]:
 
 def _rewrite(connection: sqlite3.Connection, root: Path, former: Iterable[str]) -> None:
     for place in former:
-        before, now = f"{place}/{ARTIFACTS}", f"{root / ARTIFACTS}"
+        before = f"{place}/{ARTIFACTS}"
+        now = f"{root / ARTIFACTS}"
         for table, column in COLUMNS:
             rows = connection.execute(f"SELECT rowid, {column} FROM {table} WHERE {column} IS NOT NULL").fetchall()
             for row, address in rows:

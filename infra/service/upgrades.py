@@ -17,7 +17,7 @@ from pathlib import Path
 from infra.errors import JobFailed
 from infra.servers.database_copies import back_up, default_folder, put_back
 from infra.servers.environment import NO_TELEMETRY
-from infra.servers.mlflow_schema import SCHEMA_REVISION
+from infra.servers.mlflow_sqlite import SCHEMA_REVISION
 from infra.servers.sqlite_addresses import sqlite_uri
 
 ERROR = re.compile(r"[\w.]*(Error|Exception): ")

@@ -1,20 +1,27 @@
-"""Opens MLflow's client without telemetry or chatter and with short retries, and ends runs whose process has died.
+"""Opens MLflow's client without telemetry or chatter and with short retries; ends and removes runs that are left over.
 
 One process at a time creates a SQLite file. A run's tag ``process`` names the process that executes it.
 """
 
+import json
 import logging
 import os
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from infra.errors import NetworkFault
+from infra.errors import BadConfiguration, JobFailed, NetworkFault
 from infra.guards.address_secrets import public_text
 from infra.processes.identity import process_state
 from infra.processes.locks import file_lock
-from infra.servers import credentials
+from infra.servers import credentials, mlflow_sqlite
+from infra.servers.environment import NO_TELEMETRY
 from infra.servers.sqlite_addresses import sqlite_file
 
 SQLITE_SECONDS = 60
@@ -24,6 +31,16 @@ OPEN_ATTEMPTS = 4
 PAGE_SIZE = 1000
 PROCESS_TAG = "process"
 FAILURE = "its process is gone"
+SERVER_TIMEOUT_SECONDS = 5.0
+DELETED_DAYS = 7
+"""How long a run that was deleted in MLflow can be brought back."""
+ERRORS = (
+    ("mlflow.exceptions", "MlflowException"),
+    ("sqlalchemy.exc", "SQLAlchemyError"),
+    ("botocore.exceptions", "BotoCoreError"),
+    ("botocore.exceptions", "ClientError"),
+    ("boto3.exceptions", "Boto3Error"),
+)
 
 
 def mlflow_client(uri: str) -> Any:
@@ -62,6 +79,12 @@ def mlflow_client(uri: str) -> Any:
         client = MlflowClient(with_sqlite_timeout(uri))
         client.search_registered_models(max_results=1)  # creates the registry's tables
         return client
+
+
+def mlflow_errors() -> tuple[type[Exception], ...]:
+    """What MLflow's client raises when its server, database or artifact store fails; for an ``except`` clause."""
+    loaded = [getattr(sys.modules[module], name) for module, name in ERRORS if module in sys.modules]
+    return (OSError, *loaded)
 
 
 def create_lock(file: Path) -> Path:
@@ -114,3 +137,43 @@ def fail_pending_models(client: Any, experiment_id: str, run_id: str) -> None:
     for model in all_pages(client.search_logged_models, [experiment_id], f"source_run_id = '{run_id}'"):
         if model.status == "PENDING":
             client.finalize_logged_model(model.model_id, "FAILED")
+
+
+def count_deleted_runs(uri: str) -> int:
+    """The number of runs that somebody deleted in MLflow's SQLite file over ``DELETED_DAYS`` ago; 0 for a server."""
+    before_ms = round((time.time() - DELETED_DAYS * 86_400) * 1000)
+    file = sqlite_file(uri)
+    return (file and mlflow_sqlite.count_deleted_runs(file, before_ms)) or 0
+
+
+def remove_deleted_runs(uri: str) -> None:
+    """Let MLflow remove these runs, rows and files. Raises JobFailed if it does not."""
+    command = (sys.executable, "-m", "mlflow", "gc", "--backend-store-uri", uri, "--older-than", f"{DELETED_DAYS}d")
+    environment = {**os.environ, **NO_TELEMETRY, "MLFLOW_TRACKING_URI": uri}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        raise JobFailed(f"MLflow could not remove its deleted runs: {' '.join(lines[-1:])[:300]}")
+
+
+def get_json(uri: str, path: str, **query: str | int) -> Any:
+    """Ask MLflow's server over plain HTTP, which spares the import of MLflow. Raises OSError or ValueError."""
+    address = f"{uri.rstrip('/')}/api/2.0/mlflow/{path}?{urllib.parse.urlencode(query)}"
+    request = urllib.request.Request(address, headers=credentials.mlflow_header())
+    with urllib.request.urlopen(request, timeout=SERVER_TIMEOUT_SECONDS) as response:
+        return json.load(response)
+
+
+def experiment_page(uri: str, name: str) -> str:
+    """The address, below that of MLflow's UI, of the table with the experiment's runs; "" if it cannot be found.
+
+    The UI's start page is one for chat applications, and so is an experiment's address without ``runs``.
+    """
+    try:
+        if file := sqlite_file(uri):
+            found = mlflow_sqlite.experiment_id(file, name)
+        else:
+            found = get_json(uri, "experiments/get-by-name", experiment_name=name)["experiment"]["experiment_id"]
+    except (OSError, ValueError, KeyError, BadConfiguration):
+        return ""
+    return f"#/experiments/{found}/runs" if found else ""

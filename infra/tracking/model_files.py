@@ -12,11 +12,11 @@ import uuid
 from pathlib import Path
 
 from infra.errors import BadConfiguration, BadData
+from infra.servers import mlflow_sqlite
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.store.files import sha256_of, user_cache
 from infra.store.manifest import MANIFEST, content_digest
-from infra.tracking import registry_sqlite
-from infra.tracking.client import mlflow_client, refused
+from infra.tracking.client import mlflow_client, mlflow_errors, refused
 from infra.tracking.model_version import Version
 
 PARTS = {"weights": "average", "vocabulary": "learn_bpe"}
@@ -52,8 +52,8 @@ def local_folder(uri: str, version: Version, cache: Path | None = None) -> Path:
 def local_address(uri: str, name: str, version: int) -> Path | None:
     """The folder of a version's model, from a SQLite file without importing MLflow; None where it is elsewhere."""
     file = sqlite_file(uri)
-    address = registry_sqlite.model_address(file, name, version) if file else ""
-    return _on_this_machine(address)
+    address = mlflow_sqlite.model_address(file, name, version) if file else None
+    return _on_this_machine(address or "")
 
 
 def stored_damage(uri: str, version: Version) -> str:
@@ -86,7 +86,7 @@ def _damage(folder: Path, version: Version) -> str:
 
 def _address(uri: str, version: Version) -> str:
     file = sqlite_file(uri)
-    if file and (found := registry_sqlite.model_address(file, version.name, version.version)):
+    if file and (found := mlflow_sqlite.model_address(file, version.name, version.version)):
         return found  # without MLflow, which takes seconds to import and locks the database to open it
     client = mlflow_client(uri)
     if version.source.startswith("models:/m-"):
@@ -109,7 +109,7 @@ def _download(uri: str, address: str, folder: Path) -> None:
         downloaded = Path(download_artifacts(artifact_uri=address, dst_path=str(partial), tracking_uri=uri))
         if not folder.exists():
             downloaded.rename(folder)
-    except Exception as error:
+    except mlflow_errors() as error:
         raise refused(uri, f"does not give the model at {address}", error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -19,7 +19,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
-from infra.tracking.client import fail_pending_models, mlflow_client, refused
+from infra.tracking.client import fail_pending_models, mlflow_client, mlflow_errors, refused
 from infra.tracking.mlflow_runs import DATASET_DIGEST
 
 NAME_DIGITS = 12
@@ -65,7 +65,7 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Seque
             experiment = store.get_run(run_id).info.experiment_id
             fail_pending_models(store, experiment, run_id)
             made = store.create_logged_model(experiment, name=name, source_run_id=run_id)
-        except Exception as error:
+        except mlflow_errors() as error:
             raise refused(uri, "does not take the model", error) from error
         status = "FAILED"
         try:
@@ -73,7 +73,7 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Seque
             try:
                 store.log_model_artifacts(made.model_id, f"{scratch}/model")
                 _attach(store, run_id, made.model_id, metrics)
-            except Exception as error:
+            except mlflow_errors() as error:
                 raise refused(uri, "does not take the model", error) from error
             status = "READY"
         finally:
@@ -89,7 +89,7 @@ def store_again(uri: str, model_id: str, model: TextModel) -> None:
             made = store.get_logged_model(model_id)
             _save(Path(scratch), made.source_run_id, made, model)
             store.log_model_artifacts(model_id, f"{scratch}/model")
-        except Exception as error:
+        except mlflow_errors() as error:
             raise refused(uri, "does not take the model", error) from error
 
 

@@ -4,24 +4,21 @@ A list costs two requests however long it is, since everything about a version i
 costs one query and no import of MLflow.
 """
 
-import contextlib
 import difflib
 import json
 import logging
 import re
 import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from infra.errors import BadConfiguration
-from infra.servers import credentials
+from infra.servers import mlflow_sqlite
 from infra.servers.sqlite_addresses import sqlite_file
-from infra.tracking import registry_sqlite
-from infra.tracking.client import all_pages, mlflow_client, refused
+from infra.tracking.client import all_pages, get_json, mlflow_client, mlflow_errors, refused
 from infra.tracking.model_version import PREFERRED, PROMOTION_TAG, Version, grouped_tags, history, make_version
 from infra.tracking.provenance import user
 
@@ -38,7 +35,6 @@ class ModelAbout:
 
 RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 """MLflow takes these for versions."""
-SERVER_TIMEOUT_SECONDS = 5.0
 REFUSED = (401, 403)
 """Status of a request whose credentials are missing or wrong."""
 
@@ -48,9 +44,14 @@ def versions(uri: str, name: str = "") -> list[Version]:
     file = sqlite_file(uri)
     if (file and not file.exists()) or "'" in name:
         return []
-    found = registry_sqlite.read_versions(file, name) if file else None
-    if found is None:
+    rows = mlflow_sqlite.version_rows(file, name) if file else None
+    if rows is None:
         found = _versions_from_client(uri, name)
+    else:
+        found = [
+            make_version(model, number, created, run_id, source, json.loads(tags), json.loads(aliases))
+            for model, number, created, run_id, source, tags, aliases in rows
+        ]
     return sorted(found, key=lambda version: (version.name, -version.version))
 
 
@@ -115,8 +116,10 @@ def create_version(
     """Register a logged model as the next version of the model ``name``, which is created with what is said ``about``
     it. Raises NetworkFault if MLflow refuses."""
     client = mlflow_client(uri)
+    from mlflow.exceptions import MlflowException
+
     try:
-        with contextlib.suppress(Exception):  # it exists; any other error shows in the next call
+        with suppress(MlflowException):  # it exists; any other error shows in the next call
             client.create_registered_model(name, tags=dict(about.tags), description=about.description)
         model = client.get_logged_model(model_id)
         # A server resolves ``models:/``; for a file MLflow would look for the id at the address in its global state.
@@ -128,18 +131,19 @@ def create_version(
         # The model's own page names its versions by this tag.
         named = {"mlflow.modelVersions": json.dumps([{"name": name, "version": int(created.version)}])}
         client.set_logged_model_tags(model_id, named)
-    except Exception as error:
+    except mlflow_errors() as error:
         raise refused(uri, f"does not register {name}", error) from error
     return _to_version(created)
 
 
 def set_decision(uri: str, version: Version, decision: str, description: str) -> None:
     """Set the description and then the tag ``decision``: a version with that tag has its description."""
-    client, number = mlflow_client(uri), f"{version.version}"
+    client = mlflow_client(uri)
+    number = f"{version.version}"
     try:
         client.update_model_version(version.name, number, description)
         client.set_model_version_tag(version.name, number, "decision", decision)
-    except Exception as error:
+    except mlflow_errors() as error:
         raise refused(uri, f"does not change {version.name}/{number}", error) from error
 
 
@@ -154,7 +158,9 @@ def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = ""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", alias) or RESERVED_ALIAS.fullmatch(alias):
         allowed = "letters, digits, - and _, but neither latest nor v1, v2, …"
         raise BadConfiguration(f"alias is {alias!r}, allowed are {allowed}")
-    client, number, tag = mlflow_client(uri), f"{version.version}", f"{PROMOTION_TAG}{alias}"
+    client = mlflow_client(uri)
+    number = f"{version.version}"
+    tag = f"{PROMOTION_TAG}{alias}"
     line = f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {who or user()}: {' '.join(reason.split())}"
     try:
         moves = [move for move in history(versions(uri, version.name)) if move.alias == alias]
@@ -166,7 +172,7 @@ def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = ""
             # The reason first, so that no alias ever stands without one.
             client.set_model_version_tag(version.name, number, tag, "\n".join(filter(None, [before, line])))
         client.set_registered_model_alias(version.name, alias, number)
-    except Exception as error:
+    except mlflow_errors() as error:
         raise refused(uri, f"does not give {version.name}/{number} the alias {alias}", error) from error
     return line
 
@@ -179,14 +185,14 @@ def source_run(uri: str, version: Version) -> Mapping[str, str]:
         run = client.get_run(version.run_id)
         parent = run.data.tags.get("mlflow.parentRunId", "")
         params = client.get_run(parent).data.params if parent else run.data.params
-    except Exception:
+    except mlflow_errors():
         return {}
     served = uri.startswith(("http://", "https://"))
     server = uri.rstrip("/") if served else "`repro up`, then http://127.0.0.1:5000"
     page = f"{server}/#/experiments/{run.info.experiment_id}/runs/{version.run_id}"
-    report, artifacts = f"{page}/artifacts/report/report.html", run.info.artifact_uri
     named = {f"params.{name}": value for name, value in sorted(params.items())}
-    return {"run": page, "report": report, "artifacts": artifacts, "parent": parent, **named}
+    report = f"{page}/artifacts/report/report.html"
+    return {"run": page, "report": report, "artifacts": run.info.artifact_uri, "parent": parent, **named}
 
 
 def version_exists(uri: str, name: str, version: int, run_id: str) -> bool:
@@ -205,12 +211,9 @@ def version_exists(uri: str, name: str, version: int, run_id: str) -> bool:
 def _exists_at_server(uri: str, name: str, version: int, run_id: str) -> bool:
     """Ask over plain HTTP, which spares the import of MLflow. Where that is refused, ask through the client, which also
     finds credentials in files, plug-ins and certificates."""
-    query = urllib.parse.urlencode({"name": name, "version": version})
-    address = f"{uri.rstrip('/')}/api/2.0/mlflow/model-versions/get?{query}"
     try:
-        request = urllib.request.Request(address, headers=credentials.mlflow_header())
-        with urllib.request.urlopen(request, timeout=SERVER_TIMEOUT_SECONDS) as response:
-            return bool(json.load(response)["model_version"].get("run_id") == run_id)
+        found = get_json(uri, "model-versions/get", name=name, version=version)
+        return bool(found["model_version"].get("run_id") == run_id)
     except urllib.error.HTTPError as error:
         return error.code != 404 and (error.code not in REFUSED or _exists_for_client(uri, name, version, run_id))
     except (OSError, ValueError, KeyError):

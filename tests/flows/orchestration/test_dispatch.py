@@ -19,8 +19,7 @@ from flows.runner.recorded_runs import read_header
 from flows.runner.request import RunRequest
 from infra.errors import JobFailed
 from infra.servers.environment import configure_libraries
-from infra.servers.prefect_sqlite import has_abandoned_flow_runs
-from infra.servers.prefect_states import PROCESS_LABEL
+from infra.servers.prefect_states import PROCESS_LABEL, has_abandoned_flow_runs
 from infra.site import Site
 from infra.store.local import Store
 from infra.tracking.tracker import Tracker

@@ -12,7 +12,7 @@ import pytest
 
 from infra.errors import JobFailed
 from infra.servers.environment import NO_TELEMETRY
-from infra.servers.mlflow_schema import SCHEMA_REVISION
+from infra.servers.mlflow_sqlite import SCHEMA_REVISION
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.service import upgrades
 from infra.service.upgrades import Outdated, outdated, prefect_revision, upgrade

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.tracking.deleted_runs import deleted_runs, remove_deleted_runs
+from infra.tracking.client import count_deleted_runs, remove_deleted_runs
 from infra.tracking.tracker import Tracker
 
 
@@ -18,15 +18,15 @@ def test_runs_that_were_deleted_long_ago_are_removed_with_their_files(tmp_path: 
     (tmp_path / "report.html").write_text("<p>")
     for run in (long_ago, lately, kept):
         tracker.log_artifacts(run, [tmp_path / "report.html"])
-    assert deleted_runs(tracker.uri) == 0
+    assert count_deleted_runs(tracker.uri) == 0
     for run in (long_ago, lately):
         tracker.client.delete_run(run)
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
         connection.execute("UPDATE runs SET deleted_time = 1 WHERE run_uuid = ?", (long_ago,))
         connection.commit()
-    assert deleted_runs(tracker.uri) == 1
+    assert count_deleted_runs(tracker.uri) == 1
     remove_deleted_runs(tracker.uri)
-    assert deleted_runs(tracker.uri) == 0
+    assert count_deleted_runs(tracker.uri) == 0
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
         left = {run for (run,) in connection.execute("SELECT run_uuid FROM runs")}
     assert left == {tracker.run_id, lately, kept}
@@ -35,6 +35,6 @@ def test_runs_that_were_deleted_long_ago_are_removed_with_their_files(tmp_path: 
 
 
 def test_a_server_or_no_file_has_none_to_remove(tmp_path: Path) -> None:
-    assert deleted_runs("http://127.0.0.1:9") == 0
-    assert deleted_runs(f"sqlite:///{tmp_path}/mlflow.db") == 0
+    assert count_deleted_runs("http://127.0.0.1:9") == 0
+    assert count_deleted_runs(f"sqlite:///{tmp_path}/mlflow.db") == 0
     assert not (tmp_path / "mlflow.db").exists()

@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.errors import BadConfiguration
-from infra.servers import credentials, mlflow_schema
-from infra.tracking import client, registry, registry_sqlite
+from infra.servers import credentials, mlflow_sqlite
+from infra.tracking import client, registry
 from infra.tracking.client import mlflow_client, refused
 from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import Version, grouped_tags, history, make_version, ordered
@@ -86,7 +86,7 @@ def test_mlflow_holds_few_tags_and_both_readers_separate_them(
     assert stored["decoding"] == '{"beam": 4, "alpha": 0.6, "numerics": "fast"}'
     assert resolve(registered.uri, "grouped/1").tags == tags
     assert resolve(registered.uri, "grouped/1").bleu == {"val": 34.5, "flickr": 33.25}
-    monkeypatch.setattr(mlflow_schema, "SCHEMA_REVISION", "another")
+    monkeypatch.setattr(mlflow_sqlite, "SCHEMA_REVISION", "another")
     assert resolve(registered.uri, "grouped/1").tags == tags
     assert make_version("before", 1, 0, "", "", {**tags, "scores": "mine"}, ()).tags == {**tags, "scores": "mine"}
     mlflow_client(registered.uri).delete_registered_model("grouped")
@@ -112,8 +112,8 @@ def test_sql_reads_what_the_client_reads(registered: Registered, monkeypatch: py
     with monkeypatch.context() as without_client:
         without_client.setattr(registry, "mlflow_client", lambda _: pytest.fail("MLflow was opened"))
         by_sql = listed()
-    monkeypatch.setattr(mlflow_schema, "SCHEMA_REVISION", "another")
-    assert registry_sqlite.read_versions(registered.file) is None
+    monkeypatch.setattr(mlflow_sqlite, "SCHEMA_REVISION", "another")
+    assert mlflow_sqlite.version_rows(registered.file) is None
     assert listed() == by_sql
     assert version_exists(registered.uri, "ende", 2, registered.run_id)
     assert not version_exists(registered.uri, "ende", 9, registered.run_id)
@@ -128,14 +128,14 @@ def test_the_client_lists_in_two_requests(registered: Registered, monkeypatch: p
             return getattr(mlflow_client(registered.uri), name)
 
     monkeypatch.setattr(registry, "mlflow_client", lambda _: Counting())
-    monkeypatch.setattr(mlflow_schema, "SCHEMA_REVISION", "another")
+    monkeypatch.setattr(mlflow_sqlite, "SCHEMA_REVISION", "another")
     assert len(versions(registered.uri)) == 4
     assert sorted(requests) == ["search_model_versions", "search_registered_models"]
 
 
 def test_all_pages_are_read(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "PAGE_SIZE", 1)
-    monkeypatch.setattr(mlflow_schema, "SCHEMA_REVISION", "another")
+    monkeypatch.setattr(mlflow_sqlite, "SCHEMA_REVISION", "another")
     assert len(versions(registered.uri)) == 4
 
 

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from infra.errors import NetworkFault
 from infra.processes.identity import process_identity
-from infra.tracking.client import end_abandoned, mlflow_client
+from infra.tracking.client import end_abandoned, experiment_page, mlflow_client
 from infra.tracking.metrics_tail import MetricsTail
 from infra.tracking.mlflow_runs import PARENT, TrackedDataset
 from infra.tracking.run_description import StageRow, run_description
-from infra.tracking.run_pages import experiment_page
 from infra.tracking.tracker import NOTE, Tracker
 from infra.tracking.write_queue import RETRY_AFTER_SECONDS
 

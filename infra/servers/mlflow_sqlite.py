@@ -1,0 +1,88 @@
+"""Reads MLflow's SQLite file with SQL; besides ``relocation``, no other module knows MLflow's tables.
+
+A query takes 2 ms. MLflow's client needs 4.5 s for the same answer, nearly all of it to be imported and opened (200
+runs, 50 versions), and every command would wait for it. Where the tables are not those of MLflow 3.17 or the file
+cannot be read, the functions return None and their callers ask the client.
+"""
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from infra.errors import BadConfiguration
+from infra.servers.sqlite_addresses import sqlite_file
+
+SCHEMA_REVISION = "dc11669786a5"
+"""The last migration of MLflow 3.17."""
+BUSY_TIMEOUT_SECONDS = 60
+VERSIONS = """
+SELECT name, version, creation_time, run_id, source, ifnull(tags, '{}'), ifnull(aliases, '[]')
+FROM model_versions
+LEFT JOIN (SELECT name, version, json_group_object(key, ifnull(value, '')) AS tags
+           FROM model_version_tags WHERE :name IN ('', name) GROUP BY name, version) USING (name, version)
+LEFT JOIN (SELECT name, version, json_group_array(alias) AS aliases
+           FROM registered_model_aliases WHERE :name IN ('', name) GROUP BY name, version) USING (name, version)
+WHERE current_stage != 'Deleted_Internal' AND :name IN ('', name)
+"""
+MODEL_ADDRESS = """
+SELECT ifnull(logged.artifact_location, registered.source) FROM model_versions AS registered
+LEFT JOIN logged_models AS logged ON registered.source = 'models:/' || logged.model_id
+WHERE registered.name = :name AND registered.version = :version
+"""
+EXPERIMENT = "SELECT experiment_id FROM experiments WHERE name = :name"
+DELETED_RUNS = "SELECT count(*) FROM runs WHERE lifecycle_stage = 'deleted' AND deleted_time < :before_ms"
+
+
+def has_known_schema(connection: sqlite3.Connection) -> bool:
+    """Whether the tables are those of MLflow 3.17; False where there are none. Raises sqlite3.DatabaseError."""
+    try:
+        return connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(SCHEMA_REVISION,)]
+    except sqlite3.OperationalError:
+        return False
+
+
+def version_rows(file: Path, name: str = "") -> list[tuple[Any, ...]] | None:
+    """All versions, or those of one model, in any order: name, number, milliseconds, run, source, tags and aliases.
+
+    Tags and aliases are JSON. Raises BadConfiguration for a file that is no database.
+    """
+    return _query(file, VERSIONS, {"name": name})
+
+
+def model_address(file: Path, name: str, version: int) -> str | None:
+    """The address of a version's files; None also where MLflow does not know the version."""
+    found = _query(file, MODEL_ADDRESS, {"name": name, "version": version})
+    return str(found[0][0]) if found and found[0][0] else None
+
+
+def experiment_id(file: Path, name: str) -> str | None:
+    """The id of an experiment; None also where there is none of this name."""
+    found = _query(file, EXPERIMENT, {"name": name})
+    return f"{found[0][0]}" if found else None
+
+
+def count_deleted_runs(file: Path, before_ms: int) -> int | None:
+    """The number of runs that were deleted before that time."""
+    found = _query(file, DELETED_RUNS, {"before_ms": before_ms})
+    return int(found[0][0]) if found else None
+
+
+def check_database(uri: str) -> None:
+    """Raise BadConfiguration if ``uri`` names a SQLite file that is damaged; other stores are not checked."""
+    if file := sqlite_file(uri):
+        _query(file, "SELECT 1")
+
+
+def _query(file: Path, query: str, values: Mapping[str, str | int] | None = None) -> list[tuple[Any, ...]] | None:
+    if not file.exists():
+        return None
+    try:
+        address = f"{file.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_SECONDS)) as connection:
+            return connection.execute(query, values or {}).fetchall() if has_known_schema(connection) else None
+    except sqlite3.OperationalError:  # it is locked or cannot be opened, which is not damage
+        return None
+    except sqlite3.DatabaseError as error:
+        raise BadConfiguration(f"{file} is not a database of MLflow ({error}): restore or remove it") from error
