@@ -1,4 +1,4 @@
-"""CPU seconds of ``repro plan``, ``ls``, ``unfinished`` and ``gc`` on a root with many artifacts and records of runs.
+"""CPU seconds of ``repro plan``, ``show``, ``status`` and ``gc`` on a root with many artifacts and records of runs.
 
 Most artifacts are small and made up, but whole: each has a file, a manifest with its sum and the file of its lock. The
 plan is one of a real run, with few updates, whose stages are all hits.
@@ -30,9 +30,9 @@ REAL = ("demo", "--set", "training.updates=4", "--set", "averaging.count=1")
 """The run whose plan is measured."""
 COMMANDS = {
     "plan, all hits": ("plan", *REAL, "--json"),
-    "ls of a run": ("ls", "run3"),
-    "ls": ("ls",),
-    "unfinished": ("unfinished",),
+    "artifacts of a run": ("show", "run3", "--artifacts"),
+    "artifacts": ("show", "--artifacts"),
+    "status": ("status", "--close"),
     "gc, first": ("gc", "--json"),
     "gc": ("gc", "--json"),
 }

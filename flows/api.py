@@ -270,7 +270,7 @@ def attention(
 
 
 def artifact(name: str, overrides: Mapping[str, object] | None = None) -> Artifact:
-    """The newest artifact that a name such as ``demo/clean`` or ``demo/score/test`` means, as ``repro path`` does.
+    """The newest artifact that a name such as ``demo/clean`` or ``demo/score/test`` means (``repro show --path``).
 
     It is of a run without overrides, finished or not, or of one with ``overrides``, as in ``run``.
     ``path()`` is its folder, from a bucket after a download; docs/files.md lists the files; ``facts`` is what its stage

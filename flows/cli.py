@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
 from flows import __version__
 from flows.views.json_log import configure_log
@@ -33,45 +33,57 @@ repro plan multi30k-ende  show which stages a run would execute, and why
 repro translate --model demo@candidate < in.txt > out.txt
 
 Add --debug anywhere to see the traceback of an error."""
-COMMANDS = {
-    "runs": "flows.commands.run:runs",
-    "new": "flows.commands.new:new",
-    "show": "flows.commands.show:show",
-    "run": "flows.commands.run:run_command",
-    "plan": "flows.commands.run:plan_command",
-    "unfinished": "flows.commands.unfinished:unfinished",
-    "trace": "flows.commands.trace:trace",
-    "explain-filters": "flows.commands.explain_filters:explain_filters",
-    "paper": "flows.commands.paper:paper",
-    "sweep": "flows.commands.sweep:sweep",
-    "translate": "flows.commands.translate:translate",
-    "serve": "flows.commands.serve:serve",
-    "attention": "flows.commands.attention:attention",
-    "compare": "flows.commands.compare:compare",
-    "export": "flows.commands.export:export",
-    "models": "flows.commands.models:models",
-    "deploy": "flows.commands.deploy:deploy",
-    "promote": "flows.commands.models:promote",
-    "site": "flows.commands.site:site",
-    "ls": "flows.commands.ls:ls",
-    "path": "flows.commands.ls:path",
-    "lineage": "flows.commands.lineage:lineage",
-    "history": "flows.commands.history:history",
-    "verify": "flows.commands.verify:verify",
-    "check": "flows.commands.check:check",
-    "gc": "flows.commands.gc:gc",
-    "backup": "flows.commands.backup:backup",
-    "restore": "flows.commands.backup:restore",
-    "up": "flows.commands.up:up",
-    "down": "flows.commands.down:down",
-    "status": "flows.commands.status:status",
-    "doctor": "flows.commands.doctor:doctor",
-    "env": "flows.commands.env:env",
+GROUPS = {
+    "Runs": {
+        "new": "flows.commands.new:new",
+        "plan": "flows.commands.run:plan_command",
+        "run": "flows.commands.run:run_command",
+        "show": "flows.commands.show:show",
+        "paper": "flows.commands.paper:paper",
+        "sweep": "flows.commands.sweep:sweep",
+    },
+    "Look": {
+        "history": "flows.commands.history:history",
+        "trace": "flows.commands.trace:trace",
+        "filters": "flows.commands.filters:filters",
+        "compare": "flows.commands.compare:compare",
+        "site": "flows.commands.site:site",
+    },
+    "Models": {
+        "models": "flows.commands.models:models",
+        "promote": "flows.commands.models:promote",
+        "translate": "flows.commands.translate:translate",
+        "serve": "flows.commands.serve:serve",
+        "export": "flows.commands.export:export",
+    },
+    "Service": {
+        "up": "flows.commands.up:up",
+        "down": "flows.commands.down:down",
+        "status": "flows.commands.status:status",
+        "deploy": "flows.commands.deploy:deploy",
+        "doctor": "flows.commands.doctor:doctor",
+    },
+    "Storage": {
+        "verify": "flows.commands.verify:verify",
+        "check": "flows.commands.check:check",
+        "gc": "flows.commands.gc:gc",
+        "backup": "flows.commands.backup:backup",
+    },
 }
-"""Where each command is defined. Only the one that is called is imported."""
+"""Where each command is defined, in the groups that --help shows. Only the one that is called is imported."""
+COMMANDS = {name: path for group in GROUPS.values() for name, path in group.items()}
 REMOVED: dict[str, str] = {
     "adopt": "start from a version's weights with `--set training.start=demo@champion`; take your own text with "
     "`repro new NAME --source FILE --target FILE`",
+    "attention": "use `repro trace SENTENCE --attention --model VERSION`",
+    "env": "use `repro up --print-env`",
+    "explain-filters": "use `repro filters RUN`",
+    "lineage": "use `repro show NAME`",
+    "ls": "use `repro show RUN --artifacts`",
+    "path": "use `repro show NAME --path`",
+    "restore": "use `repro backup --restore FOLDER`",
+    "runs": "use `repro show`",
+    "unfinished": "use `repro status`, and `repro status --close`",
 }
 """What to use instead of a command that was removed in the last release."""
 RESUMABLE = ("run", "paper", "sweep")
@@ -88,9 +100,11 @@ def application(*, listing: bool = False) -> App:
         help_format="plaintext",
         suppress_keyboard_interrupt=False,  # handled in main
     )
-    for name, path in COMMANDS.items():
-        # A given help replaces the whole docstring, so the command's own help is left to cyclopts.
-        app.command(path, name=name, help=_first_paragraph(path) if listing else None)
+    for title, commands in GROUPS.items():
+        group = Group.create_ordered(title)
+        for name, path in commands.items():
+            # A given help replaces the whole docstring, so the command's own help is left to cyclopts.
+            app.command(path, name=name, group=group, help=_first_paragraph(path) if listing else None)
     app.register_install_completion_command(
         add_to_startup=False, help="Install completion of commands, runs, stages and fields."
     )

@@ -143,7 +143,7 @@ class Site:
         place = _cache_of(remote) if remote else expanded(root)
         mlflow = os.environ.get("MLFLOW_TRACKING_URI", "")
         if mlflow == sqlite_uri(place / "mlflow.db"):
-            mlflow = ""  # `repro env` says so where no service runs; one may have been started since
+            mlflow = ""  # `repro up --print-env` says so where no service runs; one may have been started since
         served = None if mlflow else addresses.running_addresses(place)
         return replace(
             site,

@@ -1,4 +1,4 @@
-"""``repro backup`` and ``repro restore``."""
+"""``repro backup``."""
 
 import os
 from pathlib import Path
@@ -19,14 +19,31 @@ def backup(
     folder: Annotated[
         Path | None, Parameter(help="a new folder; by default one below backups/ of the root, named after the time")
     ] = None,
+    *,
+    restore: Annotated[
+        Path | None,
+        Parameter(
+            help="a folder that an earlier backup wrote: put its databases back; the service must be down, and the "
+            "present databases are backed up first"
+        ),
+    ] = None,
 ) -> None:
     """Copy the databases of the root, MLflow's and Prefect's, also while servers and runs use them.
 
     Copy databases on PostgreSQL with its own pg_dump. Artifacts and model files are not copied: copy the root for
     these.
 
-    Example: repro backup
+    For example:
+
+    repro backup
+
+    repro backup --restore .repro/backups/20261122T201500-000000
     """
+    if folder and restore:
+        raise BadConfiguration(f"--restore is {restore}, allowed is without a folder to write")
+    if restore:
+        restore_databases(restore)
+        return
     root = Site.named().root.absolute()
     place = (folder or database_copies.default_folder(root)).absolute()
     _refuse_postgresql(root)
@@ -34,13 +51,8 @@ def backup(
         print(copy)
 
 
-def restore(
-    folder: Annotated[Path, Parameter(help="the folder that `repro backup` wrote")],
-) -> None:
-    """Put the databases of a backup back. The service must be down; the present databases are backed up first.
-
-    Example: repro restore .repro/backups/20261122T201500-000000
-    """
+def restore_databases(folder: Path) -> None:
+    """Put the databases of a backup back. The service must be down; the present databases are backed up first."""
     root = Site.named().root.absolute()
     if lifecycle.running(root / FOLDER):
         raise BadConfiguration(f"the service under {root} uses the databases; stop it with `repro down` first")

@@ -41,7 +41,7 @@ class RunOptions:
     """Arguments of run and plan: the fields of a RunRequest."""
 
     run: Annotated[
-        str, RUN_NAMES, Parameter(help="name of a run (see `repro runs`), or your own: FILE.toml, FILE.py:NAME")
+        str, RUN_NAMES, Parameter(help="name of a run (see `repro show`), or your own: FILE.toml, FILE.py:NAME")
     ]
     _: KW_ONLY
     from_stage: Annotated[

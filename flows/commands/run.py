@@ -1,4 +1,4 @@
-"""``repro runs``, ``run`` and ``plan``."""
+"""``repro run`` and ``repro plan``."""
 
 import json
 import os
@@ -17,7 +17,6 @@ from flows.runner.expected import compare_with_expected
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
 from flows.runner.request import ResolvedRun
 from flows.runner.seeds import parse_seeds, run_seeds
-from flows.runs import RUNS, VARIATIONS
 from flows.runs.recorded_results import recorded_sums
 from flows.views.tables import score_table, seed_table, stage_table
 from flows.views.terminal import console, say
@@ -29,19 +28,6 @@ from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
 from infra.tracking.client import experiment_page
 from tasks.evaluation.seed_spread import is_own
-
-
-def runs() -> None:
-    """List the runs, one per line; the rows of Table 3 share a line.
-
-    Example: repro runs
-    """
-    width = max(len(name) for name in RUNS)
-    for name, value in RUNS.items():
-        if name not in VARIATIONS:
-            print(f"{name:{width}}  {value.about}")
-    rows = ", ".join(name.removeprefix("wmt14-ende-") for name in VARIATIONS)
-    print(f"{'wmt14-ende-ROW':{width}}  a row of Table 3, scored on newstest2013 by its last checkpoint: {rows}")
 
 
 def run_command(

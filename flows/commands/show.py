@@ -1,27 +1,129 @@
 """``repro show``."""
 
+import json
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.options import OverridesOption
-from flows.runner.find_run import find_run
-from flows.runs.overrides import override
-from flows.runs.toml_runs import toml_of
+from flows.commands.completion import RUN_NAMES
+from flows.commands.options import JsonOption, OverridesOption, SiteOption
+from flows.views.tables import age_text, size_text
+from flows.views.terminal import print_text, say
+from infra.errors import BadConfiguration
+from infra.servers.environment import configure_libraries
+from infra.site import Site
 
 
 def show(
-    run: Annotated[str, Parameter(help="name of a run (see `repro runs`), FILE.toml, or FILE.py:NAME")],
+    name: Annotated[
+        str,
+        RUN_NAMES,
+        Parameter(
+            help="a run, FILE.toml or FILE.py:NAME; RUN/STAGE or RUN/STAGE/ITEM, a key or its beginning, a raw file; "
+            "a version such as demo@champion; default: list the runs"
+        ),
+    ] = "",
+    /,
     *,
-    extends: Annotated[str, Parameter(help="print what differs from this run, and `extends` for the rest")] = "",
+    path: Annotated[
+        bool, Parameter(help="print its folder alone, downloaded from a bucket first", negative=())
+    ] = False,
+    artifacts: Annotated[
+        bool, Parameter(help="list the artifacts of the run, or of every run, the latest first", negative=())
+    ] = False,
+    extends: Annotated[
+        str, Parameter(help="of a run, print what differs from this run, and `extends` for the rest")
+    ] = "",
     overrides: OverridesOption = (),
+    site: SiteOption = "local",
+    as_json: JsonOption = False,
 ) -> None:
-    """Print every field of a run as TOML, with what it means; `repro run FILE.toml` takes the same form.
+    """Show what a run, an artifact or a version is, where it lies, what it was made from and what rests on it.
+
+    A run is printed as TOML, every field with what it means; `repro run FILE.toml` takes the same form. The name of a
+    stage means its newest artifact on record, one for each item; --path prints one folder on a line.
 
     For example:
 
-    repro show demo
+    repro show
 
     repro show multi30k-ende --set model.layers=6 --extends multi30k-ende > deeper.toml
+
+    repro show multi30k-ende --artifacts
+
+    repro show demo/score/test
+
+    repro show train.de
+
+    repro show demo@champion --json
+
+    ls $(repro show multi30k-ende/clean --path)
     """
-    print(toml_of(override(find_run(run), overrides), find_run(extends) if extends else None, extends), end="")
+    where = Site.named(site)
+    if path:
+        from flows.inspection.artifact_lineage import folders_of
+
+        for folder in folders_of(name, where, overrides):
+            print_text(folder)
+    elif artifacts:
+        _list_artifacts(name, where, overrides, as_json)
+    elif not name:
+        _list_runs()
+    elif (shown := None if as_json else _toml(name, extends, overrides)) is not None:
+        print(shown, end="")
+    elif extends:
+        raise BadConfiguration(f"--extends is {extends!r}, allowed is a run, and only for a run as TOML")
+    else:
+        from flows.inspection.artifact_lineage import find_lineage
+        from flows.views.lineage_view import lineage_text
+
+        configure_libraries(where.root)
+        found = find_lineage(name, where, overrides)
+        print_text(json.dumps(found.as_json(), ensure_ascii=False) if as_json else lineage_text(found))
+
+
+def _list_runs() -> None:
+    """Print the runs, one a line; the rows of Table 3 share a line."""
+    from flows.runs import RUNS, VARIATIONS
+
+    width = max(len(name) for name in RUNS)
+    for name, run in RUNS.items():
+        if name not in VARIATIONS:
+            print(f"{name:{width}}  {run.about}")
+    rows = ", ".join(name.removeprefix("wmt14-ende-") for name in VARIATIONS)
+    print(f"{'wmt14-ende-ROW':{width}}  a row of Table 3, scored on newstest2013 by its last checkpoint: {rows}")
+
+
+def _toml(name: str, extends: str, overrides: tuple[str, ...]) -> str | None:
+    """The run of this name as TOML; None where no run is called so, but something in the root may be."""
+    from flows.runner.artifact_names import is_version
+    from flows.runner.find_run import find_run, is_file
+    from flows.runs.overrides import override
+    from flows.runs.toml_runs import toml_of
+
+    if is_version(name) or ("/" in name and not is_file(name)):
+        return None
+    try:
+        run = find_run(name)
+    except BadConfiguration:
+        if is_file(name) and "/" not in name.rpartition(":")[2]:
+            raise
+        return None
+    return toml_of(override(run, overrides), find_run(extends) if extends else None, extends)
+
+
+def _list_artifacts(name: str, site: Site, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Print name, key, size, age, state (there, missing, damaged) and place of each, the latest first."""
+    from flows.inspection.artifact_list import list_artifacts
+
+    found = list_artifacts(name, site, overrides)
+    if as_json:
+        print(json.dumps({"artifacts": [each.as_json() for each in found]}, ensure_ascii=False))
+        return
+    if not found:
+        say("no run has a record here yet; start one with `repro run demo`")
+    width = max((len(each.name) for each in found), default=0)
+    for each in found:
+        age = "" if each.age_seconds is None else age_text(each.age_seconds)
+        state = f"{each.state} ({each.why})" if each.why else each.state
+        print_text(f"{each.name:{width}}  {each.key}  {size_text(each.bytes):>10}  {age:>8}  {state:7}  {each.path}")

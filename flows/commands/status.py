@@ -1,36 +1,80 @@
 """``repro status``."""
 
 import json
+from typing import Annotated, Any
 
-from flows.commands.options import JsonOption
+from cyclopts import Parameter
+
+from flows.commands.options import JsonOption, SiteOption
 from flows.runner.interrupted import unfinished
+from flows.runner.recorded_runs import RecordedRun
 from flows.views.service_view import state_table
-from flows.views.terminal import console, say
+from flows.views.terminal import console, print_text, say
 from infra.errors import Fault
 from infra.servers.addresses import FOLDER
+from infra.servers.environment import configure_libraries
 from infra.service import lifecycle
 from infra.service.status import as_json as form
 from infra.service.status import states
 from infra.site import Site
 
 
-def status(*, as_json: JsonOption = False) -> None:
-    """Show each program of the service: state, start, health, address and log. Lists interrupted runs as well.
+def status(
+    *,
+    close: Annotated[
+        bool,
+        Parameter(negative=(), help="first close runs in MLflow, Prefect and the records whose process is dead"),
+    ] = False,
+    site: SiteOption = "local",
+    as_json: JsonOption = False,
+) -> None:
+    """Show the programs of the service, and list interrupted runs by the commands that resume them.
 
-    Exit code 1 if the service is down or a program is not healthy.
+    Of each program: state, start, health, address and log. Every run with work also closes dead runs when it begins,
+    and one without work if a run of its name was killed.
 
-    Example: repro status
+    Exit code 1 if the service is down or a program is not healthy; with --close these are no failure.
+
+    For example:
+
+    repro status
+
+    repro status --close
     """
-    folder = Site.named().root.absolute() / FOLDER
+    where = Site.named(site)
+    folder = where.root.absolute() / FOLDER
+    if close:
+        from flows.orchestration.dispatch import close_dead_runs
+
+        configure_libraries(where.root)
+        closed = close_dead_runs(where)
+        say(f"closed runs whose process is dead: {closed}" if closed else "no open run has a dead process")
     service = lifecycle.running(folder)
     found = states(service) if service else []
+    interrupted = unfinished(where)
     if found:
         console().print(state_table(found))
     if as_json:
-        print(json.dumps(form(found)))
-    for each in unfinished(Site.named()):
-        say(f"the run of {each.started:%Y%m%d} was interrupted; to resume it: {each.command}")
+        print(json.dumps({**form(found), "interrupted": [*map(_as_json, interrupted)]}, ensure_ascii=False))
+    elif interrupted:
+        say("these runs were interrupted; their finished stages are kept. To resume them:")
+        for each in interrupted:
+            print_text(each.command)
+    else:
+        say("no run is interrupted")
+    if close:
+        return
     if not found:
         raise Fault(f"no service is running under {folder.parent}; start it with `repro up`")
     if bad := [each.name for each in found if not each.healthy]:
         raise Fault(f"not healthy: {', '.join(bad)}; see the logs in {folder / 'logs'}")
+
+
+def _as_json(run: RecordedRun) -> dict[str, Any]:
+    return {
+        "run": run.run,
+        "overrides": list(run.overrides),
+        "started": run.path.stem,
+        "command": run.command,
+        "record": f"{run.path}",
+    }

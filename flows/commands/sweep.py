@@ -15,7 +15,7 @@ from infra.servers.environment import configure_libraries
 
 
 def sweep(
-    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run (see `repro runs`), or FILE.py:NAME for your own")],
+    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run (see `repro show`), or FILE.py:NAME for your own")],
     *,
     space: Annotated[
         tuple[str, ...],

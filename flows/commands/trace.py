@@ -8,44 +8,111 @@ from cyclopts import Parameter
 
 from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, OverridesOption, SiteOption
-from flows.views.terminal import console
+from flows.views.terminal import console, say
 from infra.errors import BadConfiguration
+from infra.servers.environment import configure_libraries
+from infra.site import Site
+from tasks.tracing.steps import Decoded, PairTrace
+
+MODEL = "demo@champion"
+PICTURE = Path("attention.png")
 
 
 def trace(
-    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run, or FILE.py:NAME for your own")],
+    what: Annotated[
+        str,
+        RUN_NAMES,
+        Parameter(
+            help="name of a run, or FILE.py:NAME for your own; or, with --attention, a sentence of the source language",
+            allow_leading_hyphen=True,
+        ),
+    ],
     pair_id: Annotated[
         str, Parameter(help="name of a corpus part or evaluation set and a line number, for example demo:17")
-    ],
+    ] = "",
     *,
-    attention: Annotated[Path | None, Parameter(help="write the cross-attention to this PNG file")] = None,
+    attention: Annotated[bool, Parameter(negative=(), help="draw the attention weights as a PNG file")] = False,
+    out: Annotated[Path, Parameter(help="with --attention: the PNG file to write")] = PICTURE,
+    model: Annotated[
+        str, Parameter(help="with a sentence: the version that translates it, NAME@alias, NAME/version or NAME")
+    ] = MODEL,
+    target: Annotated[str, Parameter(help="with a sentence: translation to show instead of the model's own")] = "",
+    dark: Annotated[bool, Parameter(negative=(), help="with --attention: use colours for a dark page")] = False,
     overrides: OverridesOption = (),
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Trace one sentence pair through every stage of a run: raw text, filter verdicts, tokens, shard; for a dev or test
-    pair also hypothesis, beams, attention and scores. Runs nothing; stages that have not run yet are named.
+    """Trace one sentence pair through every stage of a run, or draw the attention of a sentence.
 
-    Example: repro trace demo test:17 --attention looked.png
+    Of a pair: raw text, filter verdicts, tokens, shard; for a dev or test pair also hypothesis, beams, attention and
+    scores. Runs nothing; stages that have not run yet are named.
+
+    With --attention, a sentence of your own in place of the run and the pair is translated by a version, and the
+    weights of every head and layer are drawn: encoder, decoder, and cross-attention.
+
+    For example:
+
+    repro trace demo test:17 --attention --out looked.png
+
+    repro trace "The old woman sees a dog." --attention --model demo@candidate --out dog.png
     """
+    if attention and (out.is_dir() or not out.parent.is_dir()):
+        raise BadConfiguration(f"--out is {out}, allowed is a file in an existing folder")
+    if pair_id:
+        _trace_pair(what, pair_id, out if attention else None, dark, overrides, site, as_json)
+    elif attention:
+        _draw_sentence(what, model, target, out, dark)
+    else:
+        raise BadConfiguration("pair-id is missing, allowed is a pair such as demo:17, or a sentence with --attention")
+
+
+def _trace_pair(
+    run: str, pair_id: str, out: Path | None, dark: bool, overrides: tuple[str, ...], site: str, as_json: bool
+) -> None:
     from rich.console import Console
 
     from flows.inspection.trace import trace_pair
     from flows.views.trace_view import print_trace
-    from tasks.tracing.steps import Decoded
 
     walk = trace_pair(run, pair_id, overrides, site)
-    if attention:
-        decoded = [step for step in walk.steps if isinstance(step, Decoded)]
-        if not decoded:
-            raise BadConfiguration(f"--attention needs a pair of a dev or test set; {pair_id} was not decoded")
-        from tasks.evaluation import plots
-
-        (step,) = decoded
-        attention.write_bytes(plots.attention(step.weights, step.source_pieces, step.written_pieces, plots.LIGHT))
+    if out:
+        out.write_bytes(_cross_attention(walk, dark))
     if as_json:
         print(json.dumps(walk.as_json(), ensure_ascii=False))
     else:
         print_trace(walk, Console(highlight=False))
-    if attention:
-        console().print(f"attention: {attention}", markup=False, soft_wrap=True)
+    if out:
+        console().print(f"attention: {out}", markup=False, soft_wrap=True)
+
+
+def _cross_attention(walk: PairTrace, dark: bool) -> bytes:
+    """The picture of the cross-attention of a pair that was decoded."""
+    from tasks.evaluation import plots
+
+    step = next((step for step in walk.steps if isinstance(step, Decoded)), None)
+    if step is None:
+        raise BadConfiguration(f"--attention needs a pair of a dev or test set; {walk.pair_id} was not decoded")
+    theme = plots.DARK if dark else plots.LIGHT
+    return plots.attention(step.weights, step.source_pieces, step.written_pieces, theme)
+
+
+def _draw_sentence(sentence: str, model: str, target: str, out: Path, dark: bool) -> None:
+    """Draw every head and layer for a sentence and its translation, or ``target`` in its place."""
+    site = Site.named()
+    configure_libraries(site.root)
+    from flows.inference.attention import attention_of
+    from flows.inference.served_model import load_version, select_versions
+    from tasks.evaluation.plots import DARK, LIGHT, attention_heads
+
+    [version] = select_versions([model], site)
+    served = load_version(version, site, "own")
+    text, maps = attention_of(served, sentence, target)
+    titles = {
+        "encoder: source over itself": maps["encoder"],
+        "decoder: translation over itself": maps["decoder"],
+        "cross: translation over source": maps["cross"],
+    }
+    drawn = {title: (found.weights.astype("float64"), found.rows, found.columns) for title, found in titles.items()}
+    out.write_bytes(attention_heads(drawn, f"{served.name}: {text}", DARK if dark else LIGHT))
+    say(text)
+    print(out)

@@ -1,10 +1,13 @@
 """``repro up``."""
 
 import os
+import shutil
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -13,12 +16,19 @@ from flows.runner.interrupted import close_dead_runs, unfinished
 from flows.views.service_view import state_table
 from flows.views.terminal import console, say
 from infra.errors import BadConfiguration, JobFailed
-from infra.servers.credentials import read_credentials
-from infra.servers.environment import configure_libraries
+from infra.servers.credentials import FILE_VARIABLE, read_credentials
+from infra.servers.environment import NO_TELEMETRY, configure_libraries
 from infra.service import databases, lifecycle
 from infra.service.settings import MLFLOW_PORT, PREFECT_PORT, Service
 from infra.site import Site
 
+LIBRARY_VARIABLES = (
+    "PREFECT_HOME",
+    "PREFECT_API_URL",
+    "PREFECT_SERVER_DATABASE_CONNECTION_URL",
+    *NO_TELEMETRY,
+)
+"""Of those that ``configure_libraries`` sets: what `prefect` and `mlflow` need to find the same state."""
 GPU_WORKERS = int(Path("/dev/nvidia0").exists())
 
 
@@ -43,6 +53,14 @@ def up(
     foreground: Annotated[
         bool, Parameter(negative=(), help="do not return; stop everything on Ctrl-C or SIGTERM")
     ] = False,
+    print_env: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            help="start nothing; print the variables with which plain prefect and mlflow commands use this root and "
+            "its servers, for the shell",
+        ),
+    ] = False,
 ) -> None:
     """Start Prefect's server, MLflow's server and workers, and keep them running. A running service is not changed.
 
@@ -56,8 +74,13 @@ def up(
     repro up --gpu 2 --database-url postgresql://repro@127.0.0.1/repro
 
     REPRO_AUTH_FILE=~/.repro-auth repro up --host 0.0.0.0
+
+    eval "$(repro up --print-env)"
     """
     site = Site.named()
+    if print_env:
+        _print_environment(site)
+        return
     service = Service(site.root.absolute(), site.remote, host, prefect_port, mlflow_port, cpu, gpu)
     outer = os.environ | ({databases.VARIABLE: database_url} if database_url else {})
     lifecycle.check(service, outer)
@@ -103,6 +126,36 @@ def _close_and_list_interrupted(site: Site) -> None:
         say("these runs were interrupted; their finished stages are kept. To resume them:")
         for each in left:
             say(each.command)
+
+
+def _print_environment(site: Site) -> None:
+    """Print lines of shell. Passwords are not printed: the lines name the variable or the file that has them."""
+    configure_libraries(site.root)
+    variables = {"REPRO_ROOT": site.remote or f"{site.root.absolute()}", "MLFLOW_TRACKING_URI": site.tracking}
+    variables |= {name: os.environ[name] for name in LIBRARY_VARIABLES if name in os.environ}
+    print('# for sh, bash and zsh: eval "$(repro up --print-env)"')
+    for name, value in variables.items():
+        print(f"export {name}={quote(value)}")
+    for line in (*_credentials(), *_programs()):
+        print(f"export {line}")
+
+
+def _credentials() -> Iterator[str]:
+    """The clients' variables of ``Credentials.for_clients``, as the shell makes them."""
+    if not read_credentials(os.environ):
+        return
+    file = os.environ.get(FILE_VARIABLE, "")
+    held = '"$REPRO_AUTH"' if os.environ.get("REPRO_AUTH") else f'"$(cat {quote(f"{Path(file).absolute()}")})"'
+    yield f"PREFECT_API_AUTH_STRING={held}"
+    yield 'MLFLOW_TRACKING_USERNAME="${PREFECT_API_AUTH_STRING%%:*}"'
+    yield 'MLFLOW_TRACKING_PASSWORD="${PREFECT_API_AUTH_STRING#*:}"'
+
+
+def _programs() -> Iterator[str]:
+    """PATH with the programs of this environment in front, unless the shell finds them already."""
+    programs = Path(sys.executable).parent
+    if shutil.which("prefect") != f"{programs / 'prefect'}":
+        yield f'PATH={quote(f"{programs}")}:"$PATH"'
 
 
 def _exports(service: Service, outer: Mapping[str, str]) -> list[str]:

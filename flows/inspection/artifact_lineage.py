@@ -4,14 +4,18 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactGraph, Name, read_graph
+from flows.inspection.artifact_list import artifact_folders, folder_of, look_up
 from flows.inspection.artifact_uses import ArtifactUses, uses_of
 from flows.inspection.run_history import read_history
-from flows.runner.artifact_names import ArtifactName, parse_name, warn_of
+from flows.runner.artifact_names import ArtifactName, find_artifacts, parse_name, warn_of
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
+from infra.store.local import Store
+from infra.tracking.model_files import local_folder
 from infra.tracking.registry import resolve
 
 KEY = re.compile(r"(?:(?P<stage>[a-z_]+)/)?(?P<key>[0-9a-f]{6,})")
@@ -26,6 +30,12 @@ class Lineage:
     start: tuple[Name, ...]
     graph: ArtifactGraph
     uses: ArtifactUses
+    store: Store
+
+    def state(self, name: Name) -> tuple[str, str]:
+        """``there``, ``missing``, or what is damaged; and the folder of the artifact, or its address in a bucket."""
+        place, manifest, damage = look_up(self.store, *name)
+        return damage or ("there" if manifest else "missing"), place.address(*name)
 
     @property
     def versions(self) -> list[str]:
@@ -85,24 +95,52 @@ class Lineage:
         if node:
             fields = ("item", "bytes", "seconds", "made", "machine", "commit", "adopted", "facts")
             known |= {field: getattr(node, field) for field in fields}
+        if side == "start":
+            state, path = self.state(name)
+            known |= {"state": state, "path": path}
         return known
 
 
-def find_lineage(text: str, site: Site) -> Lineage:
+def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineage:
     """The lineage of a raw file, a key, a version, a run or a readable name such as ``demo/score/test``.
 
     Raises BadConfiguration, with the nearest names, if nothing is called so.
     """
-    graph, uses = read_graph(site), uses_of(read_history(open_store(site)))
+    store = open_store(site)
+    graph = read_graph(site)
+    uses = uses_of(read_history(store))
     if names := _raw_files(text, graph) or _by_key(text, graph):
-        return Lineage(text, tuple(names), graph, uses)
-    if "@" in text or text.partition("/")[2].isdigit():
+        return Lineage(text, tuple(names), graph, uses, store)
+    if _is_version(text):
         version = resolve(site.registry, text)
         label = f"{version.name}/{version.version}"
-        return Lineage(f"version {label}", graph.artifacts_of_versions[label], graph, uses)
-    if names := _named(text, graph, uses):
-        return Lineage(text, tuple(names), graph, uses)
+        return Lineage(f"version {label}", graph.artifacts_of_versions[label], graph, uses, store)
+    if overrides:
+        names = [(name.stage, key) for name, key in find_artifacts(store, text, overrides).items()]
+    else:
+        names = _named(text, graph, uses)
+    if names:
+        return Lineage(text, tuple(names), graph, uses, store)
     raise BadConfiguration(_unknown(text, graph, uses))
+
+
+def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Path]:
+    """The folders of the artifacts or the version that the text names, downloaded if they are elsewhere.
+
+    Raises BadConfiguration for a run without a stage, BadData for an artifact that is missing or damaged.
+    """
+    if "/" not in text or KEY.fullmatch(text):
+        store = open_store(site)
+        graph = read_graph(site)
+        if names := _raw_files(text, graph) or _by_key(text, graph):
+            return [folder_of(store, "/".join(name), *name) for name in names]
+    if _is_version(text):
+        return [local_folder(site.tracking, resolve(site.tracking, text)).parent]
+    return artifact_folders(text, site, overrides)
+
+
+def _is_version(text: str) -> bool:
+    return "@" in text or text.partition("/")[2].isdigit()
 
 
 def _raw_files(text: str, graph: ArtifactGraph) -> list[Name]:
@@ -146,7 +184,8 @@ def _named(text: str, graph: ArtifactGraph, uses: ArtifactUses) -> list[Name]:
 def _unknown(text: str, graph: ArtifactGraph, uses: ArtifactUses) -> str:
     known = _known_names(graph, (each for names in uses.names.values() for each in names))
     near = difflib.get_close_matches(text, known, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; `repro ls` and `repro models` list what there is"
+    lists = "; `repro show --artifacts` and `repro models` list what there is"
+    hint = f"; did you mean {' or '.join(near)}?" if near else lists
     allowed = "allowed are a raw file, a key, a version as in demo/3, and RUN, RUN/STAGE or RUN/STAGE/ITEM"
     return f"nothing is called {text!r} here, {allowed}{hint}"
 

@@ -6,9 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from flows.inspection.artifact_graph import Name, read_graph
-from flows.inspection.artifact_uses import uses_of
-from flows.inspection.run_history import read_history
 from flows.runner.artifact_names import ArtifactName, existing_manifest, find_artifacts
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
@@ -55,16 +52,9 @@ def list_artifacts(text: str, site: Site, overrides: Sequence[str] = ()) -> list
     listed = []
     for name, key in find_artifacts(store, text, overrides).items():
         if (name.stage, key) not in looked_up:  # runs share artifacts
-            looked_up[name.stage, key] = _look_up(store, name.stage, key)
+            looked_up[name.stage, key] = look_up(store, name.stage, key)
         listed.append(_listed(name, key, *looked_up[name.stage, key]))
     return sorted(listed, key=lambda each: each.made, reverse=True)
-
-
-def users_of(listed: Sequence[ListedArtifact], site: Site) -> dict[Name, dict[str, list[str]]]:
-    """The ``versions`` and ``runs`` (with overrides) on record that use each artifact."""
-    graph, uses = read_graph(site), uses_of(read_history(open_store(site)))
-    names = {(each.stage, each.key) for each in listed}
-    return {name: {"versions": graph.versions_of.get(name, []), "runs": uses.runs(name)} for name in names}
 
 
 def artifact_folders(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Path]:
@@ -77,7 +67,7 @@ def artifact_folders(text: str, site: Site, overrides: Sequence[str] = ()) -> li
     if "/" not in text:
         stages = ", ".join(dict.fromkeys(f"{name.run}/{name.stage}" for name in found))
         raise BadConfiguration(f"{text!r} names a whole run, allowed is a stage of it: {stages}")
-    return [_folder(store, name, key) for name, key in found.items()]
+    return [folder_of(store, f"{name}", name.stage, key) for name, key in found.items()]
 
 
 def find_artifact(text: str, site: Site, overrides: Sequence[str] = ()) -> Artifact:
@@ -95,16 +85,17 @@ def find_artifact(text: str, site: Site, overrides: Sequence[str] = ()) -> Artif
     return store.artifact(existing_manifest(store, text, name.stage, key))
 
 
-def _folder(store: Store, name: ArtifactName, key: str) -> Path:
-    place, manifest, damage = _look_up(store, name.stage, key)
+def folder_of(store: Store, name: str, stage: str, key: str) -> Path:
+    """The folder of an artifact, downloaded if it is in a bucket. Raises BadData if it is missing or damaged."""
+    place, manifest, damage = look_up(store, stage, key)
     if manifest is None or damage:
         problem = damage or "it is missing"
-        raise BadData(f"{name} is {place.address(name.stage, key)}, but {problem}: the next run makes it again")
+        raise BadData(f"{name} is {place.address(stage, key)}, but {problem}: the next run makes it again")
     # A bucket's file is checked as it is downloaded; a folder may be on a disk that cannot be written.
-    return place.artifact(manifest).path() if isinstance(place, S3Store) else place.folder(name.stage, key)
+    return place.artifact(manifest).path() if isinstance(place, S3Store) else place.folder(stage, key)
 
 
-def _look_up(store: Store, stage: str, key: str) -> tuple[Store, Manifest | None, str]:
+def look_up(store: Store, stage: str, key: str) -> tuple[Store, Manifest | None, str]:
     """The store that has the artifact, its manifest, and its damage. ``register`` may be on this machine alone."""
     places = [store, store.local()] if isinstance(store, S3Store) else [store]
     for place in places:

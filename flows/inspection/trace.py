@@ -36,7 +36,7 @@ def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: st
 
 
 def _changed_since_recorded(resolved: ResolvedRun) -> Iterator[str]:
-    """Says where the run as it is now has other artifacts than those that its name means (``repro path``)."""
+    """Says where the run as it is now has other artifacts than those that its name means (``repro show --path``)."""
     name, store = resolved.run.name, resolved.plan.store
     recorded = name_run(read_runs(store.root, name), name, resolved.request.overrides)
     if recorded.remark:

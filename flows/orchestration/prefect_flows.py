@@ -98,7 +98,7 @@ def reproduce(
     """Reproduce one run, from archives to a registered model version, with each stage cached.
 
     Args:
-        run: A run's name, as `repro runs` lists them, or FILE.toml or FILE.py:NAME for one of your own.
+        run: A run's name, as `repro show` lists them, or FILE.toml or FILE.py:NAME for one of your own.
         from_stage: Run this stage and all later ones, cached or not. Empty: only missing stages.
         until: The last stage to run. Empty: all stages.
         force: Stages to run again even if they are cached.
@@ -289,7 +289,7 @@ def hyperparameter_sweep(
     """Search for the settings of a run with the best dev score; each trial is a child flow.
 
     Args:
-        run: A run's name, as `repro runs` lists them, or FILE.py:NAME for one of your own.
+        run: A run's name, as `repro show` lists them, or FILE.py:NAME for one of your own.
         spaces: Fields and their values, for example training.peak=1e-3..1e-2:log or model.p_drop=0.1,0.2.
         trials: Number of trials, those of earlier calls of the same sweep included.
         on: dev.bleu, dev.chrf or dev.perplexity.

@@ -22,7 +22,7 @@ def find_run(name: str) -> Run:
     found = RUNS.get(name) or parse_run_name(name)
     if not found:
         hint = did_you_mean(name, [*RUNS, *own_files()])
-        others = "`repro runs` lists them; FILE.toml or FILE.py:NAME for your own (`repro new` writes one)"
+        others = "`repro show` lists them; FILE.toml or FILE.py:NAME for your own (`repro new` writes one)"
         raise BadConfiguration(f"unknown run {name!r}{hint} {others}" if hint else f"unknown run {name!r}: {others}")
     return found
 

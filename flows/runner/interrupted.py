@@ -58,7 +58,7 @@ def close_dead_runs(site: Site) -> int:
     """Close the runs that dead processes left "Running" at Prefect's server, in MLflow and in records.
 
     Returns the number of runs. A run with work calls it when it starts, one without work if a run of its name was
-    killed, a worker when a flow's process was killed; `repro unfinished --close` and `repro up` do too. If a server
+    killed, a worker when a flow's process was killed; `repro status --close` and `repro up` do too. If a server
     does not answer, the next call closes its runs.
     """
     closed = close_abandoned(FLOWS) if server_configured() else 0

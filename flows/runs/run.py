@@ -25,7 +25,7 @@ class Run:
     name: str
     """Names its records, its artifacts and its registered model."""
     about: str
-    """One line for ``repro runs``."""
+    """One line for ``repro show``."""
     corpus: Corpus
     """The training text."""
     sets: tuple[EvaluationSet, ...]

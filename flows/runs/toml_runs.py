@@ -35,7 +35,7 @@ def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Pat
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        others = "`repro new` writes such a file, `repro runs` lists built-in runs"
+        others = "`repro new` writes such a file, `repro show` lists built-in runs"
         raise BadConfiguration(f"{path} cannot be read: {error.strerror}; {others}") from error
     except ValueError as error:  # UnicodeDecodeError is one
         raise BadConfiguration(f"{path} is not TOML: {error}") from error

@@ -55,8 +55,11 @@ def _line(found: Lineage, name: Name) -> str:
 
 
 def _details(found: Lineage, name: Name) -> Iterator[str]:
-    node, made_by = found.graph.nodes.get(name), found.uses.made_by.get(name)
-    cached = sum(each is not made_by for each in found.uses.used_by.get(name, ()))
+    node = found.graph.nodes.get(name)
+    made_by = found.uses.made_by.get(name)
+    state, path = found.state(name)
+    yield f"state    {state}"
+    yield f"path     {path}"
     if node:
         yield f"machine  {node.machine}"
         yield f"commit   {node.commit}"
@@ -64,4 +67,4 @@ def _details(found: Lineage, name: Name) -> Iterator[str]:
             yield f"facts    {format_facts(node.facts)}"
     if made_by:
         yield f"made by  {made_by.command}"
-    yield f"cached   in {cached} run{'' if cached == 1 else 's'} on record"
+    yield f"runs     {', '.join(found.uses.runs(name)) or 'none on record'}"

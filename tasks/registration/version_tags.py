@@ -109,7 +109,7 @@ def lineage_of(version: str, site_url: str) -> str:
     name, _, number = version.rpartition("/")
     page = version_page(name, int(number))
     linked = f"[{page}]({site_url}/{page}#lineage)"
-    return linked if site_url else f"`repro lineage {version}`, or `{page}` in the folder of `repro site`"
+    return linked if site_url else f"`repro show {version}`, or `{page}` in the folder of `repro site`"
 
 
 def run_pages(experiment_id: str, run_id: str, model_id: str) -> dict[str, str]:

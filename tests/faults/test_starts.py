@@ -18,7 +18,7 @@ UNTIL = ("--until", "average")
 
 
 def test_the_holder_of_a_lock_is_killed(services: Services, root: Path) -> None:
-    """The other process finishes the work; `repro unfinished --close` closes what the killed one left "Running"."""
+    """The other process finishes the work; `repro status --close` closes what the killed one left "Running"."""
     both = {process.pid: process for process in (services.run(root, "LONG", *UNTIL) for _ in range(2))}
     wait_for(lambda: has_checkpoint(root))
     (torchrun,) = processes(root, "torch.distributed.run")

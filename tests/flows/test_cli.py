@@ -32,7 +32,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
 
 
 def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
-    done = repro("runs")
+    done = repro("show")
     assert done.returncode == 0
     *lines, table_3 = done.stdout.splitlines()
     name, _, rows = table_3.partition("  ")
@@ -41,7 +41,7 @@ def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
     assert [line.split()[0] for line in lines] + listed == list(RUNS)
 
 
-@pytest.mark.parametrize("command", ["", *sorted({*COMMANDS} - {"runs"})])
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, *filter(None, [command]), "--help") == 0
     assert "xample" in capsys.readouterr().out
@@ -62,7 +62,7 @@ def test_examples_name_runs_that_exist() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["run", "dem"], "unknown run 'dem'; did you mean demo? `repro runs` lists them"),
+        (["run", "dem"], "unknown run 'dem'; did you mean demo? `repro show` lists them"),
         (["plan", "my-run"], "unknown run 'my-run'; did you mean my-run.toml?"),
         (["run", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
         (
@@ -101,6 +101,22 @@ def test_wrong_arguments_are_one_error_and_exit_code_2(
     assert sentence in said
     assert "Traceback" not in said
     assert out == ""
+
+
+@pytest.mark.parametrize("command", cli.REMOVED)
+def test_a_removed_command_names_the_new_way(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, command, "--json") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert command not in COMMANDS
+
+
+def test_pages_name_no_removed_command() -> None:
+    repository = Path(cli.__file__).parents[1]
+    pages = [path for path in repository.glob("docs/*.md") if path.name != "commands.md"]
+    words = {word for page in pages for word in re.findall(r"\brepro ([a-z-]+)", page.read_text())}
+    assert sorted(words & {*cli.REMOVED}) == []
 
 
 def test_plan_says_miss_and_why_as_json() -> None:

@@ -206,9 +206,9 @@ class Services:
         return self.repro(root, "run", f"{self.runs}:{name}", "--json", *words, **more)
 
     def unfinished(self, root: Path, *words: str) -> list[dict[str, str]]:
-        """The list that ``repro unfinished`` prints."""
-        out, _ = self.repro(root, "unfinished", "--json", *words).communicate(timeout=TIMEOUT_SECONDS)
-        found: list[dict[str, str]] = json.loads(out)
+        """The interrupted runs that ``repro status`` lists."""
+        out, _ = self.repro(root, "status", "--json", *words).communicate(timeout=TIMEOUT_SECONDS)
+        found: list[dict[str, str]] = json.loads(out)["interrupted"]
         return found
 
     def worker(self, pool: str = "cpu", **more: str) -> subprocess.Popen[bytes]:

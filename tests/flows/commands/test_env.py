@@ -1,4 +1,4 @@
-"""``repro env``: what a shell needs so that plain prefect and mlflow commands use the root and its servers."""
+"""``repro up --print-env``: what a shell needs so that plain prefect and mlflow commands use the root."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands.env import env
+from flows.commands.up import up
 from infra.servers import addresses
 from infra.site import Site
 
@@ -34,7 +34,7 @@ def test_without_servers_the_files_of_the_root_are_named(
 ) -> None:
     root = tmp_path / "a root of 100%"
     monkeypatch.setenv("REPRO_ROOT", f"{root}")
-    env()
+    up(print_env=True)
     found = in_a_shell(capsys.readouterr().out, PATH=f"/a b:{os.environ['PATH']}")
     assert (found["REPRO_ROOT"], found["PREFECT_HOME"]) == (f"{root}", f"{root}/prefect")
     assert found["MLFLOW_TRACKING_URI"] == Site.named().tracking
@@ -48,11 +48,11 @@ def test_a_service_that_is_up_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", Site.named().tracking)  # by an earlier `repro env`, before `repro up`
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", Site.named().tracking)  # printed before `repro up`
     (tmp_path / addresses.FOLDER).mkdir()
     served = addresses.Addresses("http://127.0.0.1:4300/api", "http://127.0.0.1:5300")
     addresses.write(tmp_path, served, os.getpid())
-    env()
+    up(print_env=True)
     found = in_a_shell(capsys.readouterr().out)
     assert served.exports.items() <= found.items()
 
@@ -67,7 +67,7 @@ def test_passwords_are_referred_to_and_not_printed(
         "MLFLOW_TRACKING_PASSWORD": secret.partition(":")[2],
     }
     monkeypatch.setenv("REPRO_AUTH", secret)
-    env()
+    up(print_env=True)
     printed = capsys.readouterr().out
     assert "secret" not in printed
     assert expected.items() <= in_a_shell(printed, REPRO_AUTH=secret).items()
@@ -76,5 +76,5 @@ def test_passwords_are_referred_to_and_not_printed(
     file.chmod(0o600)
     monkeypatch.delenv("REPRO_AUTH")
     monkeypatch.setenv("REPRO_AUTH_FILE", f"{file}")
-    env()
+    up(print_env=True)
     assert expected.items() <= in_a_shell(capsys.readouterr().out).items()

@@ -210,9 +210,9 @@ def test_beyond_this_machine_it_needs_a_password_and_answers_to_named_hosts(smal
 
 def test_all_heads_are_drawn(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "heads.png"
-    done = repro("attention", LINES[0], "--model", "small", "--out", str(out))
+    done = repro("trace", LINES[0], "--attention", "--model", "small", "--out", str(out))
     assert (done.returncode, done.stdout) == (0, f"{out}\n"), done.stderr
     assert matplotlib.image.imread(out).shape[0] > 500
-    given = repro("attention", "a " * 300, "--model", "small", "--out", str(out))
+    given = repro("trace", "a " * 300, "--attention", "--model", "small", "--out", str(out))
     assert given.returncode == 2
     assert "the sentence has 300 pieces, allowed are 120" in given.stderr

@@ -1,4 +1,4 @@
-"""``repro lineage``: every way to name a start, both directions, nearest names, nothing written."""
+"""``repro show``: every way to name a start, both directions, nearest names, nothing written."""
 
 import json
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from made_registry import version
 from made_up_roots import artifact, chain, record, row_of
 
 from benchmarks.registry import write_registry
-from flows.commands.lineage import lineage
+from flows.commands.show import show
 from flows.inspection.artifact_lineage import find_lineage
 from infra.errors import BadConfiguration
 from infra.site import Site
@@ -49,7 +49,7 @@ def test_a_start_is_named_in_many_ways(made: list[Artifact], text: str, stage: s
 
 
 def test_both_directions_in_json(made: list[Artifact], capsys: pytest.CaptureFixture[str]) -> None:
-    lineage("demo/clean", as_json=True)
+    show("demo/clean", as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found["start"] == ["clean/c0ffee"]
     sides = {each["stage"]: each["side"] for each in found["artifacts"]}
@@ -62,13 +62,13 @@ def test_both_directions_in_json(made: list[Artifact], capsys: pytest.CaptureFix
 
 def test_the_text_says_what_was_removed(made: list[Artifact], capsys: pytest.CaptureFixture[str]) -> None:
     Store(Site.named().root).remove("download", "d0ffee")
-    lineage("demo/score/test")
+    show("demo/score/test")
     shown = capsys.readouterr().out
     assert "demo/download/demo/train.de  download/d0ffee  missing: it was removed" in shown
     above, below = shown.split("used by")
     assert "demo/average" in above.split("made from")[1]
     assert "demo/register" in below
-    lineage("d0ffee")
+    show("d0ffee")
     assert "demo/clean" in capsys.readouterr().out.split("used by")[1], "what was made from it is still known"
 
 
@@ -83,7 +83,7 @@ def test_a_typo_gets_the_nearest_names(made: list[Artifact]) -> None:
 
 def test_nothing_is_written(made: list[Artifact], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    lineage("demo")
+    show("demo")
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
@@ -104,7 +104,7 @@ def test_versions_whose_training_began_with_a_version(
         facts = {"name": "other", "version": number}
         artifact(store, "register", f"47ffee{number}", [averaged], facts=facts, arguments=arguments)
     write_registry(tmp_path / "mlflow.db", [version("demo", 1, {}), version("other", 1, {}), version("other", 2, {})])
-    lineage("demo/1")
+    show("demo/1")
     shown = capsys.readouterr().out
     assert "versions that rest on it: demo/1\nversions whose training began with its weights: other/1\n" in shown
     assert find_lineage("other/2", Site.named()).as_json()["begun_with_it"] == []

@@ -8,8 +8,7 @@ import pytest
 from s3_server import Server
 from small_pipeline import Untracked, run_small
 
-from flows.commands.ls import ls
-from flows.commands.ls import path as path_command
+from flows.commands.show import show
 from flows.commands.verify import verify
 from flows.inference.export import find_trained_model
 from flows.inspection.artifact_list import artifact_folders, list_artifacts
@@ -41,7 +40,7 @@ def test_names_have_a_run_a_stage_and_an_item() -> None:
 
 
 def test_a_finished_run_is_listed_whole(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ls(as_json=True)
+    show(artifacts=True, as_json=True)
     listed = json.loads(capsys.readouterr().out)["artifacts"]
     rows = plan(RunRequest("small")).rows
     assert sorted((each["stage"], each["item"], each["key"]) for each in listed) == sorted(
@@ -52,12 +51,10 @@ def test_a_finished_run_is_listed_whole(small: Path, capsys: pytest.CaptureFixtu
     for each in listed:
         assert each["name"] == "/".join(filter(None, ("small", each["stage"], each["item"])))
         assert Path(each["path"]).is_dir()
-    ls("small/score")
+    show("small/score", artifacts=True)
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines} == {"small/score/dev", "small/score/test"}
     assert [each["made"] for each in listed] == sorted((each["made"] for each in listed), reverse=True)
-    ls("small/clean", why=True)
-    assert capsys.readouterr().out.splitlines()[1:] == ["    versions: small/1", "    runs: small"]
 
 
 def test_a_name_means_the_newest_artifact_without_overrides(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +62,7 @@ def test_a_name_means_the_newest_artifact_without_overrides(small: Path, capsys:
     old = artifact_folders("small/clean", site)
     made = run_small(RunRequest("small", until="clean", overrides=("profile=tutorial",)))
     assert artifact_folders("small/clean", site) == old
-    path_command("small/clean", overrides=("profile=tutorial",))
+    show("small/clean", path=True, overrides=("profile=tutorial",))
     printed = capsys.readouterr().out
     assert printed == f"{made.rows[-1].path}\n"
     assert [Path(printed.strip())] != old
@@ -148,6 +145,6 @@ def test_a_bucket_is_listed_and_downloaded_on_demand(
     assert {each.state for each in listed.values()} == {"there"}
     cache = open_store(Site.named()).root
     assert not (cache / "clean").exists(), "a list downloads nothing"
-    path_command("small/clean")
+    show("small/clean", path=True)
     assert (Path(capsys.readouterr().out.strip()) / "pairs.parquet").is_file()
     assert [path.name for path in cache.glob("*") if path.name in ("clean", "download")] == ["clean"]

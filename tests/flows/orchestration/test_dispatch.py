@@ -135,7 +135,7 @@ def test_only_flow_runs_of_dead_processes_are_abandoned(tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("closing", [("run", "--until", "clean"), ("unfinished", "--close")])
+@pytest.mark.parametrize("closing", [("run", "--until", "clean"), ("status", "--close")])
 def test_a_kill_after_the_last_stage_leaves_nothing_running(tmp_path: Path, closing: tuple[str, ...]) -> None:
     root, run = tmp_path / "root", f"{write_run_file(tmp_path / 'mine.py', tmp_path / 'mirror')}:SMALL"
     environment = os.environ | {"REPRO_ROOT": f"{root}", "REPRO_MIRRORS": f"{tmp_path / 'mirror'}"}
@@ -155,4 +155,4 @@ def test_a_kill_after_the_last_stage_leaves_nothing_running(tmp_path: Path, clos
     assert done.returncode == 0, done.stderr
     assert states("prefect/prefect.db", "SELECT state_type FROM flow_run") == {"CRASHED"}
     assert states("mlflow.db", "SELECT status FROM runs") == {"FINISHED", "KILLED"}
-    assert ("--until clean" in repro("unfinished").stdout) == (closing[0] == "unfinished"), "it is still to be repeated"
+    assert ("--until clean" in repro("status").stdout) == (closing[0] == "status"), "it is still to be repeated"

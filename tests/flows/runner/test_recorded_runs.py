@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_roots import record
 
-from flows.commands.unfinished import unfinished
+from flows.commands.status import status
 from flows.inspection.run_history import read_history
 from flows.runner import records
 from flows.runner.interrupted import close_dead_runs, has_dead_record
@@ -117,7 +117,7 @@ def test_a_run_goes_on_beside_a_record_without_a_field_and_names_its_file_once(
     (path.parent / "20261101T000001-000000-seeds.json").write_text("{}")
     with caplog.at_level(logging.WARNING):
         assert plan(RunRequest("small", until="clean")).rows
-        unfinished(as_json=True)
+        status(close=True)
         assert not has_dead_record(site, "small")
         assert close_dead_runs(site) == 0
     assert "small" in RUNS

@@ -16,7 +16,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("redirected", "reason"), [(">&-", "Bad file descriptor"), ("> /dev/full", "No space left on device")]
 )
-@pytest.mark.parametrize("words", ["runs", "--help", "plan demo --json"])
+@pytest.mark.parametrize("words", ["show", "--help", "plan demo --json"])
 def test_results_that_cannot_be_written_are_an_error(words: str, redirected: str, reason: str) -> None:
     done = shell(f"{REPRO} {words} {redirected}")
     sentence = f"repro: the results cannot be written to stdout: {reason}; open it or redirect it to a file\n"

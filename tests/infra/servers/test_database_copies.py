@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands.backup import backup, restore
+from flows.commands.backup import backup
+from flows.commands.backup import restore_databases as restore
 from infra.errors import BadConfiguration, BadData
 from infra.servers import database_copies
 from infra.servers.database_copies import back_up

@@ -98,7 +98,7 @@ def test_the_first_line_of_the_description_can_be_read_without_rendering() -> No
 def test_the_description_says_where_to_read_the_lineage() -> None:
     tags = {"dev_set": "val", "dev_signature": "13a", "decision": "", "val.bleu": "30.0"}
     without = version_description("m/1", tags)
-    assert "Lineage: `repro lineage m/1`, or `versions/m/1.html` in the folder of `repro site`" in without
+    assert "Lineage: `repro show m/1`, or `versions/m/1.html` in the folder of `repro site`" in without
     linked = version_description("a b/2", tags, site_url="https://box.example/site")
     page = version_page("a b", 2)
     assert f"Lineage: [{page}](https://box.example/site/{page}#lineage)" in linked

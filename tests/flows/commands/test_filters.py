@@ -1,4 +1,4 @@
-"""``repro explain-filters`` prints what ``clean`` recorded, and the same samples each time."""
+"""``repro filters`` prints what ``clean`` recorded, and the same samples each time."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flows.commands.explain_filters import explain_filters
+from flows.commands.filters import filters
 from flows.inspection.trace import trace_context
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
@@ -14,7 +14,7 @@ from infra.errors import BadConfiguration
 
 
 def explained(capsys: pytest.CaptureFixture[str], **options: int) -> dict[str, dict[str, object]]:
-    explain_filters("small", as_json=True, **options)  # type: ignore[arg-type]
+    filters("small", as_json=True, **options)  # type: ignore[arg-type]
     return {each["rule"]: each for each in json.loads(capsys.readouterr().out)["filters"]}
 
 
@@ -37,7 +37,7 @@ def test_counts_and_samples_are_those_of_the_artifact(capsys: pytest.CaptureFixt
 
 @pytest.mark.usefixtures("small")
 def test_people_read_names_counts_and_samples(capsys: pytest.CaptureFixture[str]) -> None:
-    explain_filters("small", samples=1)
+    filters("small", samples=1)
     text = capsys.readouterr().out
     assert all(rule.name in text for rule in RUNS["small"].filters.rules)
     assert "small:" in text
@@ -48,6 +48,6 @@ def test_people_read_names_counts_and_samples(capsys: pytest.CaptureFixture[str]
 def test_text_that_is_not_cleaned_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_ROOT", str(tmp_path))
     with pytest.raises(BadConfiguration, match="repro run demo --until clean"):
-        explain_filters("demo")
+        filters("demo")
     with pytest.raises(BadConfiguration, match="--samples is -1"):
-        explain_filters("demo", samples=-1)
+        filters("demo", samples=-1)

@@ -1,4 +1,4 @@
-"""``repro explain-filters``."""
+"""``repro filters``."""
 
 import json
 from dataclasses import asdict
@@ -11,7 +11,7 @@ from flows.commands.options import JsonOption, OverridesOption, SiteOption
 from infra.errors import BadConfiguration
 
 
-def explain_filters(
+def filters(
     run: Annotated[str, RUN_NAMES, Parameter(help="name of a run, FILE.toml or FILE.py:NAME")],
     *,
     samples: Annotated[int, Parameter(help="rejected pairs to show for each filter")] = 3,
@@ -24,7 +24,7 @@ def explain_filters(
 
     Runs nothing: the clean stage of the run must be done.
 
-    Example: repro explain-filters demo --samples 5
+    Example: repro filters demo --samples 5
     """
     from flows.inspection.trace import trace_context
     from flows.runner.request import RunRequest
