@@ -48,7 +48,9 @@ def parse_rules(text: str, present: Sequence[Filter], whole: str) -> tuple[Filte
         if found is None or (any(changes) and not found[1]):
             allowed = "a file.toml, Rule,Rule(field=value), or +Rule and -Rule for changes to the run's rules"
             raise ValueError(f"{whole} has {item.strip()!r}, allowed is {allowed}")
-        sign, name, given = found[1], found[2], found[3] or ""
+        sign = found[1]
+        name = found[2]
+        given = found[3] or ""
         if sign == "-":
             names = [type(rule).__name__ for rule in made]
             if name not in names:

@@ -25,7 +25,8 @@ def hub_files(address: str, option: str) -> tuple[tuple[Path, ...], tuple[str, .
     match = ADDRESS.fullmatch(address)
     if not match:
         raise BadConfiguration(f"{option} is {address!r}, allowed is hf://datasets/OWNER/NAME/FILE:COLUMN")
-    name, path = match["name"], match["path"]
+    name = match["name"]
+    path = match["path"]
     if path.removesuffix(".gz").endswith(JSON):
         raise BadConfiguration(f"{option} is {address!r}, which is JSON; the Hub has it as {PARQUET.format(name)} too")
     from huggingface_hub import HfApi, hf_hub_download

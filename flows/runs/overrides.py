@@ -112,7 +112,8 @@ def _with_profile(run: Value, profile: str) -> Value:
 
 def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
     """``holder`` with one field changed, unchecked."""
-    name, rest = path[0], path[1:]
+    name = path[0]
+    rest = path[1:]
     if isinstance(holder, tuple):
         members = [type(member).__name__ for member in holder]
         if name not in members or not rest:

@@ -21,11 +21,13 @@ from tasks.corpus.reading import read_pairs
 
 LIKE = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
 """The run whose model and training a size stands for."""
-SMALL_PAIRS, BASE_PAIRS = 40_000, 2_000_000
+SMALL_PAIRS = 40_000
+BASE_PAIRS = 2_000_000
 """From so many pairs on ``small`` and ``base`` are the default."""
 LOOKED_AT = 200_000
 """Pairs that the rules are tried on."""
-HELD_OUT, SEED = 1_000, 1
+HELD_OUT = 1_000
+SEED = 1
 """Pairs that are held out as a dev set, at most a twentieth of the corpus, and the seed that chooses them."""
 
 
@@ -69,7 +71,8 @@ class TextFile:
     def _on_hub(cls, words: str, option: str) -> "TextFile":
         address, _, column = words.rpartition(":")
         if address == SCHEME[:2]:
-            address, column = words, ""
+            address = words
+            column = ""
         if text_suffix(address) in TABLES and not column:
             raise BadConfiguration(f"{option} is {words!r}, a table; add its column: {words}:translation.en")
         places, urls = hub_files(address, option)
@@ -132,7 +135,9 @@ def read(source: TextFile, target: TextFile) -> Iterator[pl.DataFrame]:
 
 def look(source: TextFile, target: TextFile, pairs: int, filters: Filters, known: Sequence[pl.DataFrame]) -> TextReport:
     """Try the rules on the first ``LOOKED_AT`` of the text's ``pairs``; ``known``: the evaluation sets."""
-    report, head, count = TextReport(pairs), list[pl.DataFrame](), 0
+    report = TextReport(pairs)
+    head = list[pl.DataFrame]()
+    count = 0
     for frame in read(source, target):
         head.append(frame.head(LOOKED_AT - count))
         count += frame.height
@@ -178,13 +183,15 @@ def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
 def hold_out(source: TextFile, target: TextFile, pairs: int, filters: Filters) -> pl.DataFrame:
     """The pairs of a dev set, as they are in the text, chosen by seed among those that the filters keep."""
     count = min(HELD_OUT, pairs // 20)
-    best, first = pl.DataFrame(), 0
+    best = pl.DataFrame()
+    first = 0
     for frame in read(source, target):
         order = pl.Series("order", shuffle_positions("dev", first, frame.height, SEED))
         judged = normalise_sides(frame, filters.normalise).with_columns(pl.lit(value=False).alias(KNOWN))
         fresh = frame.with_columns(order).filter(first_rejecting_rule(judged, filters) == len(filters.rules))
         both = pl.concat([best, fresh] if best.height else [fresh]).unique("source", keep="first", maintain_order=True)
-        best, first = both.sort("order").head(count), first + frame.height
+        best = both.sort("order").head(count)
+        first = first + frame.height
     if not best.height:
         raise BadConfiguration(
             f"{source.path.name} has {pairs} pairs, too few to hold out a dev set; give one by --dev"

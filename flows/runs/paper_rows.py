@@ -126,7 +126,8 @@ def row_run(row: str, corpus: str, scale: int) -> Run:
     own = PAPER_RUNS[row]
     if corpus == PAPER and scale == 1:
         return own
-    model, name = scale_model(own.model, scale), row_run_name(row, corpus, scale)
+    model = scale_model(own.model, scale)
+    name = row_run_name(row, corpus, scale)
     where = own.about if row in VARIANTS else f"Table {ROWS[row].table}, row {row}"
     about = f"{where}, on {corpus}, widths divided by {scale}"
     if corpus == PAPER:
@@ -157,7 +158,9 @@ def parse_run_name(name: str) -> Run | None:
     found = RUN_NAME.fullmatch(name)
     if not found:
         return None
-    corpus, row, scale = found[1], found[2], int(found[3])
+    corpus = found[1]
+    row = found[2]
+    scale = int(found[3])
     if row not in rows_on(corpus):
         raise BadConfiguration(f"unknown row {row!r} in {name!r}, known on {corpus} are: {', '.join(rows_on(corpus))}")
     return row_run(row, corpus, scale)
@@ -168,9 +171,13 @@ def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
     found = RUN_NAME.fullmatch(run.name)
     own = {value.name: row for row, value in PAPER_RUNS.items()}
     if run.name in own:
-        row, corpus, scale = own[run.name], PAPER, 1
+        row = own[run.name]
+        corpus = PAPER
+        scale = 1
     elif found and found[2] in PAPER_RUNS and found[1] in corpora():
-        row, corpus, scale = found[2], found[1], int(found[3])
+        row = found[2]
+        corpus = found[1]
+        scale = int(found[3])
     else:
         return ()
     exact = run == PAPER_RUNS[row]

@@ -15,7 +15,9 @@ from infra.errors import BadConfiguration
 from tasks.cleaning.filters import Filter
 from tasks.corpus.catalogue import File, Text
 
-RULE, KIND, NONE = "rule", "kind", "none"
+RULE = "rule"
+KIND = "kind"
+NONE = "none"
 COMPACT = (File, Text)
 """Classes of which only the fields are written that differ from their defaults."""
 
@@ -122,7 +124,8 @@ def _member(known: Mapping[str, type], value: Any, path: str, by: str) -> Any:
 def _record(kind: Any, value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{path} is {_short(value)}, allowed is a table")
-    declared, hints = {field.name: field for field in fields(kind)}, get_type_hints(kind)
+    declared = {field.name: field for field in fields(kind)}
+    hints = get_type_hints(kind)
     for name in value:
         if name not in declared:
             raise ValueError(unknown_name(name, list(declared), path))

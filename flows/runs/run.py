@@ -82,14 +82,18 @@ class Run:
             self.synthetic.check(self.corpus, self.training.start)
             parts += self.synthetic.parts
         mixed = [name for stage in parse_mixture(self.training.mixture) for name, _ in stage.shares]
-        mixture, allowed = self.training.mixture, f"parts of {self.corpus.name}: {', '.join(parts)}"
+        mixture = self.training.mixture
+        allowed = f"parts of {self.corpus.name}: {', '.join(parts)}"
         require(set(mixed) <= set(parts), "training.mixture", mixture, allowed)
-        count, keep, patience = self.averaging.count, self.training.keep, self.training.patience
+        count = self.averaging.count
+        keep = self.training.keep
+        patience = self.training.patience
         require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
         which = self.averaging.which
         require(which != "best" or patience > 0, "averaging.which", which, "last, where training.patience is 0")
         require(which != "ema" or self.training.ema > 0, "averaging.which", which, "last, where training.ema is 0")
-        seed, seeds = self.training.seed, self.decoding.ensemble
+        seed = self.training.seed
+        seeds = self.decoding.ensemble
         require(not seeds or seed in seeds, "decoding.ensemble", seeds, f"seeds with training.seed, {seed}, among them")
         # The updates of an epoch are known once its batches are; averaging checks the count again.
         lengths = [] if self.training.epochs else [self.training.updates]
@@ -97,7 +101,8 @@ class Run:
             lengths.append(self.synthetic.updates)
         for updates in lengths:
             self._check_saved(updates)
-        dropout, tokens = self.sharding.bpe_dropout, self.vocabulary.tokens
+        dropout = self.sharding.bpe_dropout
+        tokens = self.vocabulary.tokens
         require(not dropout or tokens == "bpe", "sharding.bpe_dropout", dropout, "0 where vocabulary.tokens is words")
         self._check_model("model", self.model)
         if isinstance(self.synthetic, Distillation):
@@ -105,7 +110,8 @@ class Run:
 
     def _check_saved(self, updates: int) -> None:
         """Raise ValueError unless a training of ``updates`` saves the checkpoints to average."""
-        count, patience = self.averaging.count, self.training.patience
+        count = self.averaging.count
+        patience = self.training.patience
         # The first validation is the best so far; training can stop after ``patience`` more.
         fewest = min(updates, (patience + 1) * self.training.dev_every) if patience else updates
         saved = -(-fewest // self.training.checkpoint_every)
@@ -120,7 +126,8 @@ class Run:
         check_compatible(model, self.training)
         joint = self.vocabulary.joint or not model.tied
         require(joint, f"{name}.tied", model.tied, "false, as vocabulary.joint is false")
-        longest, positions = self.sharding.max_pieces, model.max_positions
+        longest = self.sharding.max_pieces
+        positions = model.max_positions
         both = model.source_ends == "bos+eos"
         added = 2 if both else 1  # a target has one
         room = f", by 2 or more where {name}.source_ends is bos+eos" if both else ""

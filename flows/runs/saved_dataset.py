@@ -6,7 +6,8 @@ from pathlib import Path
 from infra.errors import BadConfiguration, BadData
 from infra.guards.path_names import path_below
 
-STATE, SPLITS = "state.json", "dataset_dict.json"
+STATE = "state.json"
+SPLITS = "dataset_dict.json"
 """Files of a saved dataset, and of a folder with one for each split."""
 
 

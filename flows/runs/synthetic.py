@@ -11,7 +11,8 @@ from model.config.special_pieces import SPECIAL_TOKENS
 from tasks.corpus.catalogue import Corpus, Part, Text
 from tasks.stages.mix import PREFIX
 
-REVERSE, MONOLINGUAL = "reverse", "monolingual"
+REVERSE = "reverse"
+MONOLINGUAL = "monolingual"
 """Items of the stages that serve the reverse model (``reverse/dev``), and that of the monolingual text's ``clean``."""
 TEACHER = "teacher"
 """Items of the stages that serve the teachers: ``teacher/train``, ``teacher/seed-1``."""
@@ -39,12 +40,14 @@ class BackTranslation:
     """Updates of the reverse model's training; 0: as long as the run's."""
 
     def __post_init__(self) -> None:
-        text, name = self.monolingual, "synthetic.monolingual"
+        text = self.monolingual
+        name = "synthetic.monolingual"
         one = text.source_language == text.target_language and all(p.source == p.target for p in text.parts)
         require(one, name, text.name, "text of one language (flows.runs.synthetic.monolingual)")
         require(self.lines >= 0, "synthetic.lines", self.lines, "0 (all) or a whole number above")
         require(self.search in ("beam", "sample"), "synthetic.search", self.search, "beam or sample")
-        seeds, allowed = self.decoding.ensemble, "empty: one model translates back"
+        seeds = self.decoding.ensemble
+        allowed = "empty: one model translates back"
         require(not seeds, "synthetic.decoding.ensemble", seeds, allowed)
         own = re.fullmatch(r"(<[A-Za-z0-9_-]{1,20}>)?", self.tag) is not None and self.tag not in SPECIAL_TOKENS
         allowed = f"letters, digits, '_', '-' in angle brackets, none of {', '.join(SPECIAL_TOKENS)}, or empty"
@@ -66,7 +69,8 @@ class BackTranslation:
 
     def check(self, corpus: Corpus, start: str) -> None:
         """Raise ValueError unless it fits a run's corpus and its ``training.start``."""
-        language, allowed = self.monolingual.target_language, f"text of the target language, {corpus.target_language}"
+        language = self.monolingual.target_language
+        allowed = f"text of the target language, {corpus.target_language}"
         require(language == corpus.target_language, "synthetic.monolingual", language, allowed)
         names = {part.name for part in corpus.parts} & set(self.parts)
         require(not names, "corpus.parts", names, f"names that do not begin with {PREFIX}")
@@ -92,7 +96,8 @@ class Distillation:
     """How the teachers search."""
 
     def __post_init__(self) -> None:
-        seeds, allowed = self.seeds, "one or more different whole numbers from 0 to 2,147,483,647, as in 1,2,3"
+        seeds = self.seeds
+        allowed = "one or more different whole numbers from 0 to 2,147,483,647, as in 1,2,3"
         different = 0 < len(set(seeds)) == len(seeds) and all(0 <= seed < 2**31 for seed in seeds)
         require(different, "synthetic.seeds", seeds, allowed)
         most = self.decoding.most_hypotheses

@@ -18,7 +18,8 @@ MANY_BROKEN = 0.01
 
 def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
     """Sentences about the training text."""
-    looked_at, rejected_by = report.looked_at, report.rejected_by
+    looked_at = report.looked_at
+    rejected_by = report.rejected_by
     languages = run.corpus.source_language, run.corpus.target_language
     for each in languages:
         if each not in SCRIPT_OF and each not in WITHOUT_SPACES:
@@ -29,7 +30,8 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
         yield f"{broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
     if (known := rejected_by.get(NotIn().name, 0)) > MANY * looked_at:
         yield f"{known:,} pairs have a line of a dev or test set; is a file given twice?"
-    rejected, most = report.rejected - known, run.filters.max_rejected
+    rejected = report.rejected - known
+    most = run.filters.max_rejected
     if looked_at >= FEWEST_JUDGED and rejected > most * looked_at:
         yield (
             f"the run would stop at clean: its filters reject {rejected / looked_at:.0%}, filters.max_rejected allows "

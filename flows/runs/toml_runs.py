@@ -45,7 +45,8 @@ def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Pat
     if base:
         if not isinstance(base, str):
             raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, allowed is the name of a run")
-        above, file = (*extended_by, path.resolve()), path.parent / base
+        above = (*extended_by, path.resolve())
+        file = path.parent / base
         if base.endswith(SUFFIX) and file.resolve() in above:
             allowed = "which is this file or extends it; allowed is another run"
             raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, {allowed}")

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 else:
-    np, tokenizers = lazy_import("numpy"), lazy_import("tokenizers")
+    np = lazy_import("numpy")
+    tokenizers = lazy_import("tokenizers")
 
 NO_MERGE = 2**63 - 1
 CELLS_PER_BLOCK = 1 << 20
@@ -42,7 +43,8 @@ class ByteCache(WordCache):
     def _encode_block(self, lines: list[str]) -> Ragged:
         rows = []
         for encoding in self._tokenizer.encode_batch(lines, add_special_tokens=False):
-            ids, chunks = np.array(encoding.ids, np.int64), np.array(encoding.word_ids, np.int64)
+            ids = np.array(encoding.ids, np.int64)
+            chunks = np.array(encoding.word_ids, np.int64)
             rows.append((ids + FIRST * (np.diff(chunks, prepend=-1) != 0)).tolist())
         return Ragged.of(rows)
 
@@ -60,7 +62,8 @@ class Merges:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Merges:
         model = json.loads(tokenizer.to_str())["model"]
-        ids, merges = model["vocab"], model["merges"]
+        ids = model["vocab"]
+        merges = model["merges"]
         pairs = np.array([ids[a] << SHIFT | ids[b] for a, b in merges], np.int64)
         order = np.argsort(pairs)
         return cls(pairs[order], order, np.array([ids[a + b] for a, b in merges], np.int64))
@@ -77,7 +80,9 @@ class Merges:
 def segment(marked: Ragged, merges: Merges, p: float, random: np.random.Generator) -> Ragged:
     """One drawn segmentation of each row of a ``ByteCache``."""
     ends = np.cumsum(marked.lengths)
-    begins, done, parts = ends - marked.lengths, 0, []
+    begins = ends - marked.lengths
+    done = 0
+    parts = []
     while done < len(ends):
         upto = max(int(np.searchsorted(ends, begins[done] + CELLS_PER_BLOCK, side="right")), done + 1)
         ids = marked.ids[begins[done] : ends[upto - 1]]
@@ -93,7 +98,9 @@ def _segment_block(marked: Ragged, merges: Merges, p: float, random: np.random.G
     kept = np.ones(len(pieces), np.bool_)
     # The chunks that can still merge: the place of each symbol in ``pieces``, the symbol, and the rank of the merge
     # with the symbol after it.
-    place, symbol, first = np.arange(len(pieces)), pieces.copy(), marked.ids >= FIRST
+    place = np.arange(len(pieces))
+    symbol = pieces.copy()
+    first = marked.ids >= FIRST
     rank = merges.rank(symbol, np.roll(symbol, -1))
     rank[np.roll(first, -1)] = NO_MERGE
     while len(place):
@@ -111,7 +118,10 @@ def _segment_block(marked: Ragged, merges: Merges, p: float, random: np.random.G
         remains[at + 1] = False
         # A symbol moves left by the number of those removed before it.
         at = (np.cumsum(remains) - 1)[at]
-        place, symbol, first, rank = place[remains], symbol[remains], first[remains], rank[remains]
+        place = place[remains]
+        symbol = symbol[remains]
+        first = first[remains]
+        rank = rank[remains]
         _rerank(rank, symbol, first, at, merges)
         before = at[~first[at]] - 1
         _rerank(rank, symbol, first, before, merges)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 else:
-    np, pl = lazy_import("numpy"), lazy_import("polars")
+    np = lazy_import("numpy")
+    pl = lazy_import("polars")
 
 THRESHOLD_RATIO = 8
 """A pair is kept with its positions if it is at most this many times rarer than the most frequent pair left."""
@@ -67,7 +68,8 @@ def learn_merges(
         count, pair, positions = popped
         if count < min_frequency:
             break
-        a, b = pair >> SHIFT, pair & ((1 << SHIFT) - 1)
+        a = pair >> SHIFT
+        b = pair & ((1 << SHIFT) - 1)
         merges.append((pieces[a], pieces[b]))
         # A special token that the text spells out has an id already.
         new = ids.setdefault(pieces[a] + pieces[b], len(pieces))
@@ -135,7 +137,8 @@ class MergeQueue:
 
     def _keep(self, pairs: PairOccurrences, at: int) -> None:
         pair = int(pairs.keys[at])
-        self._frequency[pair], self._positions[pair] = int(pairs.totals[at]), pairs.positions_of(at)
+        self._frequency[pair] = int(pairs.totals[at])
+        self._positions[pair] = pairs.positions_of(at)
         self._push(pair)
 
     def _push(self, pair: int) -> None:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from numpy.typing import NDArray
 else:
-    np, pa, pc = lazy_import("numpy"), lazy_import("pyarrow"), lazy_import("pyarrow.compute")
+    np = lazy_import("numpy")
+    pa = lazy_import("pyarrow")
+    pc = lazy_import("pyarrow.compute")
 
 Integers: TypeAlias = "NDArray[np.int64]"
 SHIFT = 32
@@ -68,7 +70,10 @@ class SymbolArray:
     """
 
     def __init__(self, cell: NDArray[np.unsignedinteger], counts: Integers, bounds: Integers, limit: int) -> None:
-        self._cell, self._counts, self._bounds, self._end = cell, counts, bounds, limit
+        self._cell = cell
+        self._counts = counts
+        self._bounds = bounds
+        self._end = limit
         self._length = np.ones(limit + 2, np.int64)
         self._position_type = np.min_scalar_type(len(cell))
 
@@ -77,7 +82,10 @@ class SymbolArray:
         """From batches of distinct words with their counts in descending order; ``ids`` are those of each byte, and all
         ids are below ``limit``."""
         kind = np.min_scalar_type(limit + 1)
-        cells, numbers, bounds, size = [np.array([limit], kind)], [], [], 1
+        cells = [np.array([limit], kind)]
+        numbers = []
+        bounds = []
+        size = 1
         for words, count in counts:
             text = words.cast(pa.large_binary())
             lengths = pc.binary_length(text).to_numpy()
@@ -110,20 +118,24 @@ class SymbolArray:
         """The occurrences of these pairs (ascending); the total of a pair without any is 0."""
         sieve = np.zeros(1 << _SIEVE_BITS, np.bool_)
         sieve[_hashed(keys)] = True
-        totals, counts = np.zeros(len(keys)), np.zeros(len(keys), np.int64)
+        totals = np.zeros(len(keys))
+        counts = np.zeros(len(keys), np.int64)
         found = []
         for positions, pairs in self._neighbours():
             likely = sieve[_hashed(pairs)]
-            positions, pairs = positions[likely], pairs[likely]
+            positions = positions[likely]
+            pairs = pairs[likely]
             at = np.searchsorted(keys, pairs).clip(max=len(keys) - 1)
             right = keys[at] == pairs
-            positions, at = positions[right], at[right]
+            positions = positions[right]
+            at = at[right]
             totals += np.bincount(at, self._weights(positions), len(keys))
             counts += np.bincount(at, minlength=len(keys))
             order = np.argsort(at, kind="stable")
             found.append((at[order].astype(np.int32), positions[order].astype(self._position_type)))
         begins = np.concatenate(([0], np.cumsum(counts)))
-        slots, free = np.empty(begins[-1], self._position_type), begins[:-1].copy()
+        slots = np.empty(begins[-1], self._position_type)
+        free = begins[:-1].copy()
         for at, positions in found:
             # The nth position of a pair in this block goes to the pair's nth free slot.
             first = np.searchsorted(at, at)
@@ -136,7 +148,8 @@ class SymbolArray:
 
         Returns the pairs with neighbours that this removes (without positions) and those that it adds.
         """
-        cell, length = self._cell, self._length
+        cell = self._cell
+        length = self._length
         first = np.sort(positions).astype(np.int64)
         first = first[cell[first] == a]
         first = first[cell[first + length[a]] == b]
@@ -146,7 +159,9 @@ class SymbolArray:
         right = second + length[b]
         weights = self._weights(first)
         before = cell[first - 1]
-        left, joins_left, joins_right = first - length[before], before < self._end, cell[right] < self._end
+        left = first - length[before]
+        joins_left = before < self._end
+        joins_right = cell[right] < self._end
         # A pair between two merged positions is removed, and added, once.
         joins_left[1:] &= left[1:] != second[:-1]
         left = left[joins_left]
@@ -154,8 +169,10 @@ class SymbolArray:
         gone = self._keys(np.concatenate((left, second[joins_right])))
         lost = PairOccurrences.grouped(gone, weights, gone)
         length[new] = length[a] + length[b]
-        cell[second - 1], cell[second] = self._end + 1, self._end + 1
-        cell[first], cell[right - 1] = new, new
+        cell[second - 1] = self._end + 1
+        cell[second] = self._end + 1
+        cell[first] = new
+        cell[right - 1] = new
         made = np.concatenate((left, first[joins_right]))
         return lost, PairOccurrences.grouped(self._keys(made), weights, made.astype(self._position_type))
 

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 else:
-    np, pl = lazy_import("numpy"), lazy_import("polars")
-    pa, pc = lazy_import("pyarrow"), lazy_import("pyarrow.compute")
+    np = lazy_import("numpy")
+    pl = lazy_import("polars")
+    pa = lazy_import("pyarrow")
+    pc = lazy_import("pyarrow.compute")
 
 Integers: TypeAlias = "NDArray[np.int64]"
 ODD_SPACE = (
@@ -135,7 +137,8 @@ class WordCache:
     """The pieces of each word so far; emptied after ``max_words`` words, so that memory stays bounded."""
 
     def __init__(self, tokenizer: Tokenizer, max_words: int = 1_000_000) -> None:
-        self._tokenizer, self._splitter = tokenizer, WordSplitter(tokenizer)
+        self._tokenizer = tokenizer
+        self._splitter = WordSplitter(tokenizer)
         self._max_words = max_words
         self._nothing = pa.array([" "]), Ragged.of([[]])
         self._known = self._nothing
@@ -149,7 +152,8 @@ class WordCache:
         """For each batch the piece ids of its lines, without special tokens. Words that occur in several batches are
         looked up once."""
         known, pieces = self._known
-        splits, words = [], [known]
+        splits = []
+        words = [known]
         for lines in batches:
             whole, found, counts = self._splitter.split(lines)
             splits.append((lines, whole, counts))

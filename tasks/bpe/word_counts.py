@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from tokenizers import Tokenizer
 else:
-    np, pl, pa = lazy_import("numpy"), lazy_import("polars"), lazy_import("pyarrow")
-    pc, pq = lazy_import("pyarrow.compute"), lazy_import("pyarrow.parquet")
+    np = lazy_import("numpy")
+    pl = lazy_import("polars")
+    pa = lazy_import("pyarrow")
+    pc = lazy_import("pyarrow.compute")
+    pq = lazy_import("pyarrow.parquet")
 
 BATCH_PAIRS = 50_000
 RANGE_PAIRS = 200_000
@@ -56,7 +59,8 @@ def _schema() -> dict[str, Any]:
 
 def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFrame:
     """The tokenizer's chunks of all lines: ``chunk`` and ``count``."""
-    splitter, whole_lines = WordSplitter(tokenizer), Counter[str]()
+    splitter = WordSplitter(tokenizer)
+    whole_lines = Counter[str]()
     counted = [pl.DataFrame(schema=_schema())]
     for lines in batches:
         whole, words, _ = splitter.split(lines)
@@ -156,7 +160,8 @@ def row_groups(metadata: pq.FileMetaData, least: int) -> Iterator[tuple[int, ...
         rows += metadata.row_group(group).num_rows
         if rows >= least:
             yield tuple(groups)
-            groups, rows = [], 0
+            groups = []
+            rows = 0
     if groups:
         yield tuple(groups)
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 else:
-    np, pl, pa = lazy_import("numpy"), lazy_import("polars"), lazy_import("pyarrow")
+    np = lazy_import("numpy")
+    pl = lazy_import("polars")
+    pa = lazy_import("pyarrow")
 
 KEPT = ("pair_id", "corpus", *SIDES)
 REJECTED = (*KEPT, "filter")

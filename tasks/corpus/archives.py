@@ -42,7 +42,10 @@ class _Bounded(io.RawIOBase):
     """A stream that raises BadData after ``limit`` bytes."""
 
     def __init__(self, stream: _Readable, limit: int, label: str) -> None:
-        self._stream, self._left, self._label, self._limit = stream, limit, label, limit
+        self._stream = stream
+        self._left = limit
+        self._label = label
+        self._limit = limit
 
     def readable(self) -> bool:
         return True
@@ -111,7 +114,9 @@ class _Streams:
     """
 
     def __init__(self, stream: IO[bytes], new_decoder: Callable[[], _Decoder]) -> None:
-        self._stream, self._new_decoder, self._input = stream, new_decoder, b""
+        self._stream = stream
+        self._new_decoder = new_decoder
+        self._input = b""
         self._decoder: _Decoder | None = new_decoder()
 
     def read(self, size: int, /) -> bytes:
@@ -123,9 +128,11 @@ class _Streams:
                 self._input = self._stream.read(1 << 16)
                 if not self._input:
                     raise EOFError("it ends before its end-of-stream marker")
-            data, self._input = self._decoder.decompress(self._input, size), b""
+            data = self._decoder.decompress(self._input, size)
+            self._input = b""
             if self._decoder.eof:
-                self._input, self._decoder = self._decoder.unused_data, None
+                self._input = self._decoder.unused_data
+                self._decoder = None
             if data:
                 return data
 

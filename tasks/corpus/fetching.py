@@ -76,8 +76,10 @@ def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
     no other had it, NoSpace before the disk is full. A NetworkFault or an interrupt keeps the partial file, any other
     error deletes it.
     """
-    failures, candidates = DownloadFailures(), list(candidate_urls(file, mirrors))
-    partial, pauses = PartialFile(folder / file.name, file), list(RETRY_PAUSES)
+    failures = DownloadFailures()
+    candidates = list(candidate_urls(file, mirrors))
+    partial = PartialFile(folder / file.name, file)
+    pauses = list(RETRY_PAUSES)
     try:
         while True:
             failures.unreachable.clear()

@@ -14,7 +14,8 @@ class PartialFile:
     """The part of ``file`` at ``path``, including what an earlier attempt wrote there."""
 
     def __init__(self, path: Path, file: File) -> None:
-        self.path, self.file = path, file
+        self.path = path
+        self.file = file
         self._stream: IO[bytes] = path.open("a+b")
         self._reset()
         self._stream.seek(0)
@@ -59,7 +60,8 @@ class PartialFile:
 
     def _reset(self) -> None:
         self.size = 0
-        self._sha256, self._md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+        self._sha256 = hashlib.sha256()
+        self._md5 = hashlib.md5(usedforsecurity=False)
 
     def _update(self, block: bytes) -> None:
         self.size += len(block)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 else:
-    np, pl, pa = lazy_import("numpy"), lazy_import("polars"), lazy_import("pyarrow")
+    np = lazy_import("numpy")
+    pl = lazy_import("polars")
+    pa = lazy_import("pyarrow")
 
 BLOCK = 1 << 22
 """Bytes read and decoded at once."""
@@ -54,7 +56,8 @@ def decoded(stream: io.BufferedReader, label: str) -> Iterator[pl.Series]:
             found = _split(b"".join((*unfinished, memoryview(block)[:end])))
             count += len(found)
             yield found
-            unfinished, held = [], 0
+            unfinished = []
+            held = 0
         unfinished.append(block[end + 1 :])
         held += len(unfinished[-1])
         if held > LONGEST:

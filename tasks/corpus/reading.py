@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 else:
-    np, pl = lazy_import("numpy"), lazy_import("polars")
+    np = lazy_import("numpy")
+    pl = lazy_import("polars")
 
 ROWS = 100_000
 """Pairs per frame: two frames are cleaned at once, so more take memory and fewer do not keep two threads busy."""
@@ -102,7 +103,8 @@ def shifted_line(source: np.ndarray, target: np.ndarray) -> int:
     """
     lengths = [np.log(side + 1.0) for side in (source, target)]
     least = min(map(len, lengths))
-    heads, tails = [side[:least] for side in lengths], [side[len(side) - least :] for side in lengths]
+    heads = [side[:least] for side in lengths]
+    tails = [side[len(side) - least :] for side in lengths]
     gained = np.abs(heads[0] - heads[1]) - np.abs(tails[0] - tails[1])
     behind = np.cumsum(gained[::-1])[::-1]
     if not least or behind.max() <= 0:

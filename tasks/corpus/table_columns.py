@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 else:
-    pa, pc, pq = lazy_import("pyarrow"), lazy_import("pyarrow.compute"), lazy_import("pyarrow.parquet")
+    pa = lazy_import("pyarrow")
+    pc = lazy_import("pyarrow.compute")
+    pq = lazy_import("pyarrow.parquet")
 
 TOGETHER = 10_000
 """Rows per list."""
@@ -91,7 +93,8 @@ def _column(rows: Iterable[list[str]], column: str, label: str) -> Iterator[list
     found: list[str] = []
     for number, row in enumerate(rows, 1):
         if at < 0:
-            at, width = _column_index(row, column, label), len(row)
+            at = _column_index(row, column, label)
+            width = len(row)
             if not column.isdecimal():
                 continue
         if not row:  # a blank row of CSV: an empty value in a one-column table, otherwise skipped

@@ -23,7 +23,8 @@ def segments(stream: io.BufferedReader, language: str, label: str) -> Iterator[l
     units = _Units(language.lower(), label)
     parser = expat.ParserCreate()
     parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = units.begin, units.end
+    parser.StartElementHandler = units.begin
+    parser.EndElementHandler = units.end
     parser.CharacterDataHandler = units.text
     parser.EntityDeclHandler = units.refuse
     try:
@@ -42,7 +43,8 @@ class _Units:
     """Handlers for expat that collect the first matching segment of each unit."""
 
     def __init__(self, language: str, label: str) -> None:
-        self.language, self.label = language, label
+        self.language = language
+        self.label = label
         self.count = self.matched = 0
         self.languages: set[str] = set()
         self._done: list[str] = []
@@ -52,7 +54,8 @@ class _Units:
         self._code = self._length = 0
 
     def take(self) -> list[str]:
-        done, self._done = self._done, []
+        done = self._done
+        self._done = []
         return done
 
     def begin(self, name: str, attributes: dict[str, str]) -> None:
@@ -67,7 +70,10 @@ class _Units:
             matches = code == self.language or code.startswith(f"{self.language}-")
             self._wanted = matches and self._segment is None
         elif name == "seg" and self._wanted:
-            self._segment, self._open, self._code, self._length = [], True, 0, 0
+            self._segment = []
+            self._open = True
+            self._code = 0
+            self._length = 0
 
     def end(self, name: str) -> None:
         if self._open:

@@ -85,7 +85,8 @@ def _lines(made: Pair) -> Lines:
 
 def _broken(draw: Draw, made: Pair) -> Lines:
     """A target with broken umlauts: replaced, encoded as Latin-1, or decoded as Latin-1 and encoded as UTF-8."""
-    source, target = made.source.encode(), f"{made.target[:-1]} für Jörg."
+    source = made.source.encode()
+    target = f"{made.target[:-1]} für Jörg."
     ways = (
         target.replace("ü", "\ufffd").encode(),
         target.encode("latin-1"),

@@ -206,7 +206,9 @@ def clause(draw: Draw, who: Phrase, verb: Verb, timed: float = 0.3, tail: bool =
     negated = tail and draw.chance(deny) and tense != "modal"
     objects, german, first, combined = _objects(draw, verb, negated) if tail else ("", [], "", ())
     if first and base.endswith((" up", " along")):  # picks him up, not: picks up him
-        (base, particle), third, past = base.split(" "), third.split(" ")[0], past.split(" ")[0]
+        base, particle = base.split(" ")
+        third = third.split(" ")[0]
+        past = past.split(" ")[0]
         objects = f"{objects} {particle}"
     middle = list(german)
     often = ("", "")
@@ -214,37 +216,50 @@ def clause(draw: Draw, who: Phrase, verb: Verb, timed: float = 0.3, tail: bool =
         often = draw.one(OFTEN)
     if tail and not negated and verb.takes != "to" and draw.chance(0.15):
         place, ort, more = _place(draw)
-        objects, combined = _words(objects, place), combined + more
+        objects = _words(objects, place)
+        combined = combined + more
         middle.insert(0, ort)
     elif negated:
         at_end = verb.takes in ("acc", "dat", "two", "none")
         middle.insert(len(middle) if at_end else 0, "nicht")
     agrees = who.agrees
     does = "does" if who.third else "do"
-    ask, bare, closing = does, base, verb.infinitive
+    ask = does
+    bare = base
+    closing = verb.infinitive
     if tense == "present":
         present = verb.present[agrees]
-        finite, closing, joined = present, verb.prefix, verb.prefix + present
+        finite = present
+        closing = verb.prefix
+        joined = verb.prefix + present
         english = f"{does} not {base}" if negated else _words(often[0], third if who.third else base)
     elif tense == "past":
-        ask, finite, closing = "did", verb.perfect[agrees], verb.participle
+        ask = "did"
+        finite = verb.perfect[agrees]
+        closing = verb.participle
         english = f"did not {base}" if negated else past
         joined = f"{closing} {finite}"
     elif tense == "future":
-        ask, finite = "will", WERDEN[agrees]
-        english, joined = (f"will not {base}" if negated else f"will {base}"), f"{closing} {finite}"
+        ask = "will"
+        finite = WERDEN[agrees]
+        english = f"will not {base}" if negated else f"will {base}"
+        joined = f"{closing} {finite}"
     else:
         (plain, threes), forms = draw.one(MODALS)
-        modal, finite = threes if who.third else plain, forms[agrees]
+        modal = threes if who.third else plain
+        finite = forms[agrees]
         ask, bare = (does, f"{plain} {base}") if plain == "want to" else (modal, base)
-        english, joined = f"{modal} {base}", f"{closing} {finite}"
+        english = f"{modal} {base}"
+        joined = f"{closing} {finite}"
     time = ("", "")
     if tail and not often[0] and draw.chance(timed):
         time = draw.one(TIMES["present" if tense == "modal" else tense])
     if often[0]:
         middle.insert(0, often[1])
         bare = f"{often[0]} {bare}"
-    ask, english, bare = "" if negated else ask, _words(english, objects), _words(bare, objects)
+    ask = "" if negated else ask
+    english = _words(english, objects)
+    bare = _words(bare, objects)
     combined = who.combined + combined
     return Clause(who, english, ask, bare, time, finite, tuple(middle), first, closing, joined, combined)
 
@@ -289,7 +304,8 @@ def joint(draw: Draw) -> Pair:
     main = clause(draw, subject(draw), draw.one(ACTIONS), timed=0.1)
     other = clause(draw, subject(draw), draw.one(ACTIONS), timed=0.1, deny=0.0)
     both = main.combined + other.combined
-    (left, links), (right, rechts) = _plain(main), _plain(other)
+    left, links = _plain(main)
+    right, rechts = _plain(other)
     if draw.chance(0.3):
         english, german = draw.one(((" and", " und"), (", but", ", aber")))
         return _sentence(f"{left}{english} {right}", f"{links}{german} {rechts}", both)
@@ -304,7 +320,8 @@ def saying(draw: Draw) -> Pair:
     """The woman knows that the man buys a book."""
     outer = clause(draw, subject(draw), draw.one(SAYINGS), tail=False)
     inner = clause(draw, subject(draw), draw.one(ACTIONS), timed=0.2)
-    (left, links), (right, _) = _plain(outer), _plain(inner)
+    left, links = _plain(outer)
+    right, _ = _plain(inner)
     german = f"{links}, dass {inner.subject.german[NOM]} {_final(inner)}"
     return _sentence(f"{left} that {right}", german, outer.combined + inner.combined)
 

@@ -253,7 +253,8 @@ def _compounds(nouns: Sequence[Noun]) -> list[Noun]:
     for english, german, kinds in _rows(MODIFIERS):
         for head in nouns:
             if head.kind in kinds and head.german not in FAMILY:
-                singular, plural = f"{english} {head.english}", f"{english} {head.english_plural}"
+                singular = f"{english} {head.english}"
+                plural = f"{english} {head.english_plural}"
                 nominative, genitive, many = (german + f.lower() for f in (head.german, head.genitive, head.plural))
                 forms = nominative, head.gender, head.weak, genitive, many
                 made.append(Noun(singular, plural, *forms, head.kind, f"{english}+{head.english}"))
@@ -277,7 +278,8 @@ SPEAKERS = [
 
 def number(n: int) -> tuple[str, str]:
     """A number from 2 to 99 in words: ``("twenty-one", "einundzwanzig")``."""
-    small, tens = _rows(NUMBERS), _rows(TENS)
+    small = _rows(NUMBERS)
+    tens = _rows(TENS)
     english, german = small[n] if n < 20 else tens[n // 10 - 2]
     if n < 20 or n % 10 == 0:
         return english, german

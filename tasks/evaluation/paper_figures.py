@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from model.metric_names import BLEU, BLEU_INTL, BLEU_INTL_LC, BLEU_LC, BLEU_PAPER, BLEU_PAPER_UNTWEAKED, PERPLEXITY
 
-DEV, TEST = "newstest2013", "newstest2014_full"
+DEV = "newstest2013"
+TEST = "newstest2014_full"
 SENTENCES = {DEV: 3_000, TEST: 3_003}
 """The paper does not say which newstest2014 it uses; we assume the full one, as most others do."""
 GPU_HOURS = {"base": 96.0, "big": 672.0}
@@ -153,7 +154,9 @@ _FROM_T2T = "github.com/tensorflow/tensor2tensor/issues/317"
 _FROM_FAIRSEQ = "github.com/facebookresearch/fairseq, examples/scaling_nmt/README.md"
 _FROM_TUTORIAL = "github.com/sgrvinod/a-PyTorch-Tutorial-to-Transformers, README.md"
 _FROM_OPENSEQ2SEQ = "github.com/NVIDIA/OpenSeq2Seq, docs/sources/source/machine-translation.rst"
-FULL, SHORT, EITHER = "newstest2014, full", "newstest2014, 2,737 lines", "newstest2014"
+FULL = "newstest2014, full"
+SHORT = "newstest2014, 2,737 lines"
+EITHER = "newstest2014"
 PEERS = (
     PublishedScore("paper, base", "27.3", "paper", EITHER, _FROM_PAPER, "mean of 5 checkpoints"),
     PublishedScore("paper, big", "28.4", "paper", EITHER, _FROM_PAPER, "mean of 20 checkpoints"),

@@ -52,7 +52,8 @@ NOTES = (
 
 def row_cells(line: PaperComparison) -> tuple[str, ...]:
     """One row of the table; a missing number is an empty cell."""
-    paper, ours = line.row.published.figures, line.ours
+    paper = line.row.published.figures
+    ours = line.ours
     gap = line.differences
     name = f"{line.row.row}, failed" if line.failure else line.row.row
     return (
@@ -81,8 +82,11 @@ def row_cells(line: PaperComparison) -> tuple[str, ...]:
 
 def run_table(line: PaperComparison) -> dict[str, Any]:
     """The comparison for the report of a run: cells (figure, paper's, ours, difference), and the peers."""
-    paper, row, ours = line.row.published, line.row, line.ours
-    figures, gap = paper.figures, _number(line.differences, BLEU, "{:+.2f}") or "not comparable"
+    paper = line.row.published
+    row = line.row
+    ours = line.ours
+    figures = paper.figures
+    gap = _number(line.differences, BLEU, "{:+.2f}") or "not comparable"
     pieces = f"perplexity a piece; ours of {row.vocabulary:,} byte-level pieces, another vocabulary than the paper's"
     at_rate = ((figures, "flops"), (ours, "device_flops"))
     cells = [

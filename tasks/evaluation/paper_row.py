@@ -59,7 +59,8 @@ class PaperComparison:
     @property
     def differences(self) -> dict[str, float]:
         """Ours minus the paper's, for figures that may be compared."""
-        paper, own = self.row.published, self.ours
+        paper = self.row.published
+        own = self.ours
         same_set = own.get("set") == paper.set_name and own.get("sentences") == paper.sentences
         if not (self.row.exact and same_set and paper.metric in own and paper.figures):
             return {}

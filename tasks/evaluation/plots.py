@@ -156,7 +156,8 @@ def sweep(
     over its range, linear or logarithmic as it was searched, or over its choices."""
     figure = new_figure(5.4, 2.8 + 2.0 * len(settings), theme)
     panels = figure.subplots(1 + len(settings), 1, squeeze=False, height_ratios=[2.8, *[2.0] * len(settings)])[:, 0]
-    trials, numbers = list(values), np.array(list(values.values()), dtype=np.float64)
+    trials = list(values)
+    numbers = np.array(list(values.values()), dtype=np.float64)
     best = (np.maximum if maximize else np.minimum).accumulate(numbers) if len(numbers) else numbers
     dress(panels[0], theme, f"{score} of each completed trial", score)
     panels[0].step(trials, best, where="post", color=theme.target, lw=1.6, label="best so far")
@@ -195,14 +196,17 @@ def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str]
     the upper half of the layers, and below it each head of the last layer."""
     layers, heads, written, read = weights.shape
     lower = layers // 2
-    cell, columns = CELL, min(heads, 4)
+    cell = CELL
+    columns = min(heads, 4)
     rows = -(-heads // columns)
     width = max(4.6, 1.3 + cell * read)
     small = (width - 0.5) / columns * written / max(read, written)
-    top, bottom = 1.3 + cell * written, rows * (small + 0.3)
+    top = 1.3 + cell * written
+    bottom = rows * (small + 0.3)
     figure = new_figure(width, top + bottom, theme)
     parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[top, bottom])
-    upper, under = parts[0, 0], parts[1, 0]
+    upper = parts[0, 0]
+    under = parts[1, 0]
     upper.set_facecolor(theme.page)
     under.set_facecolor(theme.page)
     axes = upper.subplots()
@@ -235,7 +239,8 @@ def attention_heads(
         small = max(0.6, min(1.6, CELL * down / layers))
         widths = 1.6 + CELL * across, 0.5 + heads * (0.1 + small * across / down)
         sizes.append((*widths, max(1.9 + CELL * down, 0.7 + layers * (small + 0.12))))
-    left, right = max(size[0] for size in sizes), max(size[1] for size in sizes)
+    left = max(size[0] for size in sizes)
+    right = max(size[1] for size in sizes)
     figure = new_figure(left + right, 0.4 + sum(size[2] for size in sizes), theme)
     if heading:
         figure.suptitle(heading, fontsize=10.5, fontweight="bold", color=theme.ink, parse_math=False)

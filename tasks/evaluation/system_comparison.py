@@ -62,7 +62,8 @@ def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> Compa
     hypotheses = a["hypothesis"].to_list(), b["hypothesis"].to_list()
     columns = ("pair_id", "source", "reference", "hypothesis_a", "hypothesis_b", "chrf_a", "chrf_b")
     ranked = both.sort("gain", "pair_id").filter(pl.col("gain") != 0)
-    worse, better = ranked.filter(pl.col("gain") < 0), ranked.filter(pl.col("gain") > 0).reverse()
+    worse = ranked.filter(pl.col("gain") < 0)
+    better = ranked.filter(pl.col("gain") > 0).reverse()
     return Comparison(
         name,
         len(references),
@@ -86,8 +87,10 @@ def side_by_side(name: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 
 def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
     """Both scores, and the p-value of their difference."""
-    counts_a, counts_b = measure.count(a, references), measure.count(b, references)
-    score_a, score_b = total(measure.metric, counts_a), total(measure.metric, counts_b)
+    counts_a = measure.count(a, references)
+    counts_b = measure.count(b, references)
+    score_a = total(measure.metric, counts_a)
+    score_b = total(measure.metric, counts_b)
     # Both systems are resampled with the same sentences.
     drawn = zip(resample(counts_a), resample(counts_b), strict=True)
     gaps = [total(measure.metric, row_b[None]) - total(measure.metric, row_a[None]) for row_a, row_b in drawn]

@@ -129,7 +129,8 @@ class _Look:
         for move in self.meanwhile:
             if move.alias == alias and not move.by_registration and move.version in by_number:
                 return _Place(by_number[move.version], move.reason, move.who)
-        at, earlier = holder(self.now, alias), holder(self.before, alias)
+        at = holder(self.now, alias)
+        earlier = holder(self.before, alias)
         if at is None or at in self.contenders(alias) or (earlier and earlier.version == at.version):
             return None
         return _Place(at, "moved without a reason, as in MLflow's pages", user())
@@ -143,12 +144,14 @@ class _Look:
         if chosen := self.chosen_by_hand(CHAMPION):
             number = chosen.version.version
             return chosen, f"version {number} was promoted by hand during the registration", chosen.version
-        own, contenders = self.own, self.contenders(CHAMPION)
+        own = self.own
+        contenders = self.contenders(CHAMPION)
         best = holder(self.now, CHAMPION)
         if best in contenders:  # compare with the champion that stood before them
             earlier = holder(self.before, CHAMPION)
             best = next((version for version in self.now if earlier and version.version == earlier.version), None)
-        reason, compared = _last_move(own).reason if best == own else "", None
+        reason = _last_move(own).reason if best == own else ""
+        compared = None
         for version in contenders:
             if version == best:
                 continue
@@ -156,7 +159,8 @@ class _Look:
             asked = self.min_bleu if version == own else 0.0
             better, why = becomes_champion(version.tags, best, len(self.now) == 1, asked)
             if version == own:
-                reason, compared = why, best
+                reason = why
+                compared = best
             elif better and best == own:
                 bleu = float(version.tags[DEV_BLEU])
                 reason = f"{_measured(own.tags)}, not above the {bleu:.2f} of version {version.version}"

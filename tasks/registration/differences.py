@@ -23,7 +23,9 @@ GROUPS = ("corpus", "sets", "filters", "vocabulary", "sharding", "model", "train
 """The order in which fields are shown; others follow, then code, libraries and machine."""
 ORDER = " (order)"
 """The end of the name of the field that holds the order of a list's members."""
-NONE, DEFAULT, REMOVED = "none", "default", "removed"
+NONE = "none"
+DEFAULT = "default"
+REMOVED = "removed"
 LAST_GROUPS = ("stage", "code", "library", "machine", REMOVED)
 MODULES_SHOWN = 3
 
@@ -197,7 +199,8 @@ def _codes(made: Sequence[Manifest | None]) -> tuple[str, ...]:
     first = next((manifest.made for manifest in made if manifest), {})
     texts = []
     for manifest in made:
-        modules, before = (manifest.made if manifest else first).get("modules", {}), first.get("modules", {})
+        modules = (manifest.made if manifest else first).get("modules", {})
+        before = first.get("modules", {})
         names = [name for name in sorted({*modules, *before}) if modules.get(name) != before.get(name)]
         more = f" and {len(names) - MODULES_SHOWN} more" if len(names) > MODULES_SHOWN else ""
         text = short_commit(f"{manifest.made.get('commit', '')}") if manifest else ""

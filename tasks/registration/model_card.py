@@ -80,7 +80,8 @@ def model_card(
 
     Sections about artifacts that were removed say so.
     """
-    clean, train = manifests.get("clean"), manifests.get("train")
+    clean = manifests.get("clean")
+    train = manifests.get("train")
     corpus = clean.arguments.get("corpus", {}) if clean else {}
     languages = [corpus[side] for side in ("source_language", "target_language") if side in corpus]
     sections = (
@@ -167,7 +168,8 @@ def _training(manifests: Mapping[str, Manifest]) -> Table | None:
     train = manifests.get("train")
     if train is None:
         return None
-    model, training = train.arguments.get("model", {}), train.arguments.get("training", {})
+    model = train.arguments.get("model", {})
+    training = train.arguments.get("training", {})
     fields = [(f"model.{name}", model[name]) for name in SHAPE if name in model]
     fields += [(f"training.{name}", training[name]) for name in OPTIMISATION if name in training]
     if vocabulary := manifests.get("learn_bpe"):
@@ -190,7 +192,8 @@ def _choices(dev: str, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
     """What the dev set decided, as far as it is recorded."""
     if not dev:
         return ()
-    train, average = manifests.get("train"), manifests.get("average")
+    train = manifests.get("train")
+    average = manifests.get("average")
     decided = ["whether the version becomes champion (BLEU)"]
     if train and train.facts.get("stopped_early"):
         decided.append("when the training ended (perplexity)")

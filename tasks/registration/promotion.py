@@ -46,16 +46,21 @@ def register_version(
     if version is None:
         model_id = log_model(uri, run_id, name, model, model_metrics(tags))
         version = create_version(uri, name, model_id, run_id, all_tags, "", model_about(name, tags))
-    champion, held, decision = holder(before, CHAMPION), [], "a run with overrides moves no alias"
+    champion = holder(before, CHAMPION)
+    held = []
+    decision = "a run with overrides moves no alias"
     if not modified:
         with file_lock(root / "locks" / "aliases", lambda _: None):
             made = move_aliases(uri, version, before, min_champion_bleu)
-        champion, held, decision = made.compared, [*made.held], made.text
+        champion = made.compared
+        held = [*made.held]
+        decision = made.text
     if version.run_id == run_id and version.tags.get("decision") != decision:
         logged = MODEL_ID.search(version.source)
         pages = run_pages(experiment_id, run_id, logged[0] if logged else "") if experiment_id else {}
         other, fields = (f"{name}/{champion.version}", list(differs_from(champion))) if champion else ("", [])
-        label, all_tags = f"{name}/{version.version}", {**all_tags, "decision": decision}
+        label = f"{name}/{version.version}"
+        all_tags = {**all_tags, "decision": decision}
         set_decision(uri, version, decision, version_description(label, all_tags, pages, other, fields, site_url))
     return {
         "name": name,

@@ -85,7 +85,8 @@ def _models(translated: Manifest, manifest: ReadManifest) -> Iterator[str]:
         train = _read(average.arguments["run"], manifest) if average else None
         trained = ""
         if train:
-            seed, perplexity = train.arguments["training"]["seed"], train.facts[DEV_PERPLEXITY]
+            seed = train.arguments["training"]["seed"]
+            perplexity = train.facts[DEV_PERPLEXITY]
             trained = f", seed {seed}, last dev perplexity {perplexity:.3f}"
         yield f"{weights['artifact']} {weights['key']}{trained}"
 

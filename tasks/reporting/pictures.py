@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 else:
-    np, pl = lazy_import("numpy"), lazy_import("polars")
+    np = lazy_import("numpy")
+    pl = lazy_import("polars")
 
 ATTENTIONS = 4
 """Example sentences whose attention is drawn."""
@@ -69,7 +70,8 @@ def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], l
         if "encoder_0" not in arrays:
             return {}
         encoder, decoder, cross = (arrays[f"{kind}_0"].astype(np.float64) for kind in ("encoder", "decoder", "cross"))
-    source, hypothesis = described[0]["source_pieces"], described[0]["hypothesis_pieces"]
+    source = described[0]["source_pieces"]
+    hypothesis = described[0]["hypothesis_pieces"]
     return {
         "encoder: source over itself": (encoder, source, source),
         "decoder: translation over itself": (decoder, hypothesis, ["<s>", *hypothesis][: decoder.shape[-1]]),
@@ -93,7 +95,8 @@ def picture_specs(
     layers = layer_curves(run.path() / "metrics.jsonl")
     if layers:
         yield "layers", "Signs of collapse by layer", partial(layer_plots.layers, {"": layers})
-    removed, read = corpus.facts["rejected_by"], corpus.facts["read"]
+    removed = corpus.facts["rejected_by"]
+    read = corpus.facts["read"]
     yield "filters", "Pairs removed by each filter", partial(plots.filters, removed, read)
     pieces = Shards(shards.path())
     source, target = (np.bincount(pieces.lengths[side]) for side in ("source", "target"))

@@ -15,7 +15,8 @@ Facts = Mapping[str, Any]
 
 def cut_translations(set_name: str, facts: Facts) -> list[str]:
     """Says that a share of ``CUT_SHARE`` or more of a set's translations has no end, by the facts of ``translate``."""
-    cut, sentences = facts.get("unfinished", 0), facts.get("sentences", 0)
+    cut = facts.get("unfinished", 0)
+    sentences = facts.get("sentences", 0)
     if not cut or cut < CUT_SHARE * sentences:
         return []
     return [

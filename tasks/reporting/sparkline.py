@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-WIDTH, HEIGHT, MARGIN = 132, 30, 4
+WIDTH = 132
+HEIGHT = 30
+MARGIN = 4
 
 
 class Svg(str):
@@ -14,7 +16,8 @@ class Svg(str):
 
 def sparkline(values: Sequence[float], bound: float, at_least: bool) -> Svg:
     """The values in their order, the limit as a dashed line, and a dot for the last and each value that breaks it."""
-    low, high = min(*values, bound), max(*values, bound)
+    low = min(*values, bound)
+    high = max(*values, bound)
     step = (WIDTH - 2 * MARGIN) / max(1, len(values) - 1)
     scale = (HEIGHT - 2 * MARGIN) / (high - low) if high > low else 0.0
 

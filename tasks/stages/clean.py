@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 else:
-    np, pl = lazy_import("numpy"), lazy_import("polars")
-    pa, pq = lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
+    np = lazy_import("numpy")
+    pl = lazy_import("polars")
+    pa = lazy_import("pyarrow")
+    pq = lazy_import("pyarrow.parquet")
 
 BUCKET_BYTES = 32 << 20
 """Bytes of compressed source text per shuffle bucket: bounds memory, and sets where Parquet's row groups end."""
@@ -95,13 +97,16 @@ def _frames(
     """The arguments of ``Partitions.apply_filters`` for each frame, in reading order."""
     number = read = 0
     for part in corpus.parts:
-        texts, first = (part.source, part.target), 0
+        texts = (part.source, part.target)
+        first = 0
         source, target = (archives[text.file.path].path() / text.file.name for text in texts)
         for frame in read_pairs(texts, (source, target)):
             if to_files:
                 write_batches(parts.file(number, "raw"), frame)
             yield number, parts.file(number, "raw") if to_files else frame, part.name, first, read
-            number, first, read = number + 1, first + frame.height, read + frame.height
+            number += 1
+            first += frame.height
+            read += frame.height
 
 
 def _apply_pair_rules(
@@ -156,7 +161,8 @@ def _check_some_left(corpus: Corpus, read: int, counts: Mapping[str, int]) -> No
 def _check_share(corpus: Corpus, filters: Filters, counts: Mapping[str, int], verdicts: Sequence[np.ndarray]) -> None:
     """Raise BadData naming what was rejected if single pairs' rules reject more than ``filters.max_rejected``."""
     judged = [rule.name for rule in filters.rules if not isinstance(rule, CrossPairFilter | NotIn)]
-    read, rejected = sum(map(len, verdicts)), sum(counts[name] for name in judged)
+    read = sum(map(len, verdicts))
+    rejected = sum(counts[name] for name in judged)
     if read >= FEWEST_JUDGED and rejected > filters.max_rejected * read:
         most = sorted(judged, key=lambda name: -counts[name])[:3]
         raise BadData(
@@ -193,7 +199,9 @@ def clean(
         final = _apply_cross_pair_rules(np.concatenate(verdicts), len(verdicts), parts, workers)
         names = [rule.name for rule in filters.rules]
         counts = dict(zip(names, np.bincount(final, minlength=len(names) + 1)[:-1].tolist(), strict=True))
-        read, dropped, written = len(final), sum(counts.values()), 0
+        read = len(final)
+        dropped = sum(counts.values())
+        written = 0
         _check_some_left(corpus, read, counts)
         _check_share(corpus, filters, counts, verdicts)
         for stays, leaves in _shuffled_buckets(len(verdicts), parts, workers):

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 else:
-    pl, pa, pq = lazy_import("polars"), lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
+    pl = lazy_import("polars")
+    pa = lazy_import("pyarrow")
+    pq = lazy_import("pyarrow.parquet")
 
 BLOCKS = 100
 """Blocks of ``translate_text`` that are held in memory."""
@@ -46,7 +48,8 @@ def nearest(scores: Sequence[float]) -> int:
 
 def _translated(pairs: Path, blocks: list[Path]) -> Iterator[pl.DataFrame]:
     """The pairs with a column of their hypotheses, some blocks at a time: both files have the same order."""
-    first, text = 0, pl.scan_parquet(pairs)
+    first = 0
+    text = pl.scan_parquet(pairs)
     for number in range(0, len(blocks), BLOCKS):
         found = pl.read_parquet(blocks[number : number + BLOCKS])
         rows = text.slice(first, found.height).collect()
@@ -65,8 +68,10 @@ def extract_best(out: Path, pairs: Artifact, translated: Artifact, references: b
     score. Raises BadData if no source has a translation.
     """
     schema = pa.schema([(name, pa.large_string()) for name in KEPT])
-    clean, blocks = pairs.path() / "pairs.parquet", sorted(translated.path().glob("*.parquet"))
-    lines, read = translated.facts["lines"], 0
+    clean = pairs.path() / "pairs.parquet"
+    blocks = sorted(translated.path().glob("*.parquet"))
+    lines = translated.facts["lines"]
+    read = 0
     taken: list[float] = []
     first: list[float] = []
     with pq.ParquetWriter(out / "pairs.parquet", schema, compression="zstd") as writer:

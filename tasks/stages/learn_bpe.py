@@ -44,9 +44,13 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 else:
     tokenizers = lazy_import("tokenizers")
-    decoders, models = lazy_import("tokenizers.decoders"), lazy_import("tokenizers.models")
-    normalizers, pre_tokenizers = lazy_import("tokenizers.normalizers"), lazy_import("tokenizers.pre_tokenizers")
-    pl, pa, pq = lazy_import("polars"), lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
+    decoders = lazy_import("tokenizers.decoders")
+    models = lazy_import("tokenizers.models")
+    normalizers = lazy_import("tokenizers.normalizers")
+    pre_tokenizers = lazy_import("tokenizers.pre_tokenizers")
+    pl = lazy_import("polars")
+    pa = lazy_import("pyarrow")
+    pq = lazy_import("pyarrow.parquet")
 
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
 """Special tokens and bytes: with fewer entries some text could not be encoded."""

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 else:
-    pl, pa, pq = lazy_import("polars"), lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
+    pl = lazy_import("polars")
+    pa = lazy_import("pyarrow")
+    pq = lazy_import("pyarrow.parquet")
 
 PREFIX = "bt-"
 """Begins the corpus and the ``pair_id`` of a synthetic pair."""
@@ -57,8 +59,11 @@ def mix(out: Path, pairs: Artifact, translated: Artifact, tag: str) -> Facts:
     ``tag`` begins each synthetic source, and no other; empty for none. Raises BadData if no line has a translation.
     """
     schema = pa.schema([(name, pa.large_string()) for name in KEPT])
-    clean, blocks = pairs.path() / "pairs.parquet", sorted(translated.path().glob("*.parquet"))
-    read, lines, written = pq.read_metadata(clean).num_rows, translated.facts["lines"], 0
+    clean = pairs.path() / "pairs.parquet"
+    blocks = sorted(translated.path().glob("*.parquet"))
+    read = pq.read_metadata(clean).num_rows
+    lines = translated.facts["lines"]
+    written = 0
     with pq.ParquetWriter(out / "pairs.parquet", schema, compression="zstd") as writer:
         for table in _tables(clean, blocks, tag):
             writer.write_table(table.select(KEPT).cast(schema))

@@ -63,7 +63,8 @@ def _still_registered(made: Artifact, site: Site) -> bool:
     """Whether the version is in the site's registry, and its files, where they are on this machine, are undamaged."""
     try:
         version = json.loads((made.path() / "version.json").read_text())
-        name, number = version["name"], version["version"]
+        name = version["name"]
+        number = version["version"]
         if not version_exists(site.registry, name, number, version["run_id"]):
             return False
         folder = local_address(site.registry, name, number)

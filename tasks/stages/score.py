@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 else:
-    np, pl = lazy_import("numpy"), lazy_import("polars")
+    np = lazy_import("numpy")
+    pl = lazy_import("polars")
 
 SOURCE_WORDS = (0, 10, 20, 30, 40)
 """Lower ends of the buckets of source length, in words; the last bucket is open."""
@@ -116,7 +117,8 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
         if kind.name == metric_names.CHRF:
             columns[metric_names.CHRF] = [total(kind.metric, row[None]) for row in counts]
     words = sum(len(reference.split()) + 1 for reference in references)
-    log_probability, pieces = float(table["reference_log_probability"].sum()), int(table["reference_pieces"].sum())
+    log_probability = float(table["reference_log_probability"].sum())
+    pieces = int(table["reference_pieces"].sum())
     card = {
         "set": name,
         "sentences": len(table),

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 else:
-    np, pa, pq = lazy_import("numpy"), lazy_import("pyarrow"), lazy_import("pyarrow.parquet")
+    np = lazy_import("numpy")
+    pa = lazy_import("pyarrow")
+    pq = lazy_import("pyarrow.parquet")
 
 SIDES = ("source", "target")
 BATCH_PAIRS = 50_000
@@ -81,7 +83,8 @@ class Sharding:
 
     def keeps(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.bool_]:
         """A mask of the pairs to keep, from the numbers of pieces on each side."""
-        shorter, longer = np.minimum(source, target), np.maximum(source, target)
+        shorter = np.minimum(source, target)
+        longer = np.maximum(source, target)
         keeps: NDArray[np.bool_] = (shorter >= self.min_pieces) & (longer <= self.max_pieces)
         return keeps & (longer <= self.max_ratio * shorter) if self.max_ratio else keeps
 
@@ -130,7 +133,8 @@ class Encoder:
     def _kept(
         self, pairs: pa.RecordBatch, source: Ragged, target: Ragged, drawn: tuple[Ragged, Ragged] | None = None
     ) -> pa.RecordBatch:
-        lengths, metadata = np.maximum(source.lengths, target.lengths), None
+        lengths = np.maximum(source.lengths, target.lengths)
+        metadata = None
         if self._sharding.too_long == "cut":
             source, target = (side.cut(self._sharding.max_pieces) for side in (source, target))
         kept = np.flatnonzero(self._sharding.keeps(source.lengths, target.lengths))
@@ -139,7 +143,8 @@ class Encoder:
         if drawn:
             fits = self._sharding.keeps(drawn[0].lengths, drawn[1].lengths)
             rows = np.arange(len(fits)) + np.where(fits, len(fits), 0)
-            source, target = source.concat(drawn[0]).take(rows), target.concat(drawn[1]).take(rows)
+            source = source.concat(drawn[0]).take(rows)
+            target = target.concat(drawn[1]).take(rows)
         columns = [
             pairs.column("pair_id").cast(pa.string()).take(pa.array(kept)),
             _lists(source.take(kept), self.schema.field("source").type),
@@ -152,7 +157,9 @@ class DroppingEncoder:
     """Encodes lines with BPE-dropout."""
 
     def __init__(self, tokenizer: Tokenizer, p: float) -> None:
-        self._bytes, self._merges, self._p = ByteCache(tokenizer), Merges.of(tokenizer), p
+        self._bytes = ByteCache(tokenizer)
+        self._merges = Merges.of(tokenizer)
+        self._p = p
 
     def encode(self, lines: pa.Array, random: np.random.Generator) -> Ragged:
         """Drawn piece ids of each line, without special tokens."""
@@ -163,7 +170,9 @@ class ShardWriter:
     """Writes batches into files of at most ``pairs_per_shard`` rows. Use as a context."""
 
     def __init__(self, out: Path, schema: pa.Schema, pairs_per_shard: int) -> None:
-        self._out, self._schema, self._capacity = out, schema, pairs_per_shard
+        self._out = out
+        self._schema = schema
+        self._capacity = pairs_per_shard
         self._file: pa.ipc.RecordBatchFileWriter
         self.shards = 0
         self._left = 0
@@ -181,7 +190,8 @@ class ShardWriter:
                 self._file = pa.ipc.new_file(str(self._out / f"{self.shards:05}.arrow"), self._schema)
                 self.shards += 1
                 self._left = self._capacity
-            part, batch = batch.slice(0, self._left), batch.slice(self._left)
+            part = batch.slice(0, self._left)
+            batch = batch.slice(self._left)
             self._file.write_batch(part)
             self._left -= part.num_rows
 
@@ -209,11 +219,13 @@ def row_ranges(pairs: Path) -> list[RowRange]:
     with pq.ParquetFile(pairs) as file:
         metadata = file.metadata
     ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
-    found, begin = [], 0
+    found = []
+    begin = 0
     for groups in row_groups(metadata, RANGE_PAIRS):
         end = min(-(-int(ends[groups[-1]]) // BATCH_PAIRS) * BATCH_PAIRS, metadata.num_rows)
         if end > begin:
-            first, last = np.searchsorted(ends, begin, side="right"), np.searchsorted(ends, end)
+            first = np.searchsorted(ends, begin, side="right")
+            last = np.searchsorted(ends, end)
             before = int(ends[first - 1]) if first else 0
             found.append(RowRange(tuple(range(first, last + 1)), begin - before, end - begin, begin))
             begin = end
@@ -222,7 +234,9 @@ def row_ranges(pairs: Path) -> list[RowRange]:
 
 def read_batches(pairs: Path, rows: RowRange, batch_pairs: int) -> Iterator[pa.RecordBatch]:
     """``pair_id``, ``source`` and ``target`` of these rows in batches of ``batch_pairs``."""
-    skip, remaining, buffered = rows.skip, rows.rows, []
+    skip = rows.skip
+    remaining = rows.rows
+    buffered = []
     with pq.ParquetFile(pairs) as file:
         columns = ["pair_id", "source", "target"]
         for read in file.iter_batches(batch_pairs, row_groups=list(rows.groups), columns=columns):
@@ -231,7 +245,8 @@ def read_batches(pairs: Path, rows: RowRange, batch_pairs: int) -> Iterator[pa.R
             table = pa.Table.from_batches(buffered)
             while remaining and table.num_rows >= (count := min(batch_pairs, remaining)):
                 yield table.slice(0, count).combine_chunks().to_batches()[0]
-                table, remaining = table.slice(count), remaining - count
+                table = table.slice(count)
+                remaining = remaining - count
             buffered = table.to_batches()
 
 
@@ -251,8 +266,10 @@ class RangeEncoder:
 
     def encode(self, number: int, rows: RowRange, segmentation: int | None = None) -> Path:
         """Write the pairs of a range within the limits; the file appears by a rename, so the call can be repeated."""
-        encoder, path = _encoder(self), self.folder / f"{number}.arrow"
-        partial, begin = path.with_name(f"{path.name}.{uuid.uuid4().hex}"), rows.begin
+        encoder = _encoder(self)
+        path = self.folder / f"{number}.arrow"
+        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+        begin = rows.begin
         with pa.ipc.new_file(str(partial), encoder.schema) as file:
             for batches in _together(read_batches(self.pairs, rows, self.batch_pairs)):
                 for batch in encoder.encode(batches, begin, segmentation):
@@ -300,7 +317,10 @@ class _Written:
 
 def _write(folder: Path, schema: pa.Schema, pairs_per_shard: int, encoded: Iterable[Path]) -> _Written:
     """Write encoded ranges, in order, as shards, and remove them."""
-    pairs, cut, pieces, unknown = 0, 0, dict.fromkeys(SIDES, 0), dict.fromkeys(SIDES, 0)
+    pairs = 0
+    cut = 0
+    pieces = dict.fromkeys(SIDES, 0)
+    unknown = dict.fromkeys(SIDES, 0)
     with ShardWriter(folder, schema, pairs_per_shard) as writer:
         for path in encoded:
             with pa.memory_map(str(path)) as mapped:
