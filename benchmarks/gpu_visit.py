@@ -87,6 +87,7 @@ class Visit:
         import torch
 
         row = {
+            "section": "GPU",
             "what": what,
             "figure": figure,
             "spread": spread,
@@ -96,6 +97,8 @@ class Visit:
             "commit": self.commit,
             "date": date.today().isoformat(),
             "command": shlex.join(["python", "benchmarks/gpu_visit.py", *sys.argv[1:]]),
+            "limit": "",
+            "note": "",
         }
         with (self.out / "rows.jsonl").open("a") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")

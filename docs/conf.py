@@ -35,7 +35,7 @@ CONTENTS = {
         "docs/walk",
         "SECURITY",
         "benchmarks/README",
-        "benchmarks/earlier",
+        "benchmarks/notebook",
     ],
     "Troubleshooting": ["docs/troubleshooting"],
     "Glossary": ["docs/glossary"],

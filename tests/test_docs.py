@@ -12,7 +12,14 @@ import yaml
 from flows import __version__
 
 TOP = Path(__file__).resolve().parents[1]
-PAGES = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/README.md", "benchmarks/earlier.md"}
+PAGES = {
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "benchmarks/README.md",
+    "benchmarks/notebook.md",
+}
 
 
 @pytest.fixture(scope="module")
