@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from model.lazy_import import lazy_import
 from tasks.bpe.symbols import SHIFT, Integers
 from tasks.bpe.word_cache import FIRST, Ragged, WordCache
+from tasks.lazy_libraries import np
 
 if TYPE_CHECKING:
-    import numpy as np
     import tokenizers
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 else:
-    np = lazy_import("numpy")
     tokenizers = lazy_import("tokenizers")
 
 NO_MERGE = 2**63 - 1

@@ -10,17 +10,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from model.lazy_import import lazy_import
 from tasks.bpe.symbols import SHIFT, Integers, PairOccurrences, SymbolArray
-
-if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-else:
-    np = lazy_import("numpy")
-    pl = lazy_import("polars")
+from tasks.lazy_libraries import np, pl
 
 THRESHOLD_RATIO = 8
 """A pair is kept with its positions if it is at most this many times rarer than the most frequent pair left."""

@@ -10,17 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from model.lazy_import import lazy_import
+from tasks.lazy_libraries import np, pa, pc
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
     from numpy.typing import NDArray
-else:
-    np = lazy_import("numpy")
-    pa = lazy_import("pyarrow")
-    pc = lazy_import("pyarrow.compute")
 
 Integers: TypeAlias = "NDArray[np.int64]"
 SHIFT = 32

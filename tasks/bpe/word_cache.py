@@ -15,20 +15,11 @@ from functools import cache
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
-from model.lazy_import import lazy_import
+from tasks.lazy_libraries import np, pa, pc, pl
 
 if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-    import pyarrow as pa
-    import pyarrow.compute as pc
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
-else:
-    np = lazy_import("numpy")
-    pl = lazy_import("polars")
-    pa = lazy_import("pyarrow")
-    pc = lazy_import("pyarrow.compute")
 
 Integers: TypeAlias = "NDArray[np.int64]"
 ODD_SPACE = (

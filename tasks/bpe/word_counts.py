@@ -15,25 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from infra.processes.workers import Workers
 from model.data.bpe import BYTE_DECODER
-from model.lazy_import import lazy_import
 from tasks.bpe.word_cache import WordSplitter
 from tasks.cleaning.filters import text_hash
 from tasks.cleaning.partitions import read_batch, write_batches
 from tasks.engine.stage import progress
+from tasks.lazy_libraries import np, pa, pc, pl, pq
 
 if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
     from tokenizers import Tokenizer
-else:
-    np = lazy_import("numpy")
-    pl = lazy_import("polars")
-    pa = lazy_import("pyarrow")
-    pc = lazy_import("pyarrow.compute")
-    pq = lazy_import("pyarrow.parquet")
 
 BATCH_PAIRS = 50_000
 RANGE_PAIRS = 200_000

@@ -9,17 +9,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from model.config import quotes
 from model.config.keying import require, unkeyed, unkeyed_default
 from model.config.normalise import REMOVED, STANDARD, UNEVEN, Normalise
-from model.lazy_import import lazy_import
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = lazy_import("polars")
+from tasks.lazy_libraries import pl
 
 SIDES = ("source", "target")
 KNOWN = "known"

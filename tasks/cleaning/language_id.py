@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.errors import BadConfiguration
 from model.config.keying import require
-from model.lazy_import import lazy_import
 from tasks.cleaning.filters import SIDES, _NamedFilter
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = lazy_import("polars")
+from tasks.lazy_libraries import pl
 
 
 @dataclass(frozen=True)

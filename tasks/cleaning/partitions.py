@@ -20,18 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model.config.normalise import Normalise
-from model.lazy_import import lazy_import
 from tasks.cleaning.filters import KNOWN, SIDES, CrossPairFilter, Filters, normalised
+from tasks.lazy_libraries import np, pa, pl
 
 if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-    import pyarrow as pa
     from numpy.typing import NDArray
-else:
-    np = lazy_import("numpy")
-    pl = lazy_import("polars")
-    pa = lazy_import("pyarrow")
 
 KEPT = ("pair_id", "corpus", *SIDES)
 REJECTED = (*KEPT, "filter")

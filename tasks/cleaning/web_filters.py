@@ -6,16 +6,11 @@ Like the rules of ``filters``, whose docstring says what a rule reads; few of th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from model.config.keying import require
-from model.lazy_import import lazy_import
 from tasks.cleaning.filters import SIDES, CrossPairFilter, _NamedFilter, text_hash, word_count
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = lazy_import("polars")
+from tasks.lazy_libraries import pl
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, cast
+from typing import IO, Protocol, cast
 
 from infra.errors import BadData
 from infra.guards.path_names import is_path_name
-from model.lazy_import import lazy_import
 from tasks.corpus.catalogue import ARCHIVES
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    pa = lazy_import("pyarrow")
+from tasks.lazy_libraries import pa
 
 MAX_EXPANSION = 100
 """Largest ratio of decompressed to compressed size; text reaches about ten."""

@@ -11,19 +11,9 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from infra.errors import BadData
-from model.lazy_import import lazy_import
-
-if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-    import pyarrow as pa
-else:
-    np = lazy_import("numpy")
-    pl = lazy_import("polars")
-    pa = lazy_import("pyarrow")
+from tasks.lazy_libraries import np, pa, pl
 
 BLOCK = 1 << 22
 """Bytes read and decoded at once."""

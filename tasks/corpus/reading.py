@@ -8,19 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from infra.errors import BadData
-from model.lazy_import import lazy_import
 from tasks.corpus import archives, plain, table_columns, tmx
 from tasks.corpus.catalogue import TABLES, Text, text_suffix
-
-if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-else:
-    np = lazy_import("numpy")
-    pl = lazy_import("polars")
+from tasks.lazy_libraries import np, pl
 
 ROWS = 100_000
 """Pairs per frame: two frames are cleaned at once, so more take memory and fewer do not keep two threads busy."""

@@ -12,20 +12,11 @@ from collections.abc import Iterable, Iterator
 from csv import Error as CsvError
 from csv import reader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.errors import BadData
-from model.lazy_import import lazy_import
 from tasks.corpus.plain import LONGEST
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-else:
-    pa = lazy_import("pyarrow")
-    pc = lazy_import("pyarrow.compute")
-    pq = lazy_import("pyarrow.parquet")
+from tasks.lazy_libraries import pa, pc, pq
 
 TOGETHER = 10_000
 """Rows per list."""

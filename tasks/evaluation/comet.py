@@ -14,19 +14,14 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.errors import BadConfiguration, BadData
 from infra.processes import signals
 from infra.processes.children import die_with_parent
 from model.config.keying import require, unkeyed
-from model.lazy_import import lazy_import
 from tasks.evaluation.translation_metrics import RESAMPLES, SEED, percentile_interval
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy_import("numpy")
+from tasks.lazy_libraries import np
 
 PROGRAM = """
 import json, sys

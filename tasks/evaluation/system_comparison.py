@@ -11,16 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration
-from model.lazy_import import lazy_import
 from model.metric_names import BLEU, CHRF
 from tasks.evaluation.translation_metrics import ScoreMetric, paired_p_value, resample, score_metrics, total
+from tasks.lazy_libraries import np, pl
 
 if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
     from numpy.typing import NDArray
-else:
-    pl = lazy_import("polars")
 
 SENTENCES_SHOWN = 10
 """Number of sentences listed for each system, of those that it translates better."""

@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from model import metric_names
 from model.config import quotes
-from model.lazy_import import lazy_import
+from tasks.lazy_libraries import np
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    np = lazy_import("numpy")
 
 Counts: TypeAlias = "NDArray[np.float64]"
 RESAMPLES = 1_000

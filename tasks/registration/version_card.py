@@ -4,18 +4,12 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import scored_sets
-from model.lazy_import import lazy_import
+from tasks.lazy_libraries import pl
 from tasks.registration.model_card import Examples, ModelCard, model_card
 from tasks.reporting.examples import translation_examples
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = lazy_import("polars")
 
 SENTENCES = "sentences.parquet"
 """The file of a score that holds the translations."""

@@ -7,16 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.store.manifest import Manifest
-from model.lazy_import import lazy_import
 from model.metric_names import DEV_PERPLEXITY
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = lazy_import("polars")
+from tasks.lazy_libraries import pl
 
 ReadManifest = Callable[[str, str], Manifest | None]
 """Gives the manifest of a stage and a key."""

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from model.lazy_import import lazy_import
 from model.metric_names import CHRF
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = lazy_import("polars")
-
+from tasks.lazy_libraries import pl
 
 EXAMPLES = 5
 """Translations of each kind."""

@@ -10,17 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from infra.store.local import Artifact
 from model.data.shards import Shards
-from model.lazy_import import lazy_import
 from model.metric_names import BLEU, DEV_PERPLEXITY, LEARNING_RATE, LOSS, NLL, PADDING, TOKENS_PER_SECOND
 from tasks.evaluation.collapse import layer_curves
+from tasks.lazy_libraries import np, pl
 
 if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
     from numpy.typing import NDArray
-else:
-    np = lazy_import("numpy")
-    pl = lazy_import("polars")
 
 ATTENTIONS = 4
 """Example sentences whose attention is drawn."""

@@ -16,29 +16,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.errors import BadConfiguration, BadData
 from infra.processes.workers import Workers
 from infra.store.local import Artifact
 from model.config.normalise import Normalise
-from model.lazy_import import lazy_import
 from tasks.cleaning.filters import SIDES, CrossPairFilter, Filters, NotIn
 from tasks.cleaning.partitions import KEPT, REJECTED, Partitions, normalise_sides, read_batch, write_batches
 from tasks.corpus.catalogue import Corpus
 from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, progress, site, stage
-
-if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-else:
-    np = lazy_import("numpy")
-    pl = lazy_import("polars")
-    pa = lazy_import("pyarrow")
-    pq = lazy_import("pyarrow.parquet")
+from tasks.lazy_libraries import np, pa, pl, pq
 
 BUCKET_BYTES = 32 << 20
 """Bytes of compressed source text per shuffle bucket: bounds memory, and sets where Parquet's row groups end."""

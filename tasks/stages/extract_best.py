@@ -11,23 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from infra.errors import BadData
 from infra.store.local import Artifact
 from model import metric_names
-from model.lazy_import import lazy_import
 from tasks.cleaning.partitions import KEPT
 from tasks.engine.stage import Facts, progress, stage
-
-if TYPE_CHECKING:
-    import polars as pl
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-else:
-    pl = lazy_import("polars")
-    pa = lazy_import("pyarrow")
-    pq = lazy_import("pyarrow.parquet")
+from tasks.lazy_libraries import pa, pl, pq
 
 BLOCKS = 100
 """Blocks of ``translate_text`` that are held in memory."""

@@ -35,11 +35,9 @@ from tasks.bpe.word_counts import count_chunks, count_corpus
 from tasks.cleaning.filters import SIDES
 from tasks.cleaning.partitions import read_batch
 from tasks.engine.stage import Facts, progress, site, stage
+from tasks.lazy_libraries import pa, pl, pq
 
 if TYPE_CHECKING:
-    import polars as pl
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     import tokenizers
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 else:
@@ -48,9 +46,6 @@ else:
     models = lazy_import("tokenizers.models")
     normalizers = lazy_import("tokenizers.normalizers")
     pre_tokenizers = lazy_import("tokenizers.pre_tokenizers")
-    pl = lazy_import("polars")
-    pa = lazy_import("pyarrow")
-    pq = lazy_import("pyarrow.parquet")
 
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
 """Special tokens and bytes: with fewer entries some text could not be encoded."""

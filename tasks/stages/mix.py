@@ -9,22 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from infra.errors import BadData
 from infra.store.local import Artifact
-from model.lazy_import import lazy_import
 from tasks.cleaning.partitions import KEPT
 from tasks.engine.stage import Facts, progress, stage
-
-if TYPE_CHECKING:
-    import polars as pl
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-else:
-    pl = lazy_import("polars")
-    pa = lazy_import("pyarrow")
-    pq = lazy_import("pyarrow.parquet")
+from tasks.lazy_libraries import pa, pl, pq
 
 PREFIX = "bt-"
 """Begins the corpus and the ``pair_id`` of a synthetic pair."""

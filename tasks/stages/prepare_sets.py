@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from infra.errors import BadData
 from infra.store.local import Artifact
-from model.lazy_import import lazy_import
 from tasks.corpus.catalogue import EvaluationSet
 from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, stage
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = lazy_import("polars")
+from tasks.lazy_libraries import pl
 
 
 def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFrame:

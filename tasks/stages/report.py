@@ -11,25 +11,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.store.local import Artifact
-from model.lazy_import import lazy_import
 from tasks.engine.stage import Facts, checks, progress, stage
 from tasks.evaluation.paper_page import run_table
 from tasks.evaluation.paper_row import PaperRow, compare_to_paper
 from tasks.evaluation.pictures import draw
 from tasks.evaluation.seed_spread import seed_spreads
+from tasks.lazy_libraries import pl
 from tasks.reporting.about_synthetic import about_synthetic, synthetic_examples
 from tasks.reporting.examples import rejected_examples, translation_examples
 from tasks.reporting.page import readable, render
 from tasks.reporting.pictures import picture_specs, training_speed
 from tasks.reporting.remarks import dev_set, run_remarks
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = lazy_import("polars")
 
 
 @stage(version=1)

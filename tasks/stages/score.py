@@ -13,12 +13,11 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.errors import BadData
 from infra.store.local import Artifact
 from model import metric_names
-from model.lazy_import import lazy_import
 from tasks.engine.stage import Facts, progress, stage
 from tasks.evaluation.comet import Comet, comet_score
 from tasks.evaluation.translation_metrics import (
@@ -30,13 +29,7 @@ from tasks.evaluation.translation_metrics import (
     score_metrics,
     total,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-else:
-    np = lazy_import("numpy")
-    pl = lazy_import("polars")
+from tasks.lazy_libraries import np, pl
 
 SOURCE_WORDS = (0, 10, 20, 30, 40)
 """Lower ends of the buckets of source length, in words; the last bucket is open."""

@@ -23,22 +23,15 @@ from model.config.keying import require, unkeyed_default
 from model.config.special_pieces import UNK
 from model.data.bpe import TokenizerPair
 from model.data.shards import SEGMENTATION
-from model.lazy_import import lazy_import
 from tasks.bpe.bpe_dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import RANGE_PAIRS, row_groups
 from tasks.engine.stage import Facts, progress, site, stage
+from tasks.lazy_libraries import np, pa, pq
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
-else:
-    np = lazy_import("numpy")
-    pa = lazy_import("pyarrow")
-    pq = lazy_import("pyarrow.parquet")
 
 SIDES = ("source", "target")
 BATCH_PAIRS = 50_000
