@@ -23,7 +23,8 @@ from tasks.cleaning.filters import (
     Script,
 )
 
-MAX_WORDS, MAX_RATIO = 100, 2.5
+MAX_WORDS = 100
+MAX_RATIO = 2.5
 SAME = Filters(
     (Empty(), Length(1, MAX_WORDS), LengthRatio(MAX_RATIO), Distinct()),
     normalise=Normalise(nfc=False, control=False, white_space=False),
@@ -93,7 +94,8 @@ def pandas(folder: Path) -> dict[str, Any]:
     }
     frame = pd.DataFrame(read)
     counts = pd.DataFrame({side: frame[side].str.count(r"\S+") for side in read})
-    least, most = counts.min(axis=1), counts.max(axis=1)
+    least = counts.min(axis=1)
+    most = counts.max(axis=1)
     frame = frame[(least >= 1) & (most <= MAX_WORDS) & (most <= MAX_RATIO * least)]
     value = pd.util.hash_pandas_object(frame, index=False)
     frame = frame[~value.duplicated()]

@@ -134,11 +134,13 @@ def timed(contestant: Contestant, batches: Sequence[Array], flops: float, reside
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         others = torch.cuda.memory_allocated() - resident
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     steps = [contestant.step(rows) for rows in batches]
     if resident >= 0:
         torch.cuda.synchronize()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wall = time.perf_counter() - wall
+    cpu = time.process_time() - cpu
     return Round(
         wall,
         cpu,

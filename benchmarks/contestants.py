@@ -111,7 +111,9 @@ class Peer(Contestant):
     model: nn.Module
 
     def __init__(self, setting: Setting) -> None:
-        self.setting, self.device, self.updates = setting, torch.device(setting.device), 0
+        self.setting = setting
+        self.device = torch.device(setting.device)
+        self.updates = 0
         self.shards = Shards(setting.folder / "shards")
         torch.manual_seed(setting.training.seed)
         self.model = self.build().to(self.device).train()
@@ -268,9 +270,11 @@ def padded(shards: Shards, rows: Array) -> tuple[Tensor, Tensor, Tensor]:
     labels_BT = np.full_like(target_BT, PAD)
     target_BT[:, 0] = BOS
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        source_BS[i, : len(source)], source_BS[i, len(source)] = source, EOS
+        source_BS[i, : len(source)] = source
+        source_BS[i, len(source)] = EOS
         target_BT[i, 1 : 1 + len(target)] = target
-        labels_BT[i, : len(target)], labels_BT[i, len(target)] = target, EOS
+        labels_BT[i, : len(target)] = target
+        labels_BT[i, len(target)] = EOS
     return torch.from_numpy(source_BS), torch.from_numpy(target_BT), torch.from_numpy(labels_BT)
 
 

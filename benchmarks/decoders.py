@@ -54,7 +54,8 @@ class Decoder(ABC):
     """Whether each sentence can have its own length."""
 
     def __init__(self, setting: Setting) -> None:
-        self.setting, self.device = setting, torch.device(setting.device)
+        self.setting = setting
+        self.device = torch.device(setting.device)
 
     @abstractmethod
     def decode(self, work: Work) -> list[int]:

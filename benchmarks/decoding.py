@@ -151,11 +151,13 @@ def timed(decoder: Any, batches: Sequence[Any], device: str) -> dict[str, float]
 
     if device == "cuda":
         torch.cuda.synchronize()
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     written = [decoder.decode(work) for work in batches]
     if device == "cuda":
         torch.cuda.synchronize()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wall = time.perf_counter() - wall
+    cpu = time.process_time() - cpu
     for work, lengths in zip(batches, written, strict=True):
         if list(lengths) != list(work.lengths):
             raise RuntimeError(f"{decoder.name} wrote {lengths} pieces where {work.lengths} were asked for")

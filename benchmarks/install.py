@@ -22,9 +22,11 @@ def measure(environment: Path, caches: Path, options: list[str]) -> str:
     """Install into ``environment``; a row of the table: wall and CPU seconds, packages, megabytes."""
     own = {"UV_CACHE_DIR": f"{caches}/uv", "PIP_CACHE_DIR": f"{caches}/pip"}
     command = [sys.executable, "-I", f"{INSTALL}", f"{environment}", *options]
-    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.monotonic()
     subprocess.run(command, check=True, capture_output=True, env=os.environ | own)
-    wall, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall = time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     packages = len([*environment.glob("lib/python*/site-packages/*.dist-info")])
     size = sum(path.lstat().st_size for path in environment.rglob("*") if path.is_file() and not path.is_symlink())

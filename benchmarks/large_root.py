@@ -105,7 +105,8 @@ def make_records(root: Path, chains: Sequence[Sequence[tuple[str, str]]], count:
     """Write ``count`` records of finished runs, whose stages are those of a chain."""
     began = datetime(2026, 1, 1, tzinfo=UTC)
     for number in range(count):
-        run, overrides = RUNS[number % len(RUNS)], [f"seed={number // len(RUNS) // REPEATS}"]
+        run = RUNS[number % len(RUNS)]
+        overrides = [f"seed={number // len(RUNS) // REPEATS}"]
         stages = [
             {"stage": stage, "item": "", "key": key, "state": "completed", "seconds": 1.0, "form": {"chain": number}}
             for stage, key in chains[number % len(chains)]

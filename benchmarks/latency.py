@@ -46,7 +46,8 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         for number in range(-WARM_UP, chosen.sentences):
             text = next(texts)
             for name in ENGINES if number % 2 else reversed(ENGINES):
-                begun, cpu = time.perf_counter(), time.process_time()
+                begun = time.perf_counter()
+                cpu = time.process_time()
                 translate[name](text)
                 if number >= 0:
                     times[name].append((time.perf_counter() - begun, time.process_time() - cpu))

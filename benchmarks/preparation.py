@@ -112,7 +112,8 @@ def part(chosen: argparse.Namespace) -> dict[str, Any]:
 
         write_text(folder, chosen.pairs, chosen.seed)
         return {}
-    wall, cpu = time.perf_counter(), cpu_seconds()
+    wall = time.perf_counter()
+    cpu = cpu_seconds()
     facts = {"learn_bpe": learn, "shard": shards, "encode": encode}.get(chosen.do, cleaners.CLEANERS.get(chosen.do))
     assert facts, chosen.do
     found = facts(folder)

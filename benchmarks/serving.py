@@ -177,10 +177,12 @@ def serve(chosen: argparse.Namespace) -> None:
     limits = Limits(**WAYS[chosen.serve])
     bound = bind_socket("127.0.0.1", 0)
     with tempfile.TemporaryDirectory(prefix="serving-") as scratch:
-        engine, folder = "own" if chosen.serve == "own" else "ctranslate2", Path(scratch) / "version"
+        engine = "own" if chosen.serve == "own" else "ctranslate2"
+        folder = Path(scratch) / "version"
         workers = 1
         if chosen.serve in ("served", "unbatched"):
-            workers, chosen.threads = chosen.threads, 1
+            workers = chosen.threads
+            chosen.threads = 1
         served = version(chosen, engine, folder, workers, quantization=chosen.quantization)
         where = address("127.0.0.1", bound)
         serve_until_stopped(application([served], limits), bound, limits, lambda: print(where, flush=True))

@@ -64,7 +64,8 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     """Write the root and its site; the seconds and sizes of the site."""
     asked = parsed(arguments)
     with tempfile.TemporaryDirectory(prefix="large-site-") as folder:
-        root, out = Path(folder, "root"), Path(folder, "public")
+        root = Path(folder, "root")
+        out = Path(folder, "public")
         make_root(root, asked.versions)
         seconds = cpu_seconds(root, "site", "--out", str(out))
         sizes = {path.relative_to(out): path.stat().st_size for path in out.rglob("*") if path.is_file()}
@@ -130,7 +131,8 @@ def write_artifact(
     files = {file: {"sha256": sha256(text).hexdigest(), "bytes": len(text)} for file, text in contents.items()}
     made: dict[str, Any] = {"at": f"{BEGAN.isoformat()}", "machine": "x86_64", "commit": "0" * 40, "torch": "2.13"}
     made |= {"modules": {f"tasks.module_{each}": "0" * 12 for each in range(40)}}
-    arguments, facts = settings(stage, number), {"seconds": 100.0 + number, "parameters": 10**6}
+    arguments = settings(stage, number)
+    facts = {"seconds": 100.0 + number, "parameters": 10**6}
     manifest = Manifest(stage, key, 1, item, arguments, inputs, content_digest(files), facts, files, 9.0, made)
     (folder / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1))
 

@@ -84,7 +84,8 @@ def write_shards(folder: Path, lengths: Lengths, pairs: int, vocabulary: int, se
 
 
 def _pieces(random: np.random.Generator, lengths: NDArray[np.int64], vocabulary: int, kind: pa.DataType) -> pa.Array:
-    first, others = len(SPECIAL_TOKENS), vocabulary - len(SPECIAL_TOKENS)
+    first = len(SPECIAL_TOKENS)
+    others = vocabulary - len(SPECIAL_TOKENS)
     # others ** uniform has a density of one over its value: ranks from 1 to others.
     ranks = np.float32(others) ** random.random(int(lengths.sum()), np.float32)
     values = np.minimum(ranks.astype(np.int64), others) - 1 + first

@@ -23,7 +23,8 @@ RARE = {"source": 0.09, "target": 0.16}
 STEEPNESS = {"source": 1.65, "target": 1.5}
 """Exponent of the law of rare words."""
 PIECES_PER_WORD = 1.25
-REPEATED, SPOILT = 0.05, 0.03
+REPEATED = 0.05
+SPOILT = 0.03
 BAD = ("empty", "identical", "ratio", "broken", "overlong", "foreign")
 BATCH_PAIRS = 50_000
 ONSETS = {"source": "bcdfghklmnprstvw", "target": "bdfghjklmnprstwz"}
@@ -32,7 +33,8 @@ VOWELS = {"source": "aeiou", "target": "aeiouäöü"}
 
 def draw_lines(side: str, random: np.random.Generator, lengths: NDArray[np.int64]) -> pa.Array:
     """Draw sentences with as many words as ``lengths`` says."""
-    tokens, power = int(lengths.sum()), STEEPNESS[side] - 1
+    tokens = int(lengths.sum())
+    power = STEEPNESS[side] - 1
     common = np.exp(random.random(tokens) * np.log(COMMON)) - 1
     rare = COMMON * (1 - random.random(tokens)) ** (-1 / power)  # Pareto's law from the last common rank on
     ranks = np.where(random.random(tokens) < RARE[side], rare, common).clip(max=2**62).astype(np.int64)
@@ -47,7 +49,8 @@ def spelt(side: str, ranks: NDArray[np.int64]) -> NDArray[np.str_]:
     """Spell the words of these ranks: each rank has its own word, frequent ones short."""
     syllables = np.array([c + v for c in ONSETS[side] for v in VOWELS[side]])
     base = len(syllables)
-    words, rest = syllables[ranks % base], ranks // base
+    words = syllables[ranks % base]
+    rest = ranks // base
     while (more := rest > 0).any():
         words = np.char.add(words, np.where(more, syllables[(rest - 1) % base], ""))
         rest = np.where(more, (rest - 1) // base, 0)
@@ -74,7 +77,8 @@ def _corrupt(random: np.random.Generator, source: list[str], target: list[str]) 
     count = len(source)
     for n in np.flatnonzero(random.random(count) < REPEATED).tolist():
         earlier = int(random.integers(0, n + 1))
-        source[n], target[n] = source[earlier], target[earlier]
+        source[n] = source[earlier]
+        target[n] = target[earlier]
     for n in np.flatnonzero(random.random(count) < SPOILT).tolist():
         match BAD[int(random.integers(0, len(BAD)))]:
             case "empty":

@@ -64,7 +64,8 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         translate = engines(chosen, Path(scratch) / "version")
         for number in range(-1, chosen.rounds):  # the first warms up
             for name in ENGINES if number % 2 else reversed(ENGINES):
-                begun, cpu = time.perf_counter(), time.process_time()
+                begun = time.perf_counter()
+                cpu = time.process_time()
                 found[name] = translate[name](lines if number >= 0 else lines[:WARM_UP])
                 if number >= 0:
                     times[name].append((time.perf_counter() - begun, time.process_time() - cpu))

@@ -49,9 +49,11 @@ def version(
         site = replace(Site.named(), threads=chosen.threads)
         served = load_version(select_versions([chosen.model], site)[0], site, "own")
         trained = find_trained_model(served.name, site)
-        weights, vocabulary = trained.weights, trained.vocabulary
+        weights = trained.weights
+        vocabulary = trained.vocabulary
     else:
-        weights, vocabulary = folder / "weights", folder / "vocabulary"
+        weights = folder / "weights"
+        vocabulary = folder / "vocabulary"
         served = random_version(chosen, weights, vocabulary)
     if engine == "own":
         return served

@@ -22,7 +22,8 @@ class JobError(Exception):
 
     def __init__(self, reason: ExitReason, message: str) -> None:
         super().__init__(reason, message)
-        self.reason, self.message = reason, message
+        self.reason = reason
+        self.message = message
 
     def __str__(self) -> str:
         return self.message

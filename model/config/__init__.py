@@ -347,7 +347,8 @@ class Sampling:
 def check_compatible(model: Model, training: Training) -> None:
     """Raise ValueError naming the field if model and training cannot be combined."""
     if training.batching == "packed":
-        name, value = "training.batching", training.batching
+        name = "training.batching"
+        value = training.batching
         require(model.attention == "own", name, value, "buckets where model.attention is torch")
     own = model.attention == "own"
     require(

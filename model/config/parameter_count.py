@@ -9,7 +9,8 @@ def parameters(model: Model, source_size: int, target_size: int) -> int:
     attention += model.heads * (2 * model.d_k + model.d_v) * model.qkv_bias
     feed_forward = 2 * model.d_model * model.d_ff + model.d_ff + model.d_model
     norm = 2 * model.d_model
-    encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+    encoder = attention + feed_forward + 2 * norm
+    decoder = 2 * attention + feed_forward + 3 * norm
     matrices = target_size if model.tied else source_size + 2 * target_size
     tables = 2 * model.max_positions if model.learns_positions else 0
     last = 2 * norm if model.norm == "pre" else 0

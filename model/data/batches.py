@@ -163,8 +163,12 @@ class BatchSampler:
             raise JobError("bad_data", f"{shards.folder} holds no pair to train on")
         self.source = lengths_with_ends(shards.lengths["source"], source_ends)
         self.target = shards.lengths["target"] + 1
-        self.shards, self.budget, self.seed, self.packed = shards, budget, seed, batching == "packed"
-        self.sentences, self.source_ends = sentences, source_ends
+        self.shards = shards
+        self.budget = budget
+        self.seed = seed
+        self.packed = batching == "packed"
+        self.sentences = sentences
+        self.source_ends = source_ends
         stages = parse_mixture(mixture)
         self.mixer = Mixer(shards, stages) if stages else None
         self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # reads all lengths
@@ -204,7 +208,9 @@ class BatchSampler:
 
         An epoch ends early where a stage of the mixture does.
         """
-        epoch, begin, update = cursor.epoch, cursor.batch, cursor.update
+        epoch = cursor.epoch
+        begin = cursor.batch
+        update = cursor.update
         while True:
             started = update - begin
             batches = self.epoch(epoch, started)
@@ -213,7 +219,8 @@ class BatchSampler:
                     break
                 update += 1
                 yield batches[i], Cursor(epoch, i + 1, len(batches), update)
-            epoch, begin = epoch + 1, 0
+            epoch = epoch + 1
+            begin = 0
 
     def read(self, batch: Array, following: Cursor, rank: int, ranks: int, most: int) -> Update:
         """Read one rank's share of a batch as micro-batches of at most ``most`` pieces per side; 0: do not split."""
@@ -253,15 +260,19 @@ class BatchSampler:
         return min(source, budget), min(target, budget)
 
     def _sort(self, rows: Array) -> Array:
-        source, target = self.source[rows], self.target[rows]
+        source = self.source[rows]
+        target = self.target[rows]
         # Source lengths alternate between ascending and descending, so that a batch across two target lengths has
         # sources of similar length.
         return rows[np.lexsort((np.where(target % 2, source, -source), target))]
 
     def _cut(self, rows: Array, most: tuple[int, int]) -> list[Array]:
         """Split rows, in order, into batches of at most ``most`` (source, target) pieces, or of one row."""
-        source, target = np.cumsum(self.source[rows]), np.cumsum(self.target[rows])
-        batches, begin, spent = [], 0, (0, 0)
+        source = np.cumsum(self.source[rows])
+        target = np.cumsum(self.target[rows])
+        batches = []
+        begin = 0
+        spent = (0, 0)
         while begin < len(rows):
             end = min(
                 int(np.searchsorted(source, spent[0] + most[0], side="right")),
@@ -269,7 +280,8 @@ class BatchSampler:
             )
             end = max(end, begin + 1)
             batches.append(rows[begin:end])
-            begin, spent = end, (int(source[end - 1]), int(target[end - 1]))
+            begin = end
+            spent = (int(source[end - 1]), int(target[end - 1]))
         return batches
 
 
@@ -335,7 +347,9 @@ def out_of_memory_error(update: Update, number: int, advise: Callable[[Batch], s
 
 def describe_batch(batch: Batch) -> str:
     """Describe the size of a batch for a message."""
-    pairs, sources, targets = int((batch.target == BOS).sum()), batch.source.numel(), batch.target.numel()
+    pairs = int((batch.target == BOS).sum())
+    sources = batch.source.numel()
+    targets = batch.target.numel()
     return (
         f"{pairs:,} pairs, {sources:,} source and {targets:,} target positions, {batch.padding:,} of them padding, "
         f"{batch.pieces:,} target pieces"

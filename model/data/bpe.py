@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     import tokenizers
     from tokenizers import Tokenizer, normalizers
 else:
-    tokenizers, normalizers = lazy_import("tokenizers"), lazy_import("tokenizers.normalizers")
+    tokenizers = lazy_import("tokenizers")
+    normalizers = lazy_import("tokenizers.normalizers")
 
 SOURCE_FILE = "tokenizer.json"
 TARGET_FILE = "tokenizer.target.json"

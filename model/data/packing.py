@@ -48,7 +48,8 @@ def batch_shape_for(source: Array, target: Array, budget: int) -> BatchShape:
     shares = np.array([source.sum(), target.sum()]) / max(source.sum(), target.sum())
     sides = [int(min(budget, np.ceil(budget * share * SLACK))) for share in shares]
     pairs = budget * len(source) / max(source.sum(), target.sum())
-    longest_source, longest_target = int(source.max()), int(target.max())
+    longest_source = int(source.max())
+    longest_target = int(target.max())
     return BatchShape(
         source=round_up(max(sides[0], longest_source) + MIN_PADDING),
         target=round_up(max(sides[1], longest_target) + MIN_PADDING),
@@ -77,7 +78,8 @@ def pack(shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds
     """Read rows and pack them end to end; the batch grows beyond ``shape`` if they do not fit."""
     sources = rows_with_ends(shards.gather("source", rows), source_ends)
     targets = shards.gather("target", rows)
-    source_lengths, target_lengths = sources[1], targets[1] + 1
+    source_lengths = sources[1]
+    target_lengths = targets[1] + 1
     ends_T = np.cumsum(target_lengths)
     used = (int(source_lengths.sum()), int(target_lengths.sum()))
     rest, padding_sentences = padding_of(used, shape)
@@ -109,7 +111,8 @@ def padding_of(used: tuple[int, int], shape: BatchShape) -> tuple[tuple[int, int
     while min(source, target) < (
         padding_sentences := max(-(-source // shape.longest_source), -(-target // shape.longest_target))
     ):  # one side is full and the other almost empty
-        source, target = max(source, padding_sentences), max(target, padding_sentences)
+        source = max(source, padding_sentences)
+        target = max(target, padding_sentences)
     return (source, target), padding_sentences
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 else:
-    np, pa = lazy_import("numpy"), lazy_import("pyarrow")
+    np = lazy_import("numpy")
+    pa = lazy_import("pyarrow")
 
 Array: TypeAlias = "NDArray[Any]"
 SEGMENTATION = "segmentation-{:03}"
@@ -73,7 +74,8 @@ class Shards:
     def pieces(self, side: str, row: int) -> Array:
         """Pieces of one side (``source`` or ``target``) of a row, a view into the file."""
         block = int(np.searchsorted(self.starts, row, side="right")) - 1
-        column, i = self.blocks[block].sides[side], row - self.starts[block]
+        column = self.blocks[block].sides[side]
+        i = row - self.starts[block]
         return column.values[column.offsets[i] : column.offsets[i + 1]]
 
     def gather(self, side: str, rows: Array) -> tuple[Array, Array]:
@@ -84,7 +86,8 @@ class Shards:
         blocks = np.searchsorted(self.starts, rows, side="right") - 1
         for block in np.unique(blocks):
             chosen = np.flatnonzero(blocks == block)
-            column, counts = self.blocks[block].sides[side], lengths[chosen]
+            column = self.blocks[block].sides[side]
+            counts = lengths[chosen]
             within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             there = column.offsets[rows[chosen] - self.starts[block]]
             pieces[np.repeat(begins[chosen], counts) + within] = column.values[np.repeat(there, counts) + within]

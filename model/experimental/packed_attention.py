@@ -28,7 +28,8 @@ OPERATORS = __name__.partition(".")[0]
 
 def attend(mask: PackedMask, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
     """``PackedMask.attend`` by this operator."""
-    queries, keys = mask.queries, mask.keys
+    queries = mask.queries
+    keys = mask.keys
     lengths = (queries.cu_seqlens, keys.cu_seqlens, queries.max_seqlen, keys.max_seqlen)
     seed = torch.randint(1 << 62, (), device=x_MX.device) if p_drop else None
     out_MX: Tensor = packed_attention(x_MX, memory_SY, *lengths, list(widths), mask.causal, p_drop, seed)[0]
@@ -70,7 +71,8 @@ def packed_attention(
 @packed_attention.register_fake
 def _(x_MX: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     heads, _, d_v = others[5]
-    rows, wide = x_MX.shape[0], torch.promote_types(x_MX.dtype, torch.float32)
+    rows = x_MX.shape[0]
+    wide = torch.promote_types(x_MX.dtype, torch.float32)
     return x_MX.new_empty(rows, heads * d_v), x_MX.new_empty(heads, rows, dtype=wide)
 
 
@@ -166,7 +168,8 @@ class _PaddedRows:
         self.sizes = sizes
         self.queries_BT, self.query_valid_BT = padded_indices(queries_at, longest_query)
         keys_BS, self.key_valid_BS = padded_indices(keys_at, longest_key)
-        self.query_rows, self.key_rows = self.queries_BT[self.query_valid_BT], keys_BS[self.key_valid_BS]
+        self.query_rows = self.queries_BT[self.query_valid_BT]
+        self.key_rows = keys_BS[self.key_valid_BS]
         q_MX, k_SX, v_SX = sizes.split(x_MX, memory_SY)
         self.q_BHTK = self.to_padded(q_MX, self.queries_BT, self.query_valid_BT)
         self.k_BHSK = self.to_padded(k_SX, keys_BS, self.key_valid_BS)

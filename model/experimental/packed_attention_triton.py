@@ -69,9 +69,12 @@ def _forward(
     CAUSAL: tl.constexpr, DROPPED: tl.constexpr, T: tl.constexpr,
     DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
-    sentence, head = tl.program_id(0), tl.program_id(1)
-    q_begin, k_begin = tl.load(QUERIES + sentence), tl.load(KEYS + sentence)
-    queries, keys = tl.load(QUERIES + sentence + 1) - q_begin, tl.load(KEYS + sentence + 1) - k_begin
+    sentence = tl.program_id(0)
+    head = tl.program_id(1)
+    q_begin = tl.load(QUERIES + sentence)
+    k_begin = tl.load(KEYS + sentence)
+    queries = tl.load(QUERIES + sentence + 1) - q_begin
+    keys = tl.load(KEYS + sentence + 1) - k_begin
     t = tl.arange(0, T)
     if DROPPED > 0:
         seed = tl.load(SEED)
@@ -108,9 +111,12 @@ def _backward(
     CAUSAL: tl.constexpr, DROPPED: tl.constexpr, T: tl.constexpr,
     DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
-    sentence, head = tl.program_id(0), tl.program_id(1)
-    q_begin, k_begin = tl.load(QUERIES + sentence), tl.load(KEYS + sentence)
-    queries, keys = tl.load(QUERIES + sentence + 1) - q_begin, tl.load(KEYS + sentence + 1) - k_begin
+    sentence = tl.program_id(0)
+    head = tl.program_id(1)
+    q_begin = tl.load(QUERIES + sentence)
+    k_begin = tl.load(KEYS + sentence)
+    queries = tl.load(QUERIES + sentence + 1) - q_begin
+    keys = tl.load(KEYS + sentence + 1) - k_begin
     t = tl.arange(0, T)
     seed = 0
     if DROPPED > 0:

@@ -22,13 +22,18 @@ def philox(seed: Tensor, counter: tuple[Tensor, Tensor, Tensor]) -> Tensor:
     """
     c0, c1, c2 = counter
     c3 = torch.zeros_like(seed)
-    k0, k1 = seed & WORD, (seed >> 32) & WORD
+    k0 = seed & WORD
+    k1 = (seed >> 32) & WORD
     for _ in range(ROUNDS):
         # The product of two words fills 64 bits: int64 wraps, and the shifted bits are right once masked.
-        a, b = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
-        c0, c1 = ((b >> 32) & WORD) ^ c1 ^ k0, b & WORD
-        c2, c3 = ((a >> 32) & WORD) ^ c3 ^ k1, a & WORD
-        k0, k1 = (k0 + KEY_STEPS[0]) & WORD, (k1 + KEY_STEPS[1]) & WORD
+        a = c0 * MULTIPLIERS[0]
+        b = c2 * MULTIPLIERS[1]
+        c0 = ((b >> 32) & WORD) ^ c1 ^ k0
+        c1 = b & WORD
+        c2 = ((a >> 32) & WORD) ^ c3 ^ k1
+        c3 = a & WORD
+        k0 = (k0 + KEY_STEPS[0]) & WORD
+        k1 = (k1 + KEY_STEPS[1]) & WORD
     return torch.stack([c0, c1, c2, c3], dim=-1)
 
 

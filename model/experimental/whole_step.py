@@ -41,7 +41,8 @@ class WholeStep(TrainingStep):
         self.batch: Batch | None = None
         self.scale, self.rate_now, self.norm_now = (torch.zeros((), device=device) for _ in range(3))
         self.sums = torch.zeros(2, device=device)
-        self.done, self.replay = 0, self.run
+        self.done = 0
+        self.replay = self.run
         for group in optimizer.param_groups:
             group |= {"lr": self.rate_now, "capturable": device.type == "cuda"}
 
@@ -56,7 +57,8 @@ class WholeStep(TrainingStep):
         assert batch.buffer is not None
         self.batch = self.batch or batch.within(torch.empty_like(batch.buffer, device=self.device))
         assert self.batch.buffer is not None
-        kept, given = self.batch.tensors(), batch.tensors()
+        kept = self.batch.tensors()
+        given = batch.tensors()
         if [x.shape for x in kept] != [x.shape for x in given]:  # rare: its sides are too unlike for one shape
             losses = super().compute_gradients(batches)
             super().change_weights()

@@ -97,7 +97,8 @@ class PackedMask:
         """``attend`` by torch's operator for packed sentences."""
         from torch.nn.attention.varlen import varlen_attn  # imported here because only a GPU needs it
 
-        q, k = self.queries, self.keys
+        q = self.queries
+        k = self.keys
         lengths = (q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen)
         window = (-1, 0 if self.causal else -1)  # positions that a query sees on either side; -1: all
         out_MHV = varlen_attn(q_MHK, k_MHK, v_MHV, *lengths, window_size=window)
@@ -149,7 +150,8 @@ class Attention(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.heads, self.p_drop = config.heads, config.p_drop_attention
+        self.heads = config.heads
+        self.p_drop = config.p_drop_attention
         self.widths = [config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v]
         self.head_widths = Widths(config.heads, config.d_k, config.d_v)
         self.out = Linear(config.heads * config.d_v, config.d_model)

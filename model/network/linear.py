@@ -51,7 +51,8 @@ def _fuses_relu(x: Tensor) -> bool:
 
 def without_gradient_in_bfloat16(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
     """``without_gradient`` with weights, inputs and results rounded to bfloat16."""
-    narrow, added = weight.detach().bfloat16(), None if bias is None else bias.detach().bfloat16()
+    narrow = weight.detach().bfloat16()
+    added = None if bias is None else bias.detach().bfloat16()
     return lambda x_RD: F.linear(x_RD.bfloat16(), narrow, added)
 
 
@@ -117,6 +118,7 @@ class _OneDNNLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         x, weight = ctx.saved_tensors
-        rows, inputs = grad_output.flatten(0, -2), x.flatten(0, -2)
+        rows = grad_output.flatten(0, -2)
+        inputs = x.flatten(0, -2)
         bias = rows.sum(0) if ctx.needs_input_grad[2] else None
         return ONEDNN_LINEAR(grad_output, weight.T, None, "none", [], ""), rows.T @ inputs, bias

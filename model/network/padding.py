@@ -19,7 +19,8 @@ def valid_positions(offsets: Tensor, longest: int) -> Tensor:
 
 def padded_indices(offsets: Tensor, longest: int) -> tuple[Tensor, Tensor]:
     """Positions (B, longest) of the pieces of each sentence that is not empty, and which of them are valid."""
-    begins_N, ends_N = offsets[:-1].long(), offsets[1:].long()
+    begins_N = offsets[:-1].long()
+    ends_N = offsets[1:].long()
     filled_N = ends_N > begins_N
     index_BT = begins_N[filled_N, None] + torch.arange(longest, device=offsets.device)
     valid_BT = index_BT < ends_N[filled_N, None]

@@ -110,7 +110,8 @@ def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDe
         "norm_first": config.norm == "pre",
         "device": "meta",
     }
-    encoder_layer, decoder_layer = nn.TransformerEncoderLayer(**shape), nn.TransformerDecoderLayer(**shape)
+    encoder_layer = nn.TransformerEncoderLayer(**shape)
+    decoder_layer = nn.TransformerDecoderLayer(**shape)
     for layer in (encoder_layer, decoder_layer):
         layer.dropout.p = config.p_drop_relu
     for attention in (encoder_layer.self_attn, decoder_layer.self_attn, decoder_layer.multihead_attn):

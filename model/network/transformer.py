@@ -56,7 +56,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.inner, self.outer = Linear(config.d_model, config.d_ff), Linear(config.d_ff, config.d_model)
+        self.inner = Linear(config.d_model, config.d_ff)
+        self.outer = Linear(config.d_ff, config.d_model)
         self.drop = Dropout(config.p_drop_relu)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
@@ -77,7 +78,8 @@ class Residual(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.norm, self.drop = LayerNorm(config.d_model), Dropout(config.p_drop)
+        self.norm = LayerNorm(config.d_model)
+        self.drop = Dropout(config.p_drop)
         self.pre = config.norm == "pre"
 
     def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -93,8 +95,10 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.attention, self.around_attention = SelfAttention(config), Residual(config)
-        self.feed_forward, self.around_feed_forward = FeedForward(config), Residual(config)
+        self.attention = SelfAttention(config)
+        self.around_attention = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.around_feed_forward = Residual(config)
 
     def forward(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
         x = self.around_attention(x, lambda x: self.attention(x, attention_mask))
@@ -107,9 +111,12 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.attention, self.around_attention = SelfAttention(config), Residual(config)
-        self.cross, self.around_cross = CrossAttention(config), Residual(config)
-        self.feed_forward, self.around_feed_forward = FeedForward(config), Residual(config)
+        self.attention = SelfAttention(config)
+        self.around_attention = Residual(config)
+        self.cross = CrossAttention(config)
+        self.around_cross = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.around_feed_forward = Residual(config)
 
     def forward(
         self,
@@ -135,7 +142,8 @@ class Positions(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.learned, self.from_sinusoid = config.learns_positions, config.positions == "learned_sinusoid"
+        self.learned = config.learns_positions
+        self.from_sinusoid = config.positions == "learned_sinusoid"
         if self.learned:
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         else:
@@ -175,12 +183,15 @@ class Transformer(nn.Module):
             require(
                 source_size == target_size, "target_size", target_size, f"{source_size} (model.tied: one vocabulary)"
             )
-        self.config, self.source_size, self.target_size = config, source_size, target_size
+        self.config = config
+        self.source_size = source_size
+        self.target_size = target_size
         self.target_embedding = nn.Parameter(torch.empty(target_size, config.d_model))
         if not config.tied:
             self.source_embedding = nn.Parameter(torch.empty(source_size, config.d_model))
             self.projection = nn.Parameter(torch.empty(target_size, config.d_model))
-        self.source_positions, self.target_positions = Positions(config), Positions(config)
+        self.source_positions = Positions(config)
+        self.target_positions = Positions(config)
         self.drop = Dropout(config.p_drop)
         self.residual_dtype: torch.dtype | None = None
         """The type of what passes from sublayer to sublayer; None: that of the embeddings."""
@@ -190,7 +201,8 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         # With pre-LN the output of a stack is not normalised; post-LN already ends with a norm.
         final = LayerNorm if config.norm == "pre" else nn.Identity
-        self.encoder_norm, self.decoder_norm = final(config.d_model), final(config.d_model)
+        self.encoder_norm = final(config.d_model)
+        self.decoder_norm = final(config.d_model)
         self.reset_parameters()
 
     @property
@@ -251,7 +263,8 @@ class Transformer(nn.Module):
         memories = project_memories([layer.cross for layer in self.decoder], memory_BSD)
         x_BTD = self.embed(target_BT, self.target_embedding, self.target_positions, start=0)
         # Padding is at the end of a target, so the causal mask hides it from all real pieces.
-        self_mask, cross_mask = PaddedMask(causal=True), PaddedMask(mask_B11S)
+        self_mask = PaddedMask(causal=True)
+        cross_mask = PaddedMask(mask_B11S)
         for layer, memory in zip(self.decoder, memories, strict=True):
             x_BTD = layer(x_BTD, memory, self_mask, cross_mask)
         out: Tensor = self.decoder_norm(x_BTD)

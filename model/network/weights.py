@@ -17,7 +17,8 @@ from ..errors import JobError
 from .reference import Reference
 from .transformer import Transformer
 
-WEIGHTS, MODEL_CONFIG = "model.safetensors", "model.json"
+WEIGHTS = "model.safetensors"
+MODEL_CONFIG = "model.json"
 
 
 def save_model(folder: Path, model: Transformer) -> None:

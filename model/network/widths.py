@@ -18,7 +18,8 @@ class Widths(NamedTuple):
 
     def split(self, x_MX: Tensor, memory_SY: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (M, H * K), keys (S, H * K) and values (S, H * V) as views."""
-        keys, values = self.heads * self.d_k, self.heads * self.d_v
+        keys = self.heads * self.d_k
+        values = self.heads * self.d_v
         if memory_SY is None:
             q, k, v = torch.split(x_MX, [keys, keys, values], dim=-1)
             return q, k, v

@@ -33,7 +33,9 @@ from .checkpoint_policy import CheckpointPolicy
 from .ema import WeightAverage
 from .position import Position
 
-STATE, EMA, POSITION = "state.safetensors", "ema.safetensors", "position.json"
+STATE = "state.safetensors"
+EMA = "ema.safetensors"
+POSITION = "position.json"
 MOMENTS = ("first", "second")
 BEST = "best"
 
@@ -43,7 +45,9 @@ class Checkpoints:
     each with the best checkpoint of its time. ``ema`` is saved and loaded with them."""
 
     def __init__(self, out: Path, policy: CheckpointPolicy, ema: WeightAverage | None = None) -> None:
-        self.folder, self.policy, self.ema = out / "checkpoints", policy, ema
+        self.folder = out / "checkpoints"
+        self.policy = policy
+        self.ema = ema
         self.folder.mkdir(parents=True, exist_ok=True)
         for partial in self.folder.glob("*.partial"):
             shutil.rmtree(partial, ignore_errors=True)

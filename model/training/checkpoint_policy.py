@@ -15,14 +15,17 @@ class CheckpointPolicy:
     resuming every ``resume_seconds``; keeps the last ``training.keep`` for averaging."""
 
     def __init__(self, training: Training, resume_seconds: float = 60.0) -> None:
-        self.training, self.resume_seconds = training, resume_seconds
+        self.training = training
+        self.resume_seconds = resume_seconds
         self.last = training.updates
         """The final update; earlier than ``training.updates`` when patience ends the training."""
-        self.saved_at, self.save_seconds = time.monotonic(), 0.0
+        self.saved_at = time.monotonic()
+        self.save_seconds = 0.0
 
     def is_due(self, position: Position) -> bool:
         """Whether to save a checkpoint at this position."""
-        update, elapsed = position.update, time.monotonic() - self.saved_at
+        update = position.update
+        elapsed = time.monotonic() - self.saved_at
         averageable = self.is_averageable(update)
         among_last = update > self.last - self.training.keep * self.training.checkpoint_every
         # With patience any update can turn out to be among the last.

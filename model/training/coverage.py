@@ -77,7 +77,8 @@ def sentence_sizes(batch: Batch) -> tuple[Tensor, Tensor]:
 def attention_marginal(attention: nn.Module, inputs: tuple[Any, ...], batch: Batch) -> Tensor:
     """The marginal (N, S) of an attention of the encoder, or of a cross-attention, for the inputs of its forward."""
     assert isinstance(attention, SelfAttention | CrossAttention)
-    weights, mask = attention.weights(*inputs), inputs[-1]
+    weights = attention.weights(*inputs)
+    mask = inputs[-1]
     if isinstance(mask, PackedMask):
         return marginal(weights, mask.queries.valid_positions())
     queries = batch.source if isinstance(attention, SelfAttention) else batch.target

@@ -27,20 +27,24 @@ def bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]
     An order without any match counts as 1/2, 1/4, … of one (sacreBLEU's "exp"); without any match at all BLEU is 0,
     as it is where no hypothesis is long enough for an order.
     """
-    matches, totals = [0] * MAX_ORDER, [0] * MAX_ORDER
+    matches = [0] * MAX_ORDER
+    totals = [0] * MAX_ORDER
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         for n in range(1, MAX_ORDER + 1):
-            found, expected = ngrams(hypothesis, n), ngrams(reference, n)
+            found = ngrams(hypothesis, n)
+            expected = ngrams(reference, n)
             matches[n - 1] += (found & expected).total()
             totals[n - 1] += found.total()
     if not any(matches) or not all(totals):
         return 0.0
-    logs, unseen = 0.0, 1.0
+    logs = 0.0
+    unseen = 1.0
     for match, total in zip(matches, totals, strict=True):
         if match == 0:
             unseen /= 2
         logs += math.log((match or unseen) / total)
-    written, wanted = sum(map(len, hypotheses)), sum(map(len, references))
+    written = sum(map(len, hypotheses))
+    wanted = sum(map(len, references))
     return 100 * math.exp(min(0.0, 1 - wanted / written) + logs / MAX_ORDER)
 
 

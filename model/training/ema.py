@@ -13,7 +13,8 @@ class WeightAverage:
     """
 
     def __init__(self, model: Transformer, decay: float) -> None:
-        self.weights, self.decay = dict(model.named_parameters()), decay
+        self.weights = dict(model.named_parameters())
+        self.decay = decay
         self.tensors = {name: weight.detach().clone() for name, weight in self.weights.items()}
 
     @torch.no_grad()

@@ -41,7 +41,8 @@ def training_flops(model: Model, vocabulary: int, source_B: ArrayLike, target_B:
 
     ``vocabulary`` is the number of entries of the target side. Causal attention counts the positions that are seen.
     """
-    source, target = np.asarray(source_B, np.float64), np.asarray(target_B, np.float64)
+    source = np.asarray(source_B, np.float64)
+    target = np.asarray(target_B, np.float64)
     encoder, decoder, softmax = product_weights(model, vocabulary)
     weights = encoder * source.sum() + (decoder + softmax) * target.sum()
     # Per head and pair of positions d_k products for a score and d_v for what it weighs.

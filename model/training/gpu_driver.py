@@ -88,7 +88,8 @@ class Gpu:
     @property
     def is_partitioned(self) -> bool:
         """Whether it is divided (MIG): its meters then cover all parts."""
-        on, pending = ctypes.c_uint(0), ctypes.c_uint(0)
+        on = ctypes.c_uint(0)
+        pending = ctypes.c_uint(0)
         known = self.driver.call("nvmlDeviceGetMigMode", self.handle, ctypes.byref(on), ctypes.byref(pending))
         return known and bool(on.value)
 

@@ -16,7 +16,8 @@ from ..metric_names import GPU_KWH
 from .gpu_driver import Gpu, gpu_driver
 
 JOULES_PER_KWH = 3.6e6
-STATUS, CPU_INFO = Path("/proc/self/status"), Path("/proc/cpuinfo")
+STATUS = Path("/proc/self/status")
+CPU_INFO = Path("/proc/cpuinfo")
 VENDORS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}
 
 
@@ -40,7 +41,8 @@ class GpuEnergyMeter:
 
     def __init__(self, gpus: Sequence[Gpu | None], used_kwh: float = 0.0) -> None:
         known = [gpu for gpu in gpus if gpu and not gpu.is_partitioned]
-        self.gpus, self.used_kwh = known if len(known) == len(gpus) else [], used_kwh
+        self.gpus = known if len(known) == len(gpus) else []
+        self.used_kwh = used_kwh
         self.begun = self.millijoules()
 
     def read(self) -> dict[str, float]:
@@ -75,7 +77,8 @@ def local_gpus(device: torch.device) -> list[Gpu | None]:
     """
     if device.type != "cuda":
         return []
-    driver, ranks = gpu_driver(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    driver = gpu_driver()
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     numbers = range(ranks) if ranks > 1 else [device.index or 0]
     return [driver.by_uuid(f"GPU-{torch.cuda.get_device_properties(number).uuid}") for number in numbers]
 

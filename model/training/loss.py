@@ -49,7 +49,10 @@ class Objective(nn.Module):
         """``coverage`` and R-Drop with weight ``r_drop`` are added to the loss in training; ``compiled`` lets the
         compiler make one pass of the softmax's many."""
         super().__init__()
-        self.transformer, self.smoothing, self.coverage, self.r_drop = transformer, smoothing, coverage, r_drop
+        self.transformer = transformer
+        self.smoothing = smoothing
+        self.coverage = coverage
+        self.r_drop = r_drop
         self.look = torch.compile(softmax_gradient) if compiled else softmax_gradient
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -152,7 +155,8 @@ class _SmoothedLoss(torch.autograd.Function):
         device = hidden_MD.device.type
         exact = not torch.is_autocast_enabled(device)
         dtype = hidden_MD.dtype if exact else torch.get_autocast_dtype(device)
-        matrix_ND, size = output_ND.to(dtype), output_ND.shape[0]
+        matrix_ND = output_ND.to(dtype)
+        size = output_ND.shape[0]
         wide = torch.promote_types(dtype, torch.float32)
         mean_D = output_ND.mean(0, dtype=wide)
         nll = flat = divergences = hidden_MD.new_zeros((), dtype=wide)
@@ -164,7 +168,8 @@ class _SmoothedLoss(torch.autograd.Function):
         for hidden_CD, labels_C, grad_CD in zip(
             *(torch.split(x, chunk) for x in (hidden_MD, labels_M, grad_hidden_MD)), strict=True
         ):
-            compact_CD, labels_C1 = hidden_CD.to(dtype), labels_C[:, None]
+            compact_CD = hidden_CD.to(dtype)
+            labels_C1 = labels_C[:, None]
             logits_CN = compact_CD @ matrix_ND.T
             grad_logits_CN, z_C1, reference_C1 = look(logits_CN, labels_C1, smoothing)
             if r_drop:

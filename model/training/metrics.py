@@ -53,7 +53,8 @@ class MetricsLogger:
         """``per_token`` holds metrics proportional to target tokens per second, at one token a second."""
         self.per_token = per_token
         self.metrics = Metrics(job.out) if is_main else None
-        self.every, self.total = job.site.log_seconds, total
+        self.every = job.site.log_seconds
+        self.total = total
         self.window: list[tuple[int, float, LossSums]] = []
         self.start_clock(0, 0)
 
@@ -87,7 +88,8 @@ class MetricsLogger:
         values |= {name: value * values[TOKENS_PER_SECOND] for name, value in self.per_token.items()}
         values[SECONDS_LEFT] = (time.monotonic() - self.started) / (update - self.first) * (self.total - update)
         self.write(update, values)
-        self.last_row_time, self.tokens = time.monotonic(), tokens
+        self.last_row_time = time.monotonic()
+        self.tokens = tokens
 
     def check(self) -> None:
         """Raise JobError naming the first update since the last row whose loss is not finite."""

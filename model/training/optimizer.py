@@ -27,7 +27,8 @@ def optimizer_of(training: Training, model: nn.Module) -> torch.optim.Optimizer:
 
 def learning_rate(training: Training, d_model: int, update: int) -> float:
     """Rate of an update, counted from 1."""
-    warmup, rise = training.warmup, float(update / training.warmup)
+    warmup = training.warmup
+    rise = float(update / training.warmup)
     if training.schedule == "paper":
         return training.factor / math.sqrt(d_model) * min(float(update**-0.5), update * float(warmup**-1.5))
     if update <= warmup:

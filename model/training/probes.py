@@ -35,7 +35,8 @@ def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
     """
     if model.config.attention != "own":
         model = with_own_layers(model)
-    source_real, target_real = source_BS != PAD, target_BT != PAD
+    source_real = source_BS != PAD
+    target_real = target_BT != PAD
     found: dict[str, Tensor] = {}
     with _record(model, source_real, target_real, found):
         memory_BSD, mask_B11S = model.encode(source_BS)
@@ -65,7 +66,8 @@ def _record(model: Transformer, source_real: Tensor, target_real: Tensor, found:
     def add_attention(number: int, attention: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(attention, SelfAttention | CrossAttention)
         cross = isinstance(attention, CrossAttention)
-        weights, real = attention.weights(*inputs), target_real if cross else source_real
+        weights = attention.weights(*inputs)
+        real = target_real if cross else source_real
         coverage_B = normalised_entropy(marginal(weights, real), source_real.sum(1))
         found[f"attention_coverage_{'cross' if cross else 'encoder'}_{number}"] = coverage_B.mean()
         if cross:

@@ -29,11 +29,17 @@ class TrainingStep:
         device: torch.device,
         micro_batch_tokens: int,
     ) -> None:
-        self.training, self.objective, self.optimizer = training, objective, optimizer
-        self.ranks, self.device, self.micro_batch_tokens = ranks, device, micro_batch_tokens
+        self.training = training
+        self.objective = objective
+        self.optimizer = optimizer
+        self.ranks = ranks
+        self.device = device
+        self.micro_batch_tokens = micro_batch_tokens
         self.model = objective.transformer
         self.ddp_objective = self.wrap()
-        self.update, self.skipped, self.rate = 0, False, 0.0
+        self.update = 0
+        self.skipped = False
+        self.rate = 0.0
         self.norm: Tensor | None = None
 
     def wrap(self) -> nn.Module:
@@ -46,7 +52,8 @@ class TrainingStep:
         Waits for the device only where updates may be skipped (``training.skip_nonfinite``). Raises JobError
         (out_of_memory) naming the batch that does not fit.
         """
-        self.update, self.norm = update, None
+        self.update = update
+        self.norm = None
         torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
         self.set_learning_rate(learning_rate(self.training, self.model.config.d_model, update))
         try:

@@ -28,7 +28,8 @@ class StrictReader(UpdateReader):
     """
 
     def __post_init__(self) -> None:
-        ranks, most = self.ranks.world_size, self.micro_batch_tokens
+        ranks = self.ranks.world_size
+        most = self.micro_batch_tokens
         require(PARTS % ranks == 0, "site.ranks", ranks, "1, 2 or 4 where training.numerics is strict")
         allowed = f"0 (not set) where training.numerics is strict, which cuts every update into {PARTS} shares"
         require(not most, "site.micro_batch_tokens", most, allowed)

@@ -117,7 +117,8 @@ class Trainer:
         if self.step.skipped:
             self.metrics.write(self.position.update, {"skipped": self.position.skipped})
         else:
-            tokens, rate = self.position.target_tokens, self.step.learning_rate
+            tokens = self.position.target_tokens
+            rate = self.step.learning_rate
             self.metrics.record(self.position.update, rate, losses, tokens, self.row_metrics)
 
     def row_metrics(self) -> dict[str, float]:

@@ -48,9 +48,13 @@ class Validation:
         sentences: int = 0,
         source_ends: SourceEnds = "eos",
     ) -> None:
-        self.dev, self.ranks, self.device, self.precision = dev, ranks, device, precision
+        self.dev = dev
+        self.ranks = ranks
+        self.device = device
+        self.precision = precision
         self.source_ends = source_ends
-        self.vocabulary, self.decoded = vocabulary, range(min(sentences, len(dev)))
+        self.vocabulary = vocabulary
+        self.decoded = range(min(sentences, len(dev)))
         longest = max(int(lengths.max(initial=0)) for lengths in dev.lengths.values())
         longest += max(1, number_of_ends(source_ends))
         self.batches = BatchSampler(dev, max(DEV_TOKENS, longest), seed=0, source_ends=source_ends).epoch(0)
