@@ -47,7 +47,9 @@ class Download:
 
     def blocks(self) -> Iterator[bytes]:
         """The bytes as they arrive; raises Unreachable if they end before the announced length or all but stop."""
-        remaining, received, since = self.length, 0, time.monotonic()
+        remaining = self.length
+        received = 0
+        since = time.monotonic()
         while remaining or not self.announced:
             # Only the read is guarded, so that a full disk does not count as a silent server.
             with _translated_errors():
@@ -60,7 +62,8 @@ class Download:
             if (waited := time.monotonic() - since) >= READ_TIMEOUT_SECONDS:
                 if received < MIN_BYTES_PER_TIMEOUT and remaining:
                     raise Unreachable(f"gave {received:,} bytes in {waited:.0f} s")
-                received, since = 0, time.monotonic()
+                received = 0
+                since = time.monotonic()
         if self.announced and remaining:
             raise Unreachable(f"broke off {remaining:,} bytes before its end")
 

@@ -52,7 +52,8 @@ def uv_environment(listed: str, present: Mapping[str, str]) -> dict[str, str]:
 
 def install(folder: Path, *, dev: bool, with_uv: bool = True) -> None:
     """Make the environment in ``folder`` if there is none, and install into it. Raises CalledProcessError."""
-    python, began = folder / "bin" / "python", time.monotonic()
+    python = folder / "bin" / "python"
+    began = time.monotonic()
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = [f"{python}", "-m", "pip", "--disable-pip-version-check"]

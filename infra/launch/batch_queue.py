@@ -73,7 +73,8 @@ class QueueLauncher:
     say: Callable[[str], None] = lambda _: None
 
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
-        log, same = job.out / "job.log", _is_same_spec(job) and self.queue.is_same_spec(job)
+        log = job.out / "job.log"
+        same = _is_same_spec(job) and self.queue.is_same_spec(job)
         begin = log.stat().st_size if log.exists() else 0
         name = self.queue.find(job)
         try:
@@ -103,7 +104,9 @@ class QueueLauncher:
 
     def _watch(self, name: str, on_poll: Callable[[], None]) -> QueueStatus:
         """Poll until the job has ended."""
-        shown, requested, answered = "", float("-inf"), time.monotonic()
+        shown = ""
+        requested = float("-inf")
+        answered = time.monotonic()
         while True:
             signals.check()
             on_poll()

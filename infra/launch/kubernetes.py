@@ -117,7 +117,8 @@ class Kubernetes:
         return "" if self.poll(name).phase == "ended" else name
 
     def submit(self, job: JobSpec) -> str:
-        items, name = manifests(job, self.settings), job_name(job)
+        items = manifests(job, self.settings)
+        name = job_name(job)
         (job.out / APPLIED).write_text(_text(items))
         try:
             self._delete_and_wait(name)  # a finished Job is kept for inspection and blocks its name

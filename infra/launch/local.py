@@ -59,7 +59,9 @@ class StoppedProcesses:
     """Says when processes of a job are stopped: the job then neither goes on nor ends."""
 
     def __init__(self, pid: int, module: str, say: Callable[[str], None]) -> None:
-        self._pid, self._module, self._say = pid, module, say
+        self._pid = pid
+        self._module = module
+        self._say = say
         self._said: list[int] = []
         self._next = time.monotonic() + STOPPED_SECONDS
 

@@ -130,7 +130,8 @@ def slurm_launcher() -> QueueLauncher:
 
 def script(job: JobSpec, settings: SlurmSettings) -> str:
     """The batch script. Raises BadConfiguration for a path with a line break, which no log option can hold."""
-    out, cpus = job.out.absolute(), job.ranks_per_node * job.threads
+    out = job.out.absolute()
+    cpus = job.ranks_per_node * job.threads
     if "\n" in f"{out}":
         raise BadConfiguration(f"out is {f'{out}'!r}, allowed is a path of one line")
     options = [
@@ -191,7 +192,8 @@ def _state(number: str) -> tuple[str, str, int]:
         if found and found[1] in ENDED:  # accounting may lag behind
             return found[1], "", _status(found[2], found[3])
     shown = _run_or_empty("scontrol", "show", "job", "--oneliner", number)
-    shown_state, code = re.search(r"\bJobState=(\w+)", shown), re.search(r"\bExitCode=(\d+):(\d+)", shown)
+    shown_state = re.search(r"\bJobState=(\w+)", shown)
+    code = re.search(r"\bExitCode=(\d+):(\d+)", shown)
     if shown_state:
         return shown_state[1], "", _status(code[1], code[2]) if code else 1
     return state or "FAILED", "", 1  # unknown to SLURM: exit.json decides

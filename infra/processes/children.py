@@ -49,7 +49,8 @@ def stopped_below(pid: int) -> list[int]:
         children.setdefault(int(parent), []).append(int(file.parent.name))
         if state in "Tt":
             stopped.add(int(file.parent.name))
-    found, left = [], [pid]
+    found = []
+    left = [pid]
     while left:
         each = left.pop()
         found += [each] if each in stopped else []

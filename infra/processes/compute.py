@@ -5,7 +5,9 @@ import os
 import sys
 from collections.abc import Mapping
 
-M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
+M_TRIM_THRESHOLD = -1
+M_MMAP_MAX = -4
+M_ARENA_MAX = -8
 GREATEST = 2**31 - 1
 WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 """Variables by which a user chooses how threads wait."""

@@ -87,7 +87,8 @@ def run_shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T
         except BaseException as error:
             found.set_exception(error)
 
-    _shield, left = True, patience
+    _shield = True
+    left = patience
     worker = threading.Thread(target=run, name="work", daemon=True)
     worker.start()
     try:

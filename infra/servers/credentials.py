@@ -47,7 +47,8 @@ def read_credentials(environment: Mapping[str, str]) -> Credentials | None:
 
     Raises BadConfiguration for malformed credentials, without repeating them.
     """
-    text, source = environment.get(VARIABLE, ""), VARIABLE
+    text = environment.get(VARIABLE, "")
+    source = VARIABLE
     if not text and environment.get(FILE_VARIABLE):
         path = Path(environment[FILE_VARIABLE])
         source = f"{FILE_VARIABLE} ({path})"
@@ -74,7 +75,8 @@ def export_to_environment() -> None:
 def mlflow_header() -> dict[str, str]:
     """The Authorization header that MLflow's client would send; empty without credentials."""
     export_to_environment()
-    user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")
+    user = os.environ.get("MLFLOW_TRACKING_USERNAME")
+    password = os.environ.get("MLFLOW_TRACKING_PASSWORD")
     if user and password:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
     token = os.environ.get("MLFLOW_TRACKING_TOKEN")

@@ -61,8 +61,10 @@ class SilenceWatch:
 
     def __init__(self, address: str, answered: bool = False) -> None:
         """``answered``: it answered before, so that it is not starting any more."""
-        self._address, self._next = address, 0.0
-        self._answered, self._unanswered = answered, 0
+        self._address = address
+        self._next = 0.0
+        self._answered = answered
+        self._unanswered = 0
 
     def is_silent(self) -> bool:
         """Whether it answered once and failed the last ``SILENT_CHECKS`` checks; checks every ``CHECK_SECONDS``.

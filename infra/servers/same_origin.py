@@ -28,7 +28,8 @@ class SameOrigin:
     ) -> None:
         self.app = app
         self.named = TrustedHostMiddleware(app, [*hosts], www_redirect=False)
-        self.origins, self.any_address = frozenset(origin.lower() for origin in origins), any_address
+        self.origins = frozenset(origin.lower() for origin in origins)
+        self.any_address = any_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):

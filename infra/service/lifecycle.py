@@ -130,7 +130,8 @@ def _files(service: Service) -> list[str]:
 
 
 def _wait_until_healthy(service: Service, say: Say) -> list[ProgramState]:
-    deadline, healthy = time.monotonic() + HEALTHY_SECONDS, set[str]()
+    deadline = time.monotonic() + HEALTHY_SECONDS
+    healthy = set[str]()
     while True:
         found = states(service)
         for state in found:

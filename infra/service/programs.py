@@ -57,10 +57,13 @@ class Program:
 
 def programs(service: Service) -> tuple[Program, ...]:
     """Both servers and the workers, servers first."""
-    at, python = service.addresses, sys.executable
+    at = service.addresses
+    python = sys.executable
     prefect = serve("infra.service.prefect_app:application", service.host, service.prefect_port, "warning")
     mlflow = ("infra.service.mlflow_app", "server", "--host", service.host, "--port", str(service.mlflow_port))
-    ui, alive, tables = at.prefect.removesuffix("/api"), f"{at.prefect}/health", service.place / "mlflow.db"
+    ui = at.prefect.removesuffix("/api")
+    alive = f"{at.prefect}/health"
+    tables = service.place / "mlflow.db"
     servers = (
         Program("prefect", prefect, alive, ui, lock=f"{start_lock(service.place / 'prefect')}"),
         Program("mlflow", (python, "-m", *mlflow), f"{at.mlflow}/health", at.mlflow, lock=f"{create_lock(tables)}"),
@@ -70,7 +73,8 @@ def programs(service: Service) -> tuple[Program, ...]:
         name = f"{pool}-{number}"
         shown = ("--name", f"{name} on {socket.gethostname()}", "--with-healthcheck", "--install-policy", "never")
         words = (python, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process", *shown)
-        link, health = f"{ui}/v2/work-pools/work-pool/{pool}", f"http://127.0.0.1:{port}/health"
+        link = f"{ui}/v2/work-pools/work-pool/{pool}"
+        health = f"http://127.0.0.1:{port}/health"
         device = str(number - 1) if pool == "gpu" and service.gpu_workers > 1 else ""
         workers.append(Program(name, words, health, link, alive, port, device))
     return (*servers, *workers)

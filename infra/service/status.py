@@ -34,16 +34,20 @@ class ProgramState:
 
 def states(service: Service) -> list[ProgramState]:
     """Each program's state, servers first; empty if nothing runs."""
-    info, found = process_info(service), list[ProgramState]()
+    info = process_info(service)
+    found = list[ProgramState]()
     for program in programs(service):
         if not (process := info.get(program.name)):
             continue
-        name, pid, state = program.name, process["pid"], process["statename"].lower()
+        name = program.name
+        pid = process["pid"]
+        state = process["statename"].lower()
         well = pid > 0 and healthy(program.health)
         if well and state == "starting":  # which supervisord says for STABLE_SECONDS
             state = "running"
         since = datetime.fromtimestamp(process["start"], UTC).isoformat(timespec="seconds") if pid else ""
-        log, message = str(log_of(service, name)), process["spawnerr"]
+        log = str(log_of(service, name))
+        message = process["spawnerr"]
         found.append(ProgramState(name, state, pid, since, well, program.link, log, message))
     return found
 

@@ -70,7 +70,8 @@ def _reason(output: str) -> str:
 def outdated(root: Path) -> list[Outdated]:
     """The databases of ``root`` with another schema than the installed libraries have."""
     python = sys.executable
-    mlflow, prefect = root / "mlflow.db", root / "prefect" / "prefect.db"
+    mlflow = root / "mlflow.db"
+    prefect = root / "prefect" / "prefect.db"
     upgrades = (
         ("MLflow", mlflow, SCHEMA_REVISION, (python, "-m", "mlflow", "db", "upgrade", sqlite_uri(mlflow))),
         ("Prefect", prefect, prefect_revision(), (python, "-m", "prefect", "server", "database", "upgrade", "-y")),

@@ -53,7 +53,8 @@ class MlflowRuns:
     """The runs of one experiment at ``uri``, whose artifacts go below ``artifact_root`` unless a server stores them."""
 
     def __init__(self, uri: str, artifact_root: Path, token: str = "") -> None:
-        self.uri, self.artifact_root = uri, artifact_root
+        self.uri = uri
+        self.artifact_root = artifact_root
         self.experiment_id = ""
         self.parent_tags: Mapping[str, str] = {}
         """The tags of the parent run, once it is known."""
@@ -75,7 +76,8 @@ class MlflowRuns:
         self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any], start_ms: int
     ) -> str:
         """Create the parent run unless an earlier call did; gives its id."""
-        self.experiment_id, self.parent_tags = self._experiment(experiment), dict(tags)
+        self.experiment_id = self._experiment(experiment)
+        self.parent_tags = dict(tags)
         token = f"tags.{START_TOKEN} = '{self._start_token}'"
         if created := self.client.search_runs([self.experiment_id], token, max_results=1):
             run_id = str(created[0].info.run_id)
@@ -89,7 +91,8 @@ class MlflowRuns:
         """Put further runs into the experiment of the parent ``run_id``."""
         if not self.experiment_id:
             run = self.client.get_run(run_id)
-            self.experiment_id, self.parent_tags = str(run.info.experiment_id), run.data.tags
+            self.experiment_id = str(run.info.experiment_id)
+            self.parent_tags = run.data.tags
 
     def start_stage(self, parent: str, row: StageRow, params: Mapping[str, Any], start_ms: int) -> str:
         """Reopen the unfinished run of this key in this folder under ``parent``, or create one; gives its id."""
@@ -127,11 +130,13 @@ class MlflowRuns:
         """Log the numbers of ``metrics.jsonl`` rows at their ``done`` and ``time``; skip steps already logged."""
         from mlflow.entities import Metric, RunTag
 
-        cursor, metrics = dict(self._cursors.get(run_id, {})), []
+        cursor = dict(self._cursors.get(run_id, {}))
+        metrics = []
         for row in rows:
             if not is_number(row.get("done")) or not math.isfinite(row["done"]):
                 continue
-            step, moment = int(row["done"]), round(float(row.get("time", time.time())) * 1000)
+            step = int(row["done"])
+            moment = round(float(row.get("time", time.time())) * 1000)
             for name, value in flatten(row).items():
                 # Facts are logged when the stage ends.
                 other = name in ("time", "done", "total") or name.startswith("facts.")
@@ -148,7 +153,8 @@ class MlflowRuns:
         """Log numbers as metrics and everything else as tags."""
         from mlflow.entities import Metric, RunTag
 
-        now, values = round(time.time() * 1000), flatten(facts)
+        now = round(time.time() * 1000)
+        values = flatten(facts)
         # At the end of the run's curves, so that a fact of the same name (dev_perplexity) is their last point.
         step = max(self._cursors.get(run_id, {}).values(), default=0)
         metrics = [Metric(name, value, now, step) for name, value in values.items() if is_number(value)]
@@ -161,7 +167,8 @@ class MlflowRuns:
         """Name a dataset that the run used; the UI shows it in the column Dataset."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        source, profile = json.dumps(dict(data.source)), json.dumps(dict(data.profile))
+        source = json.dumps(dict(data.source))
+        profile = json.dumps(dict(data.profile))
         entity = Dataset(data.name, data.digest[:DATASET_DIGEST], "local", source, profile=profile)
         self.client.log_inputs(run_id, [DatasetInput(entity, [InputTag("mlflow.data.context", data.context)])])
 

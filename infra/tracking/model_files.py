@@ -34,7 +34,8 @@ def local_folder(uri: str, version: Version, cache: Path | None = None) -> Path:
     Raises BadConfiguration where the files were removed, and BadData where they are not those that were registered.
     """
     address = _address(uri, version)
-    folder, is_checked = _on_this_machine(address), False
+    folder = _on_this_machine(address)
+    is_checked = False
     if folder is None:
         folder = (cache or user_cache("models")) / urllib.parse.quote(address, safe="")
         is_checked = folder.exists() and not _damage(folder, version)

@@ -170,7 +170,8 @@ def _attach(store: Any, run_id: str, model_id: str, metrics: Sequence[ModelMetri
     from mlflow.entities import LoggedModelOutput, Metric
 
     run = store.get_run(run_id)
-    now, parent = run.info.start_time, run.data.tags.get("mlflow.parentRunId")
+    now = run.info.start_time
+    parent = run.data.tags.get("mlflow.parentRunId")
     for producer in (run_id, parent) if parent else (run_id,):
         store.log_outputs(producer, [LoggedModelOutput(model_id, step=0)])
     numbers = [

@@ -13,7 +13,8 @@ PREFIX = "system/"
 INTERVAL_SECONDS = 10.0
 LEAST_SECONDS = 60.0
 """A shorter job is not worth the curves."""
-STAT, MEMORY = Path("/proc/stat"), Path("/proc/meminfo")
+STAT = Path("/proc/stat")
+MEMORY = Path("/proc/meminfo")
 IDLE = slice(3, 5)
 """The fields of ``/proc/stat`` that count idle time and time that waits for a disk."""
 
@@ -30,7 +31,9 @@ class SystemMetrics:
         others: Callable[[], Mapping[str, float]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.folder, self.others, self.clock = folder, others, clock
+        self.folder = folder
+        self.others = others
+        self.clock = clock
         self._began = self._sampled = clock()
         self._waiting: list[dict[str, float]] = []
         self._times = _cpu_times()
@@ -43,7 +46,8 @@ class SystemMetrics:
             self._waiting.append({"done": done, "time": time.time(), **self._sample()})
         if now - self._began < LEAST_SECONDS:
             return []
-        found, self._waiting = self._waiting, []
+        found = self._waiting
+        self._waiting = []
         return found
 
     def _sample(self) -> dict[str, float]:
@@ -52,14 +56,16 @@ class SystemMetrics:
             disk = shutil.disk_usage(self.folder)
             values["disk_usage_percentage"] = 100 * disk.used / disk.total
             values["disk_available_megabytes"] = disk.free / 1e6
-        before, self._times = self._times, _cpu_times()
+        before = self._times
+        self._times = _cpu_times()
         if passed := sum(self._times) - sum(before):
             idle = sum(self._times[IDLE]) - sum(before[IDLE])
             values["cpu_utilization_percentage"] = 100 * (1 - idle / passed)
         with suppress(OSError, ValueError, KeyError):
             lines = (line.split() for line in MEMORY.read_text().splitlines())
             kilobytes = {words[0]: int(words[1]) for words in lines if len(words) > 1}
-            used, total = kilobytes["MemTotal:"] - kilobytes["MemAvailable:"], kilobytes["MemTotal:"]
+            used = kilobytes["MemTotal:"] - kilobytes["MemAvailable:"]
+            total = kilobytes["MemTotal:"]
             values["system_memory_usage_megabytes"] = used * 1024 / 1e6
             values["system_memory_usage_percentage"] = 100 * used / total
         values |= self.others()

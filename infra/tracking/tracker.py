@@ -129,7 +129,8 @@ class Tracker:
         row = self._row(run_id)
         if row and row.state == "running":
             row.state = {"FINISHED": "completed"}.get(status, status.lower())
-            row.seconds, row.facts = time.monotonic() - row.begun, facts
+            row.seconds = time.monotonic() - row.begun
+            row.facts = facts
             self._log_headline(row)
         if run_id:
             end_ms = _now_ms()
@@ -170,7 +171,8 @@ class Tracker:
         self._why = why
         self._describe_run()
         if self._start_parent is not None:
-            end_ms, shown = _now_ms(), _mlflow_status(status)
+            end_ms = _now_ms()
+            shown = _mlflow_status(status)
             if status == PRUNED:
                 self._writes.put("why it was pruned", lambda: self.client.set_tag(self._parent(), "pruned", why))
             self._writes.put(
