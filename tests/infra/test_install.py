@@ -45,12 +45,6 @@ install.no-compile='1'
     }
 
 
-def test_a_setting_of_uv_counts_more_than_one_of_pip() -> None:
-    present = {"UV_DEFAULT_INDEX": "https://own.example/simple"}
-    assert uv_environment("global.index-url='https://mirror.example/simple'", present) == present
-    assert uv_environment("", {}) == {}
-
-
 @pytest.mark.parametrize(("failing", "tried", "code"), [("/usr/bin/uv", [True, False], 0), ("/env/python", [True], 3)])
 def test_pip_installs_where_uv_fails(
     failing: str, tried: list[bool], code: int, monkeypatch: pytest.MonkeyPatch

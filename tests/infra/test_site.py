@@ -42,23 +42,23 @@ def test_the_root_is_the_nearest_one_above(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "sentence"),
+    ("variable", "value", "named"),
     [
-        ("REPRO_RANKS", "two", "REPRO_RANKS is 'two'"),
-        ("REPRO_RANKS", "0", "site.ranks is 0"),
-        ("REPRO_THREADS", "-1", "REPRO_THREADS is '-1'"),
-        ("REPRO_RANK_TIMEOUT", "0", "site.rank_timeout_seconds is 0"),
-        ("REPRO_LAUNCHER", "slrum", "REPRO_LAUNCHER is 'slrum', allowed is local, slurm, kubernetes"),
-        ("REPRO_NODES", "0", "site.nodes is 0"),
-        ("REPRO_NODES", "2", "site.nodes is 2, allowed is a whole number of at least 1 that divides the 1 ranks"),
-        ("REPRO_PACKED_ATTENTION", "flash", "REPRO_PACKED_ATTENTION is 'flash', allowed is torch, own"),
-        ("REPRO_COMPILE", "yes", "REPRO_COMPILE is 'yes', allowed is auto, always, never"),
-        ("REPRO_SEARCH_GRAPHS", "yes", "REPRO_SEARCH_GRAPHS is 'yes', allowed is 0, 1"),
+        ("REPRO_RANKS", "two", "REPRO_RANKS"),
+        ("REPRO_RANKS", "0", "ranks"),
+        ("REPRO_THREADS", "-1", "REPRO_THREADS"),
+        ("REPRO_RANK_TIMEOUT", "0", "rank_timeout_seconds"),
+        ("REPRO_LAUNCHER", "slrum", "slurm"),
+        ("REPRO_NODES", "0", "nodes"),
+        ("REPRO_NODES", "2", "nodes"),
+        ("REPRO_PACKED_ATTENTION", "flash", "REPRO_PACKED_ATTENTION"),
+        ("REPRO_COMPILE", "yes", "REPRO_COMPILE"),
+        ("REPRO_SEARCH_GRAPHS", "yes", "REPRO_SEARCH_GRAPHS"),
     ],
 )
-def test_invalid_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, sentence: str) -> None:
+def test_invalid_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, named: str) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(BadConfiguration, match=sentence):
+    with pytest.raises(BadConfiguration, match=named):
         Site.named()
 
 

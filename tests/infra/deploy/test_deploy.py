@@ -107,32 +107,6 @@ def test_every_reference_of_the_compose_file_exists() -> None:
     assert not re.findall(r"^(?!#).*=.+$", example, re.MULTILINE)
 
 
-def test_images_of_others_are_pinned_and_the_store_is_ready_before_the_servers() -> None:
-    text = COMPOSE.read_text()
-    services: dict[str, dict[str, Any]] = yaml.safe_load(text)["services"]
-    others = [
-        each["image"] for each in services.values() if "build" not in each and not each["image"].startswith("repro:")
-    ]
-    assert others
-    for image in others:
-        assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
-    bucket, store, servers = (services[name] for name in ("bucket", "store", "servers"))
-    # The gateway serves a folder that exists before its start as a bucket; the workers write to that bucket.
-    assert bucket["volumes"] == store["volumes"]
-    root = store["command"][-1]
-    assert store["volumes"] == [f"objects:{root}"]
-    assert bucket["entrypoint"] == ["mkdir", "-p", f"{root}/${{STORE_BUCKET:-repro}}"]
-    assert servers["environment"]["REPRO_ROOT"] == "s3://${STORE_BUCKET:-repro}/root"
-    assert store["depends_on"] == {"bucket": {"condition": "service_completed_successfully"}}
-    assert servers["depends_on"]["store"] == {"condition": "service_healthy"}
-    # Port, health path and region agree with the workers' and the health check's settings.
-    options = dict(zip(store["command"][:-2:2], store["command"][1:-2:2], strict=True))
-    port = options["--port"]
-    assert servers["environment"]["AWS_ENDPOINT_URL"] == f"http://store{port}"
-    assert store["healthcheck"]["test"][-1] == f"http://127.0.0.1{port}{options['--health']}"
-    assert servers["environment"]["AWS_DEFAULT_REGION"] == options["--region"]
-
-
 def test_docker_compose_parses_the_file() -> None:
     compose = shutil.which("docker-compose")
     if not compose:

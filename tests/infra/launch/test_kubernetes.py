@@ -13,8 +13,6 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from infra.errors import BadConfiguration, Fault, NetworkFault, OutOfMemory
 from infra.launch.batch_queue import job_name
@@ -69,6 +67,7 @@ def test_only_an_evicted_pod_is_restarted() -> None:
     assert (spec["backoffLimit"], pod_of(JOB)["restartPolicy"]) == (0, "Never")
     assert pod_of(JOB)["terminationGracePeriodSeconds"] > 30, "torchrun gives its ranks 30 s for the checkpoint"
     assert spec["ttlSecondsAfterFinished"] > 0
+    assert pod_of(JOB)["shareProcessNamespace"], "a rank whose parent is process 1 considers itself orphaned"
 
 
 def test_pods_find_the_first_one_through_the_service() -> None:
@@ -95,11 +94,6 @@ def test_one_node_needs_no_service_and_one_process_no_torchrun() -> None:
     assert "torch.distributed" not in pod_of(average)["containers"][0]["command"][2]
 
 
-def test_torchrun_is_not_process_1_of_its_pod() -> None:
-    """A rank whose parent is process 1 considers itself orphaned and exits (model.job)."""
-    assert pod_of(JOB)["shareProcessNamespace"]
-
-
 @pytest.mark.parametrize(("index", "leads"), [("0", True), ("1", False)])
 def test_the_first_pod_writes_the_log_and_removes_an_earlier_exit_file(tmp_path: Path, index: str, leads: bool) -> None:
     (tmp_path / "some_job.py").write_text("import sys\nprint('a word')\nsys.exit(7)\n")
@@ -124,19 +118,12 @@ def test_the_first_pod_writes_the_log_and_removes_an_earlier_exit_file(tmp_path:
     assert (out / "exit.json").exists() != leads
 
 
-@given(st.dictionaries(st.sampled_from(["nodeSelector", "priorityClassName", "tolerations"]), st.just({})))
-@settings(max_examples=10)
-def test_additions_to_the_pod_keep_the_rest(more: Mapping[str, Any]) -> None:
-    plain, added = pod_of(JOB), pod_of(JOB, replace(SETTINGS, pod=more))
-    assert {name: added[name] for name in plain} == plain
-    assert added.keys() == plain.keys() | more.keys()
-
-
 def test_lists_in_the_pod_setting_are_joined() -> None:
     more = {"volumes": [{"name": "scratch", "emptyDir": {}}], "securityContext": {"runAsUser": 1000}}
     pod = pod_of(JOB, replace(SETTINGS, pod=more))
     assert [volume["name"] for volume in pod["volumes"]] == ["store", "memory", "scratch"]
     assert pod["securityContext"] == {"runAsUser": 1000}
+    assert pod.keys() == pod_of(JOB).keys() | {"securityContext"}
 
 
 @pytest.mark.parametrize("what", ["out", "shards"])
@@ -337,7 +324,7 @@ def test_the_environment_describes_the_cluster(api: ApiServer, tmp_path: Path, m
         monkeypatch.delenv(f"REPRO_KUBERNETES_{name}")
     monkeypatch.setenv("REPRO_ROOT", "s3://bucket/repro")
     for name, value in (("IMAGE", SETTINGS.image), ("CLAIM", "store"), ("MOUNT", "relative")):
-        with pytest.raises(BadConfiguration, match=f"REPRO_KUBERNETES_{name} is not set"):
+        with pytest.raises(BadConfiguration, match=f"REPRO_KUBERNETES_{name}"):
             kubernetes_launcher()
         monkeypatch.setenv(f"REPRO_KUBERNETES_{name}", value)
     with pytest.raises(BadConfiguration, match="REPRO_KUBERNETES_MOUNT is 'relative'"):
@@ -347,12 +334,9 @@ def test_the_environment_describes_the_cluster(api: ApiServer, tmp_path: Path, m
     assert cluster_queue().settings == SETTINGS
     for wrong in ("{", "[]"):
         monkeypatch.setenv("REPRO_KUBERNETES_POD", wrong)
-        with pytest.raises(BadConfiguration, match="REPRO_KUBERNETES_POD is"):
+        with pytest.raises(BadConfiguration, match="REPRO_KUBERNETES_POD"):
             kubernetes_launcher()
     monkeypatch.delenv("REPRO_KUBERNETES_POD")
-    with monkeypatch.context() as patch, pytest.raises(BadConfiguration, match="there is no cluster .*KUBECONFIG"):
-        patch.setenv("KUBECONFIG", f"{tmp_path / 'none'}")
-        kubernetes_launcher()
-    monkeypatch.setitem(sys.modules, "kubernetes", None)
-    with pytest.raises(BadConfiguration, match=r"pip install -e '\.\[kubernetes\]'"):
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}")
+    with pytest.raises(BadConfiguration, match="KUBECONFIG"):
         kubernetes_launcher()

@@ -154,12 +154,6 @@ def test_an_unreachable_controller_is_a_network_fault(job: JobSpec, slurm: Progr
             ask()
 
 
-def test_a_refusal_repeats_slurms_message(job: JobSpec, slurm: Programs) -> None:
-    slurm.answer("sbatch", complaint="sbatch: error: invalid partition specified: gpu-long", status=1)
-    with pytest.raises(BadConfiguration, match="invalid partition specified: gpu-long"):
-        Slurm(SETTINGS).submit(job)
-
-
 def test_the_environment_describes_the_cluster(slurm: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("PARTITION", "gpu-long"), ("ACCOUNT", "lab 7"), ("TIME", "12:00:00")):
         monkeypatch.setenv(f"REPRO_SLURM_{name}", value)

@@ -1,7 +1,6 @@
 """Freed memory is reused; threads wait briefly unless the user says how; a busy machine is named."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,10 +64,3 @@ def test_threads_of_a_command_and_of_its_jobs_wait_briefly_or_as_the_user_says(
     assert {name: job[name] for name in compute.WAITING if name in job} == expected
     done = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, cwd=REPOSITORY, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == expected
-
-
-@pytest.mark.parametrize(("load", "is_busy"), [(0.4, False), (1.4, False), (1.6, True), (9.0, True)])
-def test_a_load_above_the_cores_is_named(load: float, is_busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    cores = os.cpu_count() or 1
-    monkeypatch.setattr(os, "getloadavg", lambda: (load * cores, 0.0, 0.0))
-    assert bool(compute.load_remark()) == is_busy

@@ -33,12 +33,6 @@ def test_a_waiter_learns_the_holder_and_acquires_after_its_death(tmp_path: Path)
     holder.stdout.close()
 
 
-def test_a_free_lock_is_acquired_without_waiting(tmp_path: Path) -> None:
-    for _ in range(2):
-        with file_lock(tmp_path / "a.lock", lambda who: (_ for _ in ()).throw(AssertionError(who))):
-            pass
-
-
 def test_looking_at_a_lock_creates_no_file_and_takes_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert not is_locked(path)

@@ -3,14 +3,12 @@
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from infra.errors import BadConfiguration, BadData, JobFailed, NetworkFault
+from infra.errors import BadData, JobFailed, NetworkFault
 from infra.processes.workers import executor
-from infra.site import Site
 
 
 def power(base: int, exponent: int) -> int:
@@ -66,17 +64,6 @@ def test_a_killed_worker_raises_a_retryable_fault(tmp_path: Path) -> None:
         list(found.map(dies, [(tmp_path / "started",)]))
     assert (tmp_path / "started").exists()
     assert fault.value.retry
-
-
-def test_the_environment_sets_the_workers_of_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRO_WORKERS", "2")
-    monkeypatch.setenv("REPRO_DASK", "tcp://scheduler:8786")
-    site = Site.named()
-    assert (site.workers, site.dask) == (2, "tcp://scheduler:8786")
-    with replace(site, dask="").executor() as found:
-        assert (found.count, found.separate_processes) == (2, True)
-    with pytest.raises(BadConfiguration, match=r"site\.workers is 0"):
-        Site(workers=0)
 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

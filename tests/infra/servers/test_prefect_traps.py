@@ -9,10 +9,6 @@ from typing import Any
 
 import pytest
 from prefect._internal import observers
-from prefect.client.schemas.objects import FlowRun
-from prefect.exceptions import MissingFlowError, ScriptError
-from prefect.runner import _hook_runner
-from prefect.states import Crashed
 from websockets.exceptions import ConnectionClosedError
 from websockets.frames import Close
 
@@ -66,18 +62,3 @@ def test_a_worker_notices_a_cancellation_after_the_server_was_restarted(monkeypa
 @pytest.mark.xfail(strict=True, reason="mended after 3.8.8; docs/deployment.md names it until then")
 def test_a_worker_notices_a_cancellation_after_a_proxy_closed_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(cancelled(monkeypatch, None)) == {FLOW_RUN}
-
-
-@pytest.mark.parametrize("error", [ScriptError(ValueError("no"), "flow.py"), MissingFlowError("no flow")])
-def test_a_flow_that_cannot_be_loaded_does_not_end_its_worker(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def resolve(_: object) -> Any:
-        raise error
-
-    warnings: list[object] = []
-    logger = SimpleNamespace(warning=lambda text, *_, **__: warnings.append(text))
-    monkeypatch.setattr(_hook_runner, "flow_run_logger", lambda _: logger)
-    hooks = _hook_runner.HookRunner(resolve_flow=resolve)
-    asyncio.run(hooks.run_crashed_hooks(FlowRun(id=FLOW_RUN, flow_id=FLOW_RUN), Crashed()))
-    assert len(warnings) == 1

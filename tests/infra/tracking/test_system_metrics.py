@@ -3,11 +3,7 @@
 import os
 from pathlib import Path
 
-import pytest
-
-from infra.tracking import system_metrics
 from infra.tracking.system_metrics import SystemMetrics
-from infra.tracking.tracker import Tracker
 
 
 def test_a_short_job_gives_none_and_a_long_one_all_from_its_start(tmp_path: Path) -> None:
@@ -32,26 +28,3 @@ def test_the_samples_are_of_this_machine(tmp_path: Path) -> None:
     assert 0 < row["system/cpu_utilization_percentage"] <= 100
     assert 0 < row["system/disk_usage_percentage"] < 100
     assert row["system/disk_available_megabytes"] > 0
-
-
-def test_a_system_that_tells_nothing_gives_no_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = tmp_path / "missing"
-    for name in ("STAT", "MEMORY"):
-        monkeypatch.setattr(system_metrics, name, missing)
-    now = 0.0
-    metrics = SystemMetrics(missing, clock=lambda: now)
-    now = 70.0
-    (row,) = metrics.rows(done=1)
-    assert {*row} == {"done", "time"}
-
-
-def test_mlflow_holds_them_with_the_curves(tmp_path: Path) -> None:
-    tracker = Tracker("", tmp_path / "mlflow-artifacts")
-    tracker.start("demo", "demo", {}, {})
-    run_id = tracker.start_stage("train", "", "k", {})
-    tracker.log_rows(run_id, [{"done": 5, "time": 1.0, "loss": 2.0}])
-    tracker.log_rows(run_id, [{"done": 5, "time": 2.0, "system/cpu_utilization_percentage": 50.0}])
-    tracker.finish("FINISHED")
-    (point,) = tracker.client.get_metric_history(run_id, "system/cpu_utilization_percentage")
-    assert (point.step, point.value) == (5, 50.0)
-    assert "system/cpu_utilization_percentage" not in tracker.client.get_run(tracker.run_id).data.metrics

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from infra.errors import NetworkFault
 from infra.processes.identity import process_identity
-from infra.tracking.client import end_abandoned, experiment_page, mlflow_client
+from infra.tracking.client import end_abandoned, experiment_page
 from infra.tracking.metrics_tail import MetricsTail
 from infra.tracking.mlflow_runs import PARENT, TrackedDataset
 from infra.tracking.run_description import StageRow, run_description
@@ -336,21 +335,6 @@ def test_an_unusable_address_does_not_stop_a_run(tmp_path: Path, capsys: pytest.
     assert "goes on without" in capsys.readouterr().err
 
 
-def test_processes_that_start_at_once_share_a_fresh_store(tmp_path: Path) -> None:
-    code = f"""
-from pathlib import Path
-from infra.tracking.tracker import Tracker
-tracker = Tracker("", Path({str(tmp_path)!r}) / "mlflow-artifacts")
-tracker.start("same", "run", {{}}, {{}})
-tracker.finish("FINISHED")
-"""
-    started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate()[1] for process in started] == ["", ""]
-    opened = mlflow_client(f"sqlite:///{tmp_path}/mlflow.db")
-    runs = opened.search_runs([opened.get_experiment_by_name("same").experiment_id])
-    assert [run.info.status for run in runs] == ["FINISHED"] * 2
-
-
 @given(st.lists(st.dictionaries(st.text(max_size=5), st.integers(), max_size=3), max_size=8), st.data())
 def test_the_tail_gives_each_row_once_however_the_file_grows(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, int]], data: st.DataObject
@@ -382,15 +366,3 @@ def test_no_text_breaks_the_table_of_the_note(item: str, fact: str) -> None:
     lines = run_description([StageRow("clean", item, "k", "completed", facts={"a": fact})], "score").splitlines()
     assert len(lines) == 3
     assert all(line.count("|") == 4 for line in lines)
-
-
-def test_the_note_is_narrow_enough_for_a_phone() -> None:
-    """MLflow cuts off what is wider than the screen. In Chromium, 390 pixels wide, tables of this form were whole."""
-    facts: dict[str, object] = {"bleu": 34.5, "bleu_intl_lc": 35.25, "references_sha256": "c0ffee" * 10}
-    facts |= {"flops": 1.25e15, "origin": "https://example.org/a/long/address.tgz"}
-    rows = [StageRow("score", item, "k", "completed", "run", "1", seconds=2.25, facts=facts) for item in ("dev", "t1")]
-    text = run_description(rows, "score")
-    head = ["|  | dev | t1 |", "| --- | ---: | ---: |", "| bleu | 34.50 | 34.50 |", "| bleu intl lc | 35.25 | 35.25 |"]
-    assert text.splitlines()[:4] == head
-    assert "| [score dev](#/experiments/1/runs/run) | completed 2.2 s | bleu 34.50" in text
-    assert text.endswith("references sha256 c0ffeec0 · flops 1.25e+15 |")
