@@ -124,7 +124,8 @@ def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataF
     ``protocol`` and ``signature``. Raises BadConfiguration where there are no scores.
     """
     site = _site()
-    store, rows = open_store(site), []
+    store = open_store(site)
+    rows = []
     for set_name, manifest in find_system(name, site, _assignments(overrides)).scores.items():
         card = json.loads((store.artifact(manifest).path() / "card.json").read_text())
         perplexities = {each: {"score": card[each]} for each in (PERPLEXITY, PERPLEXITY_WORD)}

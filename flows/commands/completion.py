@@ -30,7 +30,8 @@ def field_paths(holder: Any, prefix: str = "") -> list[str]:
     """The paths that ``--set`` takes for the single values of a dataclass."""
     found = []
     for field in fields(holder):
-        value, path = getattr(holder, field.name), f"{prefix}{field.name}"
+        value = getattr(holder, field.name)
+        path = f"{prefix}{field.name}"
         found += field_paths(value, f"{path}.") if is_dataclass(value) else [path]
     return found
 

@@ -54,7 +54,7 @@ def gc(
     hidden = count_deleted_runs(where.registry)
     if hidden:
         which = "1 run that was" if hidden == 1 else f"{hidden} runs that were"
-        say(f"goes: {which} deleted in MLflow more than {DELETED_DAYS} days ago, with the files")
+        say(f"removable: {which} deleted in MLflow more than {DELETED_DAYS} days ago, with the files")
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     if delete:
@@ -62,18 +62,19 @@ def gc(
         if hidden:
             remove_deleted_runs(where.registry)
     elif found.removable or found.leftovers or hidden:
-        say("nothing was deleted; repeat with --delete to delete what is listed as goes")
+        say("nothing was deleted; repeat with --delete to delete what is removable")
 
 
 def _show(found: GarbageReport) -> None:
     kept: dict[str, list[int]] = defaultdict(list)
     for each in found.kept:
         kept[each.why].append(each.bytes)
-    lines = [f"goes   {size_text(each.bytes):>10}  {each.stage}/{each.key}  ({each.why})" for each in found.removable]
-    lines += [f"goes   {size_text(each.bytes):>10}  {each.place}  (leftover)" for each in found.leftovers]
-    lines += [f"stays  {size_text(sum(sizes)):>10}  {len(sizes)} artifacts of {why}" for why, sizes in kept.items()]
-    goes, left = sum(each.bytes for each in found.removable), sum(each.bytes for each in found.leftovers)
-    lines.append(
-        f"in all {size_text(goes + left)} of {size_text(goes + left + sum(each.bytes for each in found.kept))} goes"
-    )
+    lines = [
+        f"removable  {size_text(each.bytes):>10}  {each.stage}/{each.key}  ({each.why})" for each in found.removable
+    ]
+    lines += [f"removable  {size_text(each.bytes):>10}  {each.place}  (leftover)" for each in found.leftovers]
+    lines += [f"kept       {size_text(sum(sizes)):>10}  {len(sizes)} artifacts of {why}" for why, sizes in kept.items()]
+    removable = sum(each.bytes for each in found.removable) + sum(each.bytes for each in found.leftovers)
+    whole = removable + sum(each.bytes for each in found.kept)
+    lines.append(f"{size_text(removable)} of {size_text(whole)} are removable")
     print(shown_lines("\n".join(lines)), file=sys.stderr)

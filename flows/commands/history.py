@@ -39,7 +39,8 @@ def history(
     from flows.runner.recorded_runs import run_names
     from flows.views.history_view import history_text
 
-    store, begin = open_store(Site.named(site)), start_of(since)
+    store = open_store(Site.named(site))
+    begin = start_of(since)
     found = read_history(store, run, begin)
     if run and not found and run not in (known := run_names(store.root)):
         raise BadConfiguration(unknown_name(run, known, f"the records of {store.root}", "run"))

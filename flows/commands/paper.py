@@ -63,7 +63,8 @@ def paper(
 
 
 def _show(found: PaperResults, place: Site, as_json: bool) -> None:
-    error, lines = console(), found.comparisons()
+    error = console()
+    lines = found.comparisons()
     error.print(f"\nAgainst the paper: {found.request.title}\n", markup=False)
     error.print(paper_table(COLUMNS, [row_cells(line) for line in lines]), crop=False)
     for text in ("", *introduction(lines), f"page:    {found.request.page(place.root)}"):

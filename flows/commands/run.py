@@ -184,7 +184,8 @@ def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
 
 
 def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
-    programs, tracking = quote(f"{Path(sys.executable).parent}"), site.tracking
+    programs = quote(f"{Path(sys.executable).parent}")
+    tracking = site.tracking
     page = experiment_page(tracking, outcome.run)
     command = f"{programs}/mlflow ui --backend-store-uri {quote(tracking)}   then http://127.0.0.1:5000/{page}"
     mlflow = f"{tracking.rstrip('/')}/{page}" if tracking.startswith(("http://", "https://")) else command

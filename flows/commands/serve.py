@@ -57,7 +57,8 @@ def serve(
 
     if not 0 <= port < 2**16:
         raise BadConfiguration(f"--port is {port}, allowed is 0 to 65535")
-    inside, credentials = on_loopback(host), read_credentials(os.environ)
+    inside = on_loopback(host)
+    credentials = read_credentials(os.environ)
     if not inside and credentials is None:
         raise BadConfiguration(
             f"--host is {host!r}, which others can reach, and no password is set: set REPRO_AUTH=user:password or "

@@ -49,7 +49,7 @@ class Lineage:
         return [self.version_label(label) for label in self.graph.versions if label in chosen]
 
     @property
-    def begun_with_it(self) -> list[str]:
+    def started_from_it(self) -> list[str]:
         """The versions whose training began with the weights of the version, where it starts from one."""
         weights = {each for name in self.start for each in self.graph.inputs(name) if name[0] == "register"}
         begun = {
@@ -74,12 +74,13 @@ class Lineage:
         }
         artifacts = [self._node(name, side) for side, names in sides.items() for name in sorted(names)]
         start = ["/".join(name) for name in self.start]
-        versions = {"versions": self.versions, "begun_with_it": self.begun_with_it}
+        versions = {"versions": self.versions, "started_from_it": self.started_from_it}
         return {"name": self.title, "start": start, **versions, "artifacts": artifacts}
 
     def _node(self, name: Name, side: str) -> dict[str, Any]:
         node = self.graph.nodes.get(name)
-        made_by, used_by = self.uses.made_by.get(name), self.uses.used_by.get(name, [])
+        made_by = self.uses.made_by.get(name)
+        used_by = self.uses.used_by.get(name, [])
         known = {
             "side": side,
             "stage": name[0],
@@ -154,7 +155,8 @@ def _by_key(text: str, graph: ArtifactGraph) -> list[Name]:
     match = KEY.fullmatch(text)
     if match is None:
         return []
-    stage, key = match["stage"], match["key"]
+    stage = match["stage"]
+    key = match["key"]
     known = sorted(graph.nodes.keys() | graph.users.keys())
     found = [name for name in known if name[1].startswith(key) and stage in (None, name[0])]
     if len(found) > 1:

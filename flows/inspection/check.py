@@ -93,7 +93,8 @@ def _compare_scores(rows: Sequence[StageResult], expected: RecordedResults) -> I
     found = {row.item: row.facts for row in rows if row.stage == "score"}
     for name, measures in expected.scores.items():
         for measure, recorded in measures.items():
-            tolerance, value = expected.tolerance[measure], found.get(name, {}).get(measure)
+            tolerance = expected.tolerance[measure]
+            value = found.get(name, {}).get(measure)
             allowed = f"recorded is {recorded:.2f} ± {tolerance:.2f}"
             if value is None:
                 yield f"{name} has no {measure}, {allowed}", False

@@ -170,7 +170,8 @@ class _Estimator:
             return StageCost(
                 row.stage, row.item, row.state, None, size, None, "no training on a GPU on record; time unknown"
             )
-        rate, operations = product_rate(), TRAINED * work.amount
+        rate = product_rate()
+        operations = TRAINED * work.amount
         seconds = operations / (rate * EFFICIENCY)
         basis = (
             f"{operations:.2e} operations counted, at {EFFICIENCY:.0%} of the {rate / 1e9:,.0f} GFLOP/s measured now"
@@ -236,7 +237,8 @@ def product_rate() -> float:
     import numpy as np
 
     left = np.random.default_rng(1).random((MATRIX, MATRIX), np.float32)
-    best, end = 0.0, time.perf_counter() + MEASURED_SECONDS
+    best = 0.0
+    end = time.perf_counter() + MEASURED_SECONDS
     while time.perf_counter() < end:
         began = time.perf_counter()
         left @ left

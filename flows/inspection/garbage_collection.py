@@ -54,7 +54,7 @@ class GarbageReport:
     def as_json(self) -> dict[str, Any]:
         leftovers = [{"place": each.place, "bytes": each.bytes} for each in self.leftovers]
         removable, kept = ([vars(each) for each in uses] for uses in (self.removable, self.kept))
-        return {"goes": removable, "stays": kept, "left": leftovers}
+        return {"removable": removable, "kept": kept, "leftovers": leftovers}
 
 
 def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
@@ -78,13 +78,15 @@ def remove_garbage(site: Site, found: GarbageReport, say: Callable[[str], None])
 
     A folder whose ``manifest.json`` is not that of an artifact stays, and ``say`` gets its name.
     """
-    store, removed = open_store(site), 0
+    store = open_store(site)
+    removed = 0
     needed: Mapping[Name, str] = {}
     seen: Mapping[str, int] | None = None
     for each in found.removable:
         with try_file_lock(store.lock_file(each.stage, each.key)) as free:
             if (present := _record_times(store.root)) != seen:  # runs have begun meanwhile
-                needed, seen = needed_artifacts(store, site, found.keep), present
+                needed = needed_artifacts(store, site, found.keep)
+                seen = present
             if not free or (each.stage, each.key) in needed or not store.has_folder(each.stage, each.key):
                 continue
             if store.manifest(each.stage, each.key) is None:

@@ -18,8 +18,8 @@ def lineage_text(found: Lineage) -> str:
         lines += [f"  {detail}" for detail in _details(found, found.start[0])]
     versions = found.versions
     lines += ["", f"versions that rest on it: {', '.join(versions) or 'none'}"]
-    if begun := found.begun_with_it:
-        lines += [f"versions whose training began with its weights: {', '.join(begun)}"]
+    if started := found.started_from_it:
+        lines += [f"versions whose training began with its weights: {', '.join(started)}"]
     lines += ["", "made from", *_tree(found, found.start, found.graph.inputs)]
     lines += ["", "used by", *_tree(found, found.start, lambda name: found.graph.users.get(name, ()))]
     return "\n".join(lines)
@@ -32,7 +32,8 @@ def _tree(found: Lineage, start: Iterable[Name], step: Callable[[Name], Iterable
         others = list(step(name))
         for each in others:
             last = each is others[-1]
-            known, children = each in seen, list(step(each))
+            known = each in seen
+            children = list(step(each))
             seen.add(each)
             line = f"{found.uses.label(each)}  (see above)" if known and children else _line(found, each)
             yield f"{indent}{'└─ ' if last else '├─ '}{line}"
@@ -44,7 +45,9 @@ def _tree(found: Lineage, start: Iterable[Name], step: Callable[[Name], Iterable
 
 
 def _line(found: Lineage, name: Name) -> str:
-    node, label, place = found.graph.nodes.get(name), found.uses.label(name), "/".join(name)
+    node = found.graph.nodes.get(name)
+    label = found.uses.label(name)
+    place = "/".join(name)
     first = label if label == place else f"{label}  {place}"
     if node is None:
         return f"{first}  missing: it was removed"

@@ -32,7 +32,8 @@ def stage_table(rows: Sequence[StageResult]) -> Table:
     for row in rows:
         colour = COLOURS[row.state]
         seconds = duration(row.seconds) if row.seconds else ""
-        state, detail = f"[{colour}]{row.label}[/{colour}]", cell(row.why or format_facts(row.facts))
+        state = f"[{colour}]{row.label}[/{colour}]"
+        detail = cell(row.why or format_facts(row.facts))
         table.add_row(row.stage, row.item, state, seconds, detail)
     return table
 

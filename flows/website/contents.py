@@ -111,7 +111,8 @@ def _attention(report: Path | None) -> Path | None:
 def _campaign(
     root: Root, registrations: Mapping[str, Manifest], about: Mapping[str, Any]
 ) -> Iterator[tuple[str, str | Path]]:
-    pages, sums = campaign_pages(root.runs), totals(root.runs)
+    pages = campaign_pages(root.runs)
+    sums = totals(root.runs)
     entries = {entry.label: entry for model in root.models for entry in model.versions}
     registered = {manifest.key: entries[label] for label, manifest in registrations.items() if label in entries}
     for page in pages:

@@ -110,7 +110,8 @@ class ModelEntry:
 
 def read_registry(site: Site) -> list[ModelEntry]:
     """All models by name; empty where nothing is registered."""
-    found, store = versions(site.registry), open_store(site)
+    found = versions(site.registry)
+    store = open_store(site)
 
     @lru_cache(MANIFESTS_IN_MEMORY)
     def manifest(stage: str, key: str) -> Manifest | None:
@@ -120,7 +121,8 @@ def read_registry(site: Site) -> list[ModelEntry]:
         def read_lineage() -> Lineage:
             return version_lineage(manifest, version.tags)
 
-        lineage, stages = read_lineage(), (*SETTING_STAGES, f"translate.{version.dev}")
+        lineage = read_lineage()
+        stages = (*SETTING_STAGES, f"translate.{version.dev}")
         train = lineage.get("train")
         return VersionEntry(
             version,

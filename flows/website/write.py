@@ -34,7 +34,8 @@ def write_site(site: Site, out: Path) -> WrittenSite:
     """
     known = _known_files(out)
     root = Root.read(site)
-    largest, written = 0, {LIST}
+    largest = 0
+    written = {LIST}
     out.mkdir(parents=True, exist_ok=True)
     with (out / BEGUN).open("a") as begun:
         for name, content in contents(root):

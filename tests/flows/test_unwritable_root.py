@@ -70,7 +70,7 @@ def test_versions_in_a_read_only_root_can_be_used(small: Path, tmp_path: Path) -
     out.mkdir()
     commands = [
         "models small@champion",
-        f"attention Hello --model small --out {out / 'heads.png'}",
+        f"trace Hello --attention --model small --out {out / 'heads.png'}",
         f"export small@champion --to ctranslate2 --out {out / 'exported'}",
     ]
     line = " ".join([sys.executable, f"{program}", *(f"'{words}'" for words in commands)])

@@ -42,7 +42,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Any:
 
 def listed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     gc(as_json=True)
-    found: list[dict[str, Any]] = printed(capsys)["goes"]
+    found: list[dict[str, Any]] = printed(capsys)["removable"]
     return found
 
 
@@ -89,7 +89,7 @@ def test_what_no_kept_run_needs_goes_and_only_when_printed(root: str, capsys: py
     before = store.names()
     gc(as_json=True)
     found = printed(capsys)
-    assert found["goes"] == [], "both have a record"
+    assert found["removable"] == [], "both have a record"
     for path in (store.root / "runs" / "small").iterdir():
         if json.loads(path.read_text())["overrides"]:
             path.unlink()
@@ -98,11 +98,11 @@ def test_what_no_kept_run_needs_goes_and_only_when_printed(root: str, capsys: py
     gc(as_json=True)
     found = printed(capsys)
     own = {row.key for row in plan(more).rows} - {row.key for row in plan(SHARDS).rows}
-    assert {each["key"] for each in found["goes"]} == own
-    assert all(each["bytes"] > 0 for each in found["goes"])
-    assert {each["why"] for each in found["stays"]} == {"run small"}
+    assert {each["key"] for each in found["removable"]} == own
+    assert all(each["bytes"] > 0 for each in found["removable"])
+    assert {each["why"] for each in found["kept"]} == {"run small"}
     assert store.names() == before, "without --delete nothing is deleted"
-    held = next(each for each in found["goes"] if each["stage"] == "learn_bpe")
+    held = next(each for each in found["removable"] if each["stage"] == "learn_bpe")
     with store.lock_file("learn_bpe", held["key"]).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         gc(delete=True)

@@ -107,7 +107,7 @@ def test_versions_whose_training_began_with_a_version(
     show("demo/1")
     shown = capsys.readouterr().out
     assert "versions that rest on it: demo/1\nversions whose training began with its weights: other/1\n" in shown
-    assert find_lineage("other/2", Site.named()).as_json()["begun_with_it"] == []
+    assert find_lineage("other/2", Site.named()).as_json()["started_from_it"] == []
 
 
 def test_a_finished_run(small: Path) -> None:

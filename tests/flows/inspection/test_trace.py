@@ -165,7 +165,7 @@ def test_a_training_that_begins_with_a_version_is_traced_with_its_vocabulary(sma
 def test_the_command_prints_text_json_and_a_picture(
     small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command("small", "test:3", attention=tmp_path / "attention.png")
+    command("small", "test:3", attention=True, out=tmp_path / "attention.png")
     shown = capsys.readouterr()
     assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
     assert "attention.png" in shown.err
@@ -189,5 +189,5 @@ def test_the_command_prints_text_json_and_a_picture(
 
 def test_attention_of_a_training_pair_is_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match="small:0 was not decoded"):
-        command("small", "small:0", attention=tmp_path / "attention.png")
+        command("small", "small:0", attention=True, out=tmp_path / "attention.png")
     assert not (tmp_path / "attention.png").exists()

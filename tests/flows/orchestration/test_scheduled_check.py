@@ -74,7 +74,8 @@ def test_a_planted_change_of_one_weight_fails_the_nightly_check_and_is_posted(
         assert first["type"] == "COMPLETED", first
         kind = first["message"].partition("this is ")[2].removesuffix(")")
         (made,) = (root / "check" / "demo" / "average").glob("*/manifest.json")
-        sums = {"model.safetensors": json.loads(made.read_text())["files"]["model.safetensors"]["sha256"]}
+        files = json.loads(made.read_text())["manifest"]["files"]
+        sums = {"model.safetensors": files["model.safetensors"]["sha256"]}
         known = {"scores": {}, "tolerance": {}, "digests": {kind: {"average": sums}}}
         (start / "expected.json").write_text(json.dumps({"demo": known}))
         (start / "planted").touch()

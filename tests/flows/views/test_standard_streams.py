@@ -27,17 +27,17 @@ def test_results_that_cannot_be_written_are_an_error(words: str, redirected: str
 def test_messages_that_cannot_be_written_are_dropped(redirected: str) -> None:
     done = shell(f"{REPRO} run no-such-run {redirected}")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
-    done = shell(f"{REPRO} unfinished --json {redirected}")
-    assert (done.returncode, done.stdout) == (0, "[]\n")
+    done = shell(f"{REPRO} history --json {redirected}")
+    assert (done.returncode, done.stdout) == (0, '{"runs": []}\n')
 
 
 def test_a_run_whose_results_nobody_reads_needs_no_stdout() -> None:
-    assert shell(f"{REPRO} unfinished >&- <&-").returncode == 0
+    assert shell(f"{REPRO} status --close >&- <&-").returncode == 0
 
 
 def test_characters_that_the_encoding_lacks_are_escaped() -> None:
     ascii_only = "LC_ALL=C PYTHONIOENCODING=ascii"
-    listed, expected = shell(f"{ascii_only} {REPRO} runs"), shell(f"{REPRO} runs")
+    listed, expected = shell(f"{ascii_only} {REPRO} show"), shell(f"{REPRO} show")
     assert listed.returncode == 0, listed.stderr
     assert listed.stdout.isascii()
     assert listed.stdout.count("\n") == expected.stdout.count("\n")
