@@ -1,13 +1,10 @@
 """``synthetic=Distillation(...)``: which keys it changes, what it shares with the teacher's run, what it accepts."""
 
-from dataclasses import replace
-
 import pytest
 
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
-from infra.errors import BadConfiguration
 from model.config.parameter_count import parameters
 
 NAME = "demo-distilled"
@@ -73,29 +70,3 @@ def test_teachers_of_several_seeds_translate_together_and_serve_translate_text()
         != keys(plan(RunRequest(NAME, overrides=("synthetic.seeds=1,2",))))["translate_text", ""]
     )
     assert [row.stage for row in plan(RunRequest(NAME, until="learn_bpe")).rows][-1] == "learn_bpe"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("synthetic.n_best=8", "synthetic.n_best is 8, allowed is 1 to 7, the most that can finish with .*beam 4"),
-        ("synthetic.seeds=1,1", r"synthetic.seeds is \(1, 1\), allowed is one or more different whole numbers"),
-        ("synthetic.seeds=", r"synthetic.seeds is \(\), allowed is one or more"),
-        ("synthetic.decoding.ensemble=1,2", "allowed is empty: synthetic.seeds names the teachers"),
-        ("vocabulary.joint=false", "model.tied is True, allowed is false"),
-        ("synthetic.lines=5", "lines"),
-    ],
-)
-def test_wrong_values_are_named(words: str, message: str) -> None:
-    with pytest.raises(BadConfiguration, match=message):
-        RunRequest(NAME, overrides=(words,)).resolve()
-
-
-def test_a_teacher_that_cannot_read_the_pairs_is_named() -> None:
-    run = RUNS[NAME]
-    assert run.synthetic
-    short = replace(run.synthetic, teacher=replace(run.model, positions="learned", max_positions=100))
-    with pytest.raises(
-        ValueError, match="sharding.max_pieces is 100, allowed is below synthetic.teacher.max_positions"
-    ):
-        replace(run, synthetic=short)

@@ -81,20 +81,3 @@ def test_a_file_gives_rules_in_its_order(tmp_path: Path) -> None:
 def test_a_wrong_rule_is_one_sentence_that_names_the_nearest(text: str, message: str) -> None:
     with pytest.raises(BadConfiguration, match=re.escape(message)):
         rules_of(f"filters.rules={text}")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("[[rule]]\nrule = 'Empty'", "unknown table 'rule' in {file}; did you mean rules"),
-        ("[[rules]]\nname = 'Empty'", "allowed is [[rules]] for each rule"),
-        ("[[rules]]\nrule = 'Empti'", "unknown rule 'Empti' in {file}; did you mean Empty"),
-        ("rules = 3", "allowed is [[rules]] for each rule"),
-        ("[[rules", "{file} cannot be read as TOML"),
-    ],
-)
-def test_a_wrong_file_is_one_sentence(tmp_path: Path, content: str, message: str) -> None:
-    file = tmp_path / "rules.toml"
-    file.write_text(content)
-    with pytest.raises(BadConfiguration, match=re.escape(message.format(file=file))):
-        rules_of(f"filters.rules={file}")

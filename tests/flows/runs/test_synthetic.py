@@ -6,13 +6,9 @@ import pytest
 
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
-from flows.runs import RUNS
 from flows.runs.built_in_runs import MULTI30K_ENDE, MULTI30K_ENDE_BACK_TRANSLATION
 from flows.runs.reversal import monolingual_filters, reversed_run
-from flows.runs.synthetic import BackTranslation
-from infra.errors import BadConfiguration
 from tasks.cleaning.filters import Distinct, Language, NotIn
-from tasks.corpus.catalogue import MULTI30K_ENFR
 
 NAME = "multi30k-ende-bt"
 
@@ -78,31 +74,3 @@ def test_monolingual_text_never_has_lines_of_a_set() -> None:
     filters = monolingual_filters(replace(run, filters=replace(run.filters, rules=(), exclude=())))
     assert {NotIn(), Distinct()} <= set(filters.rules)
     assert filters.exclude == ("val", "test_2016_flickr")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("synthetic.tag=BT", r"synthetic.tag is 'BT', allowed is letters, digits.* in angle brackets"),
-        ("synthetic.tag=</s>", r"synthetic.tag is '</s>', allowed is"),
-        ("synthetic.lines=-1", r"synthetic.lines is -1, allowed is 0 \(all\)"),
-        ("synthetic.decoding.ensemble=1,2", r"synthetic.decoding.ensemble is \(1, 2\), allowed is empty"),
-        ("synthetic.updates=-1", r"synthetic.updates is -1, allowed is 0 \(as long as the run's\)"),
-        (
-            "synthetic.updates=10",
-            "averaging.count is [0-9]+, allowed is at most 1, the checkpoints that 10 updates save",
-        ),
-        ("synthetic.search=best", "synthetic.search is 'best', allowed is beam or sample"),
-        ("training.start=x@champion", "synthetic.tag is '<BT>', allowed is empty where training.start is given"),
-    ],
-)
-def test_wrong_values_are_named(words: str, message: str) -> None:
-    with pytest.raises(BadConfiguration, match=message):
-        RunRequest(NAME, overrides=(words,)).resolve()
-
-
-def test_text_of_another_language_or_of_two_is_refused() -> None:
-    with pytest.raises(ValueError, match="synthetic.monolingual is 'de', allowed is text of the target language, fr"):
-        replace(RUNS["multi30k-enfr"], synthetic=MULTI30K_ENDE_BACK_TRANSLATION.synthetic)
-    with pytest.raises(ValueError, match="synthetic.monolingual is 'multi30k-enfr', allowed is text of one language"):
-        BackTranslation(MULTI30K_ENFR)

@@ -1,21 +1,20 @@
 """Runs in TOML are the runs that they were written from, and mistakes in a file are named."""
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.runner.find_run import find_run, foreign_sets
+from flows.runner.find_run import find_run
 from flows.runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR, RUNS
 from flows.runs.filter_rules import parse_rules
 from flows.runs.plain_values import from_plain
 from flows.runs.run import Run
 from flows.runs.toml_runs import toml_of
 from infra.errors import BadConfiguration
-from tasks.cleaning.filters import Empty
 from tasks.corpus.catalogue import Text
 from tasks.engine.keys import canonical
 
@@ -118,23 +117,6 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(BadConfiguration) as found:
         find_run(f"{file}")
     assert sentence in f"{found.value}"
-
-
-def test_a_class_of_ones_own_has_no_toml() -> None:
-    @dataclass(frozen=True)
-    class Mine(Empty):
-        pass
-
-    rules = (*DEMO.filters.rules, Mine())
-    with pytest.raises(BadConfiguration, match="has Mine, a class of your own"):
-        toml_of(replace(DEMO, filters=replace(DEMO.filters, rules=rules)))
-
-
-def test_sets_of_another_corpus_are_said_or_refused() -> None:
-    assert not any(foreign_sets(run) for run in RUNS.values())
-    with pytest.raises(BadConfiguration, match="scored on dev, test of demo, which is en-de, but translates en-fr"):
-        foreign_sets(replace(DEMO, name="mine", corpus=MULTI30K_ENFR.corpus))
-    assert "scored on dev, test of demo, not of its corpus" in foreign_sets(replace(DEMO, corpus=MULTI30K_ENDE.corpus))
 
 
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:

@@ -92,21 +92,3 @@ def test_plain_words_are_cut_as_the_tokenizer_cuts(name: str) -> None:
     counts = pl.DataFrame({"chunk": [f" {word}" for word in words], "count": [1] * len(words)})
     found = sum_counts(list(split_into_chunks(tokenizer, counts)))
     assert dict(found.iter_rows()) == expected
-
-
-def test_a_word_is_encoded_once_and_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[list[str]] = []
-    encode = WordCache._encode
-
-    def recorded(self: WordCache, lines: list[str]) -> Ragged:
-        calls.append(lines)
-        return encode(self, lines)
-
-    monkeypatch.setattr(WordCache, "_encode", recorded)
-    table = WordCache(TOKENIZERS["plain"])
-    words = [f"word{n}" for n in range(250)]
-    for lines in ([" ".join(words)] * 3, [f"{first} {second}" for first in words for second in words[:9]]):
-        assert len(list(table.encode([pa.array(lines), pa.array(lines)]))) == 2
-    encoded = [line for lines in calls for line in lines]
-    assert " ".join(encoded).split() == words
-    assert len(encoded) == 3, "250 words in lines of 100"

@@ -1,7 +1,6 @@
 """The number behind a verdict is on the side of the limit that the rule says."""
 
 import re
-from dataclasses import dataclass
 
 import polars as pl
 import pytest
@@ -10,10 +9,8 @@ from hypothesis import strategies as st
 
 from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import (
-    Empty,
     Filter,
     InvalidUnicode,
-    Language,
     Length,
     LengthRatio,
     NoLetters,
@@ -66,20 +63,3 @@ def test_signs_that_are_invalid_are_named_where_the_rule_rejects(source: str, ta
 @pytest.mark.parametrize("sides", [("", ""), ("", "ein Wort"), ("\ufffd", "[bold]"), ("  ", "\x00")])
 def test_no_text_is_too_odd_to_be_measured(rule: Filter, sides: tuple[str, str]) -> None:
     assert all(isinstance(message, str) for message in filter_evidence(rule, pair_of(*sides)))
-
-
-def test_words_of_each_language_are_told() -> None:
-    found, _ = filter_evidence(Language("en", "de"), pair_of("der Hund und die Katze", "the dog and the cat"))
-    assert found == "common words 0 en and 2 de, 0 de and 3 en"
-
-
-def test_an_empty_side_has_no_characters() -> None:
-    assert filter_evidence(Empty(), pair_of("", "Ja.")) == ("0 and 3 characters", "at least 1 on each side")
-
-
-def test_a_rule_of_ones_own_is_told_without_numbers() -> None:
-    @dataclass(frozen=True)
-    class Shouting:
-        name: str = "shouting"
-
-    assert filter_evidence(Shouting(), pair_of("a", "b")) == ("", "")

@@ -9,18 +9,15 @@ from hypothesis import strategies as st
 
 from model.config.normalise import Normalise
 from tasks.cleaning.filters import (
-    KNOWN,
     Distinct,
     Empty,
     Filter,
-    Filters,
     Identical,
     InvalidUnicode,
     Language,
     Length,
     LengthRatio,
     NoLetters,
-    NotIn,
     OverlongWord,
     Script,
     normalised,
@@ -165,35 +162,3 @@ def test_distinct_keeps_the_first(pairs: list[tuple[str, str]], on: str) -> None
 
 def test_distinct_tells_pairs_apart_that_only_join_alike() -> None:
     assert kept(Distinct(), [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc")]) == [True] * 4
-
-
-def test_not_in_reads_the_column_that_clean_adds() -> None:
-    frame = pl.DataFrame({KNOWN: [True, False]})
-    assert frame.select(NotIn().keep()).to_series().to_list() == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Length(0), r"length\.min is 0, allowed is"),
-        (lambda: Length(5, 4), r"length\.max is 4, allowed is"),
-        (lambda: LengthRatio(0.5), r"length_ratio\.max is 0\.5"),
-        (lambda: OverlongWord(0), r"overlong_word\.max is 0"),
-        (lambda: Script("Klingon"), r"script\.source is 'Klingon', allowed is Arabic"),
-        (lambda: Script(max_other=1.0), r"script\.max_other is 1\.0"),
-        (lambda: Language("en", "tlh"), r"language\.target is 'tlh', allowed is en, de"),
-        (lambda: Distinct("both"), r"distinct\.on is 'both', allowed is pair"),  # type: ignore[arg-type]
-        (lambda: Filters((Length(), Length(2))), r"filters\.rules .* each rule once"),
-        (lambda: Filters(exclude=("dev",)), r"filters\.rules .* rules with NotIn"),
-        (lambda: Filters((NotIn(),)), r"filters\.exclude is \(\), allowed is at least one set"),
-    ],
-)
-def test_wrong_values_are_named(make: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        make()  # type: ignore[operator]
-
-
-def test_a_run_without_any_filter_is_possible() -> None:
-    assert Filters().rules == ()
-    assert Distinct("source").name == "distinct_source"
-    assert LengthRatio().name == "length_ratio"

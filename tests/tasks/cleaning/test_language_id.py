@@ -19,16 +19,3 @@ def test_a_language_is_known_by_its_letters() -> None:
     found, allowed = filter_evidence(Identified("en", "de"), frame[2])
     assert "nl" in found
     assert "de" in allowed
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Identified("english", "de"), r"identified\.source is 'english'"),
-        (lambda: Identified("en", "de", sure=0), r"identified\.sure is 0"),
-        (lambda: Identified("en", "de", least=-1), r"identified\.least is -1"),
-    ],
-)
-def test_wrong_values_are_named(make: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        make()  # type: ignore[operator]

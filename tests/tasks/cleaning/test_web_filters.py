@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.runs import DEMO
-from flows.runs.profiles import PROFILES
 from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import Distinct, Filter
 from tasks.cleaning.web_filters import (
@@ -93,31 +91,3 @@ def test_near_repeats_differ_in_nothing_but_case_marks_and_space() -> None:
     assert kept(Distinct(near=True), pairs) == [True, False, True, True, True, False]
     assert kept(Distinct("target", near=True), pairs) == [True, False, False, True, False, False]
     assert Distinct("source", near=True).name == "near_distinct_source"
-
-
-def test_profiles_are_what_they_are_called() -> None:
-    lines = [("", "x"), ("a", "x"), ("a", "x"), ("a b c d e f g", "x")]
-    assert kept(PROFILES["paper"].filters.rules[0], lines) == [False, True, True, True]
-    assert len(PROFILES["paper"].filters.rules) == 1
-    tutorial = PROFILES["tutorial"].limits(DEMO.sharding)
-    assert (tutorial.min_pieces, tutorial.max_pieces, tutorial.max_ratio) == (3, 150, 2.0)
-    assert tutorial.pairs_per_shard == DEMO.sharding.pairs_per_shard
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Moses(0), r"moses\.min is 0"),
-        (lambda: Moses(5, 4), r"moses\.max is 4"),
-        (lambda: Moses(ratio=0.5), r"moses\.ratio is 0\.5"),
-        (lambda: Moses(max_word=0), r"moses\.max_word is 0"),
-        (lambda: RepeatedWords(0), r"repeated_words\.n is 0"),
-        (lambda: RepeatedWords(1, 1), r"repeated_words\.times is 1"),
-        (lambda: Alphabet(target=2), r"alphabet\.target is 2"),
-        (lambda: ManyPartners("pair"), r"many_partners\.on is 'pair'"),  # type: ignore[arg-type]
-        (lambda: ManyPartners(max=0), r"many_partners\.max is 0"),
-    ],
-)
-def test_wrong_values_are_named(make: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        make()  # type: ignore[operator]

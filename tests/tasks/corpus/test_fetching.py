@@ -61,25 +61,12 @@ def test_a_cut_download_resumes_by_range(out: Path, mirror: Mirror, file: File) 
     assert [byte_range for _, byte_range in mirror.requests] == ["", "bytes=100000-", "bytes=150000-"]
 
 
-def test_a_server_without_ranges_begins_from_zero(out: Path, mirror: Mirror) -> None:
-    mirror.replies[PATH] = [Reply(cut=100_000), Reply(ranges=False)]
-    fetch_file(FILE, out, (mirror.address,))
-    assert whole(out)
-
-
 def test_pauses_grow_and_end(out: Path, mirror: Mirror, waited: list[float]) -> None:
     mirror.always = Reply(status=503)
     with pytest.raises(NetworkFault, match="status 503"):
         fetch_file(FILE, out, (mirror.address,))
     assert waited == sorted(set(waited)) == list(RETRY_PAUSES)
     assert list(out.iterdir()) == []
-
-
-def test_temporary_errors_are_retried(out: Path, mirror: Mirror, waited: list[float]) -> None:
-    mirror.replies[PATH] = [Reply(status=503), Reply(status=429)]
-    fetch_file(FILE, out, (mirror.address,))
-    assert whole(out)
-    assert len(waited) == 2
 
 
 def test_a_stalled_server_is_abandoned(out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,20 +215,6 @@ def test_a_length_that_is_announced_wrong(out: Path, mirror: Mirror, file: File)
     else:  # the sum is right, so nothing is missing
         fetch_file(file, out, (mirror.address,))
         assert whole(out)
-
-
-def test_without_an_announced_length_a_cut_is_seen_by_the_known_one(out: Path, mirror: Mirror) -> None:
-    mirror.replies[PATH] = [Reply(silent_length=True, cut=5_000)]
-    mirror.always = Reply(silent_length=True)
-    fetch_file(FILE, out, (mirror.address,))
-    assert whole(out)
-    assert mirror.requests[-1] == (PATH, "bytes=5000-")
-
-
-def test_another_range_than_the_one_asked_for_is_not_taken(out: Path, mirror: Mirror) -> None:
-    mirror.replies[PATH] = [Reply(cut=1_000), Reply(range_from=500), Reply()]
-    fetch_file(FILE, out, (mirror.address,))
-    assert whole(out)
 
 
 class _Disk(NamedTuple):

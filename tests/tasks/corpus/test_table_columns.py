@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.errors import BadData
-from tasks.corpus.catalogue import File, Text
 from tasks.corpus.reading import read_lines
 
 ODD = ["\x00", "\u2028", "\u0085", "\x0c", "\ufeff", '"', ",", "&", "<", "é", "😀", " ", "a"]
@@ -23,18 +22,6 @@ rows = st.lists(st.tuples(value, value), min_size=1, max_size=12)
 
 def all_lines(path: Path, column: str, member: str = "") -> list[str]:
     return [line for block in read_lines(path, member, column) for line in block]
-
-
-def test_a_table_must_say_its_column_and_other_text_must_not() -> None:
-    for name in ("a.csv", "a.tsv.gz", "a.parquet", "a.tmx.xz"):
-        with pytest.raises(ValueError, match=r"text\.column of .* is '', allowed is a column by name or number"):
-            Text(File(name, sha256="0" * 64))
-    with pytest.raises(ValueError, match=r"text\.column of a\.en is 'x', allowed is empty"):
-        Text(File("a.en", sha256="0" * 64), column="x")
-    with pytest.raises(ValueError, match=r"text\.member of a\.tgz is ''"):
-        Text(File("a.tgz", sha256="0" * 64))
-    with pytest.raises(ValueError, match=r"text\.member is '\.\./a', allowed is a path inside"):
-        Text(File("a.tgz", sha256="0" * 64), "../a")
 
 
 @given(rows=rows)

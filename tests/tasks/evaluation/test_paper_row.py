@@ -1,10 +1,6 @@
 """A run is compared with the paper only if corpus, set and protocol are the paper's."""
 
-import math
-import random
 import re
-import unicodedata
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +11,7 @@ from model.config.presets import BASE, TABLE_3
 from tasks.evaluation.paper_figures import DEV, NOT_IN_PAPER, PEERS, ROWS, TEST
 from tasks.evaluation.paper_page import COLUMNS, NOTES, row_cells, run_table
 from tasks.evaluation.paper_row import PaperComparison, PaperRow, compare_to_paper
-from tasks.evaluation.paper_tables import VARIANTS, introduction, markdown, page, paper_tables
-from tasks.evaluation.pictures import Picture
-from tasks.evaluation.translation_metrics import score_metrics, total
+from tasks.evaluation.paper_tables import VARIANTS, markdown, page, paper_tables
 
 ROW = PaperRow("base", "wmt14-ende", 1, True, DEV, BASE, 37_000, 1)
 TRAINING = {"updates": 100_000, "target_tokens": 2_500_000_000, "seconds": 7_200.0, "parameters": 63_082_496}
@@ -92,63 +86,6 @@ def test_english_french_is_compared_by_13a_without_a_hyphen_split() -> None:
     assert any("English-French: 13a tokens, no hyphen split" in note for note in NOTES)
 
 
-def test_every_published_bleu_names_its_source_and_the_metric_to_compare_with() -> None:
-    assert {row.protocol for row in ROWS.values() if row.languages == "English-German"} == {"paper"}
-    by_paper = {(peer.system.split(",")[0], peer.bleu) for peer in PEERS if peer.protocol == "paper"}
-    tutorial = ("a-PyTorch-Tutorial-to-Transformers", "26.49")  # get_ende_bleu.sh and a tweaked reference
-    assert {("paper", "27.3"), ("paper", "28.4"), ("Tensor2Tensor base", "29.02"), tutorial} == by_paper
-    measured = {metric.name for metric in score_metrics("de")}
-    for peer in PEERS:
-        assert re.search(r"arXiv \d|\w\.(com|online)/\w", peer.source), peer.system
-        assert peer.metric in measured or "comparable with nothing" in peer.protocol
-    (haiku,) = [peer for peer in PEERS if peer.system.startswith("transformer-aiayn")]
-    assert (haiku.metric, haiku.set_name) == ("bleu_intl_lc", DEV)
-
-
-def tensor2tensor_tokens(line: str) -> list[str]:
-    """What Tensor2Tensor's bleu_hook.py scores: punctuation but between digits, and symbols, are tokens."""
-    kinds = [unicodedata.category(character)[0] for character in line]
-    marks = re.escape("".join({c for c, kind in zip(line, kinds, strict=True) if kind == "P"}) or "\0")
-    symbols = re.escape("".join({c for c, kind in zip(line, kinds, strict=True) if kind == "S"}) or "\0")
-    line = re.sub(rf"([^\d])([{marks}])", r"\1 \2 ", line)
-    line = re.sub(rf"([{marks}])([^\d])", r" \1 \2", line)
-    return re.sub(rf"([{symbols}])", r" \1 ", line).split()
-
-
-def tensor2tensor_bleu(hypotheses: list[str], references: list[str]) -> float:
-    """BLEU as Tensor2Tensor's bleu_hook.py computes it by default: lower-cased."""
-    found, possible, written, expected = [0] * 4, [0] * 4, 0, 0
-    for pair in zip(hypotheses, references, strict=True):
-        ours, theirs = (tensor2tensor_tokens(line.lower()) for line in pair)
-        written, expected = written + len(ours), expected + len(theirs)
-        for order in range(4):
-            counts = [
-                Counter(tuple(side[at : at + order + 1]) for at in range(len(side) - order)) for side in (ours, theirs)
-            ]
-            found[order] += (counts[0] & counts[1]).total()
-            possible[order] += counts[0].total()
-    smooth, logarithms = 1.0, 0.0
-    for matches, count in zip(found, possible, strict=True):
-        smooth *= 1 if matches else 2
-        logarithms += math.log(matches / count if matches else 1 / (smooth * count))
-    return 100 * math.exp(logarithms / 4 + min(0.0, 1 - expected / written))
-
-
-@pytest.mark.parametrize("shorter", [0, 1])
-@pytest.mark.parametrize("wrong", [0.05, 0.4, 0.95])
-def test_tensor2tensor_s_own_bleu_is_bleu_intl_lc(shorter: int, wrong: float) -> None:
-    words = ["Der", "Hund,", "läuft", "3.5", "km/h", "„schnell“", "1,000", "Über-Ich", "5€", "(a+b)", "2014.", "Straße"]
-    drawn = random.Random(5)
-    references = [" ".join(drawn.choice(words) for _ in range(drawn.randint(5, 20))) for _ in range(50)]
-    hypotheses = [
-        " ".join(drawn.choice(words) if drawn.random() < wrong else word for word in line.split()[shorter:])
-        for line in references
-    ]
-    (metric,) = [each for each in score_metrics("de") if each.name == "bleu_intl_lc"]
-    score = total(metric.metric, metric.count(hypotheses, references))
-    assert score == pytest.approx(tensor2tensor_bleu(hypotheses, references), abs=1e-9)
-
-
 @pytest.mark.parametrize(
     ("changed", "sentences"),
     [
@@ -164,29 +101,11 @@ def test_another_setting_set_or_size_is_not_compared(changed: dict[str, Any], se
     assert line.ours["bleu_paper"] == 26.0
 
 
-def test_a_failed_row_shows_the_paper_s_figures_and_its_size() -> None:
-    line = compare_to_paper(ROW, {}, {}, "train failed: lightning")
-    assert line.ours == {"set": DEV, "parameters": parameters(BASE, 37_000, 37_000), "pieces": 37_000}
-    shown = row_cells(line)
-    assert shown[0] == "base, failed"
-    assert "4.92" in shown
-    assert "25.8" in shown
-
-
 def test_hours_sum_over_ranks_and_name_the_device() -> None:
     line = compare_to_paper(ROW, TRAINING | {"ranks": 8, "device": "cuda", "gpu_kwh": 9.5}, card())
     assert line.ours["hours"] == pytest.approx(16)
     assert {"16.00 GPU", "9.500"} <= set(row_cells(line))
     assert "2.00" in row_cells(compare_to_paper(ROW, TRAINING, card())), "a training whose facts name no device"
-
-
-def test_a_perplexity_of_another_vocabulary_is_marked() -> None:
-    line = compare_to_paper(ROW, TRAINING, card())
-    assert "4.90 *" in row_cells(line)
-    assert any("* marks a vocabulary other than" in note for note in NOTES)
-    (cells,) = [row for row in run_table(line)["cells"] if row[0].startswith("perplexity")]
-    assert cells[1:] == ("4.92", "4.90", "")
-    assert "37,000 byte-level pieces, another vocabulary" in cells[0]
 
 
 def test_pages_hold_every_cell_and_escape_text() -> None:
@@ -253,40 +172,5 @@ def test_the_page_has_tables_2_and_3_and_parsing_complete() -> None:
         assert all(words in text for words in ("Table 2", "Table 3", "treebank is licensed", "learned positions"))
 
 
-def test_rows_that_the_paper_does_not_have_come_first_with_their_picture() -> None:
-    line = compare_to_paper(replace(ROW, row="pre-ln"), TRAINING, card())
-    text = page("demo", [line], Picture("layers", "Signs of collapse by layer", "data:,", "data:,"))
-    titles = re.findall("<h2>(.*?)</h2>", text)
-    assert titles[:3] == ["Not in the paper", "Signs of collapse by layer", "Table 2: BLEU and training cost"]
-    assert text.count("Signs of collapse by layer</h2>") == 1
-    assert "Signs of collapse" not in page("demo", [line])
-
-
-def test_a_page_begins_with_how_its_rows_differ_from_the_paper_s() -> None:
-    assert introduction([PaperComparison(ROW)]) == []
-    rows = [replace(ROW, row=name, corpus="demo", scale=8, exact=False) for name in ("own-greedy", "torch-beam")]
-    lines = [PaperComparison(row, {"set": "dev"}) for row in rows]
-    conditions, warning = introduction(lines)
-    assert conditions.startswith("All rows. Not the paper's setting: corpus demo, widths divided by 8")
-    assert "compare our rows with each other" in warning
-    mixed = introduction([PaperComparison(ROW), *lines])
-    assert mixed[0].startswith("own-greedy, torch-beam. Not the paper's setting"), "base has the paper's"
-    for text in (page("demo", lines).replace("&#39;", "'"), markdown("demo", lines)):
-        place = text.index(conditions)
-        assert place < text.index(warning) < text.index("Not in the paper")
-        assert conditions not in text[place + 1 :], "it is said once"
-        assert (
-            "own-greedy: this project's layers, greedy search. torch-beam: torch.nn.Transformer, beam search." in text
-        )
-
-
 def test_every_variant_is_explained() -> None:
     assert list(VARIANTS) == [name for name, row in ROWS.items() if row.table == NOT_IN_PAPER]
-
-
-def test_hours_at_the_device_s_rate_stand_beside_what_is_counted() -> None:
-    line = compare_to_paper(ROW, TRAINING | {"flops": 1.5e18, "peak_flops": 1e12, "ranks": 8}, card())
-    cells = dict(zip(COLUMNS, row_cells(line), strict=True))
-    assert cells["FLOPs, ours, counted"] == "1.50e+18"
-    assert cells["FLOPs, ours, hours at peak"] == f"{8 * TRAINING['seconds'] * 1e12:.2e}"
-    assert cells["FLOPs, paper"] == "", "Table 3 prints none"

@@ -42,18 +42,6 @@ def test_short_trainings_can_be_drawn(updates: int, validations: int) -> None:
     assert size_of(plots.curves(course(updates, validations), LIGHT)) == size_of(plots.curves(course(), LIGHT))
 
 
-def test_a_filter_is_drawn_only_where_it_removed_pairs() -> None:
-    assert size_of(plots.filters({"empty": 0}, 0, DARK)) == size_of(plots.filters({}, 10, DARK))
-    assert plots.filters({"empty": 3, "not_in": 0}, 10, DARK) == plots.filters({"empty": 3}, 10, DARK)
-    assert size_of(plots.filters({"a": 3, "b": 2}, 10, DARK))[1] > size_of(plots.filters({"a": 3}, 10, DARK))[1]
-
-
-@pytest.mark.parametrize("longest", [1, 2, 61, 251])
-def test_lengths_of_any_range(longest: int) -> None:
-    counts = np.bincount([longest - 1, longest // 2])
-    size_of(plots.lengths(counts, counts[:1], LIGHT))
-
-
 def test_pieces_are_never_read_as_formulas() -> None:
     source, hypothesis = ["▁$x_{", "\\frac$", "犬", "</s>"], ["$$", "</s>"]
     weights = np.full((3, 5, 2, 4), 0.25)
@@ -109,27 +97,6 @@ def test_a_sweep_names_its_trials_and_its_labels_do_not_overlap(
     assert all(one.x1 < next_one.x0 for one, next_one in pairwise(boxes))
 
 
-def test_a_sweep_draws_each_setting_as_it_was_searched(drawn: list[Figure]) -> None:
-    settings = {
-        "log": searched(1e-3, 4e-3, ["0.001", "0.002", "0.004"], log=True),
-        "linear": searched(1, 100, ["1", "100", "10"]),
-        "choices": SearchedSetting(["4,000", "500", "500"], ("500", "1,000", "4,000")),
-        "$numbers$": SearchedSetting(["16", "4", "4"], ("4", "8", "16")),
-    }
-    plots.sweep("dev.bleu", {0: 1.0, 3: 2.0, 4: 1.5}, True, settings, LIGHT)
-    _, *panels = drawn[0].axes
-    assert [axes.get_xscale() for axes in panels] == ["log", "linear", "linear", "linear"]
-    assert [[*axes.lines[0].get_xdata()] for axes in panels] == [
-        [0.001, 0.002, 0.004],
-        [1.0, 100.0, 10.0],
-        [2, 0, 0],
-        [2, 0, 0],
-    ]
-    for axes, setting in zip(panels[2:], list(settings.values())[2:], strict=True):
-        assert [label.get_text() for label in axes.get_xticklabels()] == list(setting.choices)
-        assert [*axes.get_xticks()] == [0, 1, 2]
-
-
 def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
     exact = BLEU(effective_order=True).sentence_score("The old woman sees a dog.", ["The old woman sees a dog."]).score
     assert exact > 100, "sacreBLEU's own rounding"
@@ -148,11 +115,6 @@ def test_the_bars_of_the_lengths_hold_every_pair_and_the_axis_every_bar(longest:
     steps = [patch.get_data() for patch in axes.patches]
     assert sorted(float(step.values.sum()) for step in steps) == sorted(2 * [float(source.sum()), float(len(target))])
     assert axes.get_xlim()[1] >= max(step.edges[-1] for step in steps)
-
-
-def test_the_bars_of_the_filters_are_the_pairs_removed(drawn: list[Figure]) -> None:
-    plots.filters({"a": 3, "b": 40, "c": 0}, 100, LIGHT)
-    assert [bar.get_width() for bar in drawn[0].axes[0].patches] == [40, 3]
 
 
 def test_no_legend_covers_data_and_every_point_is_within_its_axes(drawn: list[Figure]) -> None:

@@ -10,7 +10,6 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from flows.views.comparison_view import scores_table
 from infra.errors import BadConfiguration
 from tasks.evaluation import translation_metrics as metrics
 from tasks.evaluation.system_comparison import SENTENCES_SHOWN, compare, difference
@@ -94,13 +93,6 @@ def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> No
     losses = [row["chrf_b"] - row["chrf_a"] for row in apart.better_a]
     assert losses == sorted(losses)
     assert all(loss < 0 for loss in losses)
-
-
-def test_the_table_names_the_protocol_of_each_score() -> None:
-    shown = scores_table(["a", "b"], [[compare("toy", table(text(2, 0.2)), table(text(3, 0.2)), "de")]])
-    (protocols,) = (list(column.cells) for column in shown.columns if column.header == "protocol")
-    assert protocols[0] == "13a, cased, detokenised"
-    assert [f"{cell}".partition(":")[0] for cell in protocols[4:6]] == ["paper", "paper_untweaked"]
 
 
 def test_equal_scores_of_different_texts_are_no_difference() -> None:

@@ -1,16 +1,10 @@
 """Registrations and promotions at the same time: the better version ends as champion, and what a person chose stays."""
 
 from functools import partial
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
-from finished_run import FinishedRun
 from interleaved_registry import Model, every_order, model
-
-from infra.processes.locks import is_locked
-from tasks.registration import promotion
 
 
 @pytest.mark.parametrize(("first", "second"), [(40.0, 35.0), (35.0, 40.0), (40.0, 40.0)])
@@ -85,31 +79,6 @@ def test_what_a_person_promotes_while_two_versions_are_registered_stays() -> Non
             bodies = [partial(made.register, "a", 40.0), partial(made.register, "b", 35.0), promote]
             made.turns.run(bodies, (random.randrange(10**6) for _ in iter(int, 1)))
             _check(made, 20.0)
-
-
-def test_a_version_moves_aliases_under_the_lock_of_the_root(run: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[bool] = []
-    real = promotion.move_aliases
-
-    def move(*arguments: Any) -> Any:
-        seen.append(is_locked(run.root / "locks" / "aliases"))
-        return real(*arguments)
-
-    monkeypatch.setattr(promotion, "move_aliases", move)
-    run.register("locked", run.tags())
-    assert seen == [True]
-
-
-def test_one_function_moves_aliases() -> None:
-    root = Path(promotion.__file__).parents[2]
-    product = [path for folder in ("flows", "tasks", "model", "infra") for path in (root / folder).rglob("*.py")]
-    callers = [f"{path.relative_to(root)}" for path in product if "set_registered_model_alias" in path.read_text()]
-    assert callers == ["infra/tracking/registry.py"]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> FinishedRun:
-    return FinishedRun(tmp_path)
 
 
 def _check(made: Model, best: float) -> None:

@@ -7,8 +7,6 @@ from synthetic_lineage import mixed
 
 from infra.store.local import Store
 from infra.store.manifest import Manifest
-from tasks.corpus.catalogue import MULTI30K_ENDE, WMT14_ENDE, WMT14_ENFR, WMT14_SAMPLE_ENDE, Corpus
-from tasks.corpus.terms import TERMS
 from tasks.registration.lineage import lineage
 from tasks.registration.model_card import as_markdown, model_card
 
@@ -73,47 +71,9 @@ def test_foreign_text_is_no_markup() -> None:
             assert line.replace("\\|", "").count("|") == 4, "a name adds no cell"
 
 
-def test_the_card_says_what_the_dev_set_decided_and_no_more() -> None:
-    train, stopped = (manifest("train", {}, {"stopped_early": early}) for early in (False, True))
-    best = manifest("average", {"averaging": {"which": "best"}}, {})
-    assert decisions({}) == decisions({"train": train}) == ["champion"]
-    assert decisions({"train": stopped}) == ["champion", "training ended"]
-    assert decisions({"train": stopped, "average": best}) == ["champion", "training ended", "checkpoint"]
-    assert "alone" not in body(as_markdown(model_card("ende/3", SCORES, "val", {"train": train}, "")))
-    assert "decided" not in body(as_markdown(model_card("ende/3", SCORES, "", {"train": stopped}, "")))
-
-
-def decisions(manifests: dict[str, Manifest]) -> list[str]:
-    """What the card says that the set val decided."""
-    text = body(as_markdown(model_card("ende/3", SCORES, "val", manifests, "")))
-    (line,) = [line for line in text.splitlines() if line.startswith("The set val decided")]
-    return [what for what in ("champion", "training ended", "checkpoint") if what in line]
-
-
-def test_the_card_says_that_translations_were_cut() -> None:
-    cut = manifest("translate", {}, {"sentences": 1014, "unfinished": 1014})
-    text = body(as_markdown(model_card("ende/3", SCORES, "val", {"translate.val": cut}, "")))
-    assert "1,014 of 1,014 translations of val" in text.partition("## Limits")[2].partition("##")[0]
-
-
-def test_what_was_removed_is_said_to_be() -> None:
-    text = body(as_markdown(model_card("ende/3", {}, "", {}, "")))
-    assert text.count("Not known") == 4
-    assert "It was scored on no set" in text
-
-
 def test_synthetic_pairs_and_the_licence_of_their_text_are_said(tmp_path: Path) -> None:
     text = body(as_markdown(model_card("ende/3", SCORES, "val", lineage([mixed(Store(tmp_path))]), "")))
     assert "2 of 5 pairs are synthetic (back-translation)" in text
     assert "average3, seed 3" in text
     assert "| cleaned | not stated |" in text
     assert "| monolingual | not stated |" in text
-
-
-def test_terms_are_those_of_the_documentation() -> None:
-    page = " ".join((Path(__file__).parents[3] / "docs" / "data.md").read_text().split())
-    for name in ("demo", "europarl", "commoncrawl", "giga"):
-        assert TERMS[name].licence.split(";")[0].split(" in the")[0] in page
-    assert "captions of photographs" in page
-    corpora: tuple[Corpus, ...] = (MULTI30K_ENDE, WMT14_ENDE, WMT14_ENFR, WMT14_SAMPLE_ENDE)
-    assert {part.name for corpus in corpora for part in corpus.parts} | {"demo"} == TERMS.keys()

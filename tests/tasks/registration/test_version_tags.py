@@ -13,7 +13,7 @@ from infra.store.local import Artifact, Store
 from model.config import Decoding
 from tasks.registration.lineage import dev_decoding, lineage, training_text
 from tasks.registration.site_pages import version_page
-from tasks.registration.version_tags import model_about, version_description, version_tags
+from tasks.registration.version_tags import version_description, version_tags
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +30,6 @@ def test_a_version_has_tags_for_scores_protocol_lineage_and_commit(run: Finished
     assert {"key.clean", "key.learn_bpe", "key.average", "digest.clean", "git_commit", "key.score.val"} <= set(tags)
     assert tags["git_commit.train"] == "c0ffee"
     assert not [tag for tag in tags if "download" in tag]
-
-
-def test_a_registered_model_names_its_task_and_languages() -> None:
-    about = model_about("ende", {"source_language": "en", "target_language": "de"})
-    assert about.tags == {"task": "translation", "source_language": "en", "target_language": "de"}
-    assert "from en into de" in about.description
 
 
 def test_training_text_is_that_of_the_run_not_of_its_initial_weights(tmp_path: Path) -> None:
@@ -77,22 +71,6 @@ def test_equal_references_are_the_same_dev_set_in_any_file(run: FinishedRun) -> 
 def test_a_dev_score_is_required(run: FinishedRun) -> None:
     with pytest.raises(BadConfiguration, match="dev is 'test', allowed is a set with a BLEU score: val, flickr"):
         version_tags(run.scores, run.sets, "test", {})
-
-
-def test_the_description_shows_the_paper_s_protocol_beside_13a_where_it_was_scored() -> None:
-    tags = {"dev_set": "val", "dev_signature": "13a", "decision": "", "val.bleu": "30.0", "val.sentences": "2"}
-    assert "| set | BLEU (13a, cased) | sentences |" in version_description("m/1", tags)
-    described = version_description("m/1", tags | {"val.bleu_paper": "31.5", "flickr.bleu": "29.0"})
-    assert "| set | BLEU (13a, cased) | BLEU (paper) | sentences |" in described
-    assert "| val (dev) | 30.00 | 31.50 | 2 |" in described
-    assert "| flickr | 29.00 |  |  |" in described
-
-
-def test_the_first_line_of_the_description_can_be_read_without_rendering() -> None:
-    tags = {"dev_set": "val", "dev_signature": "13a", "decision": "", "val.bleu": "30.0", "flickr.bleu": "29.25"}
-    assert version_description("m/1", tags).splitlines()[:2] == ["BLEU val 30.00, flickr 29.25", ""]
-    with_settings = version_description("m/1", tags | {"settings": "p_drop 0.2 · seed 3"})
-    assert with_settings.startswith("BLEU val 30.00, flickr 29.25 · p_drop 0.2 · seed 3\n")
 
 
 def test_the_description_says_where_to_read_the_lineage() -> None:

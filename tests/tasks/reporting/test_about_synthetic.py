@@ -41,12 +41,6 @@ def test_distillation_names_each_teacher(tmp_path: Path) -> None:
     assert text.endswith("Beam search with beam 4; of 3 translations, the one nearest to the reference.")
 
 
-def test_references_are_told_from_translations(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    distilled(store, pairs=5, references=3)
-    assert said(store, "extract_best", "b").startswith("2 of 5 pairs, the others with the references, are synthetic")
-
-
 def test_what_was_removed_is_left_out(tmp_path: Path) -> None:
     store = Store(tmp_path)
     mixed(store, tag="")

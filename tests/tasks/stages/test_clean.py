@@ -195,12 +195,6 @@ def test_nothing_left_names_the_rule_that_took_most(tmp_path: Path) -> None:
         cleaned(tmp_path / "out", corpus, archives, filters)
 
 
-def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
-    corpus, archives = corpus_of(tmp_path / "in", ("p", [], []))
-    with pytest.raises(BadData, match="corpus test holds no line"):
-        cleaned(tmp_path / "a", corpus, archives, Filters((Empty(), Distinct())))
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, int], pl.DataFrame, pl.DataFrame]:
     folder = tmp_path_factory.mktemp("demo")

@@ -6,13 +6,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tokenizers import Tokenizer
 
 from model.config.special_pieces import UNK
 from model.data.bpe import SUBSTITUTE, TokenizerPair, with_plain_quotes
 from tasks.bpe.bpe_dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import WordCache
-from tasks.engine.keys import canonical
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 LATIN = Vocabulary(size=290, min_frequency=1, scripts=("Latin",))
@@ -39,12 +37,6 @@ def test_each_foreign_character_is_one_unknown_token(pieces: TokenizerPair) -> N
     (ids,) = pieces.encode_target(["der Hund中 läuft"])
     assert UNK in ids
     assert pieces.decode_target(ids) == "der Hund läuft", "an unknown token has no text"
-
-
-def test_markup_in_a_text_stays_text(pieces: TokenizerPair) -> None:
-    (ids,) = pieces.encode_source(["<unk>"])
-    assert UNK not in ids
-    assert pieces.decode_target(ids) == "<unk>"
 
 
 def test_other_scripts_can_be_kept(tmp_path: Path) -> None:
@@ -80,16 +72,3 @@ def test_plain_quotes_and_scripts_are_independent(tmp_path: Path) -> None:
     assert both.encode_source(["„Ж“"]) == both.encode_source(['"中"'])
     assert both.encode_target(["„Ж“"]) != both.encode_target(['"Ж"'])
     assert both.encode_target(["Ж"]) == both.encode_source(["中"]), "targets know the same scripts"
-
-
-def test_the_file_alone_reads_text_so(pieces: TokenizerPair) -> None:
-    alone = Tokenizer.from_str(pieces.source.to_str())
-    assert alone.encode("Hund Ж", add_special_tokens=False).tokens[-1] == "<unk>"
-
-
-def test_the_default_leaves_keys_as_they_are_and_no_other_name_is_a_script() -> None:
-    assert "scripts" not in canonical(Vocabulary())
-    assert canonical(LATIN)["scripts"] == ["Latin"]
-    for name in ("Latn1", "Lu", "Alpha", "Latin}", ""):
-        with pytest.raises(ValueError, match=rf"vocabulary.scripts is '{name}', allowed is names of Unicode scripts"):
-            Vocabulary(scripts=(name,))

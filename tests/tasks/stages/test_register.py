@@ -21,15 +21,12 @@ from infra.site import Site
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_folder, stored_damage
 from infra.tracking.model_version import Version
-from infra.tracking.registry import resolve, set_alias, source_run, versions
-from model.config import Decoding
+from infra.tracking.registry import resolve, source_run, versions
 from model.config.normalise import STANDARD, Normalise
-from model.config.pyfunc_params import translator_params
 from tasks.engine.stage import StageCall, StageContext, stage_context
 from tasks.registration.aliases import becomes_champion
-from tasks.registration.differences import DifferingField
 from tasks.registration.promotion import register_version
-from tasks.stages.register import _still_registered, register, translator_model
+from tasks.stages.register import _still_registered, register
 
 
 @pytest.fixture(scope="module")
@@ -81,25 +78,8 @@ def test_the_champion_is_chosen_on_the_same_dev_set_alone(
 def test_a_version_below_the_floor_becomes_no_champion(run: FinishedRun) -> None:
     poor = run.register("poor", run.tags(0.25))
     assert poor["aliases"] == ["candidate"]
-    assert poor["decision"] == (
-        "not champion: dev BLEU 0.25 on val, below the 1 that a champion needs (min_champion_bleu)"
-    )
-    assert run.register("poor", run.tags(1.0))["decision"] == "champion: dev BLEU 1.00 on val, the first champion"
+    assert run.register("poor", run.tags(1.0))["aliases"] == ["candidate", "champion"]
     assert not becomes_champion(run.tags(0.25), version(1, 0.0, "d1"), False, 1.0)[0], "not even above a champion"
-
-
-def test_a_champion_without_rivals_is_called_first_of_its_name(run: FinishedRun) -> None:
-    made = run.register("lone", run.tags(30.0))
-    assert made["decision"] == (
-        "champion: dev BLEU 30.00 on val, first of its name: there was nothing to compare it with"
-    )
-    run.register("lone", run.tags(20.0))
-    by_number = {each.version: each.line() for each in versions(run.tracker.uri, "lone")}
-    assert "  champion, first of its name  " in by_number[1]
-    assert "first of its name" not in by_number[2]
-    run.register("lone", run.tags(40.0))
-    set_alias(run.tracker.uri, resolve(run.tracker.uri, "lone/1"), "champion", "read by two translators")
-    assert "first of its name" not in resolve(run.tracker.uri, "lone/1").line(), "a person chose it"
 
 
 def test_aliases_move_by_dev_bleu(run: FinishedRun) -> None:
@@ -162,7 +142,6 @@ def test_a_killed_registration_is_repeated_without_a_trace(
             register_version(*arguments)
     made = register_version(*arguments)
     assert (made["version"], made["aliases"]) == (2, ["candidate", "champion"])
-    assert made["decision"] == "champion: dev BLEU 31.00 on val, not below the 30.00 of version 1"
     first, second = sorted(versions(run.tracker.uri, name), key=lambda each: each.version)
     assert (first.aliases, second.aliases) == ((), ("champion", "candidate"))
     assert [move.alias for move in second.promotions] == ["candidate", "champion"]
@@ -283,17 +262,16 @@ def test_a_damaged_model_is_refused_and_registering_it_again_stores_it_again(run
     version = resolve(uri, "fragile@champion")
     folder = local_folder(uri, version)
     (folder / "weights" / "said").write_text("evil")
-    advice = "to store them again: repro run fragile --force register"
-    with pytest.raises(BadData, match=f"the files of its weights differ from those that were registered; {advice}"):
+    with pytest.raises(BadData):
         local_folder(uri, version)
-    assert stored_damage(uri, version) == "the files of its weights differ from those that were registered"
+    assert "weights" in stored_damage(uri, version)
     assert run.register("fragile", run.tags())["version"] == first["version"]
     assert (local_folder(uri, version) / "weights" / "said").read_text() == "good"
     (folder / "vocabulary" / "extra.json").write_text("{}")
-    with pytest.raises(BadData, match="the files of its vocabulary differ"):
+    with pytest.raises(BadData, match="vocabulary"):
         local_folder(uri, version)
     shutil.rmtree(folder.parent)
-    with pytest.raises(BadConfiguration, match=f"they were removed; {advice}"):
+    with pytest.raises(BadConfiguration):
         local_folder(uri, version)
     again = run.register("fragile", run.tags())
     assert (again["version"], again["run_id"]) == (first["version"], first["run_id"])
@@ -308,35 +286,3 @@ def test_without_mlflow_the_stage_fails_and_can_be_retried(run: FinishedRun, tmp
     with stage_context(around), pytest.raises(NetworkFault, match="does not answer") as caught:
         register.body(tmp_path, "ende", *arguments)
     assert caught.value.retry
-
-
-def test_the_logged_model_fits_the_translator(run: FinishedRun) -> None:
-    folders = {"weights": run.weights.path(), "vocabulary": run.vocabulary.path()}
-    model = translator_model(*folders.values(), Decoding(alpha=2.0), {"source_language": "de"})
-    assert (model.package / "export" / "mlflow_model.py") == model.code
-    assert model.options == translator_params(Decoding(alpha=2.0))
-    assert model.config == {"source_language": "de"}
-    assert (model.options["beam"], model.options["alpha"]) == (4, 2.0)
-    assert model.folders == folders
-
-
-def test_the_description_names_its_own_version_and_what_differs_from_the_champion(run: FinishedRun) -> None:
-    def stored(number: int) -> str:
-        return str(mlflow_client(run.tracker.uri).get_model_version("described", f"{number}").description)
-
-    run.register("described", run.tags(30.0))
-    assert "repro translate --model described/1 <" in stored(1)
-    assert "differs in" not in stored(1)
-    mlflow_client(run.tracker.uri).create_model_version("described", f"{run.tracker.uri}")  # by hand
-    mlflow_client(run.tracker.uri).delete_model_version("described", "2")
-    run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-    tags = run.tags(31.0) | {"settings": "p_drop 0.2"}
-    fields = [DifferingField("model.p_drop", ("0.1", "0.2|3"))]
-    made = register_version(
-        run.tracker.uri, run.root, run_id, "described", run.model, tags, True, 1.0, "", lambda _: fields
-    )
-    assert made["version"] == 3, "the number of a removed version is not used again"
-    assert stored(3).splitlines()[0].endswith("· p_drop 0.2")
-    assert "| differs in | described/1 (champion) | described/3 |" in stored(3)
-    assert "| model.p_drop | 0.1 | 0.2/3 |" in stored(3)
-    assert "repro translate --model described/3 <" in stored(3)

@@ -1,6 +1,5 @@
 """Shards hold the pieces of whole lines, in order, within the limits; what is dropped is counted."""
 
-import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from infra.errors import BadData
 from infra.store.local import Artifact
 from model.data.bpe import TokenizerPair
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
-from tasks.stages.shard import KEEP_EVERY_PAIR, Encoder, RangeEncoder, Sharding, row_ranges, shard
+from tasks.stages.shard import KEEP_EVERY_PAIR, Encoder, Sharding, shard
 
 SOURCE = [f"dog {n} runs over {n * n} meadows" for n in range(50)] + ["", " odd\u00a0 space ", "word " * 300]
 TARGET = [f"Hund {n} läuft über {n * n} Wiesen" for n in range(50)] + ["leer", "  ", "Wort " * 290]
@@ -111,20 +110,6 @@ def test_pairs_beyond_the_limits_are_dropped_and_counted(
     assert (facts["pairs"], facts["dropped"]) == (len(within), len(IDS) - len(within))
 
 
-def test_the_ranges_of_a_call_share_an_encoder_and_calls_do_not(
-    tmp_path: Path, text: Artifact, vocabulary: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = []
-    load = TokenizerPair.load
-    monkeypatch.setattr(TokenizerPair, "load", lambda folder: loaded.append(folder) or load(folder))
-    pairs = text.path() / "pairs.parquet"
-    (rows,) = row_ranges(pairs)
-    for calls in (1, 2):
-        encoder = RangeEncoder(pairs, vocabulary.path(), KEEP_EVERY_PAIR, tmp_path, 10)
-        assert pickle.loads(pickle.dumps(encoder)).encode(0, rows) == encoder.encode(0, rows)
-        assert len(loaded) == calls
-
-
 def test_long_pairs_can_be_cut(tmp_path: Path, text: Artifact, vocabulary: Artifact) -> None:
     limits = Sharding(min_pieces=1, max_pieces=9, too_long="cut")
     facts = shard.body(tmp_path, text, vocabulary, limits)
@@ -199,19 +184,3 @@ def test_large_vocabularies_take_32_bits(vocabulary: Artifact, monkeypatch: pyte
 def test_limits_keep_what_lies_on_them() -> None:
     source, target = np.array([2, 3, 10, 11, 4, 4]), np.array([3, 3, 10, 10, 8, 9])
     assert Sharding(3, 10, 2.0).keeps(source, target).tolist() == [False, True, True, False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("min_pieces", -1),
-        ("max_pieces", 0),
-        ("max_ratio", 0.5),
-        ("pairs_per_shard", 0),
-        ("bpe_dropout", 1.1),
-        ("segmentations", 0),
-    ],
-)
-def test_impossible_values_are_refused(field: str, value: int) -> None:
-    with pytest.raises(ValueError, match=rf"sharding\.{field} is .*, allowed is"):
-        Sharding(**{field: value})  # type: ignore[arg-type]

@@ -4,15 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
-from flows.runs import RUNS
-from flows.runs.overrides import override
-from infra.errors import BadConfiguration
 from model.config.special_pieces import SPECIAL_TOKENS, UNK
 from model.data.bpe import TokenizerPair
-from tasks.bpe.word_cache import WordCache
-from tasks.engine.keys import canonical
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 WORDS = Vocabulary(size=300, tokens="words", min_frequency=2, lowercase=True)
@@ -56,31 +50,9 @@ def test_text_comes_back_with_its_spaces_lower_cased_and_without_unknown_words(t
         assert pieces.decode_target(ids) == known.lower()
 
 
-def test_shards_hold_the_tokens_of_the_tokenizer(tmp_path: Path) -> None:
-    pieces = learnt(tmp_path, WORDS)
-    lines = ["Der Hund", "", " Der  Hund schläft", "läuft nicht.", "<unk> </s>"]
-    expected = pieces.encode_source(lines)
-    (found,) = WordCache(pieces.source).encode([pa.array(lines)])
-    assert found.ids.tolist() == [i for ids in expected for i in ids]
-    assert set(expected[-1]) == {UNK}, "markup in a text is no special token"
-
-
 def test_foreign_words_are_no_words(tmp_path: Path) -> None:
     text = pa.array(["Hund Жук"] * 5)
     assert words_of(learnt(tmp_path, WORDS, text))[4:] == ["▁hund", "▁жук"]
     latin = learnt(tmp_path, replace(WORDS, scripts=("Latin",)), text)
     assert words_of(latin)[4:] == ["▁hund"]
     assert latin.source_pieces(latin.encode_source(["Hund Жук"])[0]) == ["▁hund", "<unk>"]
-
-
-def test_no_frequent_word_is_named() -> None:
-    with pytest.raises(BadConfiguration, match=r"vocabulary.min_frequency is 9, but no word of this corpus"):
-        train_tokenizer([TEXT], replace(WORDS, min_frequency=9))
-
-
-def test_the_default_leaves_keys_as_they_are_and_wrong_values_are_named() -> None:
-    assert "tokens" not in canonical(Vocabulary())
-    with pytest.raises(ValueError, match="vocabulary.tokens is 'word', allowed is bpe or words"):
-        Vocabulary(tokens="word")  # type: ignore[arg-type]
-    with pytest.raises(BadConfiguration, match=r"sharding.bpe_dropout is 0.1, allowed is 0 where vocabulary.tokens"):
-        override(RUNS["demo"], ["vocabulary.tokens=words", "sharding.bpe_dropout=0.1"])
