@@ -95,7 +95,7 @@ def test_other_values_change_a_preset_wherever_they_stand() -> None:
     for name in PRESETS:
         override(RUNS["wmt14-ende-base"], [f"preset={name}"])  # its batches are packed, which not every preset allows
     for mixture in ("europarl=3,news-commentary=1", "temperature=5", "europarl=1; 8000: news-commentary=1"):
-        override(RUNS["wmt14-ende-base"], [f"training.mixture={mixture}"])  # the examples of docs/files.md
+        override(RUNS["wmt14-ende-base"], [f"training.mixture={mixture}"])  # the examples of docs/running.md
 
 
 def result(words: list[str]) -> object:
