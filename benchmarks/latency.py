@@ -67,14 +67,15 @@ def engines(chosen: argparse.Namespace, folder: Path) -> dict[str, Callable[[str
     """Functions that translate a sentence, by the name of the engine."""
     from dataclasses import replace
 
-    from infra.web.protocol import SearchSettings, Source
-    from model.export.search_engine import SearchEngine
+    from model.decoding.search_engine import SearchEngine
+    from model.decoding.translation import Search
+    from model.export.ctranslate2_search import CTranslate2Search
 
     fast = version(chosen, "ctranslate2", folder)
-    own = replace(fast, engines=SearchEngine(fast.translator))
-    search = SearchSettings(chosen.beam, fast.decoding.alpha)
-    assert fast.engines.other
-    exported = fast.engines.other.folder
+    own = replace(fast, engine=SearchEngine(fast.translator))
+    search = Search(replace(fast.decoding, beam=chosen.beam), split="never")
+    assert isinstance(fast.engine.other, CTranslate2Search)
+    exported = fast.engine.other.folder
     ids = exported.target.get_vocab()
 
     def peer(text: str) -> str:
@@ -83,8 +84,8 @@ def engines(chosen: argparse.Namespace, folder: Path) -> dict[str, Callable[[str
         return str(exported.target.decode([ids[piece] for piece in found.hypotheses[0]]))
 
     return {
-        "own": lambda text: own.translate([Source(text)], search, 1),
-        "ctranslate2": lambda text: fast.translate([Source(text)], search, 1),
+        "own": lambda text: own.translate([text], search),
+        "ctranslate2": lambda text: fast.translate([text], search),
         "peer": peer,
     }
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,6 +170,8 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
 
 def serve(chosen: argparse.Namespace) -> None:
     """Run a server until SIGTERM."""
+    from flows.inference.served_version import ServedVersion
+    from infra.tracking.model_version import Version
     from infra.web.app import application
     from infra.web.limits import Limits
     from infra.web.server import address, bind_socket
@@ -185,7 +188,9 @@ def serve(chosen: argparse.Namespace) -> None:
             chosen.threads = 1
         served = version(chosen, engine, folder, workers, quantization=chosen.quantization)
         where = address("127.0.0.1", bound)
-        serve_until_stopped(application([served], limits), bound, limits, lambda: print(where, flush=True))
+        name = Version("served", 1, datetime.now(UTC), (), {}, "", "")
+        page = application([ServedVersion(name, served)], limits)
+        serve_until_stopped(page, bound, limits, lambda: print(where, flush=True))
 
 
 def table(report: Mapping[str, Any]) -> str:

@@ -100,19 +100,18 @@ def engines(chosen: argparse.Namespace, folder: Path) -> dict[str, Callable[[Seq
     """Functions that translate lines, by name."""
     from dataclasses import replace
 
-    from model.decoding.lines import LineTranslator, Splitting, beam_searcher
+    from model.decoding.translation import Search
+    from model.export.ctranslate2_search import CTranslate2Search
 
     fast = version(chosen, "ctranslate2", folder, chosen.workers)
-    assert fast.engines.other
-    exported = fast.engines.other.folder
+    assert isinstance(fast.engine.other, CTranslate2Search)
+    exported = fast.engine.other.folder
     ids = exported.target.get_vocab()
     decoding = replace(fast.decoding, beam=chosen.beam)
-    own = LineTranslator(
-        fast.translator, beam_searcher(fast.translator, decoding, engine=fast.engines), Splitting("never")
-    )
+    search = Search(decoding, split="never")
 
     def repro(lines: Sequence[str]) -> list[str]:
-        return [line.translations[0].text for line in own.translate(lines)]
+        return [line.hypotheses[0].text for line in fast.translate(lines, search)]
 
     def peer(lines: Sequence[str]) -> list[str]:
         encoded = exported.source.encode_batch(list(lines), add_special_tokens=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from model.config.engines import Quantization
 
 if TYPE_CHECKING:
-    from flows.inference.served_model import ServedVersion
+    from model.decoding.version_translator import VersionTranslator
 
 WORD_LIST = "the a old young woman man dog cat house sees reads buys book apple red small town children teacher not"
 WORDS = WORD_LIST.split()
@@ -31,18 +31,18 @@ def sentences(file: str, words: int, seed: int) -> Iterator[str]:
 
 def version(
     chosen: argparse.Namespace, engine: str, folder: Path, workers: int = 1, quantization: Quantization = "float32"
-) -> "ServedVersion":
+) -> "VersionTranslator":
     """Load ``chosen.model``, or make random weights of ``chosen.size``, with the engine ``own`` or ``ctranslate2``.
 
     CTranslate2's form is written into ``folder``, which must not exist: it is used however it compares. ``workers``
     batches are searched at once, each by ``chosen.threads`` threads.
     """
     from flows.inference.export import find_trained_model
-    from flows.inference.served_model import load_version, select_versions
+    from flows.inference.load_version import load_version, select_versions
     from infra.site import Site
+    from model.decoding.search_engine import SearchEngine
     from model.export.ctranslate2 import write_folder
     from model.export.ctranslate2_search import CTranslate2Search
-    from model.export.search_engine import SearchEngine
 
     folder.mkdir(parents=True)
     if chosen.model:
@@ -61,10 +61,10 @@ def version(
     form.mkdir()
     write_folder(served.name, weights, vocabulary, served.decoding, form, quantization)
     other = CTranslate2Search(form, served.translator.vocabulary, chosen.threads, workers)
-    return replace(served, engines=SearchEngine(served.translator, other))
+    return replace(served, engine=SearchEngine(served.translator, other))
 
 
-def random_version(chosen: argparse.Namespace, weights: Path, vocabulary: Path) -> "ServedVersion":
+def random_version(chosen: argparse.Namespace, weights: Path, vocabulary: Path) -> "VersionTranslator":
     """Write and load random weights, with a vocabulary learnt from the clients' words, padded to the shape's size.
 
     Each word is a token, so that sources have one length; outputs have up to ten tokens more, as they seldom end.
@@ -74,12 +74,12 @@ def random_version(chosen: argparse.Namespace, weights: Path, vocabulary: Path) 
     from tokenizers import AddedToken, Tokenizer
 
     from benchmarks.comparison import SIZES
-    from flows.inference.served_model import ServedVersion
     from model.config import Decoding
     from model.data.bpe import SOURCE_FILE
+    from model.decoding.search_engine import SearchEngine
     from model.decoding.sentence_splitting import splitter
     from model.decoding.translator import Translator
-    from model.export.search_engine import SearchEngine
+    from model.decoding.version_translator import VersionTranslator
     from model.network.transformer import Transformer
     from model.network.weights import save_model
     from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
@@ -95,5 +95,5 @@ def random_version(chosen: argparse.Namespace, weights: Path, vocabulary: Path) 
     save_model(weights, Transformer(shape, size, size).eval())
     translator = Translator.load(weights, vocabulary, "cpu", chosen.threads)
     decoding = Decoding(beam=chosen.beam, max_extra=10)
-    engines = SearchEngine(translator)
-    return ServedVersion("random/1", (), "", ("en", "de"), decoding, translator, splitter("en"), engines)
+    engine = SearchEngine(translator)
+    return VersionTranslator("random/1", translator, engine, splitter("en"), decoding, translator.longest_source)

@@ -13,13 +13,13 @@ Tables are polars frames, arrays are NumPy's. No function needs a server. State 
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from flows.inference.attention import attention_of
-from flows.inference.served_model import ServedVersion, load_version, select_versions
-from flows.inference.translate_texts import translate_texts
+from flows.inference.load_version import load_version, select_versions
+from flows.inference.served_version import attention_of
 from flows.inspection.artifact_list import find_artifact
 from flows.inspection.compare import common_sets, find_system, read_sentences
 from flows.inspection.curves import find_training, training_table
@@ -30,13 +30,17 @@ from flows.runner.records import receive_records
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import RUNS
 from flows.views.terminal import say
+from infra.errors import BadConfiguration, BadData
 from infra.processes import signals
 from infra.servers.environment import configure_libraries
 from infra.site import Site, open_store
 from infra.store.local import Artifact
-from infra.web.protocol import AttentionKind, AttentionMap
+from model.decoding.translation import AttentionMap, Search
 from model.metric_names import DEV_BLEU, PERPLEXITY, PERPLEXITY_WORD, TEST_BLEU
 from tasks.evaluation.system_comparison import side_by_side
+
+if TYPE_CHECKING:
+    from model.decoding.version_translator import VersionTranslator
 
 __all__ = [
     "artifact",
@@ -211,7 +215,7 @@ def versions(model: str = "") -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def load(model: str = "demo@champion") -> ServedVersion:
+def load(model: str = "demo@champion") -> "VersionTranslator":
     """Load a model version once, for several calls of ``translate`` and ``attention``.
 
     Raises BadConfiguration for an unknown version, BadData for damaged weights.
@@ -223,7 +227,7 @@ def load(model: str = "demo@champion") -> ServedVersion:
 
 def translate(
     texts: Sequence[str],
-    model: str | ServedVersion = "demo@champion",
+    model: "str | VersionTranslator" = "demo@champion",
     *,
     n_best: int = 1,
     beam: int | None = None,
@@ -238,12 +242,21 @@ def translate(
     ``finished`` (false where the translation was cut). Raises BadConfiguration for settings that are not allowed,
     BadData for a sentence that is too long for the model.
     """
-    served = model if isinstance(model, ServedVersion) else load(model)
-    given = {name: value for name, value in (("beam", beam), ("alpha", alpha)) if value is not None}
+    served = load(model) if isinstance(model, str) else model
+    given: dict[str, Any] = {"beam": beam, "alpha": alpha}
+    given = {name: value for name, value in given.items() if value is not None}
+    try:
+        search = Search(replace(served.decoding, **given), n_best)
+    except ValueError as error:
+        raise BadConfiguration(f"{error}") from error
+    found = served.translate(texts, search)
+    for number, translation in enumerate(found):
+        if translation.refusal:
+            raise BadData(f"text {number} has {translation.refusal}; shorten it or leave it out")
     rows = [
         (number, text, rank, each.text, each.score, each.log_probability, each.finished)
-        for number, (text, found) in enumerate(zip(texts, translate_texts(served, texts, given, n_best), strict=True))
-        for rank, each in enumerate(found, 1)
+        for number, (text, translation) in enumerate(zip(texts, found, strict=True))
+        for rank, each in enumerate(translation.hypotheses, 1)
     ]
     schema = {
         "number": pl.Int64,
@@ -258,15 +271,15 @@ def translate(
 
 
 def attention(
-    sentence: str, model: str | ServedVersion = "demo@champion", *, target: str = ""
-) -> Mapping[AttentionKind, AttentionMap]:
+    sentence: str, model: "str | VersionTranslator" = "demo@champion", *, target: str = ""
+) -> Mapping[str, AttentionMap]:
     """The attention weights of a sentence and its translation, or of ``target`` in its place.
 
     Returns a map for ``cross`` (the translation attends to the source), ``encoder`` and ``decoder`` (a side attends to
     itself): ``weights`` is an array (layers, heads, rows, columns) of float32 in which each row sums to 1; ``rows`` and
     ``columns`` are the tokens. Raises BadConfiguration for an empty sentence or one that is too long.
     """
-    served = model if isinstance(model, ServedVersion) else load(model)
+    served = load(model) if isinstance(model, str) else model
     return attention_of(served, sentence, target)[1]
 
 

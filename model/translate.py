@@ -26,7 +26,7 @@ from .config import Decoding, from_json
 from .config.normalise import Normalise
 from .data.bpe import TokenizerPair
 from .data.shards import Shards
-from .decoding.beam_search import Hypothesis
+from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import JobError
 from .job import Facts, Job, Metrics, StopSignal, main

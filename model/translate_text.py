@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .config import Decoding, Sampling, from_json
-from .decoding.beam_search import Hypothesis
+from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import JobError
 from .job import Facts, Job, Metrics, StopSignal, main

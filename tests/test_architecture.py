@@ -46,6 +46,8 @@ TORCH_FREE = {
     "model.config.quotes",
     "model.config.special_pieces",
     "model.config.strict",
+    "model.decoding",
+    "model.decoding.translation",
     "model.data",
     "model.data.bpe",
     "model.data.shards",

@@ -68,15 +68,16 @@ def serve(
     configure_libraries(site.root)
     taken = bind_socket(host, port)
     keep_pages()
-    from flows.inference.served_model import load_version, select_versions
+    from flows.inference.load_version import load_version, select_versions
+    from flows.inference.served_version import ServedVersion
     from infra.web.app import application
     from infra.web.static_site import StaticSite
 
     versions = []
     for version in select_versions(models, site):
-        versions.append(load_version(version, site, engine, quantization))
+        versions.append(ServedVersion(version, load_version(version, site, engine, quantization)))
         also = "".join(f", {alias}" for alias in version.aliases)
-        engines = versions[-1].engines
+        engines = versions[-1].translator.engine
         why = f" ({engines.note or engines.reason})"
         say(f"{versions[-1].name}{also}: {engines.name}{why}, beam {versions[-1].search.beam}")
     if not inside:

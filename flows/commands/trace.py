@@ -100,8 +100,8 @@ def _draw_sentence(sentence: str, model: str, target: str, out: Path, dark: bool
     """Draw every head and layer for a sentence and its translation, or ``target`` in its place."""
     site = Site.named()
     configure_libraries(site.root)
-    from flows.inference.attention import attention_of
-    from flows.inference.served_model import load_version, select_versions
+    from flows.inference.load_version import load_version, select_versions
+    from flows.inference.served_version import attention_of
     from tasks.evaluation.plots import DARK, LIGHT, attention_heads
 
     [version] = select_versions([model], site)

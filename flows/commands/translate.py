@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -12,8 +13,6 @@ from cyclopts import Parameter
 
 from flows.commands.options import EngineOption, QuantizationOption
 from flows.inference.line_blocks import STDIO, fraction_read, line_blocks, open_input, open_output
-from flows.inference.load_translator import load_translator
-from flows.inference.version_engine import open_version_engine
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.processes.compute import keep_pages
@@ -132,59 +131,46 @@ def translate(
     if language and (split == "never" or not LANGUAGE.fullmatch(language)):
         allowed = "without --split never only" if split == "never" else "is an ISO 639-1 code such as de"
         raise BadConfiguration(f"--language is {language!r}, allowed {allowed}")
-    from flows.inference.version_config import decoding_config
+    from flows.inference.load_version import decoding_config, load_version, title
+    from infra.tracking.registry import resolve
+    from model.decoding.translation import Search
 
     site = Site.named()
     configure_libraries(site.root)
     keep_pages()
     with open_input(input) as descriptor:
-        versions = [_resolve(name, site) for name in model]
-        version = versions[0]
+        version, *others = (resolve(site.tracking, name) for name in model)
         decoding = replace(decoding_config(version), **given)
-        _valid(lambda: decoding.check_n_best(n_best))
-        translator, folder = load_translator(versions, site)
+        search = _valid(lambda: Search(decoding, n_best, sampling if sample else None, split))
+        option = "--sample" if sample else "--prefix" if prefix else ""
+        why_own = f"CTranslate2 does not do {option} alike" if option else ""
+        loaded = load_version(version, site, engine, quantization, search, others, why_own)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
-        from model.decoding.lines import LineTranslator, Splitting, beam_searcher, check_known, sampler
         from model.decoding.sentence_splitting import unsplit
-        from model.export.search_engine import SearchEngine
 
-        _valid(lambda: check_known("prefix", prefix, translator))
-        constrained = {"--sample": sample, "--prefix": bool(prefix)}
-        if option := next((name for name, given in constrained.items() if given), ""):
-            engines = SearchEngine(translator, reason=f"CTranslate2 does not do {option} alike")
-        else:
-            engines = open_version_engine(
-                version, folder, translator, site, decoding, engine, quantization, n_best, several_batches=True
+        if unknown := loaded.unknown_in_prefix(prefix):
+            raise BadConfiguration(
+                f"--prefix is {prefix!r}, allowed is a text whose words and characters are in the model's vocabulary; "
+                f"{unknown!r} is not"
             )
-        if engines.other or engine == "ctranslate2" or quantization != "float32":
-            say(f"{version.name}/{version.version} is searched by {engines.name}: {engines.note or engines.reason}")
-        search = (
-            sampler(translator, sampling, decoding)
-            if sample
-            else _valid(lambda: beam_searcher(translator, decoding, n_best, engines))
-        )
-        longest = translator.longest_source
-        trained = min(longest, *(int(each.tags.get("max_pieces", longest)) for each in versions))
-        splitter = _sentence_splitter(version, language)
-        lines = LineTranslator(translator, search, Splitting(split, splitter, trained), n_best)
-        splits = splitter if split == "long" else unsplit
-        as_json = scores or n_best > 1
+        if loaded.engine.other or engine == "ctranslate2" or quantization != "float32":
+            say(f"{loaded.name} is searched by {loaded.engine.name}: {loaded.engine.note or loaded.engine.reason}")
+        loaded = replace(loaded, split=_sentence_splitter(version, language))
+        numbers = count()
         stream = TranslationStream(
-            lines.translate,
-            lines.why_empty,
-            trained,
-            splits,
-            as_json,
-            lambda begin: engines.name_for(decoding, n_best, constrained=bool(begin.strip())),
+            lambda lines, prefixes: loaded.translate(lines, search, prefixes, numbers),
+            loaded.trained_length,
+            loaded.split if split == "long" else unsplit,
+            as_json=scores or n_best > 1,
             prefix=prefix,
             prefix_column=prefix_column,
         )
         if os.isatty(descriptor):
-            names = " and ".join(f"{each.name}/{each.version}" for each in versions)
+            names = " and ".join(title(each) for each in (version, *others))
             say(f"type lines to translate them with {names}; Ctrl-D ends")
         rate = RateDisplay()
         with open_output(output) as file:
-            blocks = line_blocks(descriptor, translator.batch_pieces // TOKENS_PER_LINE, most=MOST_LINES)
+            blocks = line_blocks(descriptor, loaded.translator.batch_pieces // TOKENS_PER_LINE, most=MOST_LINES)
             for answer in stream.translate_blocks(blocks):
                 file.write(answer)
                 file.flush()
@@ -194,12 +180,6 @@ def translate(
         say(warning)
     if stream.untranslated.lines:
         raise Fault(f"{stream.untranslated}")
-
-
-def _resolve(name: str, site: Site) -> "Version":
-    from infra.tracking.registry import resolve
-
-    return resolve(site.tracking, name)
 
 
 def _sentence_splitter(version: "Version", language: str) -> "SentenceSplitter":

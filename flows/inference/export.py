@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flows.inference.version_config import decoding_config
+from flows.inference.load_version import decoding_config
 from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
 from infra.errors import BadConfiguration, fault_for
 from infra.site import Site, open_store

@@ -17,9 +17,8 @@ from flows.inference.line_blocks import decode_line
 from flows.views.terminal import PLAIN_PROGRESS_SECONDS, say
 
 if TYPE_CHECKING:
-    from model.decoding.lines import TranslatedLine
     from model.decoding.sentence_splitting import SentenceSplitter
-    from model.decoding.translator import Translation
+    from model.decoding.translation import Translation
 
 FIRST_REPORT_SECONDS = 5.0
 """No progress is printed earlier than this."""
@@ -50,24 +49,25 @@ class TranslationStream:
     """Translates blocks of lines as they arrive.
 
     ``translate`` gets lines and the text that the translation of each begins with: ``prefix``, or with
-    ``prefix_column`` what follows the first tab of its line. ``explain`` gives the error for a line without a
-    translation, ``seen`` is the longest source in training in pieces, and ``split`` finds lines with several sentences
-    that were translated as one. ``engine`` names the engine that searches for a translation that begins with a text.
+    ``prefix_column`` what follows the first tab of its line. ``seen`` is the longest source in training in pieces, and
+    ``split`` finds lines with several sentences that were translated as one.
     """
 
     def __init__(
         self,
-        translate: Callable[[list[str], list[str]], Sequence[TranslatedLine]],
-        explain: Callable[[TranslatedLine, int], str],
+        translate: Callable[[list[str], list[str]], Sequence[Translation]],
         seen: int,
         split: SentenceSplitter,
         as_json: bool,
-        engine: Callable[[str], str],
         prefix: str = "",
         prefix_column: bool = False,
     ) -> None:
-        self.translate, self.explain, self.seen, self.split = translate, explain, seen, split
-        self.as_json, self.engine, self.prefix, self.prefix_column = as_json, engine, prefix, prefix_column
+        self.translate = translate
+        self.seen = seen
+        self.split = split
+        self.as_json = as_json
+        self.prefix = prefix
+        self.prefix_column = prefix_column
         self.lines = 0
         self.untranslated = LineWarning("not translated, left empty")
         self.unreadable = LineWarning("not UTF-8, U+FFFD replaces the bytes that could not be read")
@@ -83,13 +83,13 @@ class TranslationStream:
             first = self.lines + 1
             texts = [decode_line(line, first=number == 1) for number, line in enumerate(block, first)]
             columns = [self._columns(text) for text in texts]
-            sources, prefixes = [source for source, _ in columns], [prefix for _, prefix in columns]
-            translated = self.translate(sources, prefixes)
+            sources = [source for source, _ in columns]
+            translated = self.translate(sources, [prefix for _, prefix in columns])
             rows = []
-            for number, (raw, text, source, begin, line) in enumerate(
-                zip(block, texts, sources, prefixes, translated, strict=True), first
+            for number, (raw, text, source, line) in enumerate(
+                zip(block, texts, sources, translated, strict=True), first
             ):
-                rows.append(self._row(number, source, begin, line))
+                rows.append(self._row(number, source, line))
                 if "\ufffd" in text and "\ufffd".encode() not in raw:
                     self.unreadable.note(number)
             self.lines += len(block)
@@ -102,25 +102,30 @@ class TranslationStream:
         source, _, prefix = text.partition("\t")
         return source, prefix
 
-    def _row(self, number: int, source: str, begin: str, line: TranslatedLine) -> str:
-        error = ""
-        if not line.translations:
-            error = self.explain(line, number)
+    def _row(self, number: int, source: str, line: Translation) -> str:
+        error = f"line {number} has {line.refusal}" if line.refusal else ""
+        if error:
             self.untranslated.note(number)
             if self.untranslated.lines <= MAX_NAMED_LINES:
                 say(error)
         elif line.longest > self.seen:
             self.unseen.note(number)
-        if line.sentences == 1 and len(self.split(source)) > 1:
+        if len(line.sources) == 1 and len(self.split(source)) > 1:
             self.several.note(number)
-        if line.translations and not line.translations[0].finished:
+        if line.hypotheses and not line.hypotheses[0].finished:
             self.cut.note(number)
         if self.as_json:
-            row: dict[str, Any] = {"line": number, "source": source, "sentences": line.sentences}
-            row["hypotheses"] = [_as_json(each) for each in line.translations]
-            row["engine"] = self.engine(begin)
-            return json.dumps(row | ({"error": error} if error else {}), ensure_ascii=False).translate(LINE_ENDS)
-        return line.translations[0].text if line.translations else ""
+            row: dict[str, Any] = {
+                "line": number,
+                "source": source,
+                "sentences": len(line.sources),
+                "hypotheses": [each.as_json() for each in line.hypotheses],
+                "engine": line.engine,
+            }
+            if error:
+                row["error"] = error
+            return json.dumps(row, ensure_ascii=False).translate(LINE_ENDS)
+        return line.hypotheses[0].text if line.hypotheses else ""
 
     @property
     def warnings(self) -> list[str]:
@@ -155,13 +160,3 @@ class RateDisplay:
     def end(self) -> None:
         if self.live and self.shown > self.started:
             sys.stderr.write("\r\x1b[2K")
-
-
-def _as_json(translation: Translation) -> dict[str, Any]:
-    return {
-        "text": translation.text,
-        "score": translation.score,
-        "log_probability": translation.log_probability,
-        "pieces": translation.length,
-        "finished": translation.finished,
-    }

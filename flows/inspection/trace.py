@@ -16,7 +16,7 @@ from flows.runs.synthetic import MONOLINGUAL, BackTranslation, Distillation
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import Artifact
-from tasks.tracing.steps import Beam, BeamRow, Decoded, PairTrace, Trained
+from tasks.tracing.steps import BeamRow, Decoded, PairTrace, Trained
 from tasks.tracing.trace import MonolingualText, TraceContext, trace
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class TorchNetwork:
         best = hypotheses[0]
         return Decoded(
             str(weights.path()),
-            tuple(Beam(translator.text(h), h.score, h.log_probability, h.length, h.finished) for h in hypotheses),
+            tuple(replace(found, text=translator.text(found)) for found in hypotheses),
             tuple(tuple(_beam_rows(translator, entries)) for entries in steps),
             tuple(translator.vocabulary.source_pieces(translator.source_tokens(source))),
             tuple(translator.vocabulary.target_pieces([*best.pieces, EOS][: best.length])),

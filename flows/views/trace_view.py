@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from infra.guards.shown_text import shown
+from model.decoding.translation import Hypothesis
 from tasks.tracing.steps import (
     AttendedPiece,
-    Beam,
     BeamRow,
     Cleaned,
     Decoded,
@@ -161,11 +161,11 @@ def _verdict_table(verdicts: Sequence[RuleVerdict]) -> Table:
     return table
 
 
-def _beam_table(beams: Sequence[Beam]) -> Table:
+def _beam_table(beams: Sequence[Hypothesis]) -> Table:
     table = _table("score", "log p", "pieces", "hypothesis")
     for beam in beams:
         text = visible(beam.text) if beam.finished else f"{visible(beam.text)} … (cut)"
-        table.add_row(f"{beam.score:.3f}", f"{beam.log_probability:.3f}", f"{beam.pieces}", Text(text))
+        table.add_row(f"{beam.score:.3f}", f"{beam.log_probability:.3f}", f"{beam.length}", Text(text))
     return table
 
 

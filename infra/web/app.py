@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +24,7 @@ from starlette.routing import Route
 from infra.web.batching import Batcher, QueuedRequest
 from infra.web.limits import Limits, LimitsMiddleware, Receive, RefusedRequest, Send
 from infra.web.metrics import Metrics
-from infra.web.protocol import AttentionMap, ServedModel, Source
+from infra.web.protocol import ServedModel, Source
 from infra.web.schemas import (
     AttentionRequest,
     AttentionResponse,
@@ -126,19 +126,18 @@ def application(served: Sequence[ServedModel], limits: Limits, site: StaticSite 
         version = index.find(body.model)
         await asyncio.to_thread(index.check_attention, version, body)
 
-        def compute() -> AttentionMap:
+        def compute() -> Mapping[str, Any]:
             target: str | Sequence[int] | None = body.target if body.ids is None else body.ids
             if target is None:
                 [sentence] = version.translate([Source(body.source)], version.search, 1)
-                target = sentence.hypotheses[0].ids[: limits.attention_pieces]
-            return version.maps(body.source, target)[body.kind]
+                target = sentence["hypotheses"][0]["ids"][: limits.attention_pieces]
+            return version.attention(body.source, target, body.kind)
 
         try:
             found = await _or_disconnected(http_request, batcher.run_exclusively(compute), limits)
         except ValueError as error:
             raise RefusedRequest(422, f"{error}") from error
-        weights = found.weights.astype(float).round(4).tolist()
-        return AttentionResponse(version.name, body.kind, found.rows, found.columns, weights)
+        return AttentionResponse(version.name, body.kind, **found)
 
     return Application(app, batcher, limits, metrics)
 
@@ -192,7 +191,7 @@ async def _stream_lines(plan: TranslationPlan, queued: QueuedRequest, limits: Li
                 async with asyncio.timeout_at(deadline):
                     number, translated = await anext(answers)
                 paragraph, sentence = positions[number]
-                yield _json_line({"paragraph": paragraph, "sentence": sentence, "translated": asdict(translated)})
+                yield _json_line({"paragraph": paragraph, "sentence": sentence, "translated": translated})
         except TimeoutError:
             yield _json_line({"error": _too_slow(limits)})
         except Exception:

@@ -15,12 +15,12 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from infra.web.limits import Limits, RefusedRequest
-from infra.web.protocol import SearchSettings, Sentence, ServedModel, Source
+from infra.web.protocol import SearchSettings, SentenceJson, ServedModel, Source
 
 LOG = logging.getLogger(__name__)
 MAX_RETRY_SECONDS = 60
@@ -84,7 +84,7 @@ class QueuedRequest:
         self.waiting = deque(enumerate(sentences))
         self.missing = len(sentences)
         self.share = share
-        self.done: asyncio.Queue[tuple[int, Sentence] | Failure] = asyncio.Queue()
+        self.done: asyncio.Queue[tuple[int, SentenceJson] | Failure] = asyncio.Queue()
         self.cancelled = False
 
     def cancel(self) -> None:
@@ -92,7 +92,7 @@ class QueuedRequest:
         self.cancelled = True
         self.waiting.clear()
 
-    async def answers(self) -> AsyncIterator[tuple[int, Sentence]]:
+    async def answers(self) -> AsyncIterator[tuple[int, SentenceJson]]:
         """Yield each sentence with its number as soon as it is translated. Raises the error that ends the request."""
         while self.missing:
             answer = await self.done.get()
@@ -270,5 +270,5 @@ class Batcher:
         for request, part in batch:
             for number, _ in part:
                 sentence = next(answers)
-                cut = replace(sentence, hypotheses=sentence.hypotheses[: request.n_best])
-                request.done.put_nowait((number, cut))
+                sentence["hypotheses"] = sentence["hypotheses"][: request.n_best]
+                request.done.put_nowait((number, sentence))

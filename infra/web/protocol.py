@@ -1,14 +1,8 @@
-"""The interface between the web application and a model version, and the values that they exchange.
-
-Shape suffixes: L layers     H heads     R rows (the positions that attend)     C columns (the attended positions)
-"""
+"""The interface between the web application and a model version, which answers in JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal, Protocol
 
 AttentionKind = Literal["cross", "encoder", "decoder"]
 """``cross``: the translation attends to the source; ``encoder`` and ``decoder``: a side attends to itself."""
@@ -43,43 +37,17 @@ class Source:
     number: int = 0
 
 
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation of a sentence.
+SentenceJson = dict[str, Any]
+"""A translated sentence as JSON: ``source``, its ``pieces``, the ``engine`` that searched, and ``hypotheses``, best
+first.
 
-    ``pieces`` are the readable form of ``ids``, both without eos. ``log_probability`` is natural; ``score`` is it over
-    the length penalty. A hypothesis that is not ``finished`` was cut at the greatest length.
-    """
-
-    text: str
-    score: float
-    log_probability: float
-    ids: tuple[int, ...]
-    pieces: tuple[str, ...]
-    finished: bool
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A source sentence, its tokens, its translations, best first, and the engine that found them."""
-
-    source: str
-    pieces: tuple[str, ...]
-    hypotheses: tuple[Hypothesis, ...]
-    engine: str
-
-
-@dataclass(frozen=True)
-class AttentionMap:
-    """Weights (L, H, R, C) of one kind of attention, each row summing to 1, and the tokens of its rows and columns."""
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    weights: NDArray[np.float32]
+A hypothesis has ``text``, ``ids`` (its tokens without eos) and ``pieces`` (their readable form), ``score``,
+``log_probability`` (natural) and ``finished``: false if it was cut at the greatest length.
+"""
 
 
 class ServedModel(Protocol):
-    """A model version. ``translate`` and ``maps`` are called on one thread, one at a time; ``sentences`` and
+    """A model version. ``translate`` and ``attention`` are called on one thread, one at a time; ``sentences`` and
     ``lengths`` on any thread."""
 
     @property
@@ -137,14 +105,15 @@ class ServedModel(Protocol):
         """Return the most hypotheses that a search with this beam can finish."""
         ...
 
-    def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
+    def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[SentenceJson]:
         """Translate sentences of at most ``longest`` tokens with prefixes of at most so many; the results are in the
         same order."""
         ...
 
-    def maps(self, source: str, target: str | Sequence[int]) -> Mapping[AttentionKind, AttentionMap]:
+    def attention(self, source: str, target: str | Sequence[int], kind: AttentionKind) -> Mapping[str, Any]:
         """Compute the attention of a sentence and a translation, which is given as text or as token ids.
 
-        Raises ValueError for an id that is not in the vocabulary.
+        Returns ``rows`` and ``columns``, the tokens that attend and the attended ones, and ``weights`` by layer, head,
+        row and column. Raises ValueError for an id that is not in the vocabulary.
         """
         ...

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from infra.web.limits import Limits, RefusedRequest
-from infra.web.protocol import AttentionKind, SamplingSettings, SearchSettings, Sentence, ServedModel, Source
+from infra.web.protocol import AttentionKind, SamplingSettings, SearchSettings, SentenceJson, ServedModel, Source
 
 MAX_ALPHA = 5.0
 """Above this alpha, length alone would decide."""
@@ -82,7 +82,7 @@ class TranslateResponse:
 
     model: str
     search: SearchSettings
-    paragraphs: tuple[tuple[Sentence, ...], ...]
+    paragraphs: tuple[tuple[SentenceJson, ...], ...]
     text: str
 
 
@@ -92,8 +92,8 @@ class AttentionResponse:
 
     model: str
     kind: AttentionKind
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
+    rows: list[str]
+    columns: list[str]
     weights: Sequence[Sequence[Sequence[Sequence[float]]]]
 
 
@@ -130,11 +130,11 @@ class TranslationPlan:
         """For each sentence the number of its paragraph and its number in the paragraph, from 0."""
         return [(p, s) for p, paragraph in enumerate(self.paragraphs) for s in range(len(paragraph))]
 
-    def response(self, translated: Mapping[int, Sentence]) -> TranslateResponse:
+    def response(self, translated: Mapping[int, SentenceJson]) -> TranslateResponse:
         """Combine the translated sentences, given by number."""
         answers = iter(translated[number] for number in range(len(self.sentences)))
         paragraphs = tuple(tuple(next(answers) for _ in paragraph) for paragraph in self.paragraphs)
-        texts = (" ".join(sentence.hypotheses[0].text for sentence in paragraph) for paragraph in paragraphs)
+        texts = (" ".join(sentence["hypotheses"][0]["text"] for sentence in paragraph) for paragraph in paragraphs)
         return TranslateResponse(self.served.name, self.search, paragraphs, "\n".join(texts))
 
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from ..config import Decoding
 from ..config.keying import require
+from .translation import Hypothesis
 
 BLOCK = 32
 """Columns per block in ``blockwise_topk``."""
@@ -111,25 +112,6 @@ class SearchConstraints:
         )
         allowed = f"fewer than {self.max_length} tokens, the greatest length"
         require(len(self.prefix) < self.max_length, "prefix", self.prefix, allowed)
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """An output of a search: its tokens without bos and eos.
-
-    ``log_probability`` is natural and sums over ``length`` tokens, eos counted. ``score`` is it over the length penalty
-    plus the coverage penalty. A hypothesis that is not ``finished`` was cut at the greatest length.
-    """
-
-    pieces: tuple[int, ...]
-    log_probability: float
-    score: float
-    finished: bool
-
-    @property
-    def length(self) -> int:
-        """|Y|: tokens written, with eos if finished."""
-        return len(self.pieces) + self.finished
 
 
 @dataclass(frozen=True)
@@ -332,7 +314,7 @@ class BeamState:
         number = self.live[sentence]
         self.finished[number] += 1
         score = log_probability / length_penalty(self.length, self.decoding.alpha) + coverage
-        ended = Hypothesis(tuple(pieces), log_probability, score, finished=True)
+        ended = Hypothesis(tuple(pieces), self.length, log_probability, score, finished=True)
         # Stable: of equal scores the first found wins.
         self.best[number] = sorted([*self.best[number], ended], key=lambda each: -each.score)[: self.n_best]
         return ended
@@ -343,7 +325,7 @@ class BeamState:
         rows = zip(log_p_BW.tolist(), live_BWT.tolist(), parents_BW.tolist(), strict=True)
         return [
             [
-                BeamEntry(Hypothesis(tuple(pieces), log_p, log_p / penalty, finished=False), parent)
+                BeamEntry(Hypothesis(tuple(pieces), self.length, log_p, log_p / penalty, finished=False), parent)
                 for log_p, pieces, parent in zip(*row, strict=True)
                 if log_p > -math.inf
             ]
@@ -364,7 +346,7 @@ class BeamState:
             missing = max(0, min(self.n_best, self.decoding.beam) - len(best))
             for log_p, pieces in zip(live_log_p_BW[b, :missing].tolist(), live_BWT[b, :missing].tolist(), strict=True):
                 if log_p > -math.inf or not best:
-                    best.append(Hypothesis(tuple(pieces), log_p, log_p / penalty, finished=False))
+                    best.append(Hypothesis(tuple(pieces), self.length, log_p, log_p / penalty, finished=False))
         self.live = [self.live[b] for b in stay]
         self.length += 1
         return stay

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..config import Sampling
-from .beam_search import Hypothesis, IncrementalDecoder, SearchConstraints, SpecialIds, check_prefixes
+from .beam_search import IncrementalDecoder, SearchConstraints, SpecialIds, check_prefixes
+from .translation import Hypothesis
 
 
 @torch.inference_mode()
@@ -67,7 +68,10 @@ def sample(
             step.keep_sentences(stay_R)
             step.reorder(stay_R)
             pieces_R, live = pieces_R[stay_R], [live[row] for row in stay]
-    return [Hypothesis(tuple(written[n]), log_p[n], log_p[n], ended[n]) for n in range(len(constraints))]
+    return [
+        Hypothesis(tuple(pieces), len(pieces) + end, total, total, end)
+        for pieces, total, end in zip(written, log_p, ended, strict=True)
+    ]
 
 
 def draw(log_p_RN: Tensor, uniform_R: Tensor, sampling: Sampling) -> Tensor:

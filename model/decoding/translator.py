@@ -6,7 +6,7 @@ Sentences are sorted by length for batching; results are in the order of the cal
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -28,7 +28,6 @@ from .batches import batch_by_length, batch_pieces
 from .beam_search import (
     BeamEntry,
     Ensemble,
-    Hypothesis,
     IncrementalDecoder,
     SearchConstraints,
     SpecialIds,
@@ -37,6 +36,7 @@ from .beam_search import (
 from .cached_decoder import DecoderStarter, decoder_starter
 from .sampling import sample
 from .static_decoder import StaticSteps
+from .translation import Hypothesis
 
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of sentences done and the number of all sentences."""
@@ -47,23 +47,8 @@ Answer = TypeVar("Answer")
 SPECIAL_IDS = SpecialIds(BOS, EOS, forbidden=(PAD, BOS))
 LONGEST_SOURCE = 1_000
 """Tokens of the longest source of a model without a limit of its own."""
-EMPTY_HYPOTHESIS = Hypothesis((), 0.0, 0.0, finished=True)
+EMPTY_HYPOTHESIS = Hypothesis((), 1, 0.0, 0.0, finished=True)
 """The translation of an empty source; the model is not asked."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The translation of a line; see ``model.decoding.beam_search.Hypothesis`` for the fields.
-
-    ``pieces`` are without eos, ``length`` counts it.
-    """
-
-    text: str
-    score: float
-    log_probability: float
-    pieces: tuple[int, ...]
-    length: int
-    finished: bool
 
 
 class Translator:
@@ -123,8 +108,8 @@ class Translator:
         models = [load_model(folder, where) for folder in (weights, *others)]
         return cls(models[0], TokenizerPair.load(vocabulary), where, models[1:], graphs=graphs)
 
-    def translate(self, lines: Sequence[str], decoding: Decoding) -> list[Translation]:
-        """Translate lines of one sentence each; for longer lines use ``model.decoding.lines``.
+    def translate(self, lines: Sequence[str], decoding: Decoding) -> list[Hypothesis]:
+        """Translate lines of one sentence each; ``VersionTranslator`` takes longer ones.
 
         The results are in the order of the lines, and an empty line stays empty. Raises ValueError that names the line
         (counted from 1) whose source is too long for the model.
@@ -132,7 +117,7 @@ class Translator:
         sources = self.vocabulary.encode_source(self.vocabulary.read(lines))
         for number, source in enumerate(sources, start=1):
             self.check_source(source, f"line {number}")
-        return [self.translation(hypothesis) for hypothesis in self.search(sources, decoding)]
+        return [replace(found, text=self.text(found)) for found in self.search(sources, decoding)]
 
     def source_tokens(self, source: Sequence[int]) -> list[int]:
         """Return the tokens of a source as the models read them, with special tokens."""
@@ -150,17 +135,6 @@ class Translator:
         longest = self.longest_target - 1
         if len(target) > longest:
             raise ValueError(f"{name} has {len(target)} pieces, the longest that this model takes has {longest}")
-
-    def translation(self, hypothesis: Hypothesis) -> Translation:
-        """Return a hypothesis with its text."""
-        return Translation(
-            self.text(hypothesis),
-            hypothesis.score,
-            hypothesis.log_probability,
-            hypothesis.pieces,
-            hypothesis.length,
-            hypothesis.finished,
-        )
 
     def text(self, hypothesis: Hypothesis) -> str:
         """Return the text of a hypothesis as one line, so that there are as many lines as sources."""

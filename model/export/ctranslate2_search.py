@@ -6,7 +6,7 @@ from pathlib import Path
 from ..config import Decoding
 from ..config.special_pieces import UNK
 from ..data.bpe import TokenizerPair
-from ..decoding.beam_search import Hypothesis
+from ..decoding.translation import Hypothesis
 from ..decoding.translator import EMPTY_HYPOTHESIS
 from .ctranslate2 import names
 from .ctranslate2_runtime import Folder, Found
@@ -37,4 +37,4 @@ class CTranslate2Search:
 
     def _hypothesis(self, found: Found) -> Hypothesis:
         ids = tuple(self.ids.get(piece, UNK) for piece in found.pieces)
-        return Hypothesis(ids, found.log_probability, found.score, found.finished)
+        return Hypothesis(ids, len(ids) + found.finished, found.log_probability, found.score, found.finished)

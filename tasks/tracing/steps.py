@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from model.decoding.translation import Hypothesis
+
 
 @dataclass(frozen=True)
 class Missing:
@@ -145,17 +147,6 @@ class Translated:
 
 
 @dataclass(frozen=True)
-class Beam:
-    """A hypothesis of the beam: ``score`` is ``log_probability`` over the length penalty (§6.1); pieces include eos."""
-
-    text: str
-    score: float
-    log_probability: float
-    pieces: int
-    finished: bool
-
-
-@dataclass(frozen=True)
 class BeamRow:
     """A hypothesis after a step of the search: ``pieces`` count the last one, ``piece``, and eos.
 
@@ -194,7 +185,7 @@ class Decoded:
     """
 
     folder: str
-    beams: tuple[Beam, ...]
+    beams: tuple[Hypothesis, ...]
     steps: tuple[tuple[BeamRow, ...], ...]
     source_pieces: tuple[str, ...]
     written_pieces: tuple[str, ...]
@@ -259,5 +250,6 @@ def _step_as_json(step: Step) -> dict[str, Any]:
     values = {"step": type(step).__name__.lower(), **asdict(step)}
     if isinstance(step, Decoded):
         del values["weights"]
+        values["beams"] = [beam.as_json() for beam in step.beams]
         values["looks"] = [asdict(look) for look in step.looks]
     return values

@@ -18,7 +18,7 @@ from small_training import write_shards, write_text
 from model.config import Decoding, Model
 from model.config.normalise import STANDARD, Normalise
 from model.data.bpe import TokenizerPair, with_plain_quotes
-from model.decoding.beam_search import Hypothesis
+from model.decoding.translation import Hypothesis
 from model.decoding.translator import Translator
 from model.errors import JobError
 from model.job import Job, JobSettings, Metrics
@@ -239,8 +239,8 @@ def test_a_stop_signal_ends_the_job_at_the_next_batch(tmp_path: Path) -> None:
 
 def test_examples_are_of_moderate_length_and_spread_over_the_set() -> None:
     lengths = [10 if row % 2 else 40 for row in range(200)]
-    hypotheses = [Hypothesis((5,) * length, -1.0, -1.0, finished=True) for length in lengths]
+    hypotheses = [Hypothesis((5,) * length, length + 1, -1.0, -1.0, finished=True) for length in lengths]
     found = examples(lengths, hypotheses)
     assert all(lengths[row] == 10 for row in found)
     assert [row // 50 for row in found] == [0, 1, 2, 3]
-    assert len(examples([50, 60, 0, 1], [*hypotheses[:3], Hypothesis((), -1.0, -1.0, finished=True)])) == 2
+    assert len(examples([50, 60, 0, 1], [*hypotheses[:3], Hypothesis((), 1, -1.0, -1.0, finished=True)])) == 2

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-import numpy as np
 
 from flows.commands.serve import protected
 from infra.servers.credentials import Credentials
 from infra.web.app import Application, application
 from infra.web.limits import Limits
-from infra.web.protocol import AttentionKind, AttentionMap, Hypothesis, SearchSettings, Sentence, Source
+from infra.web.protocol import SearchSettings, SentenceJson, Source
 from infra.web.server import Server, address, bind_socket, server
 from infra.web.static_site import StaticSite
 
@@ -54,7 +53,7 @@ class Fake:
     def most_hypotheses(self, beam: int) -> int:
         return 2 * beam - 1
 
-    def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[Sentence]:
+    def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[SentenceJson]:
         """Writes a prefix in front, and the settings of sampling and the sentence's number at the end."""
         sentences = [source.text for source in sources]
         self.batches.append((list(sentences), search, n_best))
@@ -62,31 +61,33 @@ class Fake:
         if any("poison" in sentence for sentence in sentences):
             raise FloatingPointError("no numbers")
         return [
-            Sentence(
-                each.text,
-                tuple(each.text.split()),
-                tuple(self._hypothesis(each, search, n) for n in range(n_best)),
-                self.engine,
-            )
+            {
+                "source": each.text,
+                "pieces": each.text.split(),
+                "hypotheses": [self._hypothesis(each, search, n) for n in range(n_best)],
+                "engine": self.engine,
+            }
             for each in sources
         ]
 
-    def _hypothesis(self, source: Source, search: SearchSettings, rank: int) -> Hypothesis:
+    def _hypothesis(self, source: Source, search: SearchSettings, rank: int) -> dict[str, Any]:
         drawn = search.sampling
         sampled = f" {drawn.temperature:g} {drawn.top_k} {drawn.seed} {source.number}" if drawn else ""
         greedy = " greedily" if search.beam == 1 and not drawn else ""
         text = " ".join(filter(None, (source.prefix, self.answer(source.text)))) + sampled + greedy
-        words = tuple(text.split())
-        return Hypothesis(text, -1.0 - rank, -2.0 - rank, tuple(range(4, 4 + len(words))), words, True)
+        words = text.split()
+        ids = list(range(4, 4 + len(words)))
+        scores = {"score": -1.0 - rank, "log_probability": -2.0 - rank, "finished": True}
+        return {"text": text, "ids": ids, "pieces": words, **scores}
 
-    def maps(self, source: str, target: str | Sequence[int]) -> Mapping[AttentionKind, AttentionMap]:
+    def attention(self, source: str, target: str | Sequence[int], kind: str) -> Mapping[str, Any]:
         if not isinstance(target, str) and any(each < 4 for each in target):
             raise ValueError("ids has one below 4")
-        read, written = source.split(), target.split() if isinstance(target, str) else [f"{each}" for each in target]
-        rows, columns = (*written, "</s>"), (*read, "</s>")
-        weights = np.full((2, 3, len(rows), len(columns)), 1 / len(columns), np.float32)
-        square = np.full((2, 3, len(columns), len(columns)), 1 / len(columns), np.float32)
-        return {"cross": AttentionMap(rows, columns, weights), "encoder": AttentionMap(columns, columns, square)}
+        columns = [*source.split(), "</s>"]
+        written = target.split() if isinstance(target, str) else [f"{each}" for each in target]
+        rows = columns if kind == "encoder" else [*written, "</s>"]
+        row = [round(1 / len(columns), 4)] * len(columns)
+        return {"rows": rows, "columns": columns, "weights": [[[row] * len(rows)] * 3] * 2}
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from tokenizers import Tokenizer
 
 from flows import api
 from flows.inference.export import export, find_trained_model
-from flows.inference.served_model import load_version
+from flows.inference.load_version import load_version
 from flows.runner.request import RunRequest
 from infra.site import Site
 from infra.tracking.registry import resolve
-from infra.web.protocol import Source
 from model.data.bpe import TokenizerPair
+from model.decoding.translation import Search
 from tests.flows.test_cli import call
 
 PLAIN = "The old woman sees a dog."
@@ -31,10 +31,10 @@ SAID = "control characters removed, characters composed (NFC), white space made 
 def test_the_page_reads_marked_text_as_training_text(small: Path) -> None:
     site = Site.named()
     served = load_version(resolve(site.tracking, "small/1"), site, "own")
-    found = served.translate([Source(line) for line in (PLAIN, *MARKED)], served.search, 1)
-    assert {each.pieces for each in found} == {found[0].pieces}
+    found = served.translate([PLAIN, *MARKED], Search(served.decoding))
+    assert [each.sources for each in found] == [found[0].sources] * len(found)
     assert [served.sentences(line) for line in MARKED] == [served.sentences(PLAIN)] * len(MARKED)
-    maps = [served.maps(line, "Ein Hund")["cross"] for line in (PLAIN, *MARKED)]
+    maps = [served.attention(line, "Ein Hund")["cross"] for line in (PLAIN, *MARKED)]
     assert {each.columns for each in maps} == {maps[0].columns}
 
 
@@ -89,5 +89,5 @@ def test_a_version_trained_on_text_as_it_is_reads_it_so(small: Path) -> None:
     assert all("source_input" not in score for score in outcome.scores.values())
     site = Site.named()
     served = load_version(resolve(site.tracking, "small/2"), site, "own")
-    plain, marked, outside = served.translate([Source(x) for x in (PLAIN, MARKED[0], f" {PLAIN}\t")], served.search, 1)
-    assert plain.pieces == outside.pieces != marked.pieces
+    plain, marked, outside = served.translate([PLAIN, MARKED[0], f" {PLAIN}\t"], Search(served.decoding))
+    assert plain.sources == outside.sources != marked.sources

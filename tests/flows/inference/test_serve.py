@@ -13,15 +13,15 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from flows.inference.served_model import ServedVersion, load_version, select_versions
-from flows.inference.version_engine import dev_lines
+from flows.inference.load_version import dev_lines, load_version, select_versions
+from flows.inference.served_version import ServedVersion
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_folder
 from infra.web.protocol import SamplingSettings, SearchSettings, Source
 from model.config import Sampling
-from model.export.search_engine import CTRANSLATE2, OWN
+from model.decoding.search_engine import CTRANSLATE2, OWN
 from tests.flows.test_cli import REPRO, repro
 
 LINES = ["The dog sees a cat.", "A man runs to the old house.", "The children read a book."]
@@ -32,50 +32,51 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def version(small: Path) -> ServedVersion:
     site = Site.named()
-    return load_version(select_versions(["small@champion"], site)[0], site, "own")
+    [found] = select_versions(["small@champion"], site)
+    return ServedVersion(found, load_version(found, site, "own"))
 
 
 def test_a_version_says_what_it_is(version: ServedVersion) -> None:
     assert version.name == "small/1"
     assert set(version.aliases) == {"champion", "candidate"}
     assert (version.languages, version.engine) == (("en", "de"), OWN)
-    assert version.search == SearchSettings(2, version.decoding.alpha)
+    assert version.search == SearchSettings(2, version.translator.decoding.alpha)
 
 
 def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedVersion) -> None:
     found = version.translate(SOURCES, SearchSettings(3, 0.6), 3)
-    assert [each.source for each in found] == LINES
+    assert [each["source"] for each in found] == LINES
     for sentence in found:
-        assert len(sentence.pieces) == version.lengths([sentence.source])[0]
-        assert len(sentence.hypotheses) == 3
-        ranks = [(not each.finished, -each.score) for each in sentence.hypotheses]
+        assert len(sentence["pieces"]) == version.lengths([sentence["source"]])[0]
+        assert len(sentence["hypotheses"]) == 3
+        ranks = [(not each["finished"], -each["score"]) for each in sentence["hypotheses"]]
         assert ranks == sorted(ranks)
-        for each in sentence.hypotheses:
-            assert len(each.ids) == len(each.pieces)
-            assert each.text == version.translator.vocabulary.decode_target(each.ids)
+        for each in sentence["hypotheses"]:
+            assert len(each["ids"]) == len(each["pieces"])
+            assert each["text"] == version.translator.translator.vocabulary.decode_target(each["ids"])
     assert version.most_hypotheses(3) == 5
-    assert {len(each.hypotheses) for each in version.translate(SOURCES, SearchSettings(3, 0.6), 5)} <= {3, 4, 5}
+    assert {len(each["hypotheses"]) for each in version.translate(SOURCES, SearchSettings(3, 0.6), 5)} <= {3, 4, 5}
     [alone] = version.translate(SOURCES[1:2], SearchSettings(3, 0.6), 1)
-    assert alone.hypotheses[0].ids == found[1].hypotheses[0].ids
+    assert alone["hypotheses"][0]["ids"] == found[1]["hypotheses"][0]["ids"]
 
 
 def test_prefixes_and_samples_are_as_repro_translate_writes_them(version: ServedVersion) -> None:
     begun = version.translate([Source(LINES[0], "Das Xylophon"), SOURCES[1]], version.search, 1)
     plain = version.translate(SOURCES[:2], version.search, 1)
-    assert begun[0].hypotheses[0].text.startswith("Das Xylophon")
-    assert begun[1].hypotheses[0].ids == plain[1].hypotheses[0].ids
+    assert begun[0]["hypotheses"][0]["text"].startswith("Das Xylophon")
+    assert begun[1]["hypotheses"][0]["ids"] == plain[1]["hypotheses"][0]["ids"]
     assert version.prefix_length("Das Xylophon") == len(
-        version.translator.vocabulary.encode_target(["Das Xylophon"])[0]
+        version.translator.translator.vocabulary.encode_target(["Das Xylophon"])[0]
     )
     drawn = replace(version.search, sampling=SamplingSettings(0.9, 20, 3))
     numbered = [replace(source, number=number) for number, source in enumerate(SOURCES)]
-    alone = [version.translate([source], drawn, 1)[0].hypotheses[0].ids for source in numbered]
+    alone = [version.translate([source], drawn, 1)[0]["hypotheses"][0]["ids"] for source in numbered]
     together = version.translate(numbered, drawn, 1)
-    assert [each.hypotheses[0].ids for each in together] == alone
-    sources = version.translator.vocabulary.encode_source(LINES)
-    expected = version.translator.sample(sources, Sampling(0.9, 20, seed=3), version.decoding)
+    assert [each["hypotheses"][0]["ids"] for each in together] == alone
+    sources = version.translator.translator.vocabulary.encode_source(LINES)
+    expected = version.translator.translator.sample(sources, Sampling(0.9, 20, seed=3), version.translator.decoding)
     assert alone == [each.pieces for each in expected]
-    assert alone != [each.hypotheses[0].ids for each in version.translate(SOURCES, version.search, 1)]
+    assert alone != [each["hypotheses"][0]["ids"] for each in version.translate(SOURCES, version.search, 1)]
 
 
 def test_a_line_is_split_and_what_is_no_text_is_no_sentence(version: ServedVersion) -> None:
@@ -83,19 +84,19 @@ def test_a_line_is_split_and_what_is_no_text_is_no_sentence(version: ServedVersi
     assert version.sentences(" \t") == version.sentences("") == []
 
 
-def test_maps_are_of_the_pieces_that_were_read_and_written(version: ServedVersion) -> None:
+def test_attention_is_of_the_pieces_that_were_read_and_written(version: ServedVersion) -> None:
     [sentence] = version.translate(SOURCES[:1], version.search, 1)
-    ids = sentence.hypotheses[0].ids
-    maps = version.maps(LINES[0], ids)
-    assert maps["encoder"].rows == maps["cross"].columns == (*sentence.pieces, "</s>")
-    assert maps["decoder"].rows == maps["cross"].rows == (*sentence.hypotheses[0].pieces, "</s>")
-    assert maps["decoder"].columns == ("<s>", *sentence.hypotheses[0].pieces)
+    best = sentence["hypotheses"][0]
+    maps = version.translator.attention(LINES[0], best["ids"])
+    assert maps["encoder"].rows == maps["cross"].columns == (*sentence["pieces"], "</s>")
+    assert maps["decoder"].rows == maps["cross"].rows == (*best["pieces"], "</s>")
+    assert maps["decoder"].columns == ("<s>", *best["pieces"])
     for each in maps.values():
         assert each.weights.shape == (1, 2, len(each.rows), len(each.columns))
         assert np.allclose(each.weights.sum(-1), 1, atol=1e-5)
-    for wrong in (2, version.translator.vocabulary.target_size, -1):
-        with pytest.raises(ValueError, match=rf"ids has {wrong}, allowed is 3 to "):
-            version.maps("a", [wrong])
+    for wrong in (2, version.translator.translator.vocabulary.target_size, -1):
+        with pytest.raises(ValueError, match=f"ids has {wrong}"):
+            version.attention("a", [wrong], "cross")
 
 
 def test_a_version_is_searched_by_ctranslate2_by_default(
@@ -105,20 +106,20 @@ def test_a_version_is_searched_by_ctranslate2_by_default(
     site = Site.named()
     [registered] = select_versions(["small"], site)
     assert len(dev_lines(registered, site)) > 5
-    served = load_version(registered, site)
+    served = ServedVersion(registered, load_version(registered, site))
     assert (served.engine, version.engine) == (CTRANSLATE2, OWN)
     assert (small / "ctranslate2").is_dir()
     for n_best, engine in ((1, CTRANSLATE2), (2, OWN)):
         found = served.translate(SOURCES, SearchSettings(4, 0.6), n_best)
-        assert [each.engine for each in found] == [engine] * 3
+        assert [each["engine"] for each in found] == [engine] * 3
         for theirs, ours in zip(found, version.translate(SOURCES, SearchSettings(4, 0.6), n_best), strict=True):
-            assert ours.engine == OWN
-            assert [each.ids for each in theirs.hypotheses] == [each.ids for each in ours.hypotheses]
-            assert theirs.hypotheses[0].score == pytest.approx(ours.hypotheses[0].score, abs=0.05)
+            assert ours["engine"] == OWN
+            assert [each["ids"] for each in theirs["hypotheses"]] == [each["ids"] for each in ours["hypotheses"]]
+            assert theirs["hypotheses"][0]["score"] == pytest.approx(ours["hypotheses"][0]["score"], abs=0.05)
     mixed = served.translate([Source(LINES[0], "Das Xylophon"), SOURCES[1]], SearchSettings(2, 0.6), 1)
-    assert [each.engine for each in mixed] == [OWN, CTRANSLATE2]
+    assert [each["engine"] for each in mixed] == [OWN, CTRANSLATE2]
     drawn = replace(served.search, sampling=SamplingSettings())
-    assert {each.engine for each in served.translate(SOURCES, drawn, 1)} == {OWN}
+    assert {each["engine"] for each in served.translate(SOURCES, drawn, 1)} == {OWN}
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     monkeypatch.delitem(sys.modules, "model.export.ctranslate2_form", raising=False)
     monkeypatch.delitem(sys.modules, "model.export.ctranslate2", raising=False)

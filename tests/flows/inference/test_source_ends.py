@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small_pipeline import run_small
 
-from flows.inference.served_model import load_version
+from flows.inference.load_version import load_version
 from flows.inspection.trace import TorchNetwork, trace_context
 from flows.runner.request import RunRequest
 from infra.site import Site
@@ -38,6 +38,6 @@ def test_a_run_reads_its_sources_alike_everywhere(
     served = load_version(resolve(site.tracking, "small/2"), site, "own")
     [sentence] = served.sentences("The old woman sees a dog.")
     pieces = served.translator.vocabulary.source_pieces(served.translator.vocabulary.encode_source([sentence])[0])
-    assert list(served.maps(sentence, "Ein Hund.")["cross"].columns) == [*first, *pieces, *last]
+    assert list(served.attention(sentence, "Ein Hund.")["cross"].columns) == [*first, *pieces, *last]
     shown = examples[0]["source_pieces"]
     assert (shown[0] == SPECIAL_TOKENS[BOS], shown[-1] == SPECIAL_TOKENS[EOS]) == (bool(before), bool(after))

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from flows.inference.line_blocks import STDIO, line_blocks, open_input, open_output
 from flows.inference.translate_stream import RateDisplay, TranslationStream
 from infra.errors import BadConfiguration
-from model.decoding.lines import TranslatedLine
 from model.decoding.sentence_splitting import unsplit
-from model.decoding.translator import Translation
+from model.decoding.translation import Hypothesis, Translation
 
 PARTS = [
     b"a b",
@@ -35,19 +34,17 @@ PARTS = [
 BYTES = st.lists(st.sampled_from(PARTS), max_size=12).map(b"".join)
 
 
-def line_of(text: str, longest: int = 1) -> TranslatedLine:
-    return TranslatedLine((Translation(text, -1.0, -2.0, (7,), 2, True),), 1, longest)
+def line_of(text: str, longest: int = 1) -> Translation:
+    return Translation((Hypothesis((7,), 2, -2.0, -1.0, True, text),), [[7] * longest])
 
 
-def upper(sources: list[str], _: list[str]) -> list[TranslatedLine]:
+def upper(sources: list[str], _: list[str]) -> list[Translation]:
     """Replaces a model: one line for each source."""
     return [line_of(" ".join(source.upper().splitlines())) for source in sources]
 
 
 def stream(translate=upper, as_json: bool = False, seen: int = 10) -> TranslationStream:  # type: ignore[no-untyped-def]
-    return TranslationStream(
-        translate, lambda line, number: f"line {number} is too long", seen, unsplit, as_json, lambda _: "fake"
-    )
+    return TranslationStream(translate, seen, unsplit, as_json)
 
 
 def blocks_of(data: bytes, most: int) -> Iterator[list[bytes]]:
@@ -108,11 +105,11 @@ def test_a_prefix_is_one_for_all_lines_or_their_second_column(
 ) -> None:
     asked = []
 
-    def translate(sources: list[str], prefixes: list[str]) -> list[TranslatedLine]:
+    def translate(sources: list[str], prefixes: list[str]) -> list[Translation]:
         asked.extend(zip(sources, prefixes, strict=True))
         return upper(sources, prefixes)
 
-    said = TranslationStream(translate, lambda *_: "", 10, unsplit, True, lambda begin: f"engine of {begin}", **options)
+    said = TranslationStream(translate, 10, unsplit, True, **options)
     rows = [json.loads(row) for row in b"".join(said.translate_blocks([[b"a\tb\tc"], [b"d"]])).splitlines()]
     assert asked == expected
     assert [row["source"] for row in rows] == [source for source, _ in expected]
@@ -143,7 +140,7 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     peaks = []
     held = 0
 
-    def translate(sources: list[str], prefixes: list[str]) -> list[TranslatedLine]:
+    def translate(sources: list[str], prefixes: list[str]) -> list[Translation]:
         nonlocal held
         held = max(held, len(sources))
         return upper(sources, prefixes)
@@ -164,17 +161,20 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
 
 
 def test_warnings_name_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def translate(sources: list[str], prefixes: list[str]) -> list[TranslatedLine]:
-        return [TranslatedLine((), 1, 99) if "long" in s else line_of(s, 11 if "odd" in s else 1) for s in sources]
+    def translate(sources: list[str], prefixes: list[str]) -> list[Translation]:
+        return [
+            Translation((), [[7] * 99], refusal="99 pieces") if "long" in s else line_of(s, 11 if "odd" in s else 1)
+            for s in sources
+        ]
 
     said = stream(translate)
     out = b"".join(said.translate_blocks([[b"a", b"long"], [b"odd", b"\xff", b"\xef\xbf\xbd", b"odd", b"long"]]))
     assert out.decode() == "a\n\nodd\n\ufffd\n\ufffd\nodd\n\n"
     assert f"{said.untranslated}" == "not translated, left empty: 2 lines, the first is line 2"
     assert [remark.rpartition(": ")[2] for remark in said.warnings] == ["line 4", "2 lines, the first is line 3"]
-    assert capsys.readouterr().err == "repro: line 2 is too long\nrepro: line 7 is too long\n"
+    assert capsys.readouterr().err == "repro: line 2 has 99 pieces\nrepro: line 7 has 99 pieces\n"
     row = json.loads(next(iter(stream(translate, as_json=True).translate_blocks([[b"long"]]))))
-    assert (row["hypotheses"], row["error"]) == ([], "line 1 is too long")
+    assert (row["hypotheses"], row["error"]) == ([], "line 1 has 99 pieces")
 
 
 def test_a_file_appears_whole_or_lies_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from small_pipeline import run_small
 
 from flows.inference.export import export, find_trained_model
-from flows.inference.served_model import load_version
+from flows.inference.load_version import load_version
 from flows.runner.request import RunRequest
 from infra.site import Site
 from infra.tracking.registry import resolve
@@ -46,7 +46,7 @@ def test_typed_text_is_read_as_training_text_was(
         assert "--prefix is 'Eine Zebrafinke', allowed is a text whose words" in capsys.readouterr().err
         assert call(monkeypatch, *words, "Eine") == 0
         assert own == [text.lower() for text in own]
-    for hypothesis in served.maps(LINES[2], LINES[2])["cross"].rows:
+    for hypothesis in served.attention(LINES[2], LINES[2])["cross"].rows:
         assert hypothesis
     trained = find_trained_model("small/2", site)
     export(trained, "ctranslate2", "float32", tmp_path / "exported")

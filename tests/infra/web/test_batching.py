@@ -10,7 +10,7 @@ from web_fake import Fake
 
 from infra.web.batching import Batcher
 from infra.web.limits import Limits
-from infra.web.protocol import SearchSettings, Sentence, Source
+from infra.web.protocol import SearchSettings, SentenceJson, Source
 
 REQUESTS = st.lists(
     st.tuples(st.integers(0, 12), st.sampled_from([1, 2]), st.integers(1, 3), st.sampled_from([1, 4]), st.booleans()),
@@ -22,15 +22,15 @@ async def answered(batcher: Batcher, fake: Fake, requests: Sequence[tuple[int, i
     async def one(number: int, count: int, beam: int, n_best: int, share: int, cancels: bool) -> None:
         sentences = [f"r{number} s{position}" for position in range(count)]
         request = batcher.submit(fake, SearchSettings(beam, 0.6), n_best, [Source(each) for each in sentences], share)
-        found: dict[int, Sentence] = {}
+        found: dict[int, SentenceJson] = {}
         async for position, sentence in request.answers():
             assert position not in found
             found[position] = sentence
             if cancels:
                 request.cancel()
                 return
-        assert [found[position].source for position in range(count)] == sentences
-        assert {len(each.hypotheses) for each in found.values()} <= {n_best}
+        assert [found[position]["source"] for position in range(count)] == sentences
+        assert {len(each["hypotheses"]) for each in found.values()} <= {n_best}
 
     await asyncio.gather(*(one(number, *request) for number, request in enumerate(requests)))
 

@@ -24,7 +24,8 @@ class Writer:
             raise RuntimeError("no registry")
         (folder / "versions").mkdir(exist_ok=True)
         (folder / "index.html").write_text(f"<title>{self.calls}</title>")
-        (folder / "versions" / "1-report.html").write_text("a report")
+        (folder / "partial").write_text("a report")
+        (folder / "partial").rename(folder / "versions" / "1-report.html")  # a request may read it meanwhile
         (folder / "site.json").write_text("[]")
 
 

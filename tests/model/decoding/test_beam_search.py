@@ -17,13 +17,13 @@ from model.config.special_pieces import BOS, EOS, PAD
 from model.decoding.beam_search import (
     BeamEntry,
     Ensemble,
-    Hypothesis,
     SearchConstraints,
     SpecialIds,
     beam_search,
     length_penalty,
     stable_topk,
 )
+from model.decoding.translation import Hypothesis
 
 CPU = torch.device("cpu")
 SPECIAL_IDS = SpecialIds(bos=BOS, eos=EOS, forbidden=(PAD, BOS))
@@ -131,7 +131,7 @@ def all_scores(
         for rest in itertools.product(others, repeat=length - len(constraint.prefix)):
             body = (*constraint.prefix, *rest)
             if len(body) + 1 >= constraint.min_length:
-                log_p = recomputed(table, sentence, Hypothesis(body, 0, 0, finished=True))
+                log_p = recomputed(table, sentence, Hypothesis(body, len(body) + 1, 0, 0, finished=True))
                 steps = [table.attention_of(sentence, (BOS, *body[:t])) for t in range(len(body) + 1)]
                 covered = sum(math.log(min(1.0, sum(column))) for column in zip(*steps, strict=True))
                 found[body] = log_p / length_penalty(length + 1, decoding.alpha) + decoding.beta * covered
@@ -349,7 +349,7 @@ def test_each_step_extends_hypotheses_of_the_step_before(sentence: int, beam: in
     constraint = [SearchConstraints(limit)]
     beam_search(table, constraint, decoding, SPECIAL_IDS, CPU, 1, lambda _, entries: steps.append(list(entries)))
     assert len(steps) == table.steps
-    before: list[Hypothesis] = [Hypothesis((), 0.0, 0.0, finished=False)]
+    before: list[Hypothesis] = [Hypothesis((), 0, 0.0, 0.0, finished=False)]
     for length, entries in enumerate(steps, start=1):
         found = [entry.hypothesis for entry in entries]
         assert found == sorted(found, key=lambda h: -h.log_probability)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from model.config import Decoding, Sampling
 from model.config.special_pieces import BOS, EOS, PAD
-from model.decoding.beam_search import Hypothesis, SearchConstraints
+from model.decoding.beam_search import SearchConstraints
 from model.decoding.sampling import draw, sample
+from model.decoding.translation import Hypothesis
 from tests.model.decoding.test_beam_search import CONSTRAINTS, CPU, SPECIAL_IDS, Table, recomputed, search
 
 

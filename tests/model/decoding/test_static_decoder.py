@@ -17,9 +17,10 @@ from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS
 from model.data.bpe import TokenizerPair
 from model.decoding import cached_decoder, static_decoder
-from model.decoding.beam_search import Hypothesis, SearchConstraints, beam_search
+from model.decoding.beam_search import SearchConstraints, beam_search
 from model.decoding.cached_decoder import decoder_starter
 from model.decoding.static_decoder import Bucket, StaticDecoder, StaticStep, StaticSteps
+from model.decoding.translation import Hypothesis
 from model.decoding.translator import SPECIAL_IDS, Translator, pad_sequences
 from model.network.cuda_graph import Work
 from model.network.transformer import Transformer

@@ -16,9 +16,9 @@ from model.config import Decoding, Model, Sampling
 from model.config.special_pieces import EOS
 from model.data.bpe import TokenizerPair
 from model.decoding.batches import batch_by_length, batch_pieces
-from model.decoding.beam_search import Hypothesis
 from model.decoding.cached_decoder import CachedDecoder
-from model.decoding.translator import Translation, Translator
+from model.decoding.translation import Hypothesis
+from model.decoding.translator import Translator
 from model.errors import JobError
 from model.network.transformer import Transformer
 from model.network.weights import save_model
@@ -68,7 +68,7 @@ def translator(vocabulary: Path) -> Translator:
     return translator_of(vocabulary)
 
 
-def same(found: list[Translation], expected: list[Translation]) -> bool:
+def same(found: list[Hypothesis], expected: list[Hypothesis]) -> bool:
     return [t.pieces for t in found] == [t.pieces for t in expected] and [t.score for t in found] == pytest.approx(
         [t.score for t in expected], abs=1e-4
     )
@@ -169,15 +169,15 @@ def test_an_ensemble_scores_by_the_mean_of_probabilities_in_search_sampling_and_
 
 
 def test_cross_attention_has_a_row_for_each_written_piece(translator: Translator) -> None:
-    weights = translator.cross_attention([5, 6, 7], Hypothesis((8, 9), -1.0, -1.0, finished=True))
+    weights = translator.cross_attention([5, 6, 7], Hypothesis((8, 9), 3, -1.0, -1.0, finished=True))
     assert weights.shape == (2, 2, 3, 4)
     assert torch.allclose(weights.sum(-1), torch.ones(2, 2, 3))
-    assert translator.cross_attention([5], Hypothesis((8, 9), -1.0, -1.0, finished=False)).shape == (2, 2, 2, 2)
+    assert translator.cross_attention([5], Hypothesis((8, 9), 2, -1.0, -1.0, finished=False)).shape == (2, 2, 2, 2)
 
 
 def test_a_hypothesis_is_one_line(translator: Translator) -> None:
     [pieces] = translator.vocabulary.encode_target(["a\nb\r\nc"])
-    assert translator.text(Hypothesis(tuple(pieces), -1.0, -1.0, finished=True)) == "a b c"
+    assert translator.text(Hypothesis(tuple(pieces), 9, -1.0, -1.0, finished=True)) == "a b c"
 
 
 def test_loading(tmp_path: Path, vocabulary: Path, translator: Translator) -> None:

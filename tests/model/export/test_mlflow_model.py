@@ -75,11 +75,10 @@ def test_n_best_and_scores_give_a_dict_for_each_hypothesis(loaded: Any, translat
     assert [(row["line"], row["rank"]) for row in rows] == [(1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (3, 2), (3, 3)]
     sources = translator.vocabulary.encode_source([TEXT[0]])
     for row, hypothesis in zip(rows, translator.search_n_best(sources, DECODING, 3)[0], strict=False):
-        expected = translator.translation(hypothesis)
-        assert row["text"] == expected.text
-        assert row["score"] == pytest.approx(expected.score, abs=1e-4)
-        assert row["log_probability"] == pytest.approx(expected.log_probability, abs=1e-4)
-        assert (row["pieces"], row["finished"]) == (expected.length, expected.finished)
+        assert row["text"] == translator.text(hypothesis)
+        assert row["score"] == pytest.approx(hypothesis.score, abs=1e-4)
+        assert row["log_probability"] == pytest.approx(hypothesis.log_probability, abs=1e-4)
+        assert (row["pieces"], row["finished"]) == (hypothesis.length, hypothesis.finished)
     assert [row["rank"] for row in loaded.predict(TEXT, params={"scores": True})] == [1, 1, 1]
 
 

@@ -14,8 +14,9 @@ import torch
 from small_models import LINES, SMALL, sources, write_model
 
 from model.config import Decoding
+from model.decoding.search_engine import CTRANSLATE2, OWN, SearchEngine
 from model.decoding.translator import Translator
-from model.export.search_engine import CTRANSLATE2, OWN, EngineSettings, SearchEngine, open_engine
+from model.export.open_engine import EngineSettings, open_engine
 
 pytest.importorskip("ctranslate2")
 from model.export import ctranslate2_form
@@ -224,7 +225,7 @@ def test_what_keeps_the_own_engine_is_said(
     monkeypatch.setitem(sys.modules, "model.export.ctranslate2_form", None)
     reason = opened(translator, folders, tmp_path).reason
     assert reason.startswith("the library ctranslate2 cannot be loaded: ")
-    monkeypatch.setattr("model.export.search_engine.find_spec", lambda _: None)
+    monkeypatch.setattr("model.export.open_engine.find_spec", lambda _: None)
     assert opened(translator, folders, tmp_path).reason == "the library ctranslate2 is not installed"
     assert not list(tmp_path.glob("*/form.json"))
     with pytest.raises(ModuleNotFoundError):

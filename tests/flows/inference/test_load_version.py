@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from small_models import LINES, SMALL
 
-from flows.inference import load_translator as module
-from flows.inference.load_translator import load_translator
+from flows.inference import load_version as module
+from flows.inference.load_version import load_version
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.tracking.model_version import Version
@@ -37,32 +37,21 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_versions_of_one_vocabulary_are_an_ensemble(folders: Path) -> None:
-    ensemble, folder = load_translator([ONE, TWO], Site.named())
-    assert folder == folders / "one"
-    assert [model.config.layers for model in ensemble.models] == [2, 1]
-    assert len(load_translator([TWO], Site.named())[0].models) == 1
+    ensemble = load_version(ONE, Site.named(), "own", others=[TWO])
+    assert ensemble.name == "one/1"
+    assert [model.config.layers for model in ensemble.translator.models] == [2, 1]
+    assert len(load_version(TWO, Site.named(), "own").translator.models) == 1
 
 
 @pytest.mark.parametrize(
-    ("other", "what"),
+    "other",
     [
-        (replace(TWO, name="other"), r"vocabularies differ \(\w{8} and \w{8}\)"),
-        (
-            replace(TWO, tags={"source_language": "en", "target_language": "fr"}),
-            r"target languages differ \(de and fr\)",
-        ),
+        replace(TWO, name="other"),
+        replace(TWO, tags={"source_language": "en", "target_language": "fr"}),
+        replace(TWO, name="bare"),
     ],
+    ids=["vocabulary", "language", "special tokens"],
 )
-def test_other_versions_are_refused_in_one_sentence_with_both_names(folders: Path, other: Version, what: str) -> None:
-    with pytest.raises(
-        BadConfiguration, match=rf"--model names one/1 and {other.name}/1, whose {what}: an ensemble needs"
-    ):
-        load_translator([ONE, other], Site.named())
-
-
-def test_versions_that_read_sources_with_other_special_tokens_are_refused(folders: Path) -> None:
-    sentence = (
-        "--model names one/1, bare/1, which cannot translate together: model.source_ends is 'none', allowed is eos"
-    )
-    with pytest.raises(BadConfiguration, match=sentence):
-        load_translator([ONE, replace(TWO, name="bare")], Site.named())
+def test_versions_that_do_not_fit_are_refused_with_both_names(folders: Path, other: Version) -> None:
+    with pytest.raises(BadConfiguration, match=rf"one/1.*{other.name}/1"):
+        load_version(ONE, Site.named(), "own", others=[other])

@@ -1,0 +1,179 @@
+"""Find registered versions by name and load them: one version, or several as an ensemble."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra.errors import BadConfiguration, BadData, fault_for
+from infra.site import Site
+from infra.tracking.model_files import files_digest, local_folder
+from infra.tracking.model_version import PREFERRED, Version
+from infra.tracking.registry import resolve, versions
+from model.config import Decoding, from_json
+from model.config.engines import COMPARED, EngineChoice, Quantization
+from model.decoding.translation import Search
+from model.errors import JobError
+
+if TYPE_CHECKING:
+    from model.decoding.search_engine import SearchEngine
+    from model.decoding.translator import Translator
+    from model.decoding.version_translator import VersionTranslator
+
+DECODING_TAG_PREFIX = "decoding."
+FORMS = "ctranslate2"
+"""The folder below the root with the CTranslate2 forms of versions."""
+
+
+def select_versions(names: Sequence[str], site: Site) -> list[Version]:
+    """The named versions without repeats; without names those with an alias, champions first, else the newest of each
+    model.
+
+    Raises BadConfiguration if there is none.
+    """
+    if names:
+        found = [resolve(site.tracking, name) for name in names]
+    else:
+        known = versions(site.registry)
+        newest = {version.name: version for version in reversed(known)}
+        found = [version for version in known if version.aliases] or list(newest.values())
+    if not found:
+        raise BadConfiguration(
+            f"no model is registered in {site.root.absolute()} yet: repro run demo registers one, or set REPRO_ROOT"
+        )
+    distinct = {title(version): version for version in found}.values()
+    return list(distinct) if names else sorted(distinct, key=lambda version: PREFERRED[0] not in version.aliases)
+
+
+def title(version: Version) -> str:
+    """The unique name of a version, such as ``demo/1``."""
+    return f"{version.name}/{version.version}"
+
+
+def decoding_config(version: Version) -> Decoding:
+    """The configuration that decoded the version's dev set; the paper's defaults (§6.1) for missing tags."""
+    fields = {
+        tag.removeprefix(DECODING_TAG_PREFIX): json.loads(value)
+        for tag, value in version.tags.items()
+        if tag.startswith(DECODING_TAG_PREFIX)
+    }
+    return from_json(Decoding, fields)
+
+
+def load_version(
+    version: Version,
+    site: Site,
+    engine: EngineChoice = "auto",
+    quantization: Quantization = "float32",
+    search: Search | None = None,
+    others: Sequence[Version] = (),
+    why_own: str = "",
+) -> "VersionTranslator":
+    """Load a version; with ``others`` an ensemble, by the mean of probabilities, that searches as the first one.
+
+    ``search`` is the search to come, by default the version's own; ``why_own`` is a reason to leave it to the own
+    engine. Raises BadConfiguration if ``engine`` is ``ctranslate2`` and its library is missing, or versions do not fit
+    together, BadData for damaged files.
+    """
+    from model.decoding.search_engine import SearchEngine
+    from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
+    from model.decoding.version_translator import VersionTranslator
+
+    if engine == "own" and quantization != "float32":
+        raise BadConfiguration(f"--quantization is {quantization!r}, allowed is float32 with --engine own")
+    folder = local_folder(site.tracking, version)
+    translator = _load_models(version, folder, others, site)
+    search = search or Search(decoding_config(version))
+    engines = (
+        SearchEngine(translator, reason=why_own)
+        if why_own
+        else _open_engine(version, folder, translator, site, search, engine, quantization)
+    )
+    longest = translator.longest_source
+    return VersionTranslator(
+        title(version),
+        translator,
+        engines,
+        splitter(version.tags.get("source_language", "") or DEFAULT_LANGUAGE),
+        decoding_config(version),
+        min(longest, *(int(each.tags.get("max_pieces", longest)) for each in (version, *others))),
+    )
+
+
+def _load_models(version: Version, folder: Path, others: Sequence[Version], site: Site) -> "Translator":
+    from model.decoding.translator import Translator
+
+    weights = []
+    for other in others:
+        its_folder = local_folder(site.tracking, other)
+        _check_same_vocabulary(version, folder, other, its_folder)
+        weights.append(its_folder / "weights")
+    names = ", ".join(map(title, (version, *others)))
+    try:
+        return Translator.load(
+            folder / "weights", folder / "vocabulary", site.device, site.threads_each, weights, site.search_graphs
+        )
+    except JobError as error:
+        raise fault_for(error.reason, f"{names} cannot be loaded: {error}") from error
+    except ValueError as error:
+        if others:
+            raise BadConfiguration(f"--model names {names}, which cannot translate together: {error}") from error
+        raise BadData(f"{names} cannot be loaded: {error}") from error
+
+
+def _check_same_vocabulary(first: Version, folder: Path, other: Version, its_folder: Path) -> None:
+    names = f"{title(first)} and {title(other)}"
+    advice = "an ensemble needs versions of one vocabulary and one pair of languages"
+    digests = [files_digest(each / "vocabulary")[:8] for each in (folder, its_folder)]
+    if digests[0] != digests[1]:
+        raise BadConfiguration(f"--model names {names}, whose vocabularies differ ({' and '.join(digests)}): {advice}")
+    for side in ("source", "target"):
+        languages = [version.tags.get(f"{side}_language", "") for version in (first, other)]
+        if languages[0] != languages[1] and all(languages):
+            raise BadConfiguration(
+                f"--model names {names}, whose {side} languages differ ({' and '.join(languages)}): {advice}"
+            )
+
+
+def _open_engine(
+    version: Version,
+    folder: Path,
+    translator: "Translator",
+    site: Site,
+    search: Search,
+    choice: EngineChoice,
+    quantization: Quantization,
+) -> "SearchEngine":
+    """The engine of a version: each thread of the site computes a batch of its own."""
+    from model.export.open_engine import EngineSettings, open_engine
+
+    settings = EngineSettings(
+        search.decoding,
+        cache=site.root / FORMS,
+        choice=choice,
+        quantization=quantization,
+        n_best=search.n_best,
+        workers=site.threads_each,
+        lines=dev_lines(version, site),
+        compared=decoding_config(version),
+    )
+    try:
+        return open_engine(translator, folder / "weights", folder / "vocabulary", settings)
+    except ModuleNotFoundError as error:
+        if f"{error.name}".split(".")[0] != "ctranslate2":
+            raise
+        raise BadConfiguration("ctranslate2 is not installed here: pip install -e '.[ctranslate2]'") from error
+    except ImportError as error:
+        raise BadConfiguration(f"--engine is 'ctranslate2', and its library cannot be loaded: {error}") from error
+
+
+def dev_lines(version: Version, site: Site) -> Sequence[str]:
+    """Sentences of the version's dev set, evenly spaced; none if the set is not on this machine."""
+    key = version.tags.get(f"key.prepare_sets.{version.dev}", "")
+    file = site.root / "prepare_sets" / key / "pairs.parquet"
+    if not key or not file.is_file():
+        return ()
+    import pyarrow.parquet as pq
+
+    lines: list[str] = pq.read_table(file, columns=["source"]).column("source").to_pylist()
+    return lines[:: max(1, len(lines) // COMPARED)][:COMPARED]

@@ -1,0 +1,118 @@
+"""What a translation is asked for, and what comes back. Loads no torch."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..config import Decoding, Sampling
+from ..config.keying import require
+
+SplitMode = Literal["long", "always", "never"]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """An output of a search: for one sentence, or those of a text's sentences joined.
+
+    ``pieces`` are its tokens without bos and eos; ``length`` counts them with eos (|Y| in §6.1), which only a
+    ``finished`` one has: another was cut at the greatest length. ``log_probability`` is natural and sums over
+    ``length`` tokens. ``score`` is it over the length penalty plus the coverage penalty; those of sentences are added.
+    ``text`` is empty until the tokens are decoded.
+    """
+
+    pieces: tuple[int, ...]
+    length: int
+    log_probability: float
+    score: float
+    finished: bool
+    text: str = ""
+
+    @classmethod
+    def joined(cls, sentences: Sequence["Hypothesis"]) -> "Hypothesis":
+        """Join the hypotheses of the sentences of a text, in order."""
+        return cls(
+            pieces=tuple(piece for each in sentences for piece in each.pieces),
+            length=sum(each.length for each in sentences),
+            log_probability=fsum(each.log_probability for each in sentences),
+            score=fsum(each.score for each in sentences),
+            finished=all(each.finished for each in sentences),
+            text=" ".join(each.text for each in sentences if each.text),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Its text and scores; ``pieces`` is the number of tokens, eos counted."""
+        return {
+            "text": self.text,
+            "score": self.score,
+            "log_probability": self.log_probability,
+            "pieces": self.length,
+            "finished": self.finished,
+        }
+
+
+@dataclass(frozen=True)
+class Search:
+    """How texts are translated: by beam search, or with ``sampling`` by one drawn output for each sentence.
+
+    Of ``decoding`` sampling uses the lengths alone. ``split`` says which texts are split into sentences; ``long`` are
+    those of more tokens than any source in training. Raises ValueError that names an impossible setting.
+    """
+
+    decoding: Decoding
+    n_best: int = 1
+    sampling: Sampling | None = None
+    split: SplitMode = "always"
+
+    def __post_init__(self) -> None:
+        if self.sampling:
+            require(self.n_best == 1, "n_best", self.n_best, "1 with sample")
+        else:
+            self.decoding.check_n_best(self.n_best)
+        require(self.split in get_args(SplitMode), "split", self.split, ", ".join(get_args(SplitMode)))
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The hypotheses of a text, best first; none if the model cannot take the text, for the reason ``refusal``."""
+
+    hypotheses: tuple[Hypothesis, ...]
+    sources: Sequence[Sequence[int]]
+    """The tokens of its sentences, without special tokens."""
+    engine: str = ""
+    """The engine that searched."""
+    refusal: str = ""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of its longest sentence."""
+        return max(map(len, self.sources), default=0)
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """Weights (layers, heads, rows, columns) of one kind of attention, and the tokens of its rows and columns.
+
+    Each row sums to 1 over the columns.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    weights: NDArray[np.float32]
+
+
+def best_combinations(sentences: Iterable[Sequence[Hypothesis]], n_best: int) -> list[tuple[Hypothesis, ...]]:
+    """Return the best combinations of one hypothesis per sentence by the sum of scores, fewest unfinished first."""
+    best: list[tuple[Hypothesis, ...]] = [()]
+    for hypotheses in sentences:
+        longer = [(*before, hypothesis) for before in best for hypothesis in hypotheses]
+        # A sum grows with each of its parts, so no dropped beginning can lead to a better combination.
+        best = sorted(longer, key=_rank)[:n_best]
+    return best
+
+
+def _rank(hypotheses: Sequence[Hypothesis]) -> tuple[int, float]:
+    return sum(not each.finished for each in hypotheses), -fsum(each.score for each in hypotheses)

@@ -1,0 +1,152 @@
+"""From texts to translations: ``VersionTranslator`` reads, splits, searches, joins. All ways to translate use it.
+
+The page, ``repro translate``, the Python API and the registered MLflow model differ in what they do around it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+
+from ..config import Decoding
+from ..config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
+from .search_engine import SearchEngine
+from .sentence_splitting import SentenceSplitter
+from .translation import AttentionMap, Hypothesis, Search, SplitMode, Translation, best_combinations
+from .translator import Prefixes, Translator
+
+
+@dataclass(frozen=True)
+class VersionTranslator:
+    """A trained model, or an ensemble of several, that translates texts of any length.
+
+    ``decoding`` are the search settings of its own run, ``trained_length`` is the number of tokens of the longest
+    source in training.
+    """
+
+    name: str
+    translator: Translator
+    engine: SearchEngine
+    split: SentenceSplitter
+    decoding: Decoding
+    trained_length: int
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        search: Search,
+        prefixes: Sequence[str] = (),
+        numbers: Iterable[int] | None = None,
+    ) -> list[Translation]:
+        """Translate texts, sentence by sentence; the results are in the same order, and an empty text stays empty.
+
+        ``prefixes`` has for each text how its translation begins. Sampling takes one of ``numbers``, by default 0, 1,
+        …, for each sentence: its random numbers depend on it and the seed alone.
+        """
+        vocabulary = self.translator.vocabulary
+        encoded = self._encoded(texts, search.split)
+        begins = [prefix.strip() for prefix in prefixes or [""] * len(texts)]
+        forced = vocabulary.encode_target(begins)
+        refusals = []
+        sources: list[Sequence[int]] = []
+        begun: dict[int, Sequence[int]] = {}
+        for sentences, begin, prefix in zip(encoded, begins, forced, strict=True):
+            refusals.append(self._refusal(sentences, search.split, begin, prefix))
+            if refusals[-1]:
+                continue
+            if sentences and prefix:
+                begun[len(sources)] = prefix
+            sources += sentences
+        found = iter(self._search(sources, search, begun, iter(numbers or count())))
+        results = []
+        for sentences, prefix, refusal in zip(encoded, forced, refusals, strict=True):
+            hypotheses = () if refusal else self._best_of_text([next(found) for _ in sentences], search.n_best)
+            engine = self.engine.name_for(search.decoding, search.n_best, constrained=bool(search.sampling or prefix))
+            results.append(Translation(hypotheses, sentences, engine, refusal))
+        return results
+
+    def sentences(self, text: str) -> list[str]:
+        """Split a text into sentences, none of them empty."""
+        [read] = self.translator.vocabulary.read([text])
+        found = self.split(read)
+        return [sentence for sentence, length in zip(found, self.lengths(found), strict=True) if length]
+
+    def lengths(self, sentences: Sequence[str]) -> list[int]:
+        """Count the tokens of each sentence."""
+        vocabulary = self.translator.vocabulary
+        return [len(source) for source in vocabulary.encode_source(vocabulary.read(sentences))]
+
+    def prefix_length(self, prefix: str) -> int:
+        """Count the tokens of a prefix."""
+        return len(self.translator.vocabulary.encode_target([prefix.strip()])[0])
+
+    def unknown_in_prefix(self, prefix: str) -> str:
+        """Return the first word or character of a prefix that is not in the vocabulary, "" if there is none."""
+        return self.translator.vocabulary.unknown_in_target(prefix.strip())
+
+    def attention(self, source: str, target: str | Sequence[int]) -> Mapping[str, AttentionMap]:
+        """Compute the attention of a sentence and its translation, which is given as text or as token ids.
+
+        Returns ``cross`` (the translation attends to the source), ``encoder`` and ``decoder`` (a side attends to
+        itself). Raises ValueError for an id that is not in the vocabulary, and for a side that is too long.
+        """
+        vocabulary = self.translator.vocabulary
+        [read] = vocabulary.encode_source(vocabulary.read([source]))
+        written = vocabulary.encode_target([target.strip()])[0] if isinstance(target, str) else list(target)
+        for number in written:
+            if not UNK <= number < vocabulary.target_size:
+                raise ValueError(f"ids has {number}, allowed is {UNK} to {vocabulary.target_size - 1}")
+        self.translator.check_source(read, "source")
+        self.translator.check_target(written, "target")
+        found = self.translator.attention_maps(read, written)
+        of_source = tuple(vocabulary.source_pieces(self.translator.source_tokens(read)))
+        pieces = vocabulary.target_pieces(written)
+        writes = (*pieces, SPECIAL_TOKENS[EOS])
+        reads = (SPECIAL_TOKENS[BOS], *pieces)
+        return {
+            "cross": AttentionMap(writes, of_source, found.cross.numpy()),
+            "encoder": AttentionMap(of_source, of_source, found.encoder.numpy()),
+            "decoder": AttentionMap(writes, reads, found.decoder.numpy()),
+        }
+
+    def _encoded(self, texts: Sequence[str], split: SplitMode) -> list[list[list[int]]]:
+        """The tokens of each sentence of each text; a text without tokens has no sentence."""
+        vocabulary = self.translator.vocabulary
+        read = vocabulary.read(texts)
+        encoded = [[source] if source else [] for source in vocabulary.encode_source(read)]
+        if split == "never":
+            return encoded
+        for number, sources in enumerate(encoded):
+            if sources and (split == "always" or len(sources[0]) > self.trained_length):
+                encoded[number] = [source for source in vocabulary.encode_source(self.split(read[number])) if source]
+        return encoded
+
+    def _refusal(
+        self, sources: Sequence[Sequence[int]], split: SplitMode, prefix: str, prefix_pieces: Sequence[int]
+    ) -> str:
+        """Say what the model cannot take of a text, "" if nothing."""
+        if UNK in prefix_pieces:
+            unknown = self.translator.vocabulary.unknown_in_target(prefix)
+            return f"a prefix with {unknown!r}, which is not in this model's vocabulary"
+        longest = max(map(len, sources), default=0)
+        if longest > self.translator.longest_source:
+            part = "a sentence of" if len(sources) > 1 or split != "never" else "in all"
+            limit = self.translator.longest_source
+            return f"{part} {longest} pieces, the longest that this model takes has {limit}"
+        if len(prefix_pieces) >= self.translator.longest_target:
+            limit = self.translator.longest_target - 1
+            return f"a prefix of {len(prefix_pieces)} pieces, the longest that this model takes has {limit}"
+        return ""
+
+    def _search(
+        self, sources: Sequence[Sequence[int]], search: Search, prefixes: Prefixes, numbers: Iterator[int]
+    ) -> list[list[Hypothesis]]:
+        if search.sampling is None:
+            return self.engine.search_n_best(sources, search.decoding, search.n_best, prefixes)
+        chosen = list(islice(numbers, len(sources)))
+        drawn = self.translator.sample(sources, search.sampling, search.decoding, prefixes, chosen)
+        return [[each] for each in drawn]
+
+    def _best_of_text(self, sentences: Sequence[Sequence[Hypothesis]], n_best: int) -> tuple[Hypothesis, ...]:
+        combinations = best_combinations(sentences, n_best)
+        decoded = ([replace(each, text=self.translator.text(each)) for each in chosen] for chosen in combinations)
+        return tuple(Hypothesis.joined(chosen) for chosen in decoded)
