@@ -47,7 +47,7 @@ CAREFUL = Filters(
 
 
 def own(folder: Path, filters: Filters, into: str) -> dict[str, Any]:
-    from infra.store.local import Artifact
+    from infra.store.store import Artifact
     from tasks.corpus.catalogue import Corpus, File, Part, Text
     from tasks.stages.clean import clean
 

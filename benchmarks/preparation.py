@@ -132,7 +132,7 @@ def cpu_seconds() -> float:
 
 
 def learn(folder: Path) -> dict[str, Any]:
-    from infra.store.local import Artifact
+    from infra.store.store import Artifact
     from tasks.stages.learn_bpe import Vocabulary, learn_bpe
 
     (folder / "learn_bpe").mkdir()
@@ -141,7 +141,7 @@ def learn(folder: Path) -> dict[str, Any]:
 
 
 def shards(folder: Path) -> dict[str, Any]:
-    from infra.store.local import Artifact
+    from infra.store.store import Artifact
     from tasks.stages.shard import Sharding, shard
 
     (folder / "shard").mkdir()

@@ -34,7 +34,7 @@ from infra.errors import BadConfiguration, BadData
 from infra.processes import signals
 from infra.servers.environment import configure_libraries
 from infra.site import Site, open_store
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.decoding.translation import AttentionMap, Search
 from model.metric_names import DEV_BLEU, PERPLEXITY, PERPLEXITY_WORD, TEST_BLEU
 from tasks.evaluation.system_comparison import side_by_side

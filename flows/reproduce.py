@@ -8,7 +8,7 @@ from flows.runs.initial_weights import InitialWeights
 from flows.runs.paper_rows import paper_row_of
 from flows.runs.synthetic import REVERSE, TEACHER, BackTranslation
 from flows.synthetic_text import training_pairs
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.corpus.catalogue import files
 from tasks.evaluation.seed_spread import ENSEMBLE, OWN_MODEL, item_of, seed_item
 from tasks.stages.average import average

@@ -6,7 +6,7 @@ from dataclasses import replace
 from flows.runs import Run
 from flows.runs.reversal import monolingual_filters, reversed_run
 from flows.runs.synthetic import MONOLINGUAL, REVERSE, TEACHER, BackTranslation, Distillation
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.corpus.catalogue import files
 from tasks.evaluation.seed_spread import item_of, seed_item
 from tasks.stages.average import average

@@ -16,9 +16,10 @@ from infra.servers import addresses
 from infra.servers.loopback import on_loopback
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.store.files import expanded, user_cache
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, check_s3_url
+from infra.store.store import Store
 
 Compile = Literal["auto", "always", "never", "update"]
 PackedAttention = Literal["torch", "own"]
@@ -210,4 +211,4 @@ def _word(variable: str, otherwise: Word, allowed: Any) -> Word:
 
 def open_store(site: Site) -> Store:
     """The store of a site: its folder, or its bucket."""
-    return S3Store(site.root, Bucket(site.remote), site.cache_bytes) if site.remote else Store(site.root)
+    return S3Store(site.root, Bucket(site.remote), site.cache_bytes) if site.remote else LocalStore(site.root)

@@ -136,7 +136,7 @@ def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_j
     """Run all seeds and compare them. Raises Fault at the end if a seed failed."""
     found = run_seeds(resolved, seeds, lambda own: dispatch(own, served), say)
     path = records.write_seeds(resolved.site.root, found.run, resolved.request.overrides, found.as_json())
-    open_store(resolved.site).send(path)
+    open_store(resolved.site).share(path)
     error = console()
     error.print()
     error.print(seed_table(list(found.outcomes), found.spreads()))

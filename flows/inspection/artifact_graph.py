@@ -11,9 +11,8 @@ from typing import Any
 
 from infra.guards.address_secrets import public_facts
 from infra.site import Site, open_store
-from infra.store.local import Store
 from infra.store.manifest import Manifest, bytes_of
-from infra.store.s3 import S3Store
+from infra.store.store import Store
 from infra.tracking.model_version import Version
 from infra.tracking.registry import versions
 
@@ -134,14 +133,12 @@ def read_graph(site: Site) -> ArtifactGraph:
 def sealed_everywhere(store: Store) -> Iterator[Manifest]:
     """Every artifact of a store; of a bucket's cache only what concerns this machine alone (``register``)."""
     known = set()
-    for manifest in store.sealed():
+    for manifest in store.list():
         known.add((manifest.stage, manifest.key))
         yield manifest
-    if isinstance(store, S3Store):
-        for key in store.local().keys_of("register"):
-            manifest_here = store.local().manifest("register", key)
-            if manifest_here and ("register", key) not in known:
-                yield manifest_here
+    for manifest in store.local().list("register"):
+        if ("register", manifest.key) not in known:
+            yield manifest
 
 
 def name_of(text: str) -> Name:

@@ -14,7 +14,7 @@ from flows.inspection.run_history import read_history
 from flows.runner.artifact_names import ArtifactName, find_artifacts, parse_name, warn_of
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
-from infra.store.local import Store
+from infra.store.store import Store
 from infra.tracking.model_files import local_folder
 from infra.tracking.registry import resolve
 

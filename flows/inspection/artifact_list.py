@@ -9,9 +9,8 @@ from typing import Any, Literal
 from flows.runner.artifact_names import ArtifactName, existing_manifest, find_artifacts
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
-from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest, bytes_of
-from infra.store.s3 import S3Store
+from infra.store.store import Artifact, Store
 
 
 @dataclass(frozen=True)
@@ -92,17 +91,17 @@ def folder_of(store: Store, name: str, stage: str, key: str) -> Path:
         problem = damage or "it is missing"
         raise BadData(f"{name} is {place.address(stage, key)}, but {problem}: the next run makes it again")
     # A bucket's file is checked as it is downloaded; a folder may be on a disk that cannot be written.
-    return place.artifact(manifest).path() if isinstance(place, S3Store) else place.folder(stage, key)
+    return place.path_as_it_is(manifest)
 
 
 def look_up(store: Store, stage: str, key: str) -> tuple[Store, Manifest | None, str]:
     """The store that has the artifact, its manifest, and its damage. ``register`` may be on this machine alone."""
-    places = [store, store.local()] if isinstance(store, S3Store) else [store]
+    places = dict.fromkeys([store, store.local()])
     for place in places:
-        if manifest := place.manifest(stage, key):
+        if manifest := place.find(stage, key):
             return place, manifest, place.damage(manifest)
     for place in places:
-        if place.has_folder(stage, key):
+        if place.has(stage, key):
             return place, None, "its manifest.json is missing, damaged or another artifact's"
     return store, None, ""
 

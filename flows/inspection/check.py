@@ -10,7 +10,7 @@ from flows.runs.recorded_results import RecordedResults, Sums, recorded_results
 from infra.errors import BadConfiguration
 from infra.site import open_store
 from infra.store.file_names import file_name
-from infra.store.local import Store
+from infra.store.store import Store
 from tasks.engine.planner import StageResult
 
 
@@ -105,7 +105,7 @@ def _compare_scores(rows: Sequence[StageResult], expected: RecordedResults) -> I
 def _compare_files(rows: Sequence[StageResult], store: Store, sums: Sums, kind: str) -> Iterator[tuple[str, bool]]:
     for row in rows:
         recorded = sums.get(label_of(row), {}) if row.state == "hit" else {}
-        manifest = store.manifest(row.stage, row.key) if recorded else None
+        manifest = store.find(row.stage, row.key) if recorded else None
         for name in recorded:
             fits = manifest is not None and manifest.files.get(name, {}).get("sha256") == recorded[name]
             says = "is as recorded" if fits else "differs from the record"
@@ -115,7 +115,7 @@ def _compare_files(rows: Sequence[StageResult], store: Store, sums: Sums, kind: 
 def kind_of(rows: Sequence[StageResult], store: Store) -> str:
     """The kind of machine that trained: kernels, threads, ranks and torch; "" where its manifest does not say."""
     train = next((row for row in rows if row.stage == "train" and row.state == "hit"), None)
-    manifest = store.manifest(train.stage, train.key) if train else None
+    manifest = store.find(train.stage, train.key) if train else None
     if manifest is None or "kernels" not in manifest.facts:
         return ""
     torch = manifest.made.get("libraries", {}).get("torch", "")

@@ -13,8 +13,8 @@ import polars as pl
 from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
-from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest
+from infra.store.store import Artifact, Store
 from infra.tracking.registry import resolve
 from tasks.evaluation.collapse import LayerCurves, layer_curves
 from tasks.evaluation.system_comparison import Comparison, History, compare
@@ -41,7 +41,7 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
         version = resolve(site.tracking, name)
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
         scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
-        return ScoredSystem(f"{version.name}/{version.version}", scores, version_lineage(store.manifest, version.tags))
+        return ScoredSystem(f"{version.name}/{version.version}", scores, version_lineage(store.find, version.tags))
     scores = model_manifests(store, name, "score", overrides)
     return ScoredSystem(name, scores, lineage(store.artifact(score) for score in scores.values()))
 

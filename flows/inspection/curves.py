@@ -10,7 +10,7 @@ from flows.inspection.compare import find_system, training_of
 from flows.runner.artifact_names import is_version, model_manifests
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 
 
 def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artifact:

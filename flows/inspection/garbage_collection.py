@@ -19,9 +19,8 @@ from flows.runner.records import FINISHED, RUNNING, receive_records, record_file
 from infra.errors import BadConfiguration, BadData
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
-from infra.store.local import Store
-from infra.store.maintenance import Leftover, leftovers
 from infra.store.manifest import MANIFEST
+from infra.store.store import Leftover, Store
 from infra.tracking.registry import versions
 
 LEFTOVER_MIN_AGE_SECONDS = 7 * 24 * 3600.0
@@ -64,7 +63,7 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
     """
     store = open_store(site)
     needed = needed_artifacts(store, site, keep)
-    old = list(leftovers(store, time.time() - LEFTOVER_MIN_AGE_SECONDS))
+    old = list(store.leftovers(time.time() - LEFTOVER_MIN_AGE_SECONDS))
     found = GarbageReport(leftovers=old, keep=keep)
     for stage, key, size in store.sizes():
         why = needed.get((stage, key)) or ("at work" if store.is_locked(stage, key) else "")
@@ -87,9 +86,9 @@ def remove_garbage(site: Site, found: GarbageReport, say: Callable[[str], None])
             if (present := _record_times(store.root)) != seen:  # runs have begun meanwhile
                 needed = needed_artifacts(store, site, found.keep)
                 seen = present
-            if not free or (each.stage, each.key) in needed or not store.has_folder(each.stage, each.key):
+            if not free or (each.stage, each.key) in needed or not store.has(each.stage, each.key):
                 continue
-            if store.manifest(each.stage, each.key) is None:
+            if store.find(each.stage, each.key) is None:
                 place = store.address(each.stage, each.key)
                 say(f"{place} stays: its {MANIFEST} is damaged or no artifact's; remove the folder by hand")
             else:

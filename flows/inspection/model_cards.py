@@ -6,9 +6,8 @@ from pathlib import Path
 from flows.runner.artifact_names import is_version, model_manifests
 from infra.errors import Fault
 from infra.site import Site, open_store
-from infra.store.local import Store
 from infra.store.manifest import Manifest
-from infra.store.s3 import S3Store
+from infra.store.store import Store
 from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve
 from tasks.registration.differences import version_lineage
@@ -22,7 +21,7 @@ def find_card(name: str, site: Site, overrides: Sequence[str] = ()) -> ModelCard
     store = open_store(site)
     if is_version(name):
         version = resolve(site.tracking, name)
-        return version_card(version, version_lineage(store.manifest, version.tags), store)
+        return version_card(version, version_lineage(store.find, version.tags), store)
     scores = model_manifests(store, name, "score", overrides)
     manifests = lineage(store.artifact(each) for each in scores.values())
     facts = {item: manifest.facts for item, manifest in scores.items()}
@@ -46,13 +45,11 @@ def artifact_file(store: Store, manifest: Manifest | None, name: str) -> Path | 
     """A file of an artifact, which a bucket's store downloads; None where it is not there."""
     if manifest is None or name not in manifest.files:
         return None
-    if not isinstance(store, S3Store):  # not ``path()``, which moves a damaged artifact away
-        file = store.folder(manifest.stage, manifest.key) / name
-        return file if file.is_file() else None
     try:
-        return store.artifact(manifest).path() / name
+        file = store.path_as_it_is(manifest) / name
     except Fault:
         return None
+    return file if file.is_file() else None
 
 
 def _dev_set(manifests: Mapping[str, Manifest]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from flows.runner import records
 from flows.runner.recorded_runs import RecordedRun, read_headers, with_stages
-from infra.store.local import Store
+from infra.store.store import Store
 
 __all__ = ["RecordedRun", "read_history"]
 

@@ -15,7 +15,7 @@ from flows.runs.reversal import monolingual_filters
 from flows.runs.synthetic import MONOLINGUAL, BackTranslation, Distillation
 from infra.errors import BadConfiguration
 from infra.site import Site
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.tracing.steps import BeamRow, Decoded, PairTrace, Trained
 from tasks.tracing.trace import MonolingualText, TraceContext, trace
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from flows.runner.artifact_names import find_artifacts
 from infra.errors import Fault
 from infra.site import Site, open_store
-from infra.store.local import Store
-from infra.store.maintenance import rehash
 from infra.store.manifest import Manifest
-from infra.store.s3 import S3Store
+from infra.store.store import Store
 from infra.tracking.model_files import stored_damage
 from infra.tracking.registry import resolve
 
@@ -36,8 +34,8 @@ def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int,
     checked = []
     for done, (place, stage, key) in enumerate(todo):
         on_progress(done, len(todo), f"{stage} {key}")
-        manifest = place.manifest(stage, key)
-        wrong = rehash(place, manifest) if manifest else ["manifest.json is not as it was written"]
+        manifest = place.find(stage, key)
+        wrong = [*place.damages(manifest)] if manifest else ["manifest.json is not as it was written"]
         wrong += _model_damage(place, manifest, site) if manifest and stage == "register" else []
         checked.append(ArtifactCheck(stage, key, place.address(stage, key), tuple(wrong)))
     return checked
@@ -58,7 +56,7 @@ def _artifacts_of(store: Store, runs: Sequence[str]) -> Iterator[tuple[Store, st
     wanted: set[tuple[str, str]] = set()
     for text in runs:
         wanted |= {(name.stage, key) for name, key in find_artifacts(store, text).items()}
-    for place in [store.local(), store] if isinstance(store, S3Store) else [store]:
-        for stage, key in place.names():
+    for place in dict.fromkeys([store.local(), store]):
+        for stage, key, _ in place.sizes():
             if not runs or (stage, key) in wanted:
                 yield place, stage, key

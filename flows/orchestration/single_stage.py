@@ -14,7 +14,7 @@ from flows.runs.initial_weights import initial_weights_of
 from flows.runs.overrides import changes_results
 from infra.errors import BadConfiguration
 from infra.site import open_store
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from infra.tracking.tracker import Tracker
 from tasks.engine.lookup import look_up
 from tasks.engine.planner import Scope, StageResult, StopPipeline

@@ -16,8 +16,8 @@ from flows.runner.named_runs import NamedRun, name_run
 from flows.runner.recorded_runs import read_headers, read_runs, run_names
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
-from infra.store.local import Store
 from infra.store.manifest import Manifest
+from infra.store.store import Store
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"(?P<run>(?:.*\.py:)?[^/]*)(?:/(?P<stage>[^/]*)(?:/(?P<item>.+))?)?")
@@ -110,7 +110,7 @@ def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str
 
 def existing_manifest(store: Store, text: str, stage: str, key: str) -> Manifest:
     """The manifest of an artifact that ``text`` needs. Raises BadConfiguration if it is missing."""
-    manifest = store.manifest(stage, key)
+    manifest = store.find(stage, key)
     if manifest is None:
         raise BadConfiguration(
             f"{text!r} needs {store.address(stage, key)}, but that artifact is missing: run it again"

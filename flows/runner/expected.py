@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 
 from flows.runner.outcome import Outcome
-from infra.store.local import Store
+from infra.store.store import Store
 
 
 def compare_with_expected(outcome: Outcome, store: Store, expected: Mapping[str, Mapping[str, str]]) -> str:
@@ -13,7 +13,7 @@ def compare_with_expected(outcome: Outcome, store: Store, expected: Mapping[str,
     different: list[str] = []
     for row in outcome.rows:
         stage = f"{row.stage} {row.item}".strip()
-        manifest = store.manifest(row.stage, row.key) if stage in expected else None
+        manifest = store.find(row.stage, row.key) if stage in expected else None
         if manifest:
             sums = {name: manifest.files.get(name, {}).get("sha256") for name in expected[stage]}
             (equal if sums == expected[stage] else different).append(stage)

@@ -93,7 +93,7 @@ def _close_records(site: Site) -> int:
         store = open_store(site)
         for found in dead:
             records.set_outcome(found.path, KILLED)
-            store.send(found.path)
+            store.share(found.path)
     except (Fault, OSError):
         return 0
     except Exception as error:

@@ -85,5 +85,5 @@ def cached_outcome(planned: Outcome) -> Outcome | None:
 def stage_folder(row: StageResult, site: Site) -> Path:
     """The folder of a stage that is done, fetched if the store is remote."""
     store = open_store(site)
-    manifest = store.manifest(row.stage, row.key)
+    manifest = store.find(row.stage, row.key)
     return store.artifact(manifest).path() if manifest else Path(row.path)

@@ -11,7 +11,7 @@ from typing import Any
 from infra.processes.identity import process_identity
 from infra.store.file_names import file_name
 from infra.store.files import sync, write_atomically
-from infra.store.local import Store
+from infra.store.store import Store
 from infra.tracking.provenance import commit, user
 from tasks.engine.limits import Check
 from tasks.engine.planner import StageResult
@@ -135,7 +135,7 @@ def record_folders(name: str = "") -> list[str]:
 def receive_records(store: Store, name: str = "", newest: int = 0) -> None:
     """Fetch the records of a run, or of all runs for "", that other machines sent; only the ``newest`` unless 0."""
     for folder in record_folders(name) if name else ["runs"]:
-        store.receive(folder, newest)
+        store.fetch_newer(folder, newest)
 
 
 def record_files(root: Path, name: str = "") -> list[Path]:

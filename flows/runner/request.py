@@ -23,7 +23,7 @@ from flows.runs.overrides import changes_results, override, without_replaced
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
-from infra.store.local import Store
+from infra.store.store import Store
 from model.config.job_checks import check_whole_updates
 from tasks.engine.keys import differences
 from tasks.engine.limits import Limits
@@ -207,7 +207,7 @@ def _with_versions(rows: list[StageResult], store: Store, keys: Mapping[tuple[st
 
     def explain(row: StageResult) -> StageResult:
         key = keys.get((row.stage, row.item))
-        made = store.manifest(row.stage, key) if key else None
+        made = store.find(row.stage, key) if key else None
         if made is None or made.version == row.version:
             return row
         return replace(row, why=f"{row.why}; stage version {made.version} -> {row.version}")

@@ -177,7 +177,7 @@ def _write_record(
     attempt = resolved.plan.attempt
     try:
         member = (resolved.group, resolved.title)
-        store.send(
+        store.share(
             records.write(store.root, name, request, rows, status, resolved.started, attempt, failure, checks, *member)
         )
     except (OSError, Fault) as error:

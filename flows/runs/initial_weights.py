@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from flows.runs import Run
 from infra.errors import BadConfiguration
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.store import Artifact, Store
 from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve
 from model.config import Model, from_json
@@ -62,7 +62,7 @@ def _source_artifact(version: Version, stage: str, store: Store) -> Artifact:
     key, content = (version.tags.get(f"{tag}.{stage}", "") for tag in ("key", "digest"))
     if not key or not content:
         raise BadConfiguration(f"training.start: {name} does not say from which {stage} it was registered")
-    manifest = store.manifest(stage, key)
+    manifest = store.find(stage, key)
     if manifest is None:
         there = "is not there"
     elif manifest.content != content:

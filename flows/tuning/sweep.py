@@ -24,7 +24,6 @@ from flows.runs.titles import run_title
 from flows.tuning.search_space import Dimension, Direction, parse_space
 from flows.tuning.study_copy import StudyCopy
 from infra.errors import BadConfiguration, Fault, Pruned, describe
-from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
 from infra.site import open_store
 from infra.store.files import write_atomically
@@ -164,18 +163,14 @@ def run_sweep(
     """
     store = open_store(resolved.base.site)
     store.say = say
-    copy = StudyCopy(store, resolved.folder, say)
-    with try_file_lock(resolved.folder / "lock") as free:
-        if not free:
-            raise BadConfiguration(f"another process runs the sweep {resolved.name}; wait for it, or end it first")
-        with copy.claimed(resolved.request.take_over):
-            sweep = _Sweep(resolved, run_trial, say, copy)
-            status = "KILLED"
-            try:
-                sweep.run()
-                status = "FINISHED"
-            finally:
-                sweep.finish(status)
+    with store.claimed(resolved.folder, resolved.request.take_over) as check_claim:
+        sweep = _Sweep(resolved, run_trial, say, StudyCopy(store, resolved.folder, check_claim, say))
+        status = "KILLED"
+        try:
+            sweep.run()
+            status = "FINISHED"
+        finally:
+            sweep.finish(status)
     found = sweep.results()
     if found.best is None:
         failures = dict.fromkeys(row.failure or row.state for row in found.rows)

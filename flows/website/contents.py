@@ -22,8 +22,8 @@ from flows.website.search_index import index_files
 from flows.website.sweeps import SweepPage, read_sweeps
 from flows.website.version_data import list_script, version_script
 from infra.site import Site, open_store
-from infra.store.local import Store
 from infra.store.manifest import Manifest
+from infra.store.store import Store
 from infra.tracking.provenance import commit
 from tasks.registration.differences import Lineage, differing_fields
 from tasks.registration.model_card import as_markdown
@@ -150,15 +150,14 @@ def _lineage(
 
 def _registrations(store: Store) -> dict[str, Manifest]:
     """The manifest of the stage ``register`` that made each version, by label as ``demo/3``."""
-    local = store.local()
-    found = (local.manifest("register", key) for key in local.keys_of("register"))
-    return {f"{each.facts.get('name')}/{each.facts.get('version')}": each for each in found if each}
+    found = store.local().list("register")
+    return {f"{each.facts.get('name')}/{each.facts.get('version')}": each for each in found}
 
 
 def _reports(root: Root, registrations: Mapping[str, Manifest]) -> dict[str, Path]:
     """The report of each version with an alias: one takes megabytes, so those that nobody points at are left out."""
     aliased = [entry.label for model in root.models for entry in model.versions if entry.version.aliases]
     named = {label: registrations[label].arguments["report"] for label in aliased if label in registrations}
-    manifests = {label: root.store.manifest(each["artifact"], each["key"]) for label, each in named.items()}
+    manifests = {label: root.store.find(each["artifact"], each["key"]) for label, each in named.items()}
     found = {label: artifact_file(root.store, each, "report.html") for label, each in manifests.items()}
     return {label: path for label, path in found.items() if path}

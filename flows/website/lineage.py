@@ -11,8 +11,8 @@ from flows.inspection.model_cards import artifact_file
 from flows.website.render import render
 from infra.guards.address_secrets import public_text
 from infra.store.file_names import file_name
-from infra.store.local import Store
 from infra.store.manifest import Manifest
+from infra.store.store import Store
 from tasks.cleaning.explain import first_rejected
 
 INDEX = "lineage.html"

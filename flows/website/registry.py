@@ -115,7 +115,7 @@ def read_registry(site: Site) -> list[ModelEntry]:
 
     @lru_cache(MANIFESTS_IN_MEMORY)
     def manifest(stage: str, key: str) -> Manifest | None:
-        return store.manifest(stage, key)
+        return store.find(stage, key)
 
     def entry(version: Version) -> VersionEntry:
         def read_lineage() -> Lineage:

@@ -10,15 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infra.processes.locks import try_file_lock
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from infra.store.manifest import Manifest, bytes_of
 
 
 class ArtifactCache:
     """The artifacts in the folder of ``store``, at most ``limit_bytes`` of them."""
 
-    def __init__(self, store: Store, limit_bytes: int, is_backed_up: Callable[[Manifest], bool]) -> None:
-        self._store, self._limit_bytes, self._is_backed_up = store, limit_bytes, is_backed_up
+    def __init__(self, store: LocalStore, limit_bytes: int, is_backed_up: Callable[[Manifest], bool]) -> None:
+        self._store = store
+        self._limit_bytes = limit_bytes
+        self._is_backed_up = is_backed_up
         self._pinned: dict[tuple[str, str], int] = {}
 
     def pin(self, stage: str, key: str) -> None:
@@ -39,7 +41,7 @@ class ArtifactCache:
 
     def evict(self, needed_bytes: int) -> None:
         """Remove the least recently used artifacts until ``needed_bytes`` more fit the limit, as far as possible."""
-        used = [(self._last_use(m), bytes_of(m), m) for m in self._store.sealed()]
+        used = [(self._last_use(m), bytes_of(m), m) for m in self._store.list()]
         excess = sum(size for _, size, _ in used) + needed_bytes - self._limit_bytes
         for _, size, manifest in sorted(used, key=lambda each: each[0]):
             if excess <= 0:

@@ -8,6 +8,7 @@ import stat
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from infra.errors import BadConfiguration
 
@@ -64,10 +65,11 @@ def unlisted_names(folder: Path, listed: Collection[str]) -> list[str]:
     return sorted(found)
 
 
-def names_by_stage(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """Name of each folder below ``root``, a stage's for example, and the names of everything in it; sorted by stage."""
-    stages = os.scandir(root) if root.is_dir() else ()
-    for stage in sorted(stage.name for stage in stages if stage.is_dir() and not stage.name.startswith(".")):
+def names_by_stage(root: Path, only: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Name of each folder below ``root``, or ``only`` of one, and the names of everything in it; sorted by folder."""
+    folders = os.scandir(root) if root.is_dir() else ()
+    names = [each.name for each in folders if each.is_dir() and not each.name.startswith(".")]
+    for stage in sorted(name for name in names if only in ("", name)):
         yield stage, os.listdir(f"{root}/{stage}")  # noqa: PTH208 - of 100,000 names a Path costs half a second
 
 
@@ -146,3 +148,36 @@ def read_stamps(file: Path) -> dict[str, list[int]]:
 def write_stamps(file: Path, stamps: Mapping[str, list[int]]) -> None:
     with contextlib.suppress(OSError):  # without stamps the next run only hashes again
         write_atomically(file, json.dumps(stamps))
+
+
+def folder_damage(
+    folder: Path, files: Mapping[str, Mapping[str, Any]], stamp_file: Path, *, every_byte: bool = False
+) -> str:
+    """The first damage to files with these sums, or "".
+
+    A file whose size, time and inode are as in ``stamp_file``, where they are kept when it is hashed, is taken as is,
+    but for ``every_byte``.
+    """
+    stamps = {} if every_byte else read_stamps(stamp_file)
+    fresh: dict[str, list[int]] = {}
+    for name, expected in files.items():
+        with contextlib.suppress(OSError):  # file_damage says what is wrong
+            fresh[name] = stamp_of(folder / name)
+        is_known = name in fresh and stamps.get(name) == fresh[name]
+        if not is_known and (damage := file_damage(folder, name, expected)):
+            return damage
+    if fresh != stamps:
+        write_stamps(stamp_file, fresh)
+    return ""
+
+
+def file_damage(folder: Path, name: str, expected: Mapping[str, Any]) -> str:
+    """What is wrong with a file of an artifact, every byte read, or ""."""
+    try:
+        if not is_regular(folder / name):
+            return f"{name} is not a regular file"
+        if (size := (folder / name).stat().st_size) != expected["bytes"]:
+            return f"{name} has {size} bytes, not {expected['bytes']}"
+        return "" if sha256_of(folder / name) == expected["sha256"] else f"{name} was altered"
+    except OSError as error:
+        return f"{name} cannot be read ({error.strerror})"

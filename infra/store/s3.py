@@ -12,21 +12,24 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from infra.errors import BadData, NetworkFault
-from infra.guards.path_names import is_plain_name, path_below
+from infra.guards.path_names import path_below
 from infra.processes.locks import file_lock
 from infra.store.bucket_probe import check_write_access
 from infra.store.cache import ArtifactCache
 from infra.store.checkpoint_sync import Snapshot, SnapshotReader
+from infra.store.claims import claimed_in_bucket
 from infra.store.files import stamp_of, write_atomically, write_stamps
-from infra.store.local import Artifact, Store
+from infra.store.leftovers import leftover_objects
+from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST, Manifest, bytes_of, is_of_attempt, manifest_envelope
 from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo, PreconditionFailed
 from infra.store.s3_manifests import RemoteManifest, RemoteManifests
+from infra.store.store import Artifact, Leftover, Store
 
 LARGE_BYTES = 10**8
 """Transfers from this size on are announced."""
@@ -37,64 +40,62 @@ class S3Store(Store):
 
     An artifact is sealed in the folder and then sent: its files below a new id, the manifest last and only if no other
     machine has written one meanwhile. So of several machines that make the same key one wins and the others use its
-    artifact, and an interrupted transfer is never seen. ``manifest`` and ``damage`` together cost one listing.
+    artifact, and an interrupted transfer is never seen. ``find`` and ``damage`` together cost one listing.
     """
 
     def __init__(self, root: Path, bucket: Bucket, limit_bytes: int) -> None:
         super().__init__(root)
         self.bucket = bucket
         self._manifests = RemoteManifests(bucket, self.root)
-        self._cache = ArtifactCache(self.local(), limit_bytes, self._is_remote)
+        self._local = LocalStore(root)
+        """Copies, and artifacts of use on this machine only."""
+        self._cache = ArtifactCache(self._local, limit_bytes, self._is_remote)
+        self._read: dict[tuple[str, str], str] = {}
+        """Content digest of each artifact that this process has made, or read in full."""
         self._replaces: dict[tuple[str, str], str] = {}
         """ETag of the manifest that stood there when its stage was found to run: the only one that sealing replaces."""
         self._is_writable = False
         self._snapshots: dict[Path, Snapshot] = {}
 
     def local(self) -> Store:
-        """The folder alone: copies, and artifacts of use on this machine only."""
-        return Store(self.root)
+        return self._local
 
     def address(self, stage: str, key: str) -> str:
         return self.bucket.url(f"{stage}/{key}")
 
-    def manifest(self, stage: str, key: str) -> Manifest | None:
+    def find(self, stage: str, key: str) -> Manifest | None:
         remote = self._manifests.get(stage, key)
         return remote.manifest if remote else None
 
-    def has_folder(self, stage: str, key: str) -> bool:
+    def has(self, stage: str, key: str) -> bool:
         return self._manifests.has(stage, key)
 
     def damage(self, manifest: Manifest) -> str:
         remote = self._manifests.get(manifest.stage, manifest.key, relist=False)
         return next(self._manifests.damages(remote, reread=False), "") if remote else "it is not there any more"
 
-    def rehash(self, manifest: Manifest) -> Iterator[str]:
-        """The damage of each file, every byte downloaded."""
-        if remote := self._manifests.get(manifest.stage, manifest.key):
-            yield from self._manifests.damages(remote, reread=True)
-
-    def unlisted(self, manifest: Manifest) -> list[str]:
+    def damages(self, manifest: Manifest) -> Sequence[str]:
         remote = self._manifests.get(manifest.stage, manifest.key)
-        return self._manifests.unlisted(remote) if remote else []
+        if remote is None:
+            return []
+        unlisted = self._manifests.unlisted(remote)
+        found = [*self._manifests.damages(remote, reread=True)]
+        if found:
+            self.quarantine(manifest.stage, manifest.key)
+        return [*found, *(f"{name} is not listed in its manifest" for name in unlisted)]
 
-    def sealed(self) -> Iterator[Manifest]:
-        """Every artifact, by stage and key: one listing, and one request for a manifest without a copy here."""
-        return (remote.manifest for remote in self._manifests.get_all())
-
-    def names(self) -> list[tuple[str, str]]:
-        return self._manifests.names()
-
-    def keys_of(self, stage: str) -> list[str]:
-        names = (name.rpartition("/") for name in self.bucket.list(stage))
-        return sorted(key for key, _, file in names if file == MANIFEST and is_plain_name(key))
+    def list(self, stage: str = "") -> Iterator[Manifest]:
+        """The same: one listing in all, and one request for each manifest that this machine has no copy of."""
+        found = (remote.manifest for _, remote in self._manifests.get_all() if remote)
+        return (manifest for manifest in found if stage in ("", manifest.stage))
 
     def sizes(self) -> Iterator[tuple[str, str, int]]:
-        """The same for the artifacts in the bucket, by their manifests."""
-        return ((manifest.stage, manifest.key, bytes_of(manifest)) for manifest in self.sealed())
+        for (stage, key), remote in self._manifests.get_all():
+            yield stage, key, bytes_of(remote.manifest) if remote else 0
 
-    def input_names(self, stage: str, key: str) -> list[str]:
-        manifest = self.manifest(stage, key)
-        return list(manifest.inputs) if manifest else self.local().input_names(stage, key)
+    def input_names(self, stage: str, key: str) -> Sequence[str]:
+        manifest = self.find(stage, key)
+        return list(manifest.inputs) if manifest else self._local.input_names(stage, key)
 
     def remove(self, stage: str, key: str) -> None:
         if not self._manifests.remove(stage, key):
@@ -102,12 +103,12 @@ class S3Store(Store):
         self.bucket.delete(f"{stage}/{key}/{name}" for name in self.bucket.list(f"{stage}/{key}"))
         self._manifests.forget(stage, key)
         if (self.folder(stage, key) / MANIFEST).exists():  # another folder of that name is no copy of the artifact
-            super().remove(stage, key)
+            self._local.remove(stage, key)
 
-    def partial(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
+    def begin(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
         self._check_write_access()
         self._replaces[stage, key] = self._manifests.etag(stage, key)
-        partial = super().partial(stage, key, resume, attempt)
+        partial = self._local.begin(stage, key, resume, attempt)
         if resume:
             snapshot = self._snapshot(stage, key, partial.name.rpartition(".partial-")[2], partial)
             self._snapshots.setdefault(partial, snapshot).begin(attempt)
@@ -119,12 +120,7 @@ class S3Store(Store):
             check_write_access(self.bucket)
             self._is_writable = True
 
-    def sync_checkpoint(self, partial: Path) -> None:
-        if snapshot := self._snapshots.get(partial):
-            snapshot.upload_in_background()
-
-    def read_unfinished(self, stage: str, key: str, name: str) -> bytes:
-        """A file of an artifact that a machine is making, as of its newest snapshot; b"" where there is none."""
+    def unfinished_file(self, stage: str, key: str, name: str) -> bytes:
         return SnapshotReader(self.bucket, f"{stage}/{key}", self.say).newest_file(name)
 
     def _snapshot(self, stage: str, key: str, suffix: str, folder: Path) -> Snapshot:
@@ -134,29 +130,28 @@ class S3Store(Store):
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         stage, key = description["stage"], description["key"]
         with self._copy_lock(stage, key):  # else a reader of the artifact before would put that in its place
-            super().seal(partial, description)
-            copy = self.local().manifest(stage, key)
+            sealed = self._local.seal(partial, description)
+            self._read[stage, key] = sealed.content
+            copy = self._local.find(stage, key)
             assert copy, "it was just sealed"
             published = self._publish(copy, self._replaces.pop((stage, key), ""))
         if snapshot := self._snapshots.pop(partial, None):
             with contextlib.suppress(NetworkFault):  # ``repro gc`` removes it
                 snapshot.delete()
+        self._cache.release()  # a stage that ended reads its inputs no more
         return self.artifact(published)
 
     def restore(self, stage: str, key: str, attempt: str = "") -> bool:
         """Send this machine's copy, if undamaged, where the bucket has none: it was lost or its transfer failed."""
         with self._copy_lock(stage, key):
-            return self._send_copy(stage, key, attempt)
-
-    def _send_copy(self, stage: str, key: str, attempt: str) -> bool:
-        copy = self.local().manifest(stage, key)
-        if copy is None or not is_of_attempt(copy, attempt):
-            return False
-        if MANIFEST in self.bucket.list(f"{stage}/{key}") or self.local()._damage_by_bytes(copy):
-            return False
-        self.say(f"{stage} {key} is on this machine only: sent to {self.bucket.address}")
-        self._publish(copy, "")
-        return True
+            copy = self._local.find(stage, key)
+            if copy is None or not is_of_attempt(copy, attempt):
+                return False
+            if MANIFEST in self.bucket.list(f"{stage}/{key}") or self._local.damage_by_bytes(copy):
+                return False
+            self.say(f"{stage} {key} is on this machine only: sent to {self.bucket.address}")
+            self._publish(copy, "")
+            return True
 
     def quarantine(self, stage: str, key: str) -> str:
         """Rename the manifest that was last looked at, so that the files are kept but are no artifact.
@@ -169,23 +164,20 @@ class S3Store(Store):
         self._manifests.remove(stage, key)
         return self.bucket.url(renamed)
 
-    def local_folder(self, artifact: Artifact) -> Path:
-        """The artifact's files on this machine, downloaded unless an undamaged copy is there.
-
-        Raises BadData for an artifact whose bytes do not match their sums, after quarantining it.
-        """
-        stage, key = artifact.stage, artifact.key
+    def path(self, artifact: Artifact) -> Path:
+        """The same: downloaded unless an undamaged copy is there, and kept in the cache until a stage ends."""
+        stage = artifact.stage
+        key = artifact.key
         self._cache.pin(stage, key)
         with self._copy_lock(stage, key):
-            local, is_checked = self.local(), self._checked.get((stage, key)) == artifact.content
-            if not is_checked:
-                local.drop_stamps(stage, key)
-            copy = local.manifest(stage, key)
-            damage = local.damage(copy) if copy else ""
+            is_checked = self._has_read(artifact)
+            copy = self._local.find(stage, key)
+            look = self._local.damage if is_checked else self._local.damage_by_bytes
+            damage = look(copy) if copy else ""
             if copy and copy.content == artifact.content and not damage:
                 if not is_checked:
-                    self._move_unlisted(copy)
-                    self._checked[stage, key] = artifact.content
+                    self._local.move_unlisted(copy, self.say)
+                    self._read[stage, key] = artifact.content
                 return artifact.folder
             if damage:
                 self.say(f"{stage} {key}: {damage} in the copy on this machine; downloading it again")
@@ -193,16 +185,47 @@ class S3Store(Store):
             if remote is None or remote.manifest.content != artifact.content:
                 raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed or replaced meanwhile; run again")
             self._download(remote)
-            self._checked[stage, key] = artifact.content
+            self._read[stage, key] = artifact.content
         return artifact.folder
 
-    def release(self) -> None:
-        self._cache.release()
+    def path_as_it_is(self, manifest: Manifest) -> Path:
+        return self.path(self.artifact(manifest))
 
-    def send(self, path: Path) -> None:
-        self.bucket.put(path.absolute().relative_to(self.root).as_posix(), path.read_bytes())
+    def is_replaced(self, artifact: Artifact) -> bool:
+        # A resumed stage may read nothing of an input; this machine's copy of it may then be an old one.
+        place = self._local if self._has_read(artifact) else self
+        manifest = place.find(artifact.stage, artifact.key)
+        return manifest is not None and manifest.content != artifact.content
 
-    def receive(self, folder: str, newest: int = 0) -> None:
+    def _has_read(self, artifact: Artifact) -> bool:
+        """Whether this process got the artifact's folder, or made it."""
+        return self._read.get((artifact.stage, artifact.key)) == artifact.content
+
+    def leftovers(self, before: float) -> Iterator[Leftover]:
+        yield from self._local.leftovers(before)
+        # A machine whose clock is ahead would take for old what others upload at this moment.
+        yield from leftover_objects(self.bucket, before + self.bucket.clock_offset())
+
+    def share(self, path: Path) -> None:
+        if snapshot := self._snapshots.get(path):
+            snapshot.upload_in_background()
+        elif path.is_file():
+            self.bucket.put(self._name_of(path), path.read_bytes())
+
+    def fetch(self, path: Path) -> None:
+        with contextlib.suppress(NoSuchKey):
+            write_atomically(path, self.bucket.read(self._name_of(path)).decode())
+
+    def claimed(self, folder: Path, take_over: bool) -> contextlib.AbstractContextManager[Callable[[], None]]:
+        return claimed_in_bucket(
+            self.bucket, self._name_of(folder), self._local.claimed(folder, take_over), take_over, self.say
+        )
+
+    def _name_of(self, path: Path) -> str:
+        """The name in the bucket of a file or folder below the root."""
+        return path.absolute().relative_to(self.root).as_posix()
+
+    def fetch_newer(self, folder: str, newest: int = 0) -> None:
         listed = self.bucket.list(folder)
         files = [name for name in sorted(listed) if "." in name.rpartition("/")[2]]
         for name in listed.keys() - {*files}:  # its file would stand where a run's folder belongs
@@ -225,7 +248,7 @@ class S3Store(Store):
         return file_lock(self.root / "locks" / f"fetch-{stage}-{key}", waiting)
 
     def _is_remote(self, manifest: Manifest) -> bool:
-        remote = self.manifest(manifest.stage, manifest.key)
+        remote = self.find(manifest.stage, manifest.key)
         return remote is not None and remote.content == manifest.content
 
     def _publish(self, manifest: Manifest, replaces: str) -> Manifest:
@@ -256,7 +279,7 @@ class S3Store(Store):
         self.bucket.delete(map(sent.key_of, manifest.files))
         self.say(f"{stage} {key} was made elsewhere meanwhile; that one is used")
         if published.manifest.content != manifest.content:
-            self.discard(self.folder(stage, key))
+            shutil.rmtree(self.folder(stage, key), ignore_errors=True)
         return published.manifest
 
     def _upload(self, manifest: Manifest) -> RemoteManifest:
@@ -280,11 +303,11 @@ class S3Store(Store):
             partial.mkdir(parents=True, exist_ok=True)
             (partial / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1, ensure_ascii=False))
             stamps = {name: stamp_of(partial / name) for name in manifest.files}
-            self.discard(folder)
+            shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        write_stamps(self.stamp_file(manifest.stage, manifest.key), stamps)
+        write_stamps(self._local.stamp_file(manifest.stage, manifest.key), stamps)
 
     def _download_file(self, remote: RemoteManifest, name: str, sha256: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,7 @@ class RemoteManifests:
             self._write_copy(stage, key, listed.etag, remote)
         return remote
 
-    def names(self) -> list[tuple[str, str]]:
+    def _names(self) -> list[tuple[str, str]]:
         """Stage and key of everything that has a manifest, readable or not, sorted. Lists the bucket each time."""
         listed: dict[tuple[str, str], dict[str, ObjectInfo]] = {}
         for name, info in self._bucket.list("").items():
@@ -82,12 +82,16 @@ class RemoteManifests:
         self._listed.update((name, listed[name]) for name in found)
         return found
 
-    def get_all(self) -> Iterator[RemoteManifest]:
-        """Every manifest in the bucket by one listing, sorted by stage and key; several are downloaded at a time."""
-        calls = [partial(self.get, stage, key, relist=False) for stage, key in self.names()]
-        for first in range(0, len(calls), MANIFESTS_IN_MEMORY):
-            found = run_in_threads(calls[first : first + MANIFESTS_IN_MEMORY], READS_AT_ONCE, "manifest")
-            yield from filter(None, found)
+    def get_all(self) -> Iterator[tuple[tuple[str, str], RemoteManifest | None]]:
+        """Stage, key and manifest of everything in the bucket by one listing, sorted; several are downloaded at a time.
+
+        An unreadable or altered manifest is None.
+        """
+        names = self._names()
+        for first in range(0, len(names), MANIFESTS_IN_MEMORY):
+            some = names[first : first + MANIFESTS_IN_MEMORY]
+            calls = [partial(self.get, stage, key, relist=False) for stage, key in some]
+            yield from zip(some, run_in_threads(calls, READS_AT_ONCE, "manifest"), strict=True)
 
     def has(self, stage: str, key: str) -> bool:
         """Whether the bucket has a manifest for the artifact, readable or not."""

@@ -6,8 +6,8 @@ MLflow shows them with the run, and links scores of a model to the set that they
 from collections.abc import Iterator
 from typing import Any
 
-from infra.store.local import Artifact
 from infra.store.manifest import Manifest
+from infra.store.store import Artifact
 from infra.tracking.mlflow_runs import TrackedDataset
 from infra.tracking.tracker import Tracker
 from tasks.engine.stage import StageCall
@@ -47,7 +47,7 @@ def _dataset(context: str, name: str, text: Manifest, said: Any) -> TrackedDatas
 
 def _text(artifact: Artifact) -> Manifest | None:
     """The manifest of the pairs that an artifact holds, or that its shards were made of; None for other artifacts."""
-    manifest = artifact.store.manifest(artifact.stage, artifact.key)
+    manifest = artifact.store.find(artifact.stage, artifact.key)
     if manifest and manifest.stage == "shard":
         manifest = _argument(artifact, manifest, "pairs")
     return manifest if manifest and manifest.stage in ("prepare_sets", "clean", "mix", "extract_best") else None
@@ -61,7 +61,7 @@ def _corpus(artifact: Artifact, text: Manifest) -> Any:
 
 def _argument(artifact: Artifact, manifest: Manifest, name: str) -> Manifest | None:
     reference = manifest.arguments.get(name)
-    return artifact.store.manifest(reference["artifact"], reference["key"]) if reference else None
+    return artifact.store.find(reference["artifact"], reference["key"]) if reference else None
 
 
 def _paths(value: Any) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Makes one stage: locks its key, runs its body in a partial folder, seals the folder, logs the run."""
 
 import errno
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from infra.launch.job import JobSpec
 from infra.processes import signals
 from infra.processes.locks import file_lock
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.store import Artifact, Store
 from infra.tracking.provenance import provenance
 from infra.tracking.tracker import PRUNED
 from tasks.engine.datasets import log_datasets
@@ -67,7 +68,7 @@ class StageExecutor:
 
     def _make(self, store: Store, call: StageCall, attempt: str, lock: int) -> Artifact:
         name, key, inputs = call.stage.name, call.key, call.input_contents
-        out = store.partial(name, key, (inputs or {"": key}) if call.stage.resume else {}, attempt)
+        out = store.begin(name, key, (inputs or {"": key}) if call.stage.resume else {}, attempt)
         run_id = ""
         try:
             with self.tracker as tracker:
@@ -93,11 +94,9 @@ class StageExecutor:
             )
         except BaseException as error:
             if not call.stage.resume or not any(out.iterdir()):
-                store.discard(out)
+                shutil.rmtree(out, ignore_errors=True)
             self._finish(run_id, *_end_by(error))
             raise
-        finally:
-            self.store.release()
         self._finish(run_id, "FINISHED", facts)
         return artifact
 

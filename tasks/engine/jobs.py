@@ -11,7 +11,7 @@ from infra.launch.slurm import slurm_launcher
 from infra.processes.compute import load_remark
 from infra.processes.gpu_locks import lock_gpus
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.store import Store
 from infra.tracking.metrics_tail import MetricsTail
 from infra.tracking.system_metrics import SystemMetrics
 from model.training.gpu_driver import gpu_driver
@@ -48,7 +48,7 @@ class JobRunner:
 
         def poll() -> None:
             nonlocal done
-            self.store.sync_checkpoint(job.out)
+            self.store.share(job.out)
             rows = tail.read()
             done = rows[-1].get("done", done) if rows else done
             samples = machine.rows(done) if machine else []

@@ -9,7 +9,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.config.keying import UNKEYED, UNKEYED_DEFAULT
 from tasks.engine.own_classes import own_code
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infra.errors import BadData
-from infra.store.local import Artifact, Store
 from infra.store.manifest import bytes_of
+from infra.store.store import Artifact, Store
 from model.metric_names import TOKENS_PER_SECOND
 
 FORM = "[warn] STAGE[.ITEM].FACT >= or <= NUMBER, as in score.dev.bleu >= 20"
@@ -133,7 +133,7 @@ def _value(store: Store, artifact: Artifact, fact: str) -> float | None:
         part, whole = (facts.get(each) for each in SHARES[fact])
         return part / whole if isinstance(part, int | float) and isinstance(whole, int | float) and whole else None
     if fact in ("seconds", "bytes") and fact not in facts:
-        manifest = store.manifest(artifact.stage, artifact.key)
+        manifest = store.find(artifact.stage, artifact.key)
         return {"seconds": manifest.seconds, "bytes": float(bytes_of(manifest))}[fact] if manifest else None
     found = facts.get(fact)
     return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None

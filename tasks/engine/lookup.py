@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from infra.site import Site
-from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest, is_of_attempt
+from infra.store.store import Artifact, Store
 from tasks.engine.stage import StageCall
 from tasks.engine.stage_code import StageCode, stage_code
 
@@ -64,8 +64,8 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Cac
 
 
 def _look_up(store: Store, site: Site, call: StageCall) -> CacheLookup:
-    manifest = store.manifest(call.stage.name, call.key)
-    if manifest is None and store.has_folder(call.stage.name, call.key):
+    manifest = store.find(call.stage.name, call.key)
+    if manifest is None and store.has(call.stage.name, call.key):
         return CacheLookup(why="its manifest.json is missing, damaged or another artifact's", damaged=True)
     if manifest is None:
         return CacheLookup(why="not made yet")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.store import Artifact, Store
 from tasks.engine.limits import NO_LIMITS, Limits
 from tasks.engine.lookup import CacheLookup, look_up
 from tasks.engine.stage import StageCall

@@ -30,7 +30,7 @@ from prefect.tasks import Task, exponential_backoff
 from infra.errors import Fault, NetworkFault, Pruned
 from infra.processes import signals
 from infra.servers import prefect_states
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.engine.stage import Stage, StageCall
 
 FIRST_PAUSE_SECONDS = 2.0

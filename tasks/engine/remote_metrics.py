@@ -6,8 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from infra.errors import NetworkFault
-from infra.store.local import Store
-from infra.store.s3 import S3Store
+from infra.store.store import Store
 from tasks.engine.progress import MetricsWatch
 from tasks.engine.stage import StageCall
 
@@ -41,9 +40,6 @@ class RemoteMetrics:
 
     def _content(self) -> bytes:
         stage, key = self.call.stage.name, self.call.key
-        with suppress(NetworkFault, OSError):
-            if isinstance(self.store, S3Store):
-                return self.store.read_unfinished(stage, key, METRICS)
-            for folder in (self.store.root / stage).glob(f"{key}.partial-*"):
-                return (folder / METRICS).read_bytes()
+        with suppress(NetworkFault):
+            return self.store.unfinished_file(stage, key, METRICS)
         return b""

@@ -9,7 +9,7 @@ from infra.errors import BadConfiguration, Pruned, describe
 from infra.processes import signals
 from infra.processes.threads import run_in_threads
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.store import Artifact, Store
 from infra.tracking.tracker import Tracker
 from tasks.engine.datasets import log_datasets
 from tasks.engine.executor import StageExecutor

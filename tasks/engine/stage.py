@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol
 
 from infra.launch.job import JobSpec
 from infra.site import Site
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from infra.tracking.tracker import Tracker
 from model.config.strict import STRICT_ENVIRONMENT, Numerics
 from tasks.engine.keys import artifact_key, artifacts_in, canonical

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest
+from infra.store.store import Artifact, Store
 from model.config import Decoding, from_json
 
 
@@ -17,7 +17,7 @@ def lineage(artifacts: Iterable[Artifact]) -> dict[str, Manifest]:
 
 
 def _collect_lineage(store: Store, stage: str, key: str, found: dict[str, Manifest]) -> None:
-    manifest = store.manifest(stage, key)
+    manifest = store.find(stage, key)
     if manifest is None:
         return
     name = f"{stage}.{manifest.item}" if manifest.item else stage
@@ -36,12 +36,12 @@ def training_text(weights: Artifact) -> dict[str, int | str]:
     """
     store = weights.store
     fields: dict[str, Any] = {}
-    manifest = store.manifest(weights.stage, weights.key)
+    manifest = store.find(weights.stage, weights.key)
     # Follow these arguments, not all inputs: a training with initial weights has another run's text as an input too.
     # ``pairs`` twice: with synthetic pairs, those of the shards are a mixture with cleaned ones.
     for argument in ("run", "shards", "pairs", "pairs"):
         reference = manifest.arguments.get(argument) if manifest else None
-        manifest = store.manifest(reference["artifact"], reference["key"]) if reference else None
+        manifest = store.find(reference["artifact"], reference["key"]) if reference else None
         if manifest:
             fields |= {**manifest.arguments.get("corpus", {}), **manifest.arguments.get("sharding", {})}
     return {name: fields[name] for name in ("source_language", "target_language", "max_pieces") if name in fields}

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from infra.errors import BadConfiguration
-from infra.store.local import Artifact
 from infra.store.manifest import Manifest
+from infra.store.store import Artifact
 from infra.tracking.model_logging import ModelMetric
 from infra.tracking.model_version import scored_sets
 from infra.tracking.provenance import commit

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.data.shards import Shards
 from model.metric_names import BLEU, DEV_PERPLEXITY, LEARNING_RATE, LOSS, NLL, PADDING, TOKENS_PER_SECOND
 from tasks.evaluation.collapse import layer_curves

@@ -6,7 +6,7 @@ model.safetensors  model.json
 from dataclasses import asdict
 from pathlib import Path
 
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.config import Averaging
 from tasks.engine.stage import Facts, job_facts, run_job, stage
 

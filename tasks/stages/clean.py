@@ -20,7 +20,7 @@ from typing import Any
 
 from infra.errors import BadConfiguration, BadData
 from infra.processes.workers import Workers
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.config.normalise import Normalise
 from tasks.cleaning.filters import SIDES, CrossPairFilter, Filters, NotIn
 from tasks.cleaning.partitions import KEPT, REJECTED, Partitions, normalise_sides, read_batch, write_batches

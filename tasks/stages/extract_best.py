@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 from infra.errors import BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model import metric_names
 from tasks.cleaning.partitions import KEPT
 from tasks.engine.stage import Facts, progress, stage

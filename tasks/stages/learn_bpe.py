@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from infra.errors import BadConfiguration, BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.config.keying import require, unkeyed_default
 from model.config.special_pieces import SPECIAL_TOKENS, UNK
 from model.data.bpe import (

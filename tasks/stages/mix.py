@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from infra.errors import BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.cleaning.partitions import KEPT
 from tasks.engine.stage import Facts, progress, stage
 from tasks.lazy_libraries import pa, pl, pq

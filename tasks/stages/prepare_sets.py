@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from infra.errors import BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.corpus.catalogue import EvaluationSet
 from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, stage

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from infra.site import Site
-from infra.store.local import Artifact
+from infra.store.files import folder_damage
 from infra.store.manifest import Manifest
+from infra.store.store import Artifact
 from infra.tracking.model_files import PARTS, VOCABULARY, files_digest, local_address
 from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import DIGEST_TAG, Version
@@ -72,19 +73,19 @@ def _still_registered(made: Artifact, site: Site) -> bool:
         return False
     if folder is None:  # at a server or in a bucket: ``repro verify`` reads it
         return True
-    stamps = made.store.stamp_file("model", f"{name}-{number}")
-    return (folder / "artifacts").is_dir() and not made.store.damage_of(folder, _model_files(made), stamps)
+    stamps = made.store.root / "stamps" / f"model-{name}-{number}.json"
+    return (folder / "artifacts").is_dir() and not folder_damage(folder, _model_files(made), stamps)
 
 
 def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
     """Sums of the files of the registered model, from the manifests of the artifacts that hold them."""
-    registered = made.store.manifest(made.stage, made.key)
+    registered = made.store.find(made.stage, made.key)
     if registered is None:
         return {}
     own = {f"artifacts/{name}": sums for name, sums in registered.files.items() if name.startswith(f"{VOCABULARY}/")}
     parts = {stage: part for part, stage in PARTS.items() if not (own and part == VOCABULARY)}
     for made_by, _, key in (name.partition("/") for name in registered.inputs):
-        if made_by in parts and (manifest := made.store.manifest(made_by, key)):
+        if made_by in parts and (manifest := made.store.find(made_by, key)):
             own |= {f"artifacts/{parts[made_by]}/{name}": sums for name, sums in manifest.files.items()}
     return own
 
@@ -149,7 +150,7 @@ def register(
     model = translator_model(weights.path(), own_vocabulary, dev_decoding(manifests, dev), text)
 
     def differs_from(champion: Version) -> list[DifferingField]:
-        return differing_fields([version_lineage(weights.store.manifest, each) for each in (champion.tags, tags)])
+        return differing_fields([version_lineage(weights.store.find, each) for each in (champion.tags, tags)])
 
     registered = register_version(
         record.uri,
@@ -170,7 +171,7 @@ def register(
     card = card_from_tags(
         about[0],
         tags,
-        version_lineage(weights.store.manifest, tags),
+        version_lineage(weights.store.find, tags),
         lambda name: scores[name].path() / SENTENCES if name in scores else None,
     )
     _log_card(record, run_id, card)

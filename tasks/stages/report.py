@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.engine.stage import Facts, checks, progress, stage
 from tasks.evaluation.paper_page import run_table
 from tasks.evaluation.paper_row import PaperRow, compare_to_paper
@@ -86,17 +86,17 @@ def report(
 
 
 def _remarks(run: Artifact, hypotheses: Mapping[str, Artifact], scores: Mapping[str, Artifact]) -> list[str]:
-    translations = {name: made.store.manifest(made.stage, made.key) for name, made in hypotheses.items()}
-    dev = dev_set(run.store.manifest(run.stage, run.key), translations)
+    translations = {name: made.store.find(made.stage, made.key) for name, made in hypotheses.items()}
+    dev = dev_set(run.store.find(run.stage, run.key), translations)
     facts = ({name: made.facts for name, made in each.items()} for each in (hypotheses, scores))
     return run_remarks(dev, run.facts, *facts)
 
 
 def _synthetic(pairs: Artifact, corpus: Artifact) -> dict[str, Any]:
     """What the page says of synthetic pairs."""
-    manifest = pairs.store.manifest(pairs.stage, pairs.key)
+    manifest = pairs.store.find(pairs.stage, pairs.key)
     files = [artifact.path() / "pairs.parquet" for artifact in (pairs, corpus)]
     return {
-        "about": about_synthetic(manifest, pairs.store.manifest) if manifest else (),
+        "about": about_synthetic(manifest, pairs.store.find) if manifest else (),
         "examples": synthetic_examples(files[0], pairs.facts, files[1]),
     }

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model import metric_names
 from tasks.engine.stage import Facts, progress, stage
 from tasks.evaluation.comet import Comet, comet_score

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from infra.errors import JobFailed, Preempted
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.config import Model, Training
 from tasks.engine.stage import Facts, job_facts, run_job, stage
 

@@ -8,7 +8,7 @@ hypotheses.parquet  attention.npz  attention.json
 from dataclasses import asdict
 from pathlib import Path
 
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.config import Decoding
 from model.config.normalise import Normalise
 from tasks.engine.stage import Facts, job_facts, run_job, stage

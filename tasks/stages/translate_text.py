@@ -6,7 +6,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.config import Decoding, Sampling
 from tasks.engine.stage import Facts, job_facts, run_job, stage
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from infra.errors import BadConfiguration
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.data.bpe import TokenizerPair
 from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import SIDES, Distinct, Filter, Filters, NotIn

@@ -127,7 +127,7 @@ def test_sampled_pairs_train_a_version_that_knows_its_languages() -> None:
     assert outcome.rows[-1].stage == "register"
     (weights,) = (row for row in outcome.rows if (row.stage, row.item) == ("average", ""))
     store = open_store(Site.named())
-    manifest = store.manifest("average", weights.key)
+    manifest = store.find("average", weights.key)
     assert manifest
     assert training_text(store.artifact(manifest)) == {
         "source_language": "en",

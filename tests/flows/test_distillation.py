@@ -89,7 +89,7 @@ def test_a_killed_translation_goes_on_and_a_student_is_trained_traced_cached_and
 
     (weights,) = (row for row in outcome.rows if (row.stage, row.item) == ("average", ""))
     store = open_store(Site.named())
-    manifest = store.manifest("average", weights.key)
+    manifest = store.find("average", weights.key)
     assert manifest
     assert training_text(store.artifact(manifest))["max_pieces"] == 80
 

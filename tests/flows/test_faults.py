@@ -11,7 +11,7 @@ from flows.runner.outcome import StageFailed
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
-from infra.store.local import Store
+from infra.store.local import LocalStore
 
 
 def test_a_wrong_file_names_both_sums_and_is_not_kept(mirror: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_killed_run_completes_when_it_is_run_again(
     assert {row.state for row in outcome.rows} <= {"completed", "cached"}
     assert not list(root.glob("*/*.partial*"))
     row = next(row for row in outcome.rows if row.stage == "average")
-    undisturbed, again = Store(finished_root).manifest("average", row.key), Store(root).manifest("average", row.key)
+    undisturbed, again = LocalStore(finished_root).find("average", row.key), LocalStore(root).find("average", row.key)
     assert undisturbed
     assert again
     assert again.content == undisturbed.content

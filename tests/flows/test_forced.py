@@ -11,7 +11,7 @@ from flows.runner.interrupted import unfinished
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 
 FORCED = RunRequest("small", from_stage="shard", until="train")
 FIRST_CHECKPOINT = "checkpoints/00000040/model.safetensors"
@@ -38,7 +38,7 @@ def checkpoint_time(outcome: Outcome) -> int:
 
 def test_a_killed_forced_run_is_resumed_and_the_next_starts_from_scratch(small: Path) -> None:
     (before,) = (row for row in plan(RunRequest("small")).rows if row.stage == "train")
-    undisturbed = Store(small).manifest("train", before.key)
+    undisturbed = LocalStore(small).find("train", before.key)
     written = killed_in_training(small)
     (left,) = unfinished(Site.named())
     assert left.command == "repro run small --from shard --until train"
@@ -46,7 +46,7 @@ def test_a_killed_forced_run_is_resumed_and_the_next_starts_from_scratch(small: 
     outcome = run_small(FORCED)
     assert states(outcome) == {"learn_bpe": "cached", "shard": "cached", "train": "completed"}
     assert checkpoint_time(outcome) == written, "update 40 was not computed again"
-    trained = Store(small).manifest("train", before.key)
+    trained = LocalStore(small).find("train", before.key)
     assert trained
     assert undisturbed
     assert trained.content == undisturbed.content

@@ -14,7 +14,6 @@ from sealing import DESCRIPTION, manifest_of, sealed
 
 from flows import api
 from flows.inspection.run_history import read_history
-from flows.inspection.signed_version import FOLDER, _file_of
 from flows.runner import records
 from flows.runner.artifact_names import find_artifacts
 from flows.runs.saved_dataset import shards
@@ -22,13 +21,11 @@ from flows.website.write import _known_files
 from infra.errors import BadConfiguration, BadData, Fault
 from infra.guards.path_names import is_path_name
 from infra.servers.database_copies import restore
-from infra.site import Site
 from infra.store.checkpoint_sync import INDEX, Snapshot
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST, Manifest, content_digest, manifest_envelope, parse_manifest
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, NoSuchKey
-from infra.tracking.model_version import Version
 from infra.web.static_site import StaticSite
 from tasks.corpus.archives import open_text
 from tasks.corpus.catalogue import File, Text
@@ -93,7 +90,7 @@ def envelope(**changes: Any) -> bytes:
 
 
 def received(root: Path, name: str) -> None:
-    S3Store(root, MadeUpBucket({f"runs/{name}": b"{}", "runs/demo": b"where a folder belongs"}), 1).receive("runs")
+    S3Store(root, MadeUpBucket({f"runs/{name}": b"{}", "runs/demo": b"where a folder belongs"}), 1).fetch_newer("runs")
 
 
 def listed(root: Path, name: str) -> None:
@@ -102,9 +99,8 @@ def listed(root: Path, name: str) -> None:
     objects |= {f"clean/{name}/{MANIFEST}": envelope(key=name), f"{name}/k1/{MANIFEST}": envelope(stage=name)}
     objects |= {f"{name}/{MANIFEST}": envelope(stage=stage, key=key), f"clean/k1/{MANIFEST}": envelope()}
     store = S3Store(root, MadeUpBucket(objects), 1)
-    assert store.names() == [("clean", "k1")]
-    assert [manifest.key for manifest in store.sealed()] == ["k1"]
-    assert store.keys_of("clean") == ["k1"]
+    assert [(stage, key) for stage, key, _ in store.sizes()] == [("clean", "k1")]
+    assert [manifest.key for manifest in store.list()] == ["k1"]
     (root / "published" / "clean-k1.json").unlink()
     (root / "published").rmdir()
 
@@ -117,13 +113,13 @@ def in_manifest(root: Path, name: str) -> None:
     assert parse_manifest(envelope(), "clean", "k1") is not None
     remote = json.loads(envelope()) | {"id": name}
     store = S3Store(root, MadeUpBucket({f"clean/k1/{MANIFEST}": json.dumps(remote).encode()}), 1)
-    assert store.manifest("clean", "k1") is None
+    assert store.find("clean", "k1") is None
 
 
 def in_record(root: Path, name: str) -> None:
     """A record names an artifact by stage and key, and a manifest names its inputs."""
-    for store in (Store(root), S3Store(root, MadeUpBucket({f"clean/{name}/{MANIFEST}": envelope(key=name)}), 1)):
-        assert store.manifest("clean", name) is None
+    for store in (LocalStore(root), S3Store(root, MadeUpBucket({f"clean/{name}/{MANIFEST}": envelope(key=name)}), 1)):
+        assert store.find("clean", name) is None
         assert store.input_names("clean", name) == []
         assert store.input_names(name, "k1") == []
 
@@ -193,16 +189,6 @@ def in_served_site(root: Path, name: str) -> None:
     folder.rmdir()
 
 
-def in_registry(root: Path, name: str) -> None:
-    version = object.__new__(Version)
-    object.__setattr__(version, "name", name)
-    object.__setattr__(version, "version", 1)
-    with suppress(BadData):
-        place = _file_of(Site(root=root), version, SUM)
-        assert place.is_relative_to(root / FOLDER)
-        assert ".." not in place.parts
-
-
 def in_backup(root: Path, name: str) -> None:
     folder = root.parent / "backup"
     folder.mkdir()
@@ -215,7 +201,7 @@ def in_backup(root: Path, name: str) -> None:
 
 def in_command(root: Path, name: str) -> None:
     """Names that a user, a notebook or a parameter of a flow run gives."""
-    store = Store(root)
+    store = LocalStore(root)
     assert read_history(store, name) == []
     assert (root / records.record_folder(name)).resolve().is_relative_to(root / "runs")
     for text in (name, f"{name}/clean", f"small/clean/{name}", f"small/{name}"):
@@ -238,7 +224,6 @@ ENTRIES: tuple[Callable[[Path, str], None], ...] = (
     in_saved_dataset,
     in_earlier_site,
     in_served_site,
-    in_registry,
     in_backup,
     in_command,
 )
@@ -248,8 +233,8 @@ ENTRIES: tuple[Callable[[Path, str], None], ...] = (
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root deep in other folders, with an artifact beside it and below it."""
     place = tmp_path / "one" / "two" / "root"
-    sealed(Store(place))
-    sealed(Store(place.parent), stage="x")
+    sealed(LocalStore(place))
+    sealed(LocalStore(place.parent), stage="x")
     monkeypatch.setenv("REPRO_ROOT", f"{place}")
     return place
 
@@ -270,4 +255,4 @@ def test_a_hostile_name_is_refused_and_writes_nothing(entry: Callable[[Path, str
         entry(root, name)
         assert tree(root.parents[1]) == before, ascii(name)
         assert not Path("/tmp/repro-hostile-name").exists()
-    assert manifest_of(Store(root)).key == "k1"
+    assert manifest_of(LocalStore(root)).key == "k1"

@@ -9,7 +9,7 @@ from small_pipeline import run_small
 
 from flows.runner.request import RunRequest
 from infra.errors import BadConfiguration
-from infra.store.local import Store
+from infra.store.local import LocalStore
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def cluster() -> Iterator[Cluster]:
 
 def contents(root: Path, stages: Sequence[str]) -> dict[str, str]:
     """Digest of every artifact of these stages."""
-    return {f"{made.stage}/{made.key}": made.content for made in Store(root).sealed() if made.stage in stages}
+    return {f"{made.stage}/{made.key}": made.content for made in LocalStore(root).list() if made.stage in stages}
 
 
 @pytest.mark.slow

@@ -145,11 +145,11 @@ def test_a_training_whose_machine_is_lost_resumes_on_another(
     store = open_store(Site.named())
     assert isinstance(store, S3Store)
     assert not indices(store), "a finished training leaves no checkpoint in the bucket"
-    resumed = store.manifest("train", trained.key)
+    resumed = store.find("train", trained.key)
     assert resumed
     run_small(replace(request, force=("train",)))
     assert WatchedLauncher.found == [10, 0]
-    undisturbed = store.manifest("train", trained.key)
+    undisturbed = store.find("train", trained.key)
     assert undisturbed
     assert resumed.content == undisturbed.content
 

@@ -13,7 +13,7 @@ from flows.reproduce import STAGES, SYNTHETIC_STAGES
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.request import RunRequest, plan
 from infra.errors import BadData
-from infra.store.local import Store
+from infra.store.local import LocalStore
 
 OWN_STAGES = [stage for stage in STAGES if stage not in SYNTHETIC_STAGES]
 
@@ -58,7 +58,7 @@ def test_after_a_failure_only_that_stage_and_its_dependents_run(
 @pytest.mark.parametrize("name", ["download", "train", "register"])
 def test_exactly_the_damaged_artifact_is_made_again(small: Path, name: str) -> None:
     row = [row for row in plan(RunRequest("small")).rows if row.stage == name][-1]
-    folder = Store(small).folder(name, row.key)
+    folder = LocalStore(small).folder(name, row.key)
     file = max((f for f in folder.rglob("*") if f.is_file() and f.name != "manifest.json"), key=lambda f: f.name)
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1

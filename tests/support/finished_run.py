@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact, Store
 from infra.tracking.model_logging import TextModel
 from infra.tracking.tracker import Tracker
 from tasks.registration.lineage import lineage
@@ -38,7 +39,7 @@ def sealed(
     **facts: Any,
 ) -> Artifact:
     key = f"{stage}{item}".ljust(20, "0")
-    partial = store.partial(stage, key, resume=False)
+    partial = store.begin(stage, key, resume=False)
     for name, text in files.items():
         (partial / name).write_text(text)
     description = {
@@ -56,7 +57,7 @@ class FinishedRun:
     """A small finished run: everything ``register`` takes, a toy model and a tracking store."""
 
     def __init__(self, root: Path) -> None:
-        self.store = Store(root / "store")
+        self.store = LocalStore(root / "store")
         archives = [sealed(self.store, "download", {"f": side}, item=side) for side in ("en", "de")]
         corpus = sealed(self.store, "clean", {"pairs": "a b"}, *archives, pairs=1)
         self.vocabulary = sealed(self.store, "learn_bpe", {"tokenizer.json": "{}"}, corpus)

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from infra.store.local import Store
+from infra.store.store import Store
 from infra.tracking.model_version import Version, make_version
 
 EVIL = "<img src=x onerror=\"document.title='evil'\"></script><script>document.title='evil'</script>"
@@ -29,7 +29,7 @@ def tags(dev: float, **more: str) -> dict[str, str]:
 
 def artifact(store: Store, stage: str, key: str, files: Mapping[str, bytes], **described: Any) -> str:
     """Seal an artifact with these files; returns its key."""
-    partial = store.partial(stage, key, {})
+    partial = store.begin(stage, key, {})
     for name, content in files.items():
         (partial / name).write_bytes(content)
     plain = {"item": "", "arguments": {}, "inputs": {}, "facts": {}, "seconds": 1.0, "made": {}}

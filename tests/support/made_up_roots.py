@@ -8,7 +8,7 @@ from typing import Any
 
 from sealing import sealed
 
-from infra.store.local import Artifact, Store
+from infra.store.store import Artifact, Store
 
 
 def artifact(store: Store, stage: str, key: str, made_from: Sequence[Artifact] = (), **changes: Any) -> Artifact:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from infra.store.local import Artifact, Store
 from infra.store.manifest import Manifest
+from infra.store.store import Artifact, Store
 
 FILES = {"a.txt": b"alpha", "deep/b.bin": b"\0" * 1000, "metrics.jsonl": b'{"time": 1}\n'}
 DESCRIPTION: dict[str, Any] = {
@@ -20,7 +20,7 @@ DESCRIPTION: dict[str, Any] = {
 
 
 def sealed(store: Store, key: str = "k1", files: dict[str, bytes] = FILES, **changes: Any) -> Artifact:
-    partial = store.partial(changes.get("stage", DESCRIPTION["stage"]), key, {})
+    partial = store.begin(changes.get("stage", DESCRIPTION["stage"]), key, {})
     for name, content in files.items():
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         (partial / name).write_bytes(content)
@@ -29,6 +29,6 @@ def sealed(store: Store, key: str = "k1", files: dict[str, bytes] = FILES, **cha
 
 def manifest_of(store: Store, stage: str = "clean", key: str = "k1") -> Manifest:
     """The manifest of an artifact that must exist."""
-    manifest = store.manifest(stage, key)
+    manifest = store.find(stage, key)
     assert manifest
     return manifest

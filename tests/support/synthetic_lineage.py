@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 from sealing import sealed
 
-from infra.store.local import Artifact, Store
+from infra.store.store import Artifact, Store
 
 CLEANED = [("c:0", "A cat.", "Eine Katze."), ("c:1", "A dog.", "Ein Hund."), ("c:2", "Rain.", "Regen.")]
 BACK = [("bt-news:7", "<BT> a <b>", "Ein <b>."), ("bt-news:3", "<BT> snow", "Schnee.")]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from infra.errors import BadData
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact
 from tasks.engine.planner import Planner, Scope, StageResult
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, StageCall, engine, progress, stage
@@ -80,7 +81,7 @@ def build(number: int) -> Artifact:
 
 
 def running(root: Path, **scope: object) -> Runner:
-    return Runner(Store(root), Site(root=root), Scope(ORDER, **scope), Quiet(), NoTracker())  # type: ignore[arg-type]
+    return Runner(LocalStore(root), Site(root=root), Scope(ORDER, **scope), Quiet(), NoTracker())  # type: ignore[arg-type]
 
 
 def run(root: Path, number: int = 3, **scope: object) -> list[StageResult]:
@@ -91,14 +92,14 @@ def run(root: Path, number: int = 3, **scope: object) -> list[StageResult]:
 
 
 def plan(root: Path, number: int = 3, **scope: object) -> list[str]:
-    present = Planner(Store(root), Site(root=root), Scope(ORDER, **scope))  # type: ignore[arg-type]
+    present = Planner(LocalStore(root), Site(root=root), Scope(ORDER, **scope))  # type: ignore[arg-type]
     with engine(present):
         build(number)
     return [row.state for row in present.rows]
 
 
 def content(root: Path, row: StageResult) -> str:
-    manifest = Store(root).manifest(row.stage, row.key)
+    manifest = LocalStore(root).find(row.stage, row.key)
     assert manifest
     return manifest.content
 

@@ -19,6 +19,7 @@ from flows.runner.request import RunRequest, plan
 from infra.errors import BadConfiguration, BadData, Fault
 from infra.site import Site, open_store
 from infra.store.s3 import S3Store
+from infra.store.store import Store
 
 SHARDS = RunRequest("small", until="shard")
 
@@ -34,6 +35,10 @@ def root(request: pytest.FixtureRequest, mirror: Path, tmp_path: Path, monkeypat
         monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
     run_small(SHARDS)
     return str(request.param)
+
+
+def names(store: Store) -> list[tuple[str, str]]:
+    return [(stage, key) for stage, key, _ in store.sizes()]
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -86,7 +91,7 @@ def test_what_no_kept_run_needs_goes_and_only_when_printed(root: str, capsys: py
     more = RunRequest("small", until="shard", overrides=("vocabulary.size=380",))
     run_small(more)
     store = open_store(Site.named())
-    before = store.names()
+    before = names(store)
     gc(as_json=True)
     found = printed(capsys)
     assert found["removable"] == [], "both have a record"
@@ -101,12 +106,12 @@ def test_what_no_kept_run_needs_goes_and_only_when_printed(root: str, capsys: py
     assert {each["key"] for each in found["removable"]} == own
     assert all(each["bytes"] > 0 for each in found["removable"])
     assert {each["why"] for each in found["kept"]} == {"run small"}
-    assert store.names() == before, "without --delete nothing is deleted"
+    assert names(store) == before, "without --delete nothing is deleted"
     held = next(each for each in found["removable"] if each["stage"] == "learn_bpe")
     with store.lock_file("learn_bpe", held["key"]).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         gc(delete=True)
-    assert {key for _, key in before} - {key for _, key in store.names()} == own - {held["key"]}
+    assert {key for _, key in before} - {key for _, key in names(store)} == own - {held["key"]}
     gc(delete=True)
     assert cached_outcome(plan(SHARDS)), "the kept run is complete"
     assert {row.state for row in plan(more).rows if row.key in own} <= {"miss", "waits"}
@@ -125,7 +130,7 @@ def test_gc_lists_a_root_without_reading_what_no_run_needs(
     foreign.mkdir(parents=True)
     (foreign / "manifest.json").write_text('{"name": "no artifact"}')
     (foreign / "page.html").write_text("page")
-    folder = store.folder(*next(name for name in store.names() if name[0] == "clean"))
+    folder = store.folder(*next(name for name in names(store) if name[0] == "clean"))
     written = {each["key"]: each["bytes"] for each in listed(capsys)}
     with monkeypatch.context() as patched:
         patched.setattr("infra.store.local.parse_manifest", lambda *_: pytest.fail("a manifest was read"))
@@ -140,7 +145,7 @@ def test_gc_lists_a_root_without_reading_what_no_run_needs(
         index.write_text(damage)
         assert {each["key"]: each["bytes"] for each in listed(capsys)}[folder.name] == written[folder.name] + 1000
     gc(delete=True)
-    assert store.names() == [("website", "public")]
+    assert names(store) == [("website", "public")]
     assert "website/public stays" in capsys.readouterr().err
 
 
@@ -160,13 +165,11 @@ def test_gc_deletes_only_old_leftovers(root: str, capsys: pytest.CaptureFixture[
 
 
 def test_an_old_incomplete_upload_is_a_leftover(s3: Server, tmp_path: Path) -> None:
-    from infra.store.maintenance import leftovers
-
     store = open_store(Site(root=tmp_path, remote=f"s3://{s3.bucket}/prefix"))
     assert isinstance(store, S3Store)
     store.bucket.put("clean/k1/0123/a.txt", b"half")
-    assert not list(leftovers(store, time.time() - 3600))
-    (left,) = leftovers(store, time.time() + 3600)
+    assert not list(store.leftovers(time.time() - 3600))
+    (left,) = store.leftovers(time.time() + 3600)
     assert (left.place, left.bytes) == ("clean/k1/0123", 4)
     left.remove()
     assert not store.bucket.list("")

@@ -13,7 +13,7 @@ from flows.inference.export import export, find_trained_model
 from flows.runner.request import RunRequest
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from model.config import Decoding
 from model.data.bpe import write_normalising
 from model.decoding.translator import Translator
@@ -79,7 +79,7 @@ def test_what_is_missing_is_named(small: Path) -> None:
     finally:
         shutil.move(trained.weights.with_name("elsewhere"), trained.weights)
     version = find_trained_model("small/1", site)
-    shutil.rmtree(Store(site.root).root / "translate")
+    shutil.rmtree(LocalStore(site.root).root / "translate")
     with pytest.raises(BadConfiguration, match="'small' needs .*translate.*, but that artifact is missing"):
         find_trained_model("small", site)
     assert find_trained_model("small/1", site) == version, "a version records its search settings itself"

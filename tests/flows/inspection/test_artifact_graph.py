@@ -9,7 +9,7 @@ from s3_server import Server
 
 from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, read_graph
 from infra.site import Site, open_store
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST
 from infra.tracking.model_version import Version
 
@@ -19,11 +19,11 @@ def version(number: int, **tags: str) -> Version:
 
 
 def graph_of(root: Path, *registered: Version) -> ArtifactGraph:
-    return ArtifactGraph(map(ArtifactNode.of, Store(root).sealed()), registered)
+    return ArtifactGraph(map(ArtifactNode.of, LocalStore(root).list()), registered)
 
 
 def test_both_directions_and_the_versions_that_rest_on_each(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     shared = artifact(store, "download", "d0", item="demo/train.de")
     first = chain(store, shared, "1", {"name": "demo", "version": 1})
     second = chain(store, shared, "2", {"name": "demo", "version": 2})
@@ -38,15 +38,15 @@ def test_both_directions_and_the_versions_that_rest_on_each(tmp_path: Path) -> N
 
 
 def test_a_version_whose_registration_was_removed_is_known_by_its_tags(tmp_path: Path) -> None:
-    text = artifact(Store(tmp_path), "download", "d0")
-    *_, weights, scores, registered = chain(Store(tmp_path), text)
-    Store(tmp_path).remove(registered.stage, registered.key)
+    text = artifact(LocalStore(tmp_path), "download", "d0")
+    *_, weights, scores, registered = chain(LocalStore(tmp_path), text)
+    LocalStore(tmp_path).remove(registered.stage, registered.key)
     tags = {"key.average": weights.key, "key.score.test": scores.key, "dev_set": "dev"}
     assert graph_of(tmp_path, version(1, **tags)).versions_of["download", "d0"] == ["demo/1"]
 
 
 def test_removed_and_altered_artifacts_have_no_node_but_their_users(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     text = artifact(store, "download", "d0")
     chain(store, text)
     store.remove("download", "d0")
@@ -59,7 +59,7 @@ def test_removed_and_altered_artifacts_have_no_node_but_their_users(tmp_path: Pa
 
 
 def test_each_manifest_is_opened_once_and_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     chain(store, artifact(store, "download", "d0"))
     read: list[Path] = []
     whole = Path.read_bytes
@@ -70,7 +70,7 @@ def test_each_manifest_is_opened_once_and_no_other_file(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Path, "read_bytes", counted)
     monkeypatch.setattr(Path, "exists", lambda _: pytest.fail("a look at a file that is opened anyway"))
-    assert len(list(store.sealed())) == 5
+    assert len(list(store.list())) == 5
     assert sorted(path.relative_to(tmp_path).parts[0] for path in read) == sorted(
         ("download", "clean", "average", "score", "register")
     )

@@ -13,7 +13,8 @@ from flows.commands.show import show
 from flows.inspection.artifact_lineage import find_lineage
 from infra.errors import BadConfiguration
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -22,7 +23,7 @@ BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Artifact]:
     """A raw file, cleaned text, weights, scores and a registration; the run ``demo`` made them, another reused some."""
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     text = artifact(store, "download", "d0ffee", item="demo/train.de")
     made = chain(store, text, facts={"name": "demo", "version": 1})
     items = ["demo/train.de", "", "", "test", ""]
@@ -61,7 +62,7 @@ def test_both_directions_in_json(made: list[Artifact], capsys: pytest.CaptureFix
 
 
 def test_the_text_says_what_was_removed(made: list[Artifact], capsys: pytest.CaptureFixture[str]) -> None:
-    Store(Site.named().root).remove("download", "d0ffee")
+    LocalStore(Site.named().root).remove("download", "d0ffee")
     show("demo/score/test")
     shown = capsys.readouterr().out
     assert "demo/download/demo/train.de  download/d0ffee  missing: it was removed" in shown
@@ -76,7 +77,7 @@ def test_a_typo_gets_the_nearest_names(made: list[Artifact]) -> None:
     for text, near in (("demo/claen", "demo/clean"), ("trian.de", "train.de"), ("demos", "demo")):
         with pytest.raises(BadConfiguration, match=f"nothing is called '{text}' here.*did you mean .*{near}"):
             find_lineage(text, Site.named())
-    artifact(Store(Site.named().root), "clean", "c0ffee2")
+    artifact(LocalStore(Site.named().root), "clean", "c0ffee2")
     with pytest.raises(BadConfiguration, match="which 2 artifacts have, among them clean/c0ffee, clean/c0ffee2"):
         find_lineage("c0ffee", Site.named())
 
@@ -88,7 +89,7 @@ def test_nothing_is_written(made: list[Artifact], tmp_path: Path, capsys: pytest
 
 
 def test_versions_of_each_raw_file_of_a_name(small: Path) -> None:
-    artifact(Store(small), "download", "d0ffee", item="other/train.en")
+    artifact(LocalStore(small), "download", "d0ffee", item="other/train.en")
     found = find_lineage("train.en", Site.named())
     assert len(found.start) == 2
     assert found.versions == ["small/1 (champion, candidate)"], "no version contains the other one"
@@ -97,7 +98,7 @@ def test_versions_of_each_raw_file_of_a_name(small: Path) -> None:
 def test_versions_whose_training_began_with_a_version(
     made: list[Artifact], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    weights, store = made[2], Store(tmp_path)
+    weights, store = made[2], LocalStore(tmp_path)
     for number, trained in enumerate((artifact(store, "train", "7ffee1", [weights]), made[1]), start=1):
         averaged = artifact(store, "average", f"a7ffee{number}", [trained])
         arguments = {"report": {"artifact": "report", "key": "gone"}}

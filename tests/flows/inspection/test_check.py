@@ -13,7 +13,7 @@ from flows.inspection.check import ReproductionCheck, compare_results
 from flows.runs import RUNS
 from flows.runs.recorded_results import RecordedResults, recorded_results
 from infra.errors import BadConfiguration, Fault
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from tasks.engine.planner import StageResult
 
 WEIGHTS = bytes(range(64))
@@ -29,7 +29,7 @@ def compared(
     root: Path, weights: bytes = WEIGHTS, bleu: float = 91.0, kernels: str = "AVX512, 2 threads"
 ) -> ReproductionCheck:
     """The check of a run whose artifacts are whole: a change was made before they were sealed."""
-    store = Store(root)
+    store = LocalStore(root)
     made = {"libraries": {"torch": "2.13.0"}}
     facts = {"ranks": 1, **({"kernels": kernels} if kernels else {})}
     sealed(store, "t", {"metrics.jsonl": b""}, stage="train", facts=facts, made=made)
@@ -75,7 +75,7 @@ def test_other_kinds_of_machines_are_compared_by_scores_alone(tmp_path: Path, ke
 
 def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
     rows = [StageResult("average", "", "a", "miss", why="model.safetensors was altered")]
-    found = compare_results("demo", rows, Store(tmp_path), EXPECTED)
+    found = compare_results("demo", rows, LocalStore(tmp_path), EXPECTED)
     assert found.differs == (
         "average is not there as it was made: model.safetensors was altered",
         "dev has no bleu, recorded is 91.26 ± 3.00",

@@ -15,7 +15,7 @@ from flows.runner.request import RunRequest
 from flows.views.comparison_view import collapse_table
 from infra.errors import BadConfiguration
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from tasks.evaluation.collapse import last_values
 
 OTHER = RunRequest("small", overrides=("decoding.beam=1",))
@@ -32,7 +32,7 @@ def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
     for comparison in comparisons:
         bleu = comparison.differences[0]
         cards = [
-            json.loads((Store(site.root).folder("score", s.scores[comparison.name].key) / "card.json").read_text())
+            json.loads((LocalStore(site.root).folder("score", s.scores[comparison.name].key) / "card.json").read_text())
             for s in (first, second)
         ]
         assert [bleu.a, bleu.b] == pytest.approx([card["scores"]["bleu"]["score"] for card in cards], abs=1e-4)
@@ -76,7 +76,7 @@ def test_missing_scores_are_named(small: Path) -> None:
     with pytest.raises(BadConfiguration, match="'smal' has no artifact of score from a finished run"):
         find_system("smal", site)
     key = find_system("small/1", site).scores["dev"].key
-    folder = Store(site.root).folder("score", key)
+    folder = LocalStore(site.root).folder("score", key)
     shutil.move(folder, folder.with_name("elsewhere"))
     try:
         with pytest.raises(BadConfiguration, match=f"needs .*{key}, but that artifact is missing"):

@@ -15,7 +15,7 @@ from flows.inspection.cost import RunCost, StageCost, estimate_cost
 from flows.runner.request import RunRequest
 from flows.views.cost_view import cost_sentence
 from infra.errors import BadConfiguration
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from tasks.engine.planner import StageResult
 
 PARAMETERS = 852_736
@@ -37,7 +37,7 @@ def planned(stage: str, item: str = "", *overrides: str) -> StageResult:
 def record(root: Path, row: StageResult, size: int, seconds: float, **facts: Any) -> None:
     """An artifact of another key, made by a stage like this one."""
     words = {"stage": row.stage, "item": row.item, "arguments": row.form, "seconds": seconds, "facts": facts}
-    sealed(Store(root), f"{row.stage}{size}", {"x.bin": bytes(size)}, **words, made={"at": "2026-11-22"})
+    sealed(LocalStore(root), f"{row.stage}{size}", {"x.bin": bytes(size)}, **words, made={"at": "2026-11-22"})
 
 
 def cost(*overrides: str, **more: float) -> RunCost:

@@ -11,7 +11,8 @@ from made_up_roots import artifact, chain, record, row_of
 
 from flows.inspection.garbage_collection import find_garbage
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -30,7 +31,7 @@ def gone(root: Path) -> set[str]:
 
 @pytest.mark.parametrize("outcome", ["FINISHED", "FAILED"])
 def test_a_shorter_run_takes_no_training_away(tmp_path: Path, outcome: str) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     text = artifact(store, "download", "d0")
     start(tmp_path, 0, chain(store, text), outcome)
     start(tmp_path, 1, [text, artifact(store, "clean", "c1", [text])])
@@ -51,7 +52,7 @@ def test_of_each_stage_the_newest_finished_record_counts(
     tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, str, bool]]
 ) -> None:
     root = tmp_path_factory.mktemp("root")
-    store = Store(root)
+    store = LocalStore(root)
     needed: dict[tuple[bool, str], str] = {}
     for number, (length, outcome, changed) in enumerate(runs):
         made = [artifact(store, stage, f"{stage}{number}") for stage in STAGES[:length]]

@@ -15,7 +15,7 @@ from flows.runner.request import RunRequest
 from flows.runner.run import run
 from flows.views.terminal import TerminalDisplay
 from infra.processes.identity import process_identity
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from tasks.engine.stage import StageCall
 from tasks.stages.clean import clean
 
@@ -27,7 +27,7 @@ def test_starts_of_one_request_are_counted_until_it_finished(tmp_path: Path) -> 
         record(tmp_path, "demo", BEGAN + timedelta(hours=hours), [], outcome=outcome)
     record(tmp_path, "demo", BEGAN + timedelta(hours=1, minutes=1), [], overrides=["training.updates=9"])
     record(tmp_path, "other", BEGAN + timedelta(hours=9), [])
-    found = read_history(Store(tmp_path), "demo")
+    found = read_history(LocalStore(tmp_path), "demo")
     assert [(each.outcome, each.attempt, each.overrides) for each in found] == [
         ("FINISHED", 1, ()),
         ("FINISHED", 3, ()),
@@ -36,8 +36,8 @@ def test_starts_of_one_request_are_counted_until_it_finished(tmp_path: Path) -> 
         ("FAILED", 1, ()),
     ]
     assert found[2].command == "repro run demo --set training.updates=9"
-    assert read_history(Store(tmp_path))[0].run == "other"
-    since = read_history(Store(tmp_path), "demo", BEGAN + timedelta(hours=2))
+    assert read_history(LocalStore(tmp_path))[0].run == "other"
+    since = read_history(LocalStore(tmp_path), "demo", BEGAN + timedelta(hours=2))
     assert [each.attempt for each in since] == [1, 3], "what began before still counts"
 
 
@@ -50,7 +50,7 @@ def test_time_and_energy_are_of_what_the_run_made(tmp_path: Path) -> None:
     record(
         tmp_path, "demo", BEGAN, rows, outcome="FAILED", failure="score failed: no", ended="2026-11-01T03:00:00+00:00"
     )
-    (found,) = read_history(Store(tmp_path))
+    (found,) = read_history(LocalStore(tmp_path))
     assert (found.seconds, found.gpu_kwh, found.failure) == (7203.0, 1.5, "score failed: no")
     assert found.ended == BEGAN + timedelta(hours=3)
     printed = json.loads(json.dumps(found.as_json()))
@@ -63,7 +63,7 @@ def test_other_files_and_older_records(tmp_path: Path) -> None:
     (path.parent / "20261101T000001-000000-seeds.json").write_text(json.dumps({"overrides": []}))
     (path.parent / "20261101T000002-000000.json").write_text("{")
     path.write_text(json.dumps({name: fields[name] for name in ("run", "overrides", "outcome", "stages")}, indent=1))
-    (found,) = read_history(Store(tmp_path))
+    (found,) = read_history(LocalStore(tmp_path))
     assert (found.run, found.failure, found.ended, found.gpu_kwh) == ("demo", "", None, None)
 
 
@@ -71,7 +71,7 @@ def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
     here, *rest = process_identity().rsplit("/", 2)
     record(tmp_path, "demo", BEGAN, [], outcome="RUNNING", process=process_identity())
     record(tmp_path, "demo", BEGAN + timedelta(hours=1), [], outcome="RUNNING", process=f"{here}/999999999/{rest[1]}")
-    assert [each.outcome for each in read_history(Store(tmp_path))] == ["KILLED", "RUNNING"]
+    assert [each.outcome for each in read_history(LocalStore(tmp_path))] == ["KILLED", "RUNNING"]
 
 
 def test_a_failed_run_says_why_and_what_was_tried(
@@ -84,7 +84,7 @@ def test_a_failed_run_says_why_and_what_was_tried(
     monkeypatch.setattr(clean, "body", fails)
     with pytest.raises(StageFailed):
         run_small(RunRequest("small", until="clean"))
-    (found,) = read_history(Store(tmp_path / "repro"))
+    (found,) = read_history(LocalStore(tmp_path / "repro"))
     assert found.outcome == "FAILED"
     assert found.failure == "clean failed: OSError: the disk is gone"
     assert found.stages[-1].failures == ("OSError: the disk is gone",)
@@ -97,12 +97,12 @@ def test_a_run_at_work_says_what_it_made(mirror: Path, tmp_path: Path) -> None:
 
     class Watching(TerminalDisplay):
         def begin(self, call: StageCall, why: str) -> None:
-            seen.extend(read_history(Store(tmp_path / "repro")))
+            seen.extend(read_history(LocalStore(tmp_path / "repro")))
 
     run(RunRequest("small", until="clean").resolve(), Watching(lambda *_: None))
     first, last = seen[0], seen[-1]
     assert {(first.outcome, stage.state) for stage in first.stages} == {("RUNNING", "miss")}
     assert [stage.stage for stage in last.stages if not stage.was_made] == ["clean"], "a kill leaves what was made"
     assert [stage.key for stage in last.stages] == [
-        stage.key for stage in read_history(Store(tmp_path / "repro"))[0].stages
+        stage.key for stage in read_history(LocalStore(tmp_path / "repro"))[0].stages
     ]

@@ -21,7 +21,7 @@ from infra.errors import JobFailed
 from infra.servers.environment import configure_libraries
 from infra.servers.prefect_states import PROCESS_LABEL, has_abandoned_flow_runs
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from infra.tracking.tracker import Tracker
 
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
@@ -89,7 +89,7 @@ def test_a_run_killed_while_its_server_starts_is_on_record(tmp_path: Path) -> No
     environment = os.environ | {"REPRO_ROOT": f"{tmp_path / 'root'}", "REPRO_MIRRORS": f"{tmp_path / 'mirror'}"}
     killed = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert killed.returncode == -9, killed.stderr
-    (found,) = read_history(Store(tmp_path / "root"))
+    (found,) = read_history(LocalStore(tmp_path / "root"))
     assert (found.run, found.outcome, found.command) == ("small", "KILLED", f"repro run {run} --until clean")
     assert {stage.state for stage in found.stages} == {"miss"}, "garbage collection keeps what it names"
     assert [left.command for left in unfinished(Site(root=tmp_path / "root"))] == [found.command]
@@ -104,7 +104,7 @@ def test_a_run_without_a_server_is_on_record_and_its_attempt_goes_on(
     def dispatched() -> RecordedRun:
         with pytest.raises(JobFailed):
             dispatch(RunRequest("small", force=("score",)).resolve(), has_server=False)
-        return read_history(Store(small))[0]
+        return read_history(LocalStore(small))[0]
 
     monkeypatch.setattr("flows.orchestration.dispatch._ensure_server", start)
     failed = dispatched()

@@ -17,7 +17,7 @@ from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.views.terminal import TerminalDisplay
 from infra.errors import BadConfiguration, Diverged, Fault, JobFailed, NetworkFault
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from tasks.engine.planner import StageResult
 
 
@@ -44,10 +44,10 @@ def test_one_stage_runs_and_no_later_one(decoding: StageRequest, small: Path) ->
     assert states()["translate", "dev"] == "hit"
     assert states()["score", "dev"] == "miss"
     assert made(decoding).state == "cached"
-    before = Store(small).manifest("translate", decoding.key)
+    before = LocalStore(small).find("translate", decoding.key)
     forced = replace(decoding, attempt="first")
     assert [made(forced).state, made(forced).state] == ["completed", "cached"], "once in an attempt"
-    assert Store(small).manifest("translate", decoding.key) != before
+    assert LocalStore(small).find("translate", decoding.key) != before
     assert made(replace(decoding, attempt="second")).state == "completed"
 
 

@@ -16,14 +16,14 @@ from flows.runner.outcome import Outcome
 from flows.runs import DEMO
 from flows.runs.overrides import STRICT_NUMERICS, override
 from flows.runs.recorded_results import recorded_sums
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from tasks.engine.planner import StageResult
 
 SUM = hashlib.sha256(FILES["a.txt"]).hexdigest()
 
 
 def test_a_run_says_whether_its_files_are_the_expected_ones(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     sealed(store)
     rows = [StageResult("clean", "", "k1", "completed"), StageResult("score", "dev", "k2", "completed")]
     outcome = Outcome("demo", rows)

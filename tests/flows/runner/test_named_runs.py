@@ -20,7 +20,7 @@ from flows.runner.named_runs import NamedRun, name_run
 from flows.runner.recorded_runs import read_runs
 from infra.errors import BadConfiguration
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 SET = ["training.seed=2"]
@@ -34,7 +34,7 @@ STAGES = ("clean", "train", "translate", "score")
 
 def start(root: Path, hour: int, last: str = "score", **changes: Any) -> None:
     """A run up to a stage; the key of each artifact begins with the hour."""
-    store, made = Store(root), []
+    store, made = LocalStore(root), []
     for stage in STAGES[: STAGES.index(last) + 1]:
         made.append(artifact(store, stage, f"{hour}{stage}", made[-1:]))
     record(root, "x", BEGAN + timedelta(hours=hour), [*map(row_of, made)], **changes)
@@ -46,7 +46,7 @@ def named(root: Path, *overrides: str) -> NamedRun:
 
 def model(root: Path, *overrides: str) -> set[str]:
     """The hours of the model that commands and the API take."""
-    site, store = Site(root=root), Store(root)
+    site, store = Site(root=root), LocalStore(root)
     keys = [each.key for each in find_system("x", site, overrides).scores.values()]
     keys += [find_training("x", site, overrides).key]
     keys += [each.key for each in model_manifests(store, "x", "translate", overrides).values()]
@@ -61,12 +61,12 @@ def test_neither_a_run_with_overrides_nor_a_trial_takes_the_name_of_a_run(tmp_pa
     assert {each.key[0] for each in list_artifacts("x", site)} == {"1"}
     assert [folder.name for folder in artifact_folders("x/train", site)] == ["1train"]
     assert model(tmp_path) == {"1"}
-    labels = uses_of(read_history(Store(tmp_path))).names
+    labels = uses_of(read_history(LocalStore(tmp_path))).names
     assert {key[0] for _, key in labels} == {"1"}, "the labels of lineage and of the site"
     assert model(tmp_path, *SET) == {"2"}
     assert [folder.name for folder in artifact_folders("x/train", site, SET)] == ["2train"]
     with pytest.raises(BadConfiguration, match=r"model\.p_drop"):
-        find_artifacts(Store(tmp_path), "x", TRIAL["overrides"])
+        find_artifacts(LocalStore(tmp_path), "x", TRIAL["overrides"])
 
 
 def test_artifacts_are_of_any_run_and_the_model_is_of_a_finished_one(
@@ -74,7 +74,7 @@ def test_artifacts_are_of_any_run_and_the_model_is_of_a_finished_one(
 ) -> None:
     start(tmp_path, 1)
     start(tmp_path, 2, "train", outcome="FAILED")
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     assert {key[0] for key in find_artifacts(store, "x/train").values()} == {"2"}
     assert caplog.messages == []
     found = find_artifacts(store, "x")
@@ -91,7 +91,7 @@ def test_where_only_runs_with_overrides_exist_it_is_said_which(
     start(tmp_path, 1, overrides=["training.seed=3"])
     start(tmp_path, 2, overrides=SET)
     start(tmp_path, 3, "clean", overrides=["training.seed=4"], outcome="FAILED")
-    assert {key[0] for key in find_artifacts(Store(tmp_path), "x").values()} == {"2"}
+    assert {key[0] for key in find_artifacts(LocalStore(tmp_path), "x").values()} == {"2"}
     assert "--set training.seed=2" in caplog.text
     assert model(tmp_path) == {"2"}
 
@@ -99,8 +99,8 @@ def test_where_only_runs_with_overrides_exist_it_is_said_which(
 def test_where_only_trials_exist_the_name_means_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     start(tmp_path, 1, **TRIAL)
     with pytest.raises(BadConfiguration, match="'x' has only trials of a sweep"):
-        find_artifacts(Store(tmp_path), "x")
-    assert find_artifacts(Store(tmp_path), "") == {}
+        find_artifacts(LocalStore(tmp_path), "x")
+    assert find_artifacts(LocalStore(tmp_path), "") == {}
     assert caplog.messages == [], "a list of all runs says nothing of it"
     with pytest.raises(BadConfiguration, match="no artifact of score"):
         find_system("x", Site(root=tmp_path))

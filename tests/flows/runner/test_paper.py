@@ -34,7 +34,7 @@ from infra.errors import BadConfiguration, BadData
 from infra.launch.job import JobSpec
 from infra.processes import signals
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from model.config import Averaging
 from model.config.parameter_count import parameters
 from model.config.presets import TABLE_3
@@ -218,7 +218,7 @@ def test_each_call_keeps_its_page(tmp_path: Path) -> None:
     page = write_pages(results, tmp_path)
     assert page == requests[0].page(tmp_path)
     assert "base, failed" in page.read_text()
-    assert needed_artifacts(Store(tmp_path), Site(root=tmp_path), ()) == {}, "it is no record of a run"
+    assert needed_artifacts(LocalStore(tmp_path), Site(root=tmp_path), ()) == {}, "it is no record of a run"
 
 
 @pytest.mark.slow

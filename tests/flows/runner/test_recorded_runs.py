@@ -28,7 +28,7 @@ from flows.runner.recorded_runs import (
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 CHECK = {"place": "score dev bleu", "limit": "bleu >= 1", "bound": 1.0, "warns": False, "value": 2.0, "holds": True}
@@ -152,7 +152,7 @@ def test_records_in_a_folder_that_names_shared_are_those_of_the_name_inside(tmp_
         rewrite(path, {**json.loads(path.read_text()), "run": name})
     for name in NAMES:
         assert [each.run for each in read_runs(tmp_path, name)] == [name]
-        assert [each.run for each in read_history(Store(tmp_path), name)] == [name]
+        assert [each.run for each in read_history(LocalStore(tmp_path), name)] == [name]
     new = records.write(
         tmp_path, "Größe", vars(RunRequest("demo")), [], "FINISHED", records.start_time(tmp_path, "Größe")
     )

@@ -104,4 +104,4 @@ def test_the_ensemble_of_a_runs_seeds_is_translated_scored_and_reported(small: P
     for value in (*chrf.values.values(), mean(chrf.values.values()), stdev(chrf.values.values()), chrf.ensemble):
         assert f'<td class="score">{value:.2f}</td>' in page
     assert "Seeds and their ensemble" in page
-    assert open_store(Site.named()).manifest("register", keys(outcome)["register", ""])
+    assert open_store(Site.named()).find("register", keys(outcome)["register", ""])

@@ -12,13 +12,15 @@ from small_pipeline import Untracked
 from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun
 from flows.tuning.study import SweepStudy
-from flows.tuning.study_copy import JOURNAL, MARKER, StudyCopy
+from flows.tuning.study_copy import JOURNAL, StudyCopy
 from flows.tuning.sweep import SweepRequest, run_sweep
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
 from infra.processes.identity import process_identity
 from infra.site import Site, open_store
+from infra.store.claims import MARKER
 from infra.store.s3_client import Bucket
+from infra.store.store import Store
 from tasks.engine.planner import StageResult
 
 
@@ -77,7 +79,7 @@ def test_another_machine_goes_on_after_a_kill(
 
     monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'second'}")
     said: list[str] = []
-    with pytest.raises(BadConfiguration, match=r"run by process 7 on another host: .* --take-over"):
+    with pytest.raises(BadConfiguration, match=r"process 7 on another host: .* --take-over"):
         run_sweep(asked.resolve(), run, said.append)
     assert len(tried) == 2
     found = run_sweep(replace(asked, take_over=True).resolve(), run, said.append)
@@ -92,42 +94,48 @@ def test_another_machine_goes_on_after_a_kill(
     assert len(tried) == 4
 
 
-def study_copy(said: list[str]) -> StudyCopy:
-    site = Site.named()
-    (site.root / "sweeps" / "small-1").mkdir(parents=True, exist_ok=True)
-    (site.root / "sweeps" / "small-1" / JOURNAL).write_text("")
-    return StudyCopy(open_store(site), site.root / "sweeps" / "small-1", said.append)
+def machine(tmp_path: Path, name: str, said: list[str] | None = None) -> tuple[Store, Path]:
+    """The store of a machine that shares the bucket, and its folder of the sweep."""
+    site = replace(Site.named(), root=tmp_path / name)
+    store = open_store(site)
+    store.say = (said if said is not None else []).append
+    folder = site.root / "sweeps" / "small-1"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / JOURNAL).write_text("")
+    return store, folder
 
 
-def test_a_sweep_runs_on_one_machine_at_a_time(bucket: Bucket) -> None:
-    first, second = study_copy([]), study_copy([])
-    with first.claimed(take_over=False):
-        first.send()
-        refused = pytest.raises(BadConfiguration, match=r"small-1 is run by process \d+ on .*--take-over")
-        with refused, second.claimed(take_over=False):
+def test_a_sweep_runs_on_one_machine_at_a_time(bucket: Bucket, tmp_path: Path) -> None:
+    first, folder = machine(tmp_path, "a")
+    second, elsewhere = machine(tmp_path, "b")
+    with first.claimed(folder, take_over=False) as check:
+        StudyCopy(first, folder, check, [].append).send()
+        with pytest.raises(BadConfiguration, match="--take-over"), second.claimed(elsewhere, take_over=False):
             pass
-        with second.claimed(take_over=True):
-            second.send()
-            with pytest.raises(Fault, match="took over the sweep small-1"):
-                first.send()
+        with second.claimed(elsewhere, take_over=True) as check_second:
+            StudyCopy(second, elsewhere, check_second, [].append).send()
+            with pytest.raises(Fault, match="small-1"):
+                StudyCopy(first, folder, check, [].append).send()
     assert set(bucket.list("sweeps/small-1")) == {JOURNAL}, "each removes its own marker alone"
 
 
-def test_the_marker_of_a_killed_process_of_this_machine_blocks_nobody(bucket: Bucket) -> None:
+def test_the_marker_of_a_killed_process_of_this_machine_blocks_nobody(bucket: Bucket, tmp_path: Path) -> None:
     dead = process_identity().rpartition("/")[0] + "/1"  # this process id, of an earlier process
     left = {"holder": "process 7 on this host", "process": dead, "mark": "m"}
     bucket.put(f"sweeps/small-1/{MARKER}", json.dumps(left).encode())
     said: list[str] = []
-    with study_copy(said).claimed(take_over=False):
-        assert said == ["sweep small-1: taken over from process 7 on this host"]
+    store, folder = machine(tmp_path, "a", said)
+    with store.claimed(folder, take_over=False):
+        assert said == ["sweeps/small-1: taken over from process 7 on this host"]
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"mark": 1}', b"\xff"])
-def test_an_unreadable_marker_blocks_until_it_is_taken_over(bucket: Bucket, text: bytes) -> None:
+def test_an_unreadable_marker_blocks_until_it_is_taken_over(bucket: Bucket, tmp_path: Path, text: bytes) -> None:
     bucket.put(f"sweeps/small-1/{MARKER}", text)
-    with pytest.raises(BadConfiguration, match="--take-over"), study_copy([]).claimed(take_over=False):
+    store, folder = machine(tmp_path, "a")
+    with pytest.raises(BadConfiguration, match="--take-over"), store.claimed(folder, take_over=False):
         pass
-    with study_copy([]).claimed(take_over=True):
+    with store.claimed(folder, take_over=True):
         assert json.loads(bucket.read(f"sweeps/small-1/{MARKER}"))["process"] == process_identity()
 
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from benchmarks.registry import write_registry
 from flows.website.write import write_site
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 
 MILLISECONDS = 60_000
 DEVICES = {
@@ -27,7 +27,7 @@ DEVICES = {
 def registered(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Three versions of ``ende``, one of a model with a hostile name, one of ``plain`` whose artifacts are gone."""
     root = tmp_path_factory.mktemp("registered")
-    store, found = Store(root), []
+    store, found = LocalStore(root), []
     moves = {1: "2026-01-01T00:00:00+00:00 root: the first", 2: f"2026-01-02T00:00:00+00:00 root: better {EVIL}", 3: ""}
     for number, p_drop in ((1, 0.1), (2, 0.3), (3, 0.3)):
         key = train(store, f"{number}" * 20, p_drop)

@@ -20,7 +20,7 @@ from flows.website.campaign import RUNS_ON_A_PAGE, campaign_pages, totals
 from flows.website.render import render
 from flows.website.search_index import index_files
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 
 
 def entries(public: Path) -> list[list[str]]:
@@ -71,7 +71,7 @@ def test_a_trial_is_linked_with_its_sweep_and_back(public: Path) -> None:
 def test_a_pruned_trial_is_not_shown_as_failed(tmp_path: Path) -> None:
     why, rows = "pruned at update 4: dev perplexity 9.00", [{"stage": "train", "state": "pruned"}]
     record(tmp_path, "ende", datetime(2026, 1, 1, tzinfo=UTC), rows, outcome="PRUNED", failure=why)
-    found = read_history(Store(tmp_path))
+    found = read_history(LocalStore(tmp_path))
     (page,) = campaign_pages(found)
     values: dict[str, Any] = {"sweeps": {}, "registered": {}, "limits": [], "written": datetime.now(UTC), "commit": ""}
     text = render("campaign.html", page.name, here=page, pages=[page], totals=totals(found), **values)
@@ -85,7 +85,7 @@ def test_a_pruned_trial_is_not_shown_as_failed(tmp_path: Path) -> None:
 
 
 def test_totals_are_of_all_runs(registered_runs: Path) -> None:
-    found = totals(read_history(Store(registered_runs)))
+    found = totals(read_history(LocalStore(registered_runs)))
     assert found.outcomes == {"FINISHED": 2, "FAILED": 1}
     assert (found.made, found.cached, found.failed) == (2, 3, 1)
     assert found.hours == pytest.approx((3600 + 1 + 1800) / 3600)
@@ -103,7 +103,7 @@ def test_many_runs_go_on_several_pages(tmp_path: Path) -> None:
     assert [page.name for page in campaign_pages([])] == ["campaign.html"]
     for number in range(RUNS_ON_A_PAGE + 1):
         record(tmp_path, "demo", began + timedelta(hours=number), [{"stage": "clean"}])
-    pages = campaign_pages(read_history(Store(tmp_path)))
+    pages = campaign_pages(read_history(LocalStore(tmp_path)))
     assert [page.name for page in pages] == ["campaign.html", "campaign-2.html"]
     assert [len(page.runs) for page in pages] == [RUNS_ON_A_PAGE, 1]
     assert pages[1].runs[0].started == began
@@ -133,11 +133,13 @@ def test_the_index_has_models_versions_runs_and_artifacts_with_their_pages(publi
 
 
 def test_artifacts_are_found_by_their_readable_names(tmp_path: Path) -> None:
-    text, cleaned, *_ = chain(Store(tmp_path), artifact(Store(tmp_path), "download", "d0ffee", item="demo/train.de"))
+    text, cleaned, *_ = chain(
+        LocalStore(tmp_path), artifact(LocalStore(tmp_path), "download", "d0ffee", item="demo/train.de")
+    )
     rows = [row_of(text, "demo/train.de"), row_of(cleaned)]
     for day, run in enumerate(("demo", "other"), start=1):
         record(tmp_path, run, datetime(2026, 1, day, tzinfo=UTC), rows)
-    graph, uses = read_graph(Site(root=tmp_path)), uses_of(read_history(Store(tmp_path)))
+    graph, uses = read_graph(Site(root=tmp_path)), uses_of(read_history(LocalStore(tmp_path)))
     (index,) = (file for _, file in index_files([], [], [], graph, uses))
     titles = {
         title: words for kind, title, words, _ in json.loads(index[len("addEntries(") : -3]) if kind == "artifact"
@@ -151,7 +153,7 @@ def test_a_large_index_is_split(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     overrides = [f"training.seed={number}" for number in range(40)]
     for hour in range(5):
         record(tmp_path, "demo", datetime(2026, 1, 1, hour, tzinfo=UTC), [{"stage": "clean"}], overrides=overrides)
-    pages = campaign_pages(read_history(Store(tmp_path)))
+    pages = campaign_pages(read_history(LocalStore(tmp_path)))
     files = dict(index_files([], pages, [], ArtifactGraph([]), uses_of([])))
     assert [*files] == ["search-1.js", "search-2.js", "search-3.js"]
     assert all("training.seed=39" in text for text in files.values()), "a command is whole, to be copied"

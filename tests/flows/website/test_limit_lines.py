@@ -7,7 +7,8 @@ from flows.inspection.run_history import read_history
 from flows.runner import records
 from flows.runner.recorded_runs import earlier_values
 from flows.website.limits import limit_lines
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact
 from tasks.engine.limits import Limits
 
 REQUEST = {"run": "demo", "from_stage": "", "until": "", "force": (), "site": "local", "overrides": ()}
@@ -17,7 +18,7 @@ def start(root: Path, hour: int, bleu: float, *limits: str) -> None:
     """A run whose dev set has this BLEU."""
     earlier = earlier_values(root, "demo")
     judged = Limits.parse(limits, earlier)
-    judged.breaches(Store(root), Artifact("score", "key", root, facts={"bleu": bleu}), "dev")
+    judged.breaches(LocalStore(root), Artifact("score", "key", root, facts={"bleu": bleu}), "dev")
     assert judged.checks[0].earlier == earlier.get("score dev bleu", ())
     started = datetime(2026, 1, 1, hour, tzinfo=UTC)
     records.write(root, "demo", REQUEST, [], "FINISHED", started, checks=judged.checks)
@@ -27,7 +28,7 @@ def test_a_limit_has_a_line_over_the_runs_with_its_newest_bound(tmp_path: Path) 
     start(tmp_path, 1, 21.0, "score.dev.bleu >= 20")
     start(tmp_path, 2, 19.0, "warn score.dev.bleu >= 20", "score.dev.chrf >= 1")
     start(tmp_path, 3, 21.5, "warn score.dev.bleu >= 22")
-    history = read_history(Store(tmp_path))
+    history = read_history(LocalStore(tmp_path))
     (line,) = limit_lines(history)
     assert (line.run, line.place, line.limit, line.values) == (
         "demo",
@@ -42,7 +43,7 @@ def test_a_limit_has_a_line_over_the_runs_with_its_newest_bound(tmp_path: Path) 
 def test_a_fact_with_a_limit_on_each_side_has_two_lines(tmp_path: Path) -> None:
     for hour, bleu in ((1, 21.0), (2, 31.0)):
         start(tmp_path, hour, bleu, "score.dev.bleu >= 20", "score.dev.bleu <= 30")
-    lines = limit_lines(read_history(Store(tmp_path)))
+    lines = limit_lines(read_history(LocalStore(tmp_path)))
     assert {(line.limit, line.values, line.holds) for line in lines} == {
         ("bleu >= 20", (21.0, 31.0), True),
         ("bleu <= 30", (21.0, 31.0), False),
@@ -55,7 +56,7 @@ def test_records_of_before_have_no_lines(tmp_path: Path) -> None:
     path = records.write(tmp_path, "demo", REQUEST, [], "FINISHED", started)
     path.write_text(path.read_text().replace(' "checks": [],\n', ""))
     assert earlier_values(tmp_path, "demo") == {}
-    assert limit_lines(read_history(Store(tmp_path))) == []
+    assert limit_lines(read_history(LocalStore(tmp_path))) == []
 
 
 def test_the_campaign_and_the_model_show_the_lines(public: Path) -> None:

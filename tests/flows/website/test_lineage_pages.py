@@ -15,14 +15,14 @@ from benchmarks.registry import write_registry
 from flows.website import lineage
 from flows.website.write import write_site
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A raw file, text cleaned from it with a rejected pair of hostile text, and two versions of ``demo`` on it."""
     root = tmp_path_factory.mktemp("lineage")
-    store = Store(root)
+    store = LocalStore(root)
     raw = artifact(store, "download", "d0ffee", item="demo/train.de")
     chains = [chain(store, raw, f"{number}", {"name": "demo", "version": number}) for number in (1, 2)]
     rows = [row_of(each) for each in chains[0]]

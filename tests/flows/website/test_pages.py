@@ -19,7 +19,7 @@ from flows.website.write import write_site
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.file_names import file_name
-from infra.store.local import Store
+from infra.store.local import LocalStore
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "source"}
 ADDRESSES = ("href", "src", "srcset", "action", "poster", "data")
@@ -230,7 +230,7 @@ def test_no_page_shows_the_secrets_of_addresses_in_old_manifests(
     root = tmp_path / "root"
     monkeypatch.setenv("REPRO_ROOT", f"{root}")
     origin = "https://user:planted-SECRET-1@host/train.en.gz?X-Amz-Signature=planted-SECRET-2"
-    artifact = sealed(Store(root), stage="download", facts={"origin": origin, "bytes": 1})
+    artifact = sealed(LocalStore(root), stage="download", facts={"origin": origin, "bytes": 1})
     assert "planted" in (artifact.path() / "manifest.json").read_text()
     write_site(Site(root=root), tmp_path / "public")
     pages = [path.read_text() for path in (tmp_path / "public").rglob("*") if path.suffix in (".html", ".js")]

@@ -7,7 +7,6 @@ from s3_server import Server
 from sealing import DESCRIPTION, manifest_of, sealed
 
 from infra.errors import BadConfiguration, NoSpace
-from infra.store.maintenance import leftovers
 from infra.store.manifest import MANIFEST
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
@@ -27,7 +26,7 @@ def other(store: S3Store, tmp_path: Path) -> S3Store:
 def test_what_stood_there_at_the_look_is_replaced(store: S3Store, other: S3Store) -> None:
     """Forced, made from a changed input, or refused under --strict: a manifest stands there, and the stage ran."""
     sealed(other, files={"a.txt": b"before"})
-    store.manifest("clean", "k1")
+    store.find("clean", "k1")
     again = sealed(store, files={"a.txt": b"again"})
     assert manifest_of(other).content == again.content
     assert (other.artifact(manifest_of(other)).path() / "a.txt").read_bytes() == b"again"
@@ -37,7 +36,7 @@ def test_what_stood_there_at_the_look_is_replaced(store: S3Store, other: S3Store
 
 def test_of_two_that_replace_the_same_the_first_stays(store: S3Store, other: S3Store) -> None:
     sealed(other, files={"a.txt": b"before"})
-    partials = [each.partial("clean", "k1", {}) for each in (store, other) if each.manifest("clean", "k1")]
+    partials = [each.begin("clean", "k1", {}) for each in (store, other) if each.find("clean", "k1")]
     for partial, content in zip(partials, (b"first", b"second"), strict=True):
         (partial / "a.txt").write_bytes(content)
     first, second = (each.seal(p, DESCRIPTION) for each, p in zip((store, other), partials, strict=True))
@@ -47,7 +46,7 @@ def test_of_two_that_replace_the_same_the_first_stays(store: S3Store, other: S3S
 
 def test_gc_leaves_what_replaced_the_artifact_that_it_looked_at(store: S3Store, other: S3Store) -> None:
     sealed(store, files={"a.txt": b"before"})
-    other.manifest("clean", "k1")
+    other.find("clean", "k1")
     again = sealed(store, files={"a.txt": b"again"})
     other.remove("clean", "k1")
     assert manifest_of(store).content == again.content
@@ -67,7 +66,7 @@ def test_only_requests_that_every_store_knows_are_sent(
     monkeypatch.setattr(Bucket, "_call", watched)
     sealed(store)
     sealed(store, files={"a.txt": b"new"})
-    other.manifest("clean", "k1")
+    other.find("clean", "k1")
     other.quarantine("clean", "k1")
     sealed(other)
     other.remove("clean", "k1")
@@ -80,13 +79,13 @@ def test_a_user_who_may_only_read_is_stopped_before_the_work(
 ) -> None:
     sealed(store)
     s3.inject_faults(status=403, code="AccessDenied", times=99, match=method)
-    assert other.manifest("clean", "k1")
+    assert other.find("clean", "k1")
     assert other.artifact(manifest_of(other)).path()
     with pytest.raises(BadConfiguration, match=r"s3://.*/store cannot be written: .*REPRO_ROOT"):
-        other.partial("clean", "k2", {})
+        other.begin("clean", "k2", {})
     assert not (other.root / "clean" / "k2").exists()
     s3.inject_faults()
-    left = list(leftovers(other, before=1e12))
+    left = list(other.leftovers(before=1e12))
     assert [each.place.split("/")[0] for each in left] == ["probe"] * (method == "DELETE")
     for each in left:
         each.remove()
@@ -97,4 +96,4 @@ def test_a_user_who_may_only_read_is_stopped_before_the_work(
 def test_a_full_quota_is_no_space(s3: Server, store: S3Store, status: int, code: str) -> None:
     s3.inject_faults(status=status, code=code, times=99, match="PUT")
     with pytest.raises(NoSpace, match=f"s3://.* has no space left .{code}.*quota"):
-        store.partial("clean", "k1", {})
+        store.begin("clean", "k1", {})

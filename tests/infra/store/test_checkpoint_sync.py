@@ -13,7 +13,6 @@ from s3_server import Server
 from sealing import DESCRIPTION
 
 from infra.store import checkpoint_sync
-from infra.store.maintenance import leftovers
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, NoSuchKey
 
@@ -33,7 +32,7 @@ class Machine:
 
     def start(self, attempt: str = "") -> dict[str, bytes]:
         """Start or resume the training; returns the files to resume from."""
-        self.folder = self.store.partial("train", "k1", INPUTS, attempt)
+        self.folder = self.store.begin("train", "k1", INPUTS, attempt)
         self.place = self.store._snapshots[self.folder]._place
         return self.files()
 
@@ -52,7 +51,7 @@ class Machine:
         while not condition():
             if time.monotonic() > deadline:
                 return False
-            self.store.sync_checkpoint(self.folder)
+            self.store.share(self.folder)
             time.sleep(0.01)
         return True
 
@@ -115,13 +114,13 @@ def test_another_machine_resumes_from_a_snapshot(here: Machine, there: Machine) 
 
 def test_another_machine_reads_a_file_of_unfinished_work(here: Machine, there: Machine) -> None:
     def metrics() -> bytes:
-        return there.store.read_unfinished("train", "k1", "metrics.jsonl")
+        return there.store.unfinished_file("train", "k1", "metrics.jsonl")
 
     assert metrics() == b""
     here.send(FIRST)
     assert metrics() == FIRST["metrics.jsonl"]
     here.send(SECOND)
-    assert there.store.read_unfinished("train", "k1", "no.file") == b""
+    assert there.store.unfinished_file("train", "k1", "no.file") == b""
     (index,) = (name for name in there.store.bucket.list("train/k1") if name.endswith("index.json"))
     there.store.bucket.put(f"train/k1/{index.rpartition('/')[0]}/{here.index()['metrics.jsonl']}", b"altered")
     assert metrics() == b"", "altered bytes are not used"
@@ -305,9 +304,9 @@ def test_sealing_while_a_snapshot_is_sent_leaves_none(here: Machine, monkeypatch
 
 def test_an_old_snapshot_is_a_leftover(here: Machine) -> None:
     here.send(FIRST)
-    assert not list(leftovers(here.store, time.time() - 3600))
+    assert not list(here.store.leftovers(time.time() - 3600))
     os.utime(here.folder, (0, 0))
-    [left] = [each for each in leftovers(here.store, time.time() + 3600) if "/resume-" in each.place]
+    [left] = [each for each in here.store.leftovers(time.time() + 3600) if "/resume-" in each.place]
     left.remove()
     assert not here.store.bucket.list("train/k1")
 

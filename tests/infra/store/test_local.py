@@ -12,13 +12,12 @@ from sealing import DESCRIPTION, FILES, manifest_of, sealed
 
 from infra.errors import BadData
 from infra.processes.locks import try_file_lock
-from infra.store.local import Store
-from infra.store.maintenance import rehash
+from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST, manifest_envelope
 
 
 def test_a_sealed_artifact_is_whole_and_leaves_no_other_folder(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     artifact = sealed(store)
     manifest = manifest_of(store)
     assert store.damage(manifest) == ""
@@ -28,7 +27,7 @@ def test_a_sealed_artifact_is_whole_and_leaves_no_other_folder(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_altered_byte_is_seen_even_in_logs(tmp_path: Path, name: str) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     path = sealed(store).path() / name
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -37,7 +36,7 @@ def test_each_altered_byte_is_seen_even_in_logs(tmp_path: Path, name: str) -> No
 
 
 def test_a_lost_or_short_file_is_damage(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     folder = sealed(store).path()
     manifest = manifest_of(store)
     (folder / "a.txt").write_bytes(b"alp")
@@ -47,7 +46,7 @@ def test_a_lost_or_short_file_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_change_that_keeps_the_stamp_is_found_by_hashing(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     path = sealed(store).path() / "a.txt"
     status = path.stat()
     with path.open("r+b") as file:
@@ -60,7 +59,7 @@ def test_a_change_that_keeps_the_stamp_is_found_by_hashing(tmp_path: Path) -> No
 
 
 def test_content_ignores_logs_and_nothing_else(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     first = sealed(store, "k1")
     other_log = sealed(store, "k2", FILES | {"metrics.jsonl": b"later"})
     other_text = sealed(store, "k3", FILES | {"a.txt": b"beta"})
@@ -68,31 +67,31 @@ def test_content_ignores_logs_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_readable_manifest_does_not_exist(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     folder = sealed(store).path()
     whole = (folder / MANIFEST).read_text()
     (folder / MANIFEST).write_text(whole.replace('"pairs": 3', '"pairs": 4'))
-    assert store.manifest("clean", "k1") is None, "an altered fact"
+    assert store.find("clean", "k1") is None, "an altered fact"
     (folder / MANIFEST).write_text(whole)
-    assert store.manifest("clean", "k1")
+    assert store.find("clean", "k1")
     (folder / MANIFEST).write_text("{")
-    assert store.manifest("clean", "k1") is None
+    assert store.find("clean", "k1") is None
     (folder / MANIFEST).write_text(json.dumps({"stage": "clean"}))
-    assert store.manifest("clean", "k1") is None
+    assert store.find("clean", "k1") is None
 
 
 def test_a_new_partial_removes_the_stale_one_of_its_key(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    stale = store.partial("clean", "k1", {})
-    other = store.partial("clean", "k2", {})
-    fresh = store.partial("clean", "k1", {})
+    store = LocalStore(tmp_path)
+    stale = store.begin("clean", "k1", {})
+    other = store.begin("clean", "k2", {})
+    fresh = store.begin("clean", "k1", {})
     assert not stale.exists()
     assert fresh.exists()
     assert other.exists()
 
 
 def test_sealing_again_replaces_the_artifact(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     sealed(store)
     again = sealed(store, files={"a.txt": b"new"})
     assert (again.path() / "a.txt").read_bytes() == b"new"
@@ -100,22 +99,22 @@ def test_sealing_again_replaces_the_artifact(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_folder_is_resumed_only_over_the_same_inputs(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    folder = store.partial("train", "k1", {"shard/a": "c1"})
+    store = LocalStore(tmp_path)
+    folder = store.begin("train", "k1", {"shard/a": "c1"})
     (folder / "checkpoint").write_text("x")
-    assert store.partial("train", "k1", {"shard/a": "c1"}) == folder
+    assert store.begin("train", "k1", {"shard/a": "c1"}) == folder
     assert (folder / "checkpoint").exists()
-    assert not list(store.partial("train", "k1", {"shard/a": "c2"}).iterdir())
+    assert not list(store.begin("train", "k1", {"shard/a": "c2"}).iterdir())
     assert not folder.exists()
 
 
 def test_an_attempt_resumes_only_its_own_folder_and_is_named_in_the_manifest(tmp_path: Path) -> None:
-    store, inputs = Store(tmp_path), {"shard/a": "c1"}
-    folder = store.partial("train", "k1", inputs)
+    store, inputs = LocalStore(tmp_path), {"shard/a": "c1"}
+    folder = store.begin("train", "k1", inputs)
 
     def resumes(attempt: str) -> bool:
         """Whether ``attempt`` finds the checkpoint; creates it if it does not."""
-        found = store.partial("train", "k1", inputs, attempt)
+        found = store.begin("train", "k1", inputs, attempt)
         assert found == folder, "a queued job is identified by its folder"
         found_checkpoint = (found / "checkpoint").exists()
         (found / "checkpoint").write_text("x")
@@ -133,62 +132,62 @@ def test_an_attempt_resumes_only_its_own_folder_and_is_named_in_the_manifest(tmp
 
 
 def test_an_artifact_over_another_ones_folder_is_neither(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     sealed(store, "k1")
     sealed(store, "k2", {"a.txt": b"other"})
     shutil.rmtree(tmp_path / "clean" / "k1")
     shutil.copytree(tmp_path / "clean" / "k2", tmp_path / "clean" / "k1")
-    assert store.manifest("clean", "k1") is None
-    assert store.has_folder("clean", "k1")
+    assert store.find("clean", "k1") is None
+    assert store.has("clean", "k1")
     shutil.copytree(tmp_path / "clean" / "k2", tmp_path / "shard" / "k2")
-    assert store.manifest("shard", "k2") is None
+    assert store.find("shard", "k2") is None
 
 
 @pytest.mark.parametrize("field", ["arguments", "inputs", "facts", "files", "made", "content", "item", "seconds"])
 @pytest.mark.parametrize("value", [None, [1], 3.5, {"a": None}])
 def test_a_forged_manifest_counts_as_none(tmp_path: Path, field: str, value: Any) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     path = sealed(store).path() / MANIFEST
     manifest = manifest_of(store)
     accepted = (field == "seconds" and value == 3.5) or (
         field in ("arguments", "facts", "made") and value == {"a": None}
     )
     path.write_text(json.dumps(manifest_envelope(replace(manifest, **{field: value}))))
-    assert (store.manifest("clean", "k1") is not None) == accepted
+    assert (store.find("clean", "k1") is not None) == accepted
 
 
 @pytest.mark.parametrize("name", ["../../other", "/etc/hostname"])
 def test_a_manifest_that_lists_files_outside_its_folder_counts_as_none(tmp_path: Path, name: str) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     path, manifest = sealed(store).path() / MANIFEST, manifest_of(store)
     path.write_text(json.dumps(manifest_envelope(replace(manifest, files={name: {"sha256": "", "bytes": 1}}))))
-    assert store.manifest("clean", "k1") is None
+    assert store.find("clean", "k1") is None
 
 
 def test_a_deep_manifest_and_named_pipes_are_refused_at_once(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     folder = sealed(store, files={"empty": b""}).path()
     manifest = manifest_of(store)
     (folder / "empty").unlink()
     os.mkfifo(folder / "empty")
     assert store.damage(manifest) == "empty is not a regular file"
     (folder / MANIFEST).write_text("[" * 100_000)
-    assert store.manifest("clean", "k1") is None
+    assert store.find("clean", "k1") is None
     (folder / MANIFEST).unlink()
     os.mkfifo(folder / MANIFEST)
-    assert store.manifest("clean", "k1") is None
+    assert store.find("clean", "k1") is None
 
 
 def test_files_that_the_manifest_does_not_list_are_moved_away_before_the_artifact_is_read(tmp_path: Path) -> None:
     messages: list[str] = []
-    artifact = sealed(Store(tmp_path))
+    artifact = sealed(LocalStore(tmp_path))
     (artifact.folder / "deep" / "c.arrow").write_text("foreign")
     (artifact.folder / "checkpoints" / "99999999").mkdir(parents=True)
     (artifact.folder / "link").symlink_to(tmp_path)
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     store.say = messages.append
     manifest = manifest_of(store)
-    assert rehash(store, manifest) == [
+    assert store.damages(manifest) == [
         f"{name} is not listed in its manifest" for name in ("checkpoints", "deep/c.arrow", "link")
     ]
     folder = store.artifact(manifest).path()
@@ -196,20 +195,20 @@ def test_files_that_the_manifest_does_not_list_are_moved_away_before_the_artifac
     (aside,) = folder.parent.glob("k1.unlisted-*")
     assert (aside / "deep" / "c.arrow").read_text() == "foreign"
     assert len(messages) == 3
-    assert rehash(store, manifest) == []
+    assert store.damages(manifest) == []
 
 
 def test_an_altered_byte_behind_an_unchanged_stamp_is_found_before_the_artifact_is_read(tmp_path: Path) -> None:
-    path = sealed(Store(tmp_path)).path() / "a.txt"
+    path = sealed(LocalStore(tmp_path)).path() / "a.txt"
     status = path.stat()
     path.write_bytes(b"alphA")
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     manifest = manifest_of(store)
     assert store.damage(manifest) == "", "a hit trusts size, time and inode"
     with pytest.raises(BadData, match=r"clean k1: a\.txt was altered; moved to k1\.bad-"):
         store.artifact(manifest).path()
-    assert store.manifest("clean", "k1") is None, "the next run makes it again"
+    assert store.find("clean", "k1") is None, "the next run makes it again"
 
 
 def test_everything_is_synced_before_the_artifact_gets_its_name(
@@ -228,7 +227,7 @@ def test_everything_is_synced_before_the_artifact_gets_its_name(
 
     monkeypatch.setattr(os, "fsync", recorded)
     monkeypatch.setattr(Path, "rename", renamed)
-    artifact = sealed(Store(tmp_path), files={"a.txt": b"a", "deep/b.bin": b"b"})
+    artifact = sealed(LocalStore(tmp_path), files={"a.txt": b"a", "deep/b.bin": b"b"})
     before, after = synced[: synced.index("renamed to k1")], synced[synced.index("renamed to k1") + 1 :]
     folder = next(name for name in before if name.endswith("/a.txt")).removesuffix("/a.txt")
     assert {f"{folder}/a.txt", f"{folder}/deep/b.bin", f"{folder}/deep", f"{folder}/{MANIFEST}"} <= set(before)
@@ -238,27 +237,27 @@ def test_everything_is_synced_before_the_artifact_gets_its_name(
 
 
 def test_a_folder_whose_sealing_was_cut_short_is_resumed_and_sealed(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    partial = store.partial("clean", "k1", {"": "k1"})
+    store = LocalStore(tmp_path)
+    partial = store.begin("clean", "k1", {"": "k1"})
     (partial / MANIFEST).write_text("half a man")
     (partial / "a.txt").write_text("alpha")
-    artifact = store.seal(store.partial("clean", "k1", {"": "k1"}), DESCRIPTION)
+    artifact = store.seal(store.begin("clean", "k1", {"": "k1"}), DESCRIPTION)
     assert manifest_of(store).files.keys() == {"a.txt"}
     assert (artifact.path() / "a.txt").read_text() == "alpha"
 
 
 def test_an_artifact_whose_replacement_was_cut_short_is_brought_back(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     artifact = sealed(store)
     artifact.folder.rename(artifact.folder.with_name("k1.replaced-0"))
-    store.partial("clean", "k1", {}, attempt="forced and killed too")
+    store.begin("clean", "k1", {}, attempt="forced and killed too")
     assert store.restore("clean", "k1")
     assert manifest_of(store).content == artifact.content
     assert not store.restore("clean", "k1"), "nothing is missing"
 
 
 def test_of_several_replaced_artifacts_the_newest_whole_one_of_the_attempt_is_brought_back(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     for time, attempt in enumerate(("first", "second", "first")):
         artifact = sealed(store, files={"a.txt": attempt.encode()}, made={"attempt": attempt})
         replaced = artifact.folder.rename(artifact.folder.with_name(f"k1.replaced-{time}"))
@@ -273,31 +272,31 @@ def test_of_several_replaced_artifacts_the_newest_whole_one_of_the_attempt_is_br
 
 
 def test_an_artifact_that_is_being_replaced_is_not_moved_aside(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     artifact = sealed(store)
-    reader = Store(tmp_path).artifact(manifest_of(store))
+    reader = LocalStore(tmp_path).artifact(manifest_of(store))
     (artifact.folder / "a.txt").write_text("ALPHA")
     with try_file_lock(store.lock_file("clean", "k1")), pytest.raises(BadData, match="run again"):
         reader.path()
-    assert store.has_folder("clean", "k1")
+    assert store.has("clean", "k1")
     with pytest.raises(BadData, match="moved to"):
         reader.path()
 
 
 def test_a_replaced_artifact_is_not_read_under_the_name_of_the_old_one(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     artifact = sealed(store)
     assert artifact.path()
     assert not artifact.is_replaced()
-    sealed(Store(tmp_path), files={"a.txt": b"beta"})
+    sealed(LocalStore(tmp_path), files={"a.txt": b"beta"})
     assert artifact.is_replaced()
     with pytest.raises(BadData, match="replaced"):
         artifact.path()
 
 
 def test_an_input_that_was_not_read_may_be_replaced_too(tmp_path: Path) -> None:
-    sealed(Store(tmp_path))
-    present = Store(tmp_path)
+    sealed(LocalStore(tmp_path))
+    present = LocalStore(tmp_path)
     unread = present.artifact(manifest_of(present))
-    sealed(Store(tmp_path), files={"a.txt": b"new"})
+    sealed(LocalStore(tmp_path), files={"a.txt": b"new"})
     assert unread.is_replaced(), "a resumed stage may hold what another process read of the new one"

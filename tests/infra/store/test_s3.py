@@ -10,7 +10,7 @@ from s3_server import Server
 from sealing import DESCRIPTION, FILES, manifest_of, sealed
 
 from infra.errors import BadConfiguration, BadData, NetworkFault
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, PreconditionFailed
@@ -46,18 +46,18 @@ def test_another_machine_has_the_same_artifact(store: S3Store, other: S3Store) -
         manifest = manifest_of(present)
         assert present.damage(manifest) == ""
         assert present.artifact(manifest) == (artifact if present is store else present.artifact(manifest))
-        assert [m.key for m in present.sealed()] == ["k1"]
+        assert [m.key for m in present.list()] == ["k1"]
         folder = present.artifact(manifest).path()
         assert {n: (folder / n).read_bytes() for n in FILES} == FILES
         assert [p.name for p in (present.root / "clean").iterdir()] == ["k1"]
-        assert Store(present.root).manifest("clean", "k1") == manifest, (
+        assert LocalStore(present.root).find("clean", "k1") == manifest, (
             "the downloaded copy is an artifact of this disk"
         )
 
 
 def test_a_plan_sends_one_listing_request_and_fetches_nothing(s3: Server, store: S3Store, other: S3Store) -> None:
     sealed(store)
-    other.manifest("clean", "k1")
+    other.find("clean", "k1")
     s3.inject_faults()
     assert other.damage(manifest_of(other)) == ""
     assert s3.inject_faults() == 1
@@ -83,9 +83,9 @@ def test_an_altered_manifest_is_none(s3: Server, store: S3Store) -> None:
     whole = store.bucket.read(f"clean/k1/{MANIFEST}").decode()
     for text in (whole.replace('"pairs": 3', '"pairs": 4'), "{", json.dumps({"stage": "clean"})):
         change(s3, store, MANIFEST, text.encode())
-        assert store.manifest("clean", "k1") is None
+        assert store.find("clean", "k1") is None
     change(s3, store, MANIFEST, whole.encode())
-    assert store.manifest("clean", "k1")
+    assert store.find("clean", "k1")
 
 
 def test_the_same_bytes_under_another_etag_are_no_damage(s3: Server, store: S3Store) -> None:
@@ -107,7 +107,7 @@ def test_bytes_that_arrive_altered_quarantine_the_artifact(s3: Server, store: S3
     change(s3, store, "a.txt", b"alphA")
     with pytest.raises(BadData, match=r"clean/k1/\w+/a.txt does not match its sum: .* quarantined as s3://"):
         artifact.path()
-    assert other.manifest("clean", "k1") is None
+    assert other.find("clean", "k1") is None
     assert not list((other.root / "clean").iterdir()), "no part of it stays"
     assert store.restore("clean", "k1"), "a machine with an intact copy restores it"
     assert (other.artifact(manifest_of(other)).path() / "a.txt").read_bytes() == b"alpha"
@@ -133,7 +133,7 @@ def test_sealing_again_replaces_for_all_and_leaves_no_old_object(store: S3Store,
 
 @pytest.mark.parametrize("same", [True, False])
 def test_two_machines_that_make_one_key_share_one_artifact(store: S3Store, other: S3Store, same: bool) -> None:
-    mine, theirs = (each.partial("clean", "k1", {}) for each in (store, other))
+    mine, theirs = (each.begin("clean", "k1", {}) for each in (store, other))
     (mine / "a.txt").write_bytes(b"mine")
     (theirs / "a.txt").write_bytes(b"mine" if same else b"theirs")
     won = store.seal(mine, DESCRIPTION)
@@ -147,7 +147,7 @@ def test_two_machines_that_make_one_key_share_one_artifact(store: S3Store, other
 
 
 def test_what_another_machine_sealed_after_the_look_is_not_replaced(store: S3Store, other: S3Store) -> None:
-    assert store.manifest("clean", "k1") is None
+    assert store.find("clean", "k1") is None
     theirs = sealed(other, files={"a.txt": b"theirs"})
     mine = sealed(store, files={"a.txt": b"mine"})
     assert mine.content == theirs.content
@@ -217,8 +217,8 @@ def test_an_artifact_exists_only_after_its_last_file_arrived(s3: Server, store: 
         sealed(store)
     s3.inject_faults()
     assert MANIFEST not in objects(store)
-    assert other.manifest("clean", "k1") is None
-    assert not list(other.sealed())
+    assert other.find("clean", "k1") is None
+    assert not list(other.list())
     assert (sealed(other).path() / "a.txt").read_bytes() == b"alpha"
 
 
@@ -227,12 +227,12 @@ def test_restore_sends_an_artifact_whose_upload_failed(s3: Server, store: S3Stor
     with pytest.raises(BadConfiguration, match="refused"):
         sealed(store)
     s3.inject_faults()
-    assert store.manifest("clean", "k1") is None
+    assert store.find("clean", "k1") is None
     assert not other.restore("clean", "k1")
     assert not store.restore("clean", "k1", "an attempt that did not make it")
     assert store.restore("clean", "k1")
     assert not store.restore("clean", "k1"), "it exists already"
-    assert other.manifest("clean", "k1")
+    assert other.find("clean", "k1")
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (502, "BadGateway")])
@@ -249,16 +249,16 @@ def test_errors_are_one_sentence_without_secrets(
 ) -> None:
     absent = S3Store(tmp_path, Bucket("s3://nobodys-bucket/x"), 1)
     with pytest.raises(BadConfiguration, match=f"no bucket 'nobodys-bucket' at {s3.address}"):
-        absent.manifest("clean", "k1")
+        absent.find("clean", "k1")
     s3.inject_faults(status=403, code="AccessDenied", times=1)
     with pytest.raises(BadConfiguration, match=rf"store/clean/k1 at {s3.address} is refused .*AccessDenied") as refused:
-        store.manifest("clean", "k1")
+        store.find("clean", "k1")
     assert "hidden" not in f"{refused.value}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://someone:hidden@127.0.0.1:9")
     unreachable = machine(s3, tmp_path)
     monkeypatch.setattr("infra.store.s3_client.MAX_ATTEMPTS", 1)
     with pytest.raises(NetworkFault, match=r"at http://\*\*\*@127.0.0.1:9 does not answer") as gone:
-        unreachable.manifest("clean", "k1")
+        unreachable.find("clean", "k1")
     assert "hidden" not in f"{gone.value}"
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -266,7 +266,7 @@ def test_errors_are_one_sentence_without_secrets(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     with pytest.raises(BadConfiguration, match="no credentials for s3://"):
-        machine(s3, tmp_path).manifest("clean", "k1")
+        machine(s3, tmp_path).find("clean", "k1")
 
 
 @pytest.mark.parametrize(
@@ -308,16 +308,16 @@ def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: S3Store
     for key in ("k0", "k1", "k2"):
         fetch(key)
     assert copies() == {"k0", "k1", "k2"}, "more than allowed, but all are in use"
-    small.release()
+    small._cache.release()
     assert copies() == {"k1", "k2"}
     fetch("k1")
-    small.release()
+    small._cache.release()
     fetch("k3")
     assert copies() == {"k1", "k3"}, "the least recently used copy is removed"
-    only = small.local().partial("clean", "mine", {})
+    only = small.local().begin("clean", "mine", {})
     (only / "a.bin").write_bytes(bytes(3000))
     small.local().seal(only, {**DESCRIPTION, "key": "mine"})
-    small.release()
+    small._cache.release()
     assert copies() == {"mine"}, "the only copy of an artifact stays"
 
 
@@ -343,10 +343,10 @@ def test_restore_sends_no_altered_copy_even_if_its_time_is_as_before(store: S3St
     status = path.stat()
     path.write_bytes(b"alphA")
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    store.manifest("clean", "k1")
+    store.find("clean", "k1")
     store.quarantine("clean", "k1")
     assert not store.restore("clean", "k1")
-    assert store.manifest("clean", "k1") is None
+    assert store.find("clean", "k1") is None
 
 
 def test_an_artifact_that_was_not_read_is_not_replaced_by_an_old_copy(store: S3Store, other: S3Store) -> None:
@@ -369,10 +369,10 @@ def test_small_files_reach_other_machines(store: S3Store, other: S3Store) -> Non
         path = store.root / "runs" / "demo" / f"{n}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{n}")
-        store.send(path)
-    other.receive("runs/demo", newest=1)
+        store.share(path)
+    other.fetch_newer("runs/demo", newest=1)
     assert [p.name for p in (other.root / "runs" / "demo").iterdir()] == ["2.json"]
-    other.receive("runs/demo")
+    other.fetch_newer("runs/demo")
     assert sorted(p.read_text() for p in (other.root / "runs" / "demo").iterdir()) == ["0", "1", "2"]
 
 
@@ -381,14 +381,14 @@ def test_a_small_file_is_received_again_when_it_was_sent_again(s3: Server, store
     for text in ("RUNNING", "FINISHED."):
         (store.root / "runs" / "demo").mkdir(parents=True, exist_ok=True)
         (store.root / name).write_text(text)
-        store.send(store.root / name)
-        other.receive("runs")
+        store.share(store.root / name)
+        other.fetch_newer("runs")
         assert (other.root / name).read_text() == text
     s3.inject_faults()
-    other.receive("runs")
+    other.fetch_newer("runs")
     assert s3.inject_faults() == 1, "the listing alone"
     (other.root / name).write_text("written here, and not sent")
-    other.receive("runs")
+    other.fetch_newer("runs")
     assert (other.root / name).read_text() == "written here, and not sent"
 
 
@@ -400,6 +400,6 @@ def test_an_object_that_is_no_record_does_not_hide_the_others(s3: Server, store:
         "demo/1.json/x.json": b"{}",
     }.items():
         s3.client.put_object(Bucket=s3.bucket, Key=f"store/runs/{name}", Body=content)
-    store.receive("runs")
+    store.fetch_newer("runs")
     assert (store.root / "runs" / "demo" / "1.json").read_text() == "{}"
     assert [path.name for path in (store.root / "runs" / "demo").iterdir()] == ["1.json"]

@@ -21,7 +21,7 @@ from small_training import MODEL, TRAINING, assert_same_training, in_float64, ro
 from infra.launch.job import JobSpec
 from infra.launch.local import LocalLauncher
 from infra.site import Site
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from infra.tracking.tracker import Tracker
 from model import job as model_job
 from model.errors import JobError

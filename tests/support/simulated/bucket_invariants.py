@@ -70,7 +70,7 @@ class Watch:
 
     def whole(self, place: str) -> Manifest | None:
         """The manifest of an artifact of which every file is in the bucket with its sum."""
-        parsed = self.manifest(place)
+        parsed = self.find(place)
         if parsed is None or self._missing(place, *parsed):
             return None
         return parsed[0]
@@ -82,7 +82,7 @@ class Watch:
         ]
 
     def _files_of(self, place: str) -> list[str]:
-        parsed = self.manifest(place)
+        parsed = self.find(place)
         return [f"{PREFIX}{place}/{parsed[1]['id']}/{name}" for name in parsed[0].files] if parsed else []
 
     def _missing(self, place: str, manifest: Manifest, envelope: dict[str, Any]) -> str:
@@ -141,7 +141,7 @@ class Watch:
         assert process
         for _ in range(LOOKS):
             self.cluster.sleep(WORK_SECONDS)
-            self.world.stores[process].sync_checkpoint(out)
+            self.world.stores[process].share(out)
             progress(1, 2)
 
     def _just_looked(self, place: str) -> bool:

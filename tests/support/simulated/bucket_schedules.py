@@ -6,7 +6,7 @@ from functools import cache, partial
 from random import Random
 
 from infra.errors import Fault as Failure
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST
 from simulated import pipeline
 from simulated.bucket_invariants import PREFIX, Watch
@@ -160,7 +160,7 @@ def _damage(watch: Watch, kind: str, random: Random) -> None:
 
 def _damage_copy(world: World, kind: str, random: Random) -> None:
     root = ROOT / f"machine-{random.randrange(2)}"
-    copies = [(manifest, name) for manifest in Store(root).sealed() for name in (MANIFEST, *sorted(manifest.files))]
+    copies = [(manifest, name) for manifest in LocalStore(root).list() for name in (MANIFEST, *sorted(manifest.files))]
     if not copies:
         return
     manifest, name = random.choice(copies)

@@ -16,10 +16,11 @@ from toy_stages import NoTracker, Quiet
 
 from infra.errors import BadData
 from infra.site import Site
-from infra.store.files import sha256_of
-from infra.store.local import Artifact, Store, _file_names, _read_text, file_damage
+from infra.store.files import file_damage, sha256_of
+from infra.store.local import LocalStore, _file_names, _read_text
 from infra.store.manifest import MANIFEST, Manifest, content_digest, is_of_attempt, parse_manifest
 from infra.store.s3 import S3Store
+from infra.store.store import Artifact, Store
 from simulated import recorded_runs
 from simulated.machine import Machine, Process, Violation
 from simulated.objects import Objects, bucket_of
@@ -84,7 +85,7 @@ class World:
     def store(self, start: Start) -> Store:
         """The store as the run sees it."""
         if self.objects is None:
-            return Store(ROOT)
+            return LocalStore(ROOT)
         return S3Store(self.root(start), bucket_of(self.objects), 10**9)
 
     def attempt_at(self, stage_name: str) -> str:
@@ -203,7 +204,7 @@ def build(number: int) -> list[Artifact]:
 
 
 def _is_replaced(artifact: Artifact) -> bool:
-    manifest = artifact.store.local().manifest(artifact.stage, artifact.key)
+    manifest = artifact.store.local().find(artifact.stage, artifact.key)
     return manifest is not None and manifest.content != artifact.content
 
 
@@ -244,9 +245,9 @@ def observed(machine: Machine, objects: Objects | None = None) -> Iterator[World
     """A new world, in which each ``seal`` is checked and noted."""
     global world
     world = World(machine, objects=objects)
-    real = Store.seal
+    real = LocalStore.seal
 
-    def seal(store: Store, partial: Path, description: dict[str, Any]) -> Artifact:
+    def seal(store: LocalStore, partial: Path, description: dict[str, Any]) -> Artifact:
         attempt = world.attempt_at(description["stage"])
         content, place = machine.observe(lambda: _note_value(partial, description, attempt)), _place(description)
         world.begun.setdefault(place, set()).add(content)
@@ -262,7 +263,7 @@ def observed(machine: Machine, objects: Objects | None = None) -> Iterator[World
 
     with (
         recorded_runs.observed(machine, ROOT, lambda: world.finished, forget),
-        patch.object(Store, "seal", seal),
+        patch.object(LocalStore, "seal", seal),
         patch("tasks.engine.executor.provenance", lambda: {"at": "now"}),
     ):
         yield world

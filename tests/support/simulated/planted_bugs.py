@@ -11,11 +11,12 @@ from unittest.mock import patch
 from infra.processes.locks import try_file_lock, try_lock
 from infra.store import local
 from infra.store.files import sync_tree
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST, Manifest
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
 from infra.store.s3_manifests import RemoteManifest, RemoteManifests
+from infra.store.store import Artifact
 from infra.tracking import registry
 from infra.tracking.model_version import Version
 from tasks.engine import executor, lookup
@@ -38,15 +39,15 @@ def no_fsync_of_the_manifest() -> AbstractContextManager[Any]:
 
 
 def renamed_before_synced() -> AbstractContextManager[Any]:
-    real = Store.seal
+    real = LocalStore.seal
 
-    def seal(store: Store, partial: Path, description: Mapping[str, Any]) -> Artifact:
+    def seal(store: LocalStore, partial: Path, description: Mapping[str, Any]) -> Artifact:
         with patch.object(local, "sync_tree", lambda folder: None):
             artifact = real(store, partial, description)
         sync_tree(artifact.folder)
         return artifact
 
-    return patch.object(Store, "seal", seal)
+    return patch.object(LocalStore, "seal", seal)
 
 
 def renamed_before_the_manifest() -> AbstractContextManager[Any]:
@@ -91,7 +92,7 @@ def lock_not_waited_for() -> AbstractContextManager[Any]:
 
 
 def damage_ignored() -> AbstractContextManager[Any]:
-    return patch.object(Store, "damage", lambda store, manifest: "")
+    return patch.object(LocalStore, "damage", lambda store, manifest: "")
 
 
 def content_of_inputs_ignored() -> AbstractContextManager[Any]:
@@ -99,18 +100,18 @@ def content_of_inputs_ignored() -> AbstractContextManager[Any]:
 
 
 def folder_of_another_attempt_resumed() -> AbstractContextManager[Any]:
-    real = Store.partial
+    real = LocalStore.begin
 
-    def partial(store: Store, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
+    def partial(store: LocalStore, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
         if attempt:
             local.write_atomically(store._attempt_file(stage, key), attempt)
         return real(store, stage, key, resume, attempt)
 
-    return patch.object(Store, "partial", partial)
+    return patch.object(LocalStore, "begin", partial)
 
 
 def replaced_artifact_not_restored() -> AbstractContextManager[Any]:
-    return patch.object(Store, "restore", lambda *arguments: False)
+    return patch.object(LocalStore, "restore", lambda *arguments: False)
 
 
 def input_replaced_while_it_is_read() -> AbstractContextManager[Any]:

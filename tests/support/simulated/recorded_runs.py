@@ -22,7 +22,7 @@ from flows.runner.run import conclude
 from flows.runner.run import run as run_request
 from flows.runs import Run
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from simulated.machine import Machine, Violation
 from tasks.engine.planner import Planner
 from tasks.engine.stage import Engine, engine
@@ -70,7 +70,7 @@ def observed(
 
     ``finished`` gives what the last run used that ended alone; ``forget`` is called before an artifact is removed.
     """
-    real_lock, real_remove, needed = garbage_collection.try_file_lock, Store.remove, set()
+    real_lock, real_remove, needed = garbage_collection.try_file_lock, LocalStore.remove, set()
 
     class Clock(datetime):
         @classmethod
@@ -90,7 +90,7 @@ def observed(
             needed.update(machine.observe(lambda: _needed(root, alive)), finished())
             yield free
 
-    def remove(store: Store, stage: str, key: str) -> None:
+    def remove(store: LocalStore, stage: str, key: str) -> None:
         if (stage, key) in needed:
             raise Violation(f"gc removes {stage}, which a run needs")
         forget(stage, key)
@@ -99,7 +99,7 @@ def observed(
     with (
         patch.object(garbage_collection, "try_file_lock", lock),
         patch("flows.runner.recorded_runs.process_state", alive),
-        patch.object(Store, "remove", remove),
+        patch.object(LocalStore, "remove", remove),
         patch("flows.runner.run.Tracker", _Tracker),
         patch("flows.runner.run._start_tracking", lambda tracker, resolved: None),
         patch("flows.runner.records.datetime", Clock),

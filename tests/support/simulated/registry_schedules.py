@@ -11,7 +11,8 @@ from unittest.mock import patch
 from toy_stages import Quiet
 
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact
 from infra.tracking.model_files import stored_damage
 from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import history
@@ -124,7 +125,7 @@ def run(schedule: Schedule) -> list[str]:
 
 
 def _run(registry: Registry, start: Start) -> None:
-    store, site = Store(ROOT), Site(root=ROOT, tracking_uri=URI)
+    store, site = LocalStore(ROOT), Site(root=ROOT, tracking_uri=URI)
     scope = Scope(ORDER, forced=frozenset(start.forced), attempt=start.attempt)
     planner = Planner(store, site, scope)
     with engine(planner):
@@ -153,7 +154,7 @@ def _check_history(registry: Registry) -> None:
 
 def _check_agreement(registry: Registry) -> None:
     """After a run that ended well: its version, the aliases and the stored files are those of the manifests."""
-    manifests = {manifest.stage: manifest for manifest in Store(ROOT).sealed()}
+    manifests = {manifest.stage: manifest for manifest in LocalStore(ROOT).list()}
     told = json.loads((ROOT / "register" / manifests["register"].key / "version.json").read_text())
     version = next(each for each in registry.versions() if each.version == told["version"])
     for name in ("average", "learn_bpe"):

@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 
 from infra.errors import Fault as Failure
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST
 from simulated import pipeline
 from simulated.machine import Fault, Killed, Machine, Process, Violation
@@ -111,7 +111,7 @@ def _check_sealed(world: World, damaged: bool) -> None:
     """What was sealed is there, and whatever has an artifact's name is whole."""
     for folder in () if damaged else ROOT.glob("*/*"):
         if folder.parent.name in pipeline.ORDER and "." not in folder.name:
-            manifest = Store(ROOT).manifest(folder.parent.name, folder.name)
+            manifest = LocalStore(ROOT).find(folder.parent.name, folder.name)
             is_half = manifest is None or damage_of(manifest)
             if is_half and (folder.parent.name, folder.name) not in world.removed:
                 raise Violation(f"{folder.parent.name} is half sealed")
@@ -146,7 +146,7 @@ def _run_to_the_end(machine: Machine, world: World, start: Start, tries: int) ->
 
 def _damage(world: World, kind: str, random: Random) -> None:
     """Damage one artifact on the disk, behind the back of the store."""
-    manifests = [manifest for manifest in Store(ROOT).sealed() if not damage_of(manifest)]
+    manifests = [manifest for manifest in LocalStore(ROOT).list() if not damage_of(manifest)]
     if not manifests:
         return
     manifest = random.choice(manifests)

@@ -21,7 +21,8 @@ from toy_stages import NoTracker, Quiet
 from flows.reproduce import STAGES
 from infra.errors import BadData, Fault
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact
 from tasks.cleaning.filters import Empty, Filters, InvalidUnicode
 from tasks.corpus.catalogue import Corpus, File, Part, Text
 from tasks.corpus.reading import read_lines
@@ -102,7 +103,7 @@ def ends_well(folder: Path, name: str, source: bytes, member: str = "", column: 
     part = Part("part", Text(files[f"source/{name}"], member, column), Text(files["target/text"]))
     root = folder / "root"
     site = Site(root=root, mirrors=(str(folder / "mirror"),))
-    running = Runner(Store(root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
+    running = Runner(LocalStore(root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
     try:
         with engine(running):
             archives = download.map(files, 2)
@@ -216,7 +217,7 @@ def test_folders_and_files_that_may_not_be_read_are_named(tmp_path: Path, monkey
 def test_a_folder_in_a_files_place_is_not_that_file(tmp_path: Path) -> None:
     (tmp_path / "mirror" / "a.en").mkdir(parents=True)
     site = Site(root=tmp_path / "root", mirrors=(str(tmp_path / "mirror"),))
-    running = Runner(Store(site.root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
+    running = Runner(LocalStore(site.root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
     with engine(running), pytest.raises(BadData, match="Not found at: .*a.en"):
         download(File("a.en", sha256="0" * 64))
     assert not list(site.root.glob("download/*"))

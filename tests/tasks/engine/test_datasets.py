@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact, Store
 from tasks.engine.datasets import datasets
 from tasks.engine.stage import Stage, StageCall
 
@@ -14,7 +15,7 @@ FILE = {"class": "File", "path": "toy/train.en", "sha256": "ab"}
 
 def sealed(store: Store, stage: str, item: str = "", arguments: dict[str, Any] | None = None, **facts: Any) -> Artifact:
     key = f"{stage}{item}".ljust(20, "0")
-    partial = store.partial(stage, key, resume=False)
+    partial = store.begin(stage, key, resume=False)
     (partial / "pairs").write_text(f"{stage} {item}")
     made = {"version": 1, "arguments": arguments or {}, "facts": facts, "seconds": 0.0, "made": {}}
     return store.seal(partial, {**made, "stage": stage, "key": key, "item": item, "inputs": {}})
@@ -28,7 +29,7 @@ class Text:
     """The artifacts of a corpus and two sets."""
 
     def __init__(self, root: Path) -> None:
-        store = Store(root)
+        store = LocalStore(root)
         corpus = {"class": "Corpus", "name": "toy", "parts": [{"class": "Part", "source": {"file": FILE}}]}
         self.clean = sealed(store, "clean", "", {"corpus": corpus}, read=10, pairs=8, rejected=2)
         self.mixture = sealed(store, "mix", "", {"pairs": said(self.clean)}, pairs=20)

@@ -9,7 +9,7 @@ import pytest
 
 from infra.launch.job import JobSpec
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from tasks.engine.jobs import JobRunner
 from tasks.engine.stage import StageCall
 
@@ -21,7 +21,7 @@ def test_a_job_on_a_busy_machine_says_the_load(
     monkeypatch.setattr(os, "getloadavg", lambda: (load * (os.cpu_count() or 1), 0.0, 0.0))
     said: list[str] = []
     runner = JobRunner(
-        Store(tmp_path), Site(root=tmp_path), cast(Any, SimpleNamespace(say=said.append)), cast(Any, None)
+        LocalStore(tmp_path), Site(root=tmp_path), cast(Any, SimpleNamespace(say=said.append)), cast(Any, None)
     )
     runner.launcher = cast(Any, SimpleNamespace(run=lambda job, poll: None))
     call = cast(StageCall, SimpleNamespace(label="train", stage=SimpleNamespace(needs="gpu")))

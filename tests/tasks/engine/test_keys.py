@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.config import Decoding, Model, Training
 from model.config.keying import unkeyed, unkeyed_default
 from tasks.engine.keys import artifact_key, artifacts_in, canonical, differences

@@ -10,7 +10,8 @@ from toy_stages import CALLS, ORDER, NoTracker, Quiet, build
 
 from infra.errors import BadData
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact
 from tasks.engine.limits import Limits
 from tasks.engine.planner import Planner, Scope
 from tasks.engine.runner import Runner
@@ -35,9 +36,9 @@ def artifact(folder: Path, name: str, facts: Mapping[str, Any]) -> Artifact:
 def test_a_limit_is_the_least_or_greatest_value_of_a_fact(tmp_path: Path, text: str, holds: bool) -> None:
     limits = Limits.parse([text])
     found = artifact(tmp_path, "score", {"bleu": 20.0, "signature": "x"})
-    assert limits.breaches(Store(tmp_path), found, "test") == []
+    assert limits.breaches(LocalStore(tmp_path), found, "test") == []
     assert limits.checks == [], "a limit on another set"
-    broken = limits.breaches(Store(tmp_path), found, "dev")
+    broken = limits.breaches(LocalStore(tmp_path), found, "dev")
     assert [check.holds for check in limits.checks] == [holds]
     assert len(broken) == (not holds)
 
@@ -47,7 +48,9 @@ def test_shares_rates_and_curves_are_facts_too(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     texts = ["train.tokens_per_second >= 50", "train.loss@100 <= 3", "train.loss@200 <= 9", "train.seconds <= 1"]
     limits = Limits.parse(texts)
-    broken = limits.breaches(Store(tmp_path), artifact(tmp_path, "train", {"target_tokens": 100, "seconds": 4}), "")
+    broken = limits.breaches(
+        LocalStore(tmp_path), artifact(tmp_path, "train", {"target_tokens": 100, "seconds": 4}), ""
+    )
     assert [check.value for check in limits.checks] == [25, 3.5, None, 4]
     assert [f"{check}" for check in broken] == [
         "train has tokens_per_second 25, expected is tokens_per_second >= 50",
@@ -56,7 +59,7 @@ def test_shares_rates_and_curves_are_facts_too(tmp_path: Path) -> None:
         "train has seconds 4, expected is seconds <= 1",
     ]
     clean = Limits.parse(["clean.rejected_share <= 0.1", "clean.length_ratio >= 1"])
-    clean.breaches(Store(tmp_path), artifact(tmp_path, "clean", {"rejected": 5, "read": 20}), "")
+    clean.breaches(LocalStore(tmp_path), artifact(tmp_path, "clean", {"rejected": 5, "read": 20}), "")
     assert [check.value for check in clean.checks] == [0.25, None]
 
 
@@ -70,14 +73,14 @@ def test_another_form_is_named(text: str) -> None:
 
 def run(root: Path, *texts: str) -> Runner:
     limits = Limits.parse(texts)
-    made = Runner(Store(root), Site(root=root), Scope(ORDER), Quiet(), NoTracker(), limits=limits)  # type: ignore[arg-type]
+    made = Runner(LocalStore(root), Site(root=root), Scope(ORDER), Quiet(), NoTracker(), limits=limits)  # type: ignore[arg-type]
     with engine(made):
         build(3)
     return made
 
 
 def plan(root: Path, *texts: str) -> Planner:
-    made = Planner(Store(root), Site(root=root), Scope(ORDER), Limits.parse(texts))
+    made = Planner(LocalStore(root), Site(root=root), Scope(ORDER), Limits.parse(texts))
     with engine(made):
         build(3)
     return made
@@ -119,7 +122,7 @@ def test_a_later_stage_sees_the_checks_of_the_earlier_ones(tmp_path: Path) -> No
 
     limits = Limits.parse(["look.n >= 1", "warn look.two.n >= 9"])
     site, scope = Site(root=tmp_path), Scope(("look",))
-    with engine(Runner(Store(tmp_path), site, scope, Quiet(), NoTracker(), limits=limits)):  # type: ignore[arg-type]
+    with engine(Runner(LocalStore(tmp_path), site, scope, Quiet(), NoTracker(), limits=limits)):  # type: ignore[arg-type]
         for item, number in (("", 1), ("two", 2), ("three", 3)):
             look.for_item(item)(number)
     assert seen == ["n >= 1 True", "n >= 1 True", "n >= 9 False"]
@@ -128,7 +131,7 @@ def test_a_later_stage_sees_the_checks_of_the_earlier_ones(tmp_path: Path) -> No
 
 def test_a_check_knows_the_values_of_earlier_runs(tmp_path: Path) -> None:
     limits = Limits.parse(["score.dev.bleu >= 20", "score.dev.chrf >= 1"], {"score dev bleu": (19.0, 21.0)})
-    limits.breaches(Store(tmp_path), artifact(tmp_path, "score", {"bleu": 20.0}), "dev")
+    limits.breaches(LocalStore(tmp_path), artifact(tmp_path, "score", {"bleu": 20.0}), "dev")
     assert [check.values for check in limits.checks] == [(19.0, 21.0, 20.0), ()]
 
 

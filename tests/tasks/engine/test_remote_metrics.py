@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import NetworkFault
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from tasks.engine.remote_metrics import READ_SECONDS, RemoteMetrics
 
 
@@ -22,7 +22,7 @@ def test_each_row_is_seen_once_and_also_those_of_a_resumed_job(tmp_path: Path) -
     def watch(_: Any, rows: Any) -> None:
         seen.append([row["done"] for row in rows])
 
-    look = RemoteMetrics(Store(tmp_path), call, watch, lambda: now[0])
+    look = RemoteMetrics(LocalStore(tmp_path), call, watch, lambda: now[0])
 
     def look_later() -> list[list[int]]:
         now[0] += READ_SECONDS
@@ -53,6 +53,6 @@ def test_a_bucket_that_does_not_answer_ends_nothing(tmp_path: Path, monkeypatch:
     def fail(*_: object) -> bytes:
         raise NetworkFault("away")
 
-    monkeypatch.setattr(S3Store, "read_unfinished", fail)
+    monkeypatch.setattr(S3Store, "unfinished_file", fail)
     call: Any = type("Call", (), {"stage": type("Stage", (), {"name": "train"}), "key": "k1"})
     RemoteMetrics(S3Store.__new__(S3Store), call, lambda *_: None)()

@@ -8,7 +8,8 @@ import pytest
 from toy_stages import ORDER, Number, build, content, plan, run, running, states, total
 
 from infra.errors import NetworkFault
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact
 from tasks.engine.stage import Facts, StageCall, engine, stage
 
 
@@ -17,7 +18,7 @@ def test_an_interrupted_resumable_stage_finds_its_folder_again(tmp_path: Path) -
     key = rows[-1].key
     Path(rows[-1].path).rename(tmp_path / "away")
     inputs = {f"{row.stage}/{row.key}": content(tmp_path, row) for row in rows[:2]}
-    partial = Store(tmp_path).partial("total", key, inputs)
+    partial = LocalStore(tmp_path).begin("total", key, inputs)
     (partial / "kept").write_text("x")
     again = run(tmp_path)
     assert (Path(again[-1].path) / "kept").read_text() == "x"

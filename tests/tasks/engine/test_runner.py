@@ -30,8 +30,9 @@ from toy_stages import (
 from infra.errors import BadConfiguration, BadData, NoSpace
 from infra.launch.job import JobSpec
 from infra.site import Site
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
 from infra.store.manifest import Manifest
+from infra.store.store import Artifact, Store
 from tasks.engine import jobs
 from tasks.engine.planner import Planner, Scope, StopPipeline
 from tasks.engine.progress import describe_metrics, duration
@@ -58,16 +59,16 @@ def test_runs_once_then_is_cached(tmp_path: Path) -> None:
     assert rows[0].facts == {"value": 3}
 
 
-class CountingStore(Store):
+class CountingStore(LocalStore):
     """Records the stage of every manifest that is read."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.requested: list[str] = []
 
-    def manifest(self, stage: str, key: str) -> Manifest | None:
+    def find(self, stage: str, key: str) -> Manifest | None:
         self.requested.append(stage)
-        return super().manifest(stage, key)
+        return super().find(stage, key)
 
 
 def run_planned(
@@ -254,7 +255,7 @@ def test_two_trainings_take_turns_on_one_gpu(tmp_path: Path, monkeypatch: pytest
 
     def train(value: int) -> None:
         site = Site(root=tmp_path, gpus=(gpu,))
-        present = Runner(Store(tmp_path), site, Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
+        present = Runner(LocalStore(tmp_path), site, Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
         with engine(present):
             learn(Number(value))
 
@@ -283,14 +284,14 @@ def test_a_worker_that_writes_to_another_store_is_an_error(tmp_path: Path, monke
     monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
     root, other = tmp_path / "root", tmp_path / "other"
     with pytest.raises(BadConfiguration, match=r"does not have it \(not made yet\); set the same REPRO_ROOT for both"):
-        dispatch_to_another((Store(root), Site(root=root)), (Store(other), Site(root=other)))
+        dispatch_to_another((LocalStore(root), Site(root=root)), (LocalStore(other), Site(root=other)))
 
 
 def test_a_strict_worker_names_the_code_that_differs_at_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
-    store, site = Store(tmp_path), Site(root=tmp_path)
+    store, site = LocalStore(tmp_path), Site(root=tmp_path)
     change = "code changed: toy_stages"
     monkeypatch.setattr(StageCode, "change_since", lambda *_: change)
     with pytest.raises(BadConfiguration, match=rf"\({change}\); REPRO_STRICT is set here: .* same version of this"):
@@ -316,7 +317,7 @@ def test_failed_tries_are_kept_with_the_result(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(make, "body", body)
         site = Site(root=tmp_path)
-        present = Runner(Store(tmp_path), site, Scope(ORDER), Quiet(), NoTracker(), three_times)  # type: ignore[arg-type]
+        present = Runner(LocalStore(tmp_path), site, Scope(ORDER), Quiet(), NoTracker(), three_times)  # type: ignore[arg-type]
         with engine(present):
             make(Number())
     (row,) = present.rows
@@ -329,7 +330,7 @@ def test_an_artifact_that_an_earlier_release_adopted_is_a_hit_whatever_its_input
     origin = {"from": "/old/n", "by": "ada", "on": "2026-11-22"}
     file.write_text(json.dumps(json.loads(file.read_text()) | {"inputs": {}, "made": {"adopted": origin}}))
     assert plan(tmp_path) == ["hit"] * 3
-    strict = Planner(Store(tmp_path), Site(root=tmp_path, strict=True), Scope(ORDER))
+    strict = Planner(LocalStore(tmp_path), Site(root=tmp_path, strict=True), Scope(ORDER))
     with engine(strict):
         build(3)
     assert strict.rows[1].state == "hit"

@@ -13,7 +13,7 @@ from toy_stages import ORDER, NoTracker, Quiet, build
 
 from infra.errors import BadConfiguration
 from infra.site import Site
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from tasks.engine import lookup, stage_code
 from tasks.engine.planner import Planner, Scope, StageResult
 from tasks.engine.runner import Runner
@@ -105,14 +105,14 @@ def test_only_edited_modules_are_parsed_again(tmp_path: Path, monkeypatch: pytes
 
 
 def run(root: Path, strict: bool = False) -> list[StageResult]:
-    present = Runner(Store(root), Site(root=root, strict=strict), Scope(ORDER), Quiet(), NoTracker())  # type: ignore[arg-type]
+    present = Runner(LocalStore(root), Site(root=root, strict=strict), Scope(ORDER), Quiet(), NoTracker())  # type: ignore[arg-type]
     with engine(present):
         build(3)
     return present.rows
 
 
 def plan(root: Path, strict: bool = False) -> list[str]:
-    present = Planner(Store(root), Site(root=root, strict=strict), Scope(ORDER))
+    present = Planner(LocalStore(root), Site(root=root, strict=strict), Scope(ORDER))
     with engine(present):
         build(3)
     return [row.label for row in present.rows]

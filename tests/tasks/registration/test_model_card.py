@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 from synthetic_lineage import mixed
 
-from infra.store.local import Store
+from infra.store.local import LocalStore
 from infra.store.manifest import Manifest
 from tasks.registration.lineage import lineage
 from tasks.registration.model_card import as_markdown, model_card
@@ -72,7 +72,7 @@ def test_foreign_text_is_no_markup() -> None:
 
 
 def test_synthetic_pairs_and_the_licence_of_their_text_are_said(tmp_path: Path) -> None:
-    text = body(as_markdown(model_card("ende/3", SCORES, "val", lineage([mixed(Store(tmp_path))]), "")))
+    text = body(as_markdown(model_card("ende/3", SCORES, "val", lineage([mixed(LocalStore(tmp_path))]), "")))
     assert "2 of 5 pairs are synthetic (back-translation)" in text
     assert "average3, seed 3" in text
     assert "| cleaned | not stated |" in text

@@ -9,7 +9,8 @@ import pytest
 from finished_run import FinishedRun, sealed
 
 from infra.errors import BadConfiguration
-from infra.store.local import Artifact, Store
+from infra.store.local import LocalStore
+from infra.store.store import Artifact
 from model.config import Decoding
 from tasks.registration.lineage import dev_decoding, lineage, training_text
 from tasks.registration.site_pages import version_page
@@ -33,7 +34,7 @@ def test_a_version_has_tags_for_scores_protocol_lineage_and_commit(run: Finished
 
 
 def test_training_text_is_that_of_the_run_not_of_its_initial_weights(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
 
     def trained(name: str, language: str, *start: Artifact) -> Artifact:
         def made(stage: str, item: str, arguments: Mapping[str, Any], *inputs: Artifact) -> Artifact:

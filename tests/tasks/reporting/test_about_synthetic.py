@@ -6,12 +6,13 @@ import pytest
 from sealing import manifest_of
 from synthetic_lineage import BACK, CLEANED, TAUGHT, cleaned, distilled, mixed
 
-from infra.store.local import Store
+from infra.store.local import LocalStore
+from infra.store.store import Store
 from tasks.reporting.about_synthetic import about_synthetic, synthetic_examples
 
 
 def said(store: Store, stage: str, key: str) -> str:
-    return " ".join(about_synthetic(manifest_of(store, stage, key), store.manifest))
+    return " ".join(about_synthetic(manifest_of(store, stage, key), store.find))
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def said(store: Store, stage: str, key: str) -> str:
 def test_back_translation_is_described_by_number_text_tag_and_reverse_model(
     tmp_path: Path, how: dict[str, object], words: str
 ) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     mixed(store, **how)
     text = said(store, "mix", "m")
     assert "2 of 5 pairs are synthetic (back-translation): the target is a line of news-de" in text
@@ -31,7 +32,7 @@ def test_back_translation_is_described_by_number_text_tag_and_reverse_model(
 
 
 def test_distillation_names_each_teacher(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     distilled(store)
     text = said(store, "extract_best", "b")
     assert "All 2 pairs are synthetic (distillation): the source is one of pairs & more" in text
@@ -42,7 +43,7 @@ def test_distillation_names_each_teacher(tmp_path: Path) -> None:
 
 
 def test_what_was_removed_is_left_out(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     mixed(store, tag="")
     store.remove("train", "train3")
     assert "No tag marks them. " in said(store, "mix", "m")
@@ -54,7 +55,7 @@ def test_what_was_removed_is_left_out(tmp_path: Path) -> None:
 
 
 def test_examples_are_synthetic_pairs_alone_beside_their_references(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     corpus = cleaned(store).path() / "pairs.parquet"
     references = {pair_id: target for pair_id, _, target in CLEANED}
     for pairs, expected in ((mixed(store), BACK), (distilled(store), TAUGHT)):

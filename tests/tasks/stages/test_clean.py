@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.errors import BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.config.normalise import Normalise
 from tasks.cleaning import partitions as parts
 from tasks.cleaning.filters import (

@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 
 from infra.errors import BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.stages import extract_best as module
 from tasks.stages.extract_best import extract_best, nearest, sentence_bleus
 

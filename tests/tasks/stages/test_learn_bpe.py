@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.errors import BadConfiguration, BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.config.special_pieces import SPECIAL_TOKENS
 from model.data.bpe import TokenizerPair
 from tasks.stages.learn_bpe import Vocabulary, learn_bpe

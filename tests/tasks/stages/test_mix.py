@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from infra.errors import BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.stages.mix import mix, synthetic_pairs
 
 BLOCK = pl.DataFrame(

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from infra.errors import BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.corpus import catalogue
 from tasks.corpus.catalogue import EvaluationSet, File, Text
 from tasks.stages.prepare_sets import prepare_sets

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.bpe import word_counts
 from tasks.stages import shard
 from tasks.stages.learn_bpe import Vocabulary, learn_bpe, untrained_tokenizer

@@ -12,7 +12,7 @@ from hand_worked import ROWS
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from infra.errors import BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.evaluation.comet import Comet
 from tasks.evaluation.translation_metrics import (
     ScoreMetric,

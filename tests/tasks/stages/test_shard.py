@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from infra.errors import BadData
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.data.bpe import TokenizerPair
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 from tasks.stages.shard import KEEP_EVERY_PAIR, Encoder, Sharding, shard

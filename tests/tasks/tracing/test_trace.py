@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from infra.errors import BadConfiguration
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from model.data.bpe import TokenizerPair
 from tasks.cleaning.filters import Distinct, Filters, LengthRatio
 from tasks.corpus.catalogue import EvaluationSet, File, Text
