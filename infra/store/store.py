@@ -42,11 +42,8 @@ class Artifact:
 
     @property
     def store(self) -> "Store":
-        if self.home is not None:
-            return self.home
-        from infra.store.local import LocalStore  # imports this file
-
-        return LocalStore(self.folder.parents[1])
+        assert self.home is not None, f"no store made {self.folder}"
+        return self.home
 
 
 @dataclass(frozen=True)

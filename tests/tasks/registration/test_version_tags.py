@@ -51,7 +51,8 @@ def test_training_text_is_that_of_the_run_not_of_its_initial_weights(tmp_path: P
 
     weights = trained("b", "fr", trained("a", "de"))
     assert training_text(weights) == {"source_language": "fr", "target_language": "en", "max_pieces": 80}
-    assert training_text(Artifact("average", "gone", tmp_path / "average" / "gone")) == {}
+    gone = Artifact("average", "gone", tmp_path / "average" / "gone", home=LocalStore(tmp_path))
+    assert training_text(gone) == {}
 
 
 def test_a_version_decodes_as_its_dev_set_was_decoded(run: FinishedRun) -> None:

@@ -42,7 +42,10 @@ class Tags(HTMLParser):
 
 def evaluated(folder: Path, name: str) -> dict[str, Artifact]:
     """Pairs, hypotheses and scores of one set, each in a folder."""
-    made = {kind: Artifact(kind, name, folder / kind / name) for kind in ("prepare_sets", "translate", "score")}
+    made = {
+        kind: Artifact(kind, name, folder / kind / name, home=LocalStore(folder))
+        for kind in ("prepare_sets", "translate", "score")
+    }
     for artifact in made.values():
         artifact.path().mkdir(parents=True)
     ids = [f"{name}:{n}" for n in range(len(REFERENCES))]
@@ -73,7 +76,7 @@ def training(folder: Path) -> Artifact:
     shape |= {"norm": "pre", "positions": "sinusoid"}
     (folder / "model.json").write_text(json.dumps({"model": shape, "source_size": 9, "target_size": 9}))
     facts = {"updates": 40, "dev_perplexity": 7.5, "target_tokens": 12_345, "seconds": 75.0, "parameters": 1_234_567}
-    return Artifact("train", "run", folder, facts=facts)
+    return Artifact("train", "run", folder, facts=facts, home=LocalStore(folder))
 
 
 def data(folder: Path) -> tuple[Artifact, Artifact]:
@@ -91,7 +94,9 @@ def data(folder: Path) -> tuple[Artifact, Artifact]:
         file.write_table(pa.table(columns))
     clean = {"read": 3, "pairs": 2, "rejected": 1, "rejected_by": {"length": 1, "empty": 0}}
     shards = {"pairs": 2, "dropped": 0, "source_pieces": 3, "target_pieces": 2, "shards": 1}
-    return Artifact("clean", "data", folder, facts=clean), Artifact("shard", "data", folder, facts=shards)
+    return Artifact("clean", "data", folder, facts=clean, home=LocalStore(folder)), Artifact(
+        "shard", "data", folder, facts=shards
+    )
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +161,8 @@ def test_the_paper_s_row_limits_and_synthetic_pairs_have_a_part_of_the_page_wher
     corpus, shards = data(tmp_path / "data")
     (tmp_path / "data/pairs.parquet").write_bytes(parquet(CLEANED)["pairs.parquet"])
     kinds = [
-        {"val": Artifact(kind, "val", out.parent / kind / "val")} for kind in ("prepare_sets", "translate", "score")
+        {"val": Artifact(kind, "val", out.parent / kind / "val", home=LocalStore(out.parent))}
+        for kind in ("prepare_sets", "translate", "score")
     ]
     row = PaperRow("C2", "toy", 8, False, "val", Model(layers=2, d_model=64), 100, 1)
     scored = Artifact("score", "val", tmp_path, facts={"bleu": 30.0, "chrf": 50.0})
