@@ -18,8 +18,8 @@ from model.config import Decoding, Model
 from model.config.special_pieces import EOS, PAD, SPECIAL_TOKENS, UNK
 from model.decoding.beam_search import SearchConstraints, beam_search
 from model.decoding.cached_decoder import DecoderStarter, decoder_starter
-from model.decoding.static_decoder import StaticSteps
 from model.decoding.translator import SPECIAL_IDS, pad_sequences
+from model.experimental.static_decoder import StaticSteps
 from model.network.transformer import Transformer
 
 ALPHA = 0.6

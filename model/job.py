@@ -44,7 +44,7 @@ class JobSettings:
     graph (``model.experimental.whole_step``)."""
     search_graphs: bool = False
     """Whether a step of a search is replayed as one CUDA graph where few sentences are left
-    (``model.decoding.static_decoder``); a CPU computes the same step without a graph."""
+    (``model.experimental.static_decoder``); a CPU computes the same step without a graph."""
     packed_attention: Literal["torch", "own"] = "torch"
     """What attends over packed sentences in a training; own: ``model.experimental.packed_attention``."""
     micro_batch_tokens: int = 0

@@ -29,6 +29,7 @@ from .data.shards import Shards
 from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import JobError
+from .experimental.static_decoder import StaticSteps
 from .job import Facts, Job, Metrics, StopSignal, main
 from .network.weights import load_model
 from .numerics import configure_numerics, configure_precision
@@ -160,8 +161,8 @@ def load(job: Job, decoding: Decoding) -> Translator:
     model, *others = (load_model(job.inputs[name], device) for name in ("weights", *(f"weights_{n}" for n in numbers)))
     try:
         vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
-        bfloat16, graphs = decoding.precision == "bf16", job.site.search_graphs
-        return Translator(model, vocabulary, device, others, bfloat16=bfloat16, graphs=graphs)
+        stepping = StaticSteps if job.site.search_graphs else None
+        return Translator(model, vocabulary, device, others, decoding.precision == "bf16", stepping)
     except ValueError as error:
         raise JobError("bad_data", f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
 

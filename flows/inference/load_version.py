@@ -110,9 +110,7 @@ def _load_models(version: Version, folder: Path, others: Sequence[Version], site
         weights.append(its_folder / "weights")
     names = ", ".join(map(title, (version, *others)))
     try:
-        return Translator.load(
-            folder / "weights", folder / "vocabulary", site.device, site.threads_each, weights, site.search_graphs
-        )
+        return Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each, weights)
     except JobError as error:
         raise fault_for(error.reason, f"{names} cannot be loaded: {error}") from error
     except ValueError as error:

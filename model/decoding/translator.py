@@ -35,13 +35,14 @@ from .beam_search import (
 )
 from .cached_decoder import DecoderStarter, decoder_starter
 from .sampling import sample
-from .static_decoder import StaticSteps
 from .translation import Hypothesis
 
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of sentences done and the number of all sentences."""
 Prefixes = Mapping[int, Sequence[int]]
 """Tokens that the outputs of some sources begin with, by the number of the source."""
+Stepping = Callable[[DecoderStarter], DecoderStarter]
+"""Makes the decoders of searches compute their steps in another way (``model.experimental``)."""
 Answer = TypeVar("Answer")
 
 SPECIAL_IDS = SpecialIds(BOS, EOS, forbidden=(PAD, BOS))
@@ -55,9 +56,8 @@ class Translator:
     """A model with its vocabulary on a device, or an ensemble: ``model`` and ``others``, by the mean of probabilities.
 
     The attention of an ensemble is that of ``model``. The models must not change after the first search.
-    ``bfloat16`` is ``decoding.precision`` bf16, of searches alone; with ``graphs`` a search replays its steps where few
-    sentences are left (``static_decoder``). Raises ValueError if the sizes of a vocabulary, or the special tokens
-    around a source, differ.
+    ``bfloat16`` is ``decoding.precision`` bf16, of searches alone. Raises ValueError if the sizes of a vocabulary, or
+    the special tokens around a source, differ.
     """
 
     def __init__(
@@ -67,10 +67,11 @@ class Translator:
         device: torch.device,
         others: Sequence[Transformer] = (),
         bfloat16: bool = False,
-        graphs: bool = False,
+        stepping: Stepping | None = None,
     ) -> None:
         self.model, self.models, self.vocabulary, self.device = model, (model, *others), vocabulary, device
-        self.bfloat16, self.graphs = bfloat16, graphs
+        self.bfloat16 = bfloat16
+        self.stepping = stepping
         for each in self.models:
             for side in ("source", "target"):
                 expected, size = getattr(each, f"{side}_size"), getattr(vocabulary, f"{side}_size")
@@ -94,7 +95,6 @@ class Translator:
         device: Literal["auto", "cpu", "cuda"] = "auto",
         threads: int | None = None,
         others: Sequence[Path] = (),
-        graphs: bool = False,
     ) -> "Translator":
         """Read a folder of weights (``model.safetensors``, ``model.json``) and a vocabulary folder.
 
@@ -106,7 +106,7 @@ class Translator:
             torch.set_num_threads(threads)
         where = JobSettings(device=device).torch_device()
         models = [load_model(folder, where) for folder in (weights, *others)]
-        return cls(models[0], TokenizerPair.load(vocabulary), where, models[1:], graphs=graphs)
+        return cls(models[0], TokenizerPair.load(vocabulary), where, models[1:])
 
     def translate(self, lines: Sequence[str], decoding: Decoding) -> list[Hypothesis]:
         """Translate lines of one sentence each; ``VersionTranslator`` takes longer ones.
@@ -228,7 +228,7 @@ class Translator:
 
     @cached_property
     def _search_starters(self) -> list[DecoderStarter]:
-        return [StaticSteps(start) for start in self._starters] if self.graphs else self._starters
+        return [self.stepping(start) for start in self._starters] if self.stepping else self._starters
 
     def constraints_for(
         self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int] = ()

@@ -21,6 +21,7 @@ from model.data.bpe import TokenizerPair, with_plain_quotes
 from model.decoding.translation import Hypothesis
 from model.decoding.translator import Translator
 from model.errors import JobError
+from model.experimental.static_decoder import StaticSteps
 from model.job import Job, JobSettings, Metrics
 from model.network.transformer import Transformer
 from model.network.weights import save_model
@@ -80,7 +81,9 @@ def test_a_set_is_translated_in_bf16_and_scored_in_fp32(job: Job, monkeypatch: p
 
 @pytest.mark.parametrize("graphs", [False, True])
 def test_the_site_says_whether_steps_of_a_search_are_recorded(job: Job, graphs: bool) -> None:
-    assert load(replace(job, site=JobSettings(device="cpu", search_graphs=graphs)), Decoding()).graphs == graphs
+    site = JobSettings(device="cpu", search_graphs=graphs)
+    expected = StaticSteps if graphs else None
+    assert load(replace(job, site=site), Decoding()).stepping == expected
 
 
 def test_translations_say_that_quotes_of_the_sources_were_made_plain(job: Job) -> None:

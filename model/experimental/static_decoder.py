@@ -1,5 +1,7 @@
 """Steps of a search over tensors of constant shapes and addresses, which a GPU replays as one CUDA graph each.
 
+Never run on a GPU. A translation takes them with ``REPRO_SEARCH_GRAPHS=1``.
+
 A GPU then gets one call for a step's operations in place of a hundred. A step is made for a ``Bucket``; what a search
 does not fill of it is computed for nothing. So it is for few sentences, which a GPU has done before the next call
 arrives: while more are live, and for the first step, which has one row a sentence, the decoder is the cached one.
@@ -16,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..decoding import cached_decoder
+from ..decoding.beam_search import IncrementalDecoder
+from ..decoding.cached_decoder import CachedDecoder, DecoderStarter, LayerPast
 from ..network.attention import KeysValues, PaddedMask
 from ..network.cuda_graph import Work, record_cuda_graph
-from . import cached_decoder
-from .beam_search import IncrementalDecoder
-from .cached_decoder import CachedDecoder, DecoderStarter, LayerPast
 
 MOST_SENTENCES = 64
 """Live sentences above which no graph is used: ``benchmarks/step_estimate.py`` expects a gain below about 150."""

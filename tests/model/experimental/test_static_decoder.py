@@ -1,7 +1,7 @@
 """Tests of recorded steps: the hypotheses of the cached decoder, constant tensors, one graph, and no wait."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +9,19 @@ import pytest
 import torch
 from small_training import pairs, write_vocabulary
 from torch import Tensor
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS
 from model.data.bpe import TokenizerPair
-from model.decoding import cached_decoder, static_decoder
+from model.decoding import cached_decoder
 from model.decoding.beam_search import SearchConstraints, beam_search
 from model.decoding.cached_decoder import decoder_starter
-from model.decoding.static_decoder import Bucket, StaticDecoder, StaticStep, StaticSteps
 from model.decoding.translation import Hypothesis
 from model.decoding.translator import SPECIAL_IDS, Translator, pad_sequences
+from model.experimental import static_decoder
+from model.experimental.static_decoder import StaticDecoder, StaticSteps
 from model.network.cuda_graph import Work
 from model.network.transformer import Transformer
 
@@ -107,7 +107,7 @@ def test_a_translator_searches_with_them_where_asked(tmp_path: Path) -> None:
     vocabulary = TokenizerPair.load(write_vocabulary(tmp_path / "vocabulary"))
     torch.manual_seed(0)
     model = Transformer(CONFIG, vocabulary.source_size, vocabulary.target_size).double().eval()
-    plain, static = (Translator(model, vocabulary, CPU, graphs=graphs) for graphs in (False, True))
+    plain, static = (Translator(model, vocabulary, CPU, stepping=each) for each in (None, StaticSteps))
     sources = [source for source, _ in pairs(20)]
     found, expected = (each.search(sources, Decoding(beam=3, max_extra=9)) for each in (static, plain))
     assert [h.pieces for h in found] == [h.pieces for h in expected]
@@ -115,42 +115,6 @@ def test_a_translator_searches_with_them_where_asked(tmp_path: Path) -> None:
     assert isinstance(starter, StaticSteps)
     assert starter.steps
     assert plain._search_starters == plain._starters
-
-
-@pytest.fixture
-def one_step() -> Iterator[StaticStep]:
-    """A step in the middle of a search: three sentences of two rows, at position 2."""
-    with torch.inference_mode():
-        decoder = StaticSteps(decoder_starter(small_model()))(sources_of((3, 9, 1)))
-        assert isinstance(decoder, StaticDecoder)
-        decoder.advance(torch.tensor([BOS] * 3))
-        decoder.reorder(torch.tensor([0, 0, 1, 1, 2, 2]))
-        decoder.advance(torch.tensor([5, 6, 7, 8, 9, 10]))
-        assert decoder.step
-        assert decoder.step.bucket == Bucket(4, 2, 32, 32)
-        yield decoder.step
-
-
-def tensors(step: StaticStep) -> dict[str, int]:
-    return {name: x.data_ptr() for name, x in vars(step).items() if isinstance(x, Tensor) and name != "logits_RN"}
-
-
-def test_a_step_is_one_graph_of_the_compiler_and_its_tensors_stay(one_step: StaticStep) -> None:
-    counter, before = CompileCounterWithBackend("eager"), tensors(one_step)
-    assert len(before) == 9
-    compiled: Callable[[], Tensor] = torch.compile(one_step.logits, backend=counter, fullgraph=True, dynamic=False)
-    state = [x.clone() for x in (one_step.past, one_step.position_1)]
-    for number in range(3):
-        one_step.rows_R.copy_(torch.tensor([1, 0, 3, 3, 4, 5, 6, 7]))
-        one_step.pieces_R.fill_(4 + number)
-        found = compiled()
-        for kept, value in zip((one_step.past, one_step.position_1), state, strict=True):
-            kept.copy_(value)
-        torch.testing.assert_close(found, one_step.logits(), atol=1e-12, rtol=0)
-        state = [x.clone() for x in (one_step.past, one_step.position_1)]
-    assert int(one_step.position_1) == 5
-    assert counter.frame_count == 1
-    assert tensors(one_step) == before
 
 
 def test_two_searches_at_once_have_steps_of_their_own_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,11 +136,6 @@ def test_two_searches_at_once_have_steps_of_their_own_and_few_are_kept(monkeypat
         assert other.step in steps.steps
         assert first not in steps.steps
         assert len(steps.steps) == 2
-
-
-def test_attention_is_recorded_by_the_cached_decoder() -> None:
-    starter = StaticSteps(decoder_starter(small_model()))
-    assert isinstance(starter(sources_of((3,)), record_attention=True), cached_decoder.CachedDecoder)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
