@@ -1,4 +1,1 @@
-"""The embedded demo corpus: a grammar and a lexicon that generate a small parallel text.
-
-In: nothing but a seed in the code. Out: the same bytes on every machine. Imports no other sub-package.
-"""
+"""The embedded demo corpus: a small parallel text as compressed files. Imports no other sub-package."""
