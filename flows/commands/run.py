@@ -50,8 +50,6 @@ def run_command(
 
     repro run multi30k-ende --set filters.rules=+NumbersDiffer,-Identical --set filters.normalise.quotes=true
 
-    repro run multi30k-ende --set filters.rules=rules.toml --until clean
-
     repro run demo --seeds 1,2,3
 
     repro run demo --set decoding.ensemble=1,2,3

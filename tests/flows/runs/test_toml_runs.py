@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from flows.runner.find_run import find_run
 from flows.runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR, RUNS
-from flows.runs.filter_rules import parse_rules
 from flows.runs.plain_values import from_plain
 from flows.runs.run import Run
 from flows.runs.toml_runs import toml_of
@@ -124,7 +123,3 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('extends = "demo"\n[training]\nwarmup = 7\n', encoding="utf-8-sig")
     assert find_run(f"{file}").training.warmup == 7
-    rules = tmp_path / "rules.toml"
-    rules.write_text('[[rules]]\nrule = "Length"\nmax = 9\n', encoding="utf-8-sig")
-    [rule] = parse_rules(f"{rules}", (), "filters.rules")
-    assert rule.name == "length"
